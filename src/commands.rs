@@ -12,32 +12,32 @@ use guildhall_core::command::{Commands, FieldError};
 use serde_json::Value;
 
 /// Maximum size of a commands file, in bytes.
-const LARGEST: u64 = 4 * 1024 * 1024;
+const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Error that makes a commands file unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandsError {
     /// The file cannot be read.
-    #[error("cannot read the commands in {}: {why}", path.display())]
+    #[error("cannot read the commands in {}: {reason}", path.display())]
     Unreadable {
         /// Path of the file.
         path: PathBuf,
         /// Cause of the failure.
-        why: String,
+        reason: String,
     },
     /// The file is not valid YAML or JSON.
-    #[error("{} is not valid {form}: {why}", path.display())]
-    NoSuchForm {
+    #[error("{} is not valid {format}: {reason}", path.display())]
+    InvalidSyntax {
         /// Path of the file.
         path: PathBuf,
         /// Format that the file's name implies.
-        form: &'static str,
+        format: &'static str,
         /// Parse error, with its position.
-        why: String,
+        reason: String,
     },
     /// The file has invalid fields. All of them are listed.
-    #[error("{}", Listed { path, problems })]
-    Wrong {
+    #[error("{}", ErrorList { path, problems })]
+    Invalid {
         /// Path of the file.
         path: PathBuf,
         /// The errors; never empty.
@@ -45,15 +45,15 @@ pub enum CommandsError {
     },
 }
 
-struct Listed<'a> {
+struct ErrorList<'a> {
     path: &'a Path,
     problems: &'a [FieldError],
 }
 
-impl fmt::Display for Listed<'_> {
+impl fmt::Display for ErrorList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let things = if self.problems.len() == 1 { "error" } else { "errors" };
-        write!(f, "{} {things} in the commands in {}:", self.problems.len(), self.path.display())?;
+        let noun = if self.problems.len() == 1 { "error" } else { "errors" };
+        write!(f, "{} {noun} in the commands in {}:", self.problems.len(), self.path.display())?;
         self.problems.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
     }
 }
@@ -64,34 +64,34 @@ impl fmt::Display for Listed<'_> {
 ///
 /// If the file cannot be read, or a field in it is invalid.
 pub fn load(path: &Path) -> Result<Commands, CommandsError> {
-    let text = text(path).map_err(|error| {
-        let why = error.to_string();
-        CommandsError::Unreadable { path: path.to_owned(), why }
+    let text = read_text(path).map_err(|error| {
+        let reason = error.to_string();
+        CommandsError::Unreadable { path: path.to_owned(), reason }
     })?;
     let (form, value) = if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json")) {
         ("JSON", serde_json::from_str(&text).map_err(|error| error.to_string()))
     } else {
-        ("YAML", yaml(&text).map_err(|error| error.to_string()))
+        ("YAML", parse_yaml(&text).map_err(|error| error.to_string()))
     };
-    let value = value.map_err(|why| CommandsError::NoSuchForm { path: path.to_owned(), form, why })?;
-    Commands::read(&value).map_err(|problems| CommandsError::Wrong { path: path.to_owned(), problems })
+    let value = value.map_err(|reason| CommandsError::InvalidSyntax { path: path.to_owned(), format: form, reason })?;
+    Commands::read(&value).map_err(|problems| CommandsError::Invalid { path: path.to_owned(), problems })
 }
 
-fn text(path: &Path) -> io::Result<String> {
+fn read_text(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     let source: Box<dyn Read> =
         if path == Path::new("-") { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
-    source.take(LARGEST + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > LARGEST {
+    source.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_FILE_BYTES {
         return Err(io::Error::other(format!(
-            "the file is larger than {LARGEST} bytes; check that it is the right file"
+            "the file is larger than {MAX_FILE_BYTES} bytes; check that it is the right file"
         )));
     }
     Ok(text)
 }
 
 /// Parses into YAML's own values first: they detect a field that is given twice.
-fn yaml(text: &str) -> Result<Value, yaml_serde::Error> {
+fn parse_yaml(text: &str) -> Result<Value, yaml_serde::Error> {
     let mut value: yaml_serde::Value = yaml_serde::from_str(text)?;
     value.apply_merge()?;
     serde_json::to_value(value).map_err(serde::de::Error::custom)
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn yaml_and_json_say_the_same() {
+    fn yaml_and_json_are_equivalent() {
         let (_one, yaml) = file(
             "commands.yaml",
             "about: &about\n  description: Says it\ncommands:\n- name: say\n  <<: *about\n  default_member_permissions: 8\n",
@@ -131,21 +131,21 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_says_why_and_where() {
-        let says = |name: &str, text: &str| {
+    fn unreadable_file_reports_reason_and_position() {
+        let error_of = |name: &str, text: &str| {
             let (_folder, path) = file(name, text);
             load(&path).unwrap_err().to_string()
         };
-        let twice = says("commands.yaml", "- name: a\n  name: b\n  description: x\n");
+        let twice = error_of("commands.yaml", "- name: a\n  name: b\n  description: x\n");
         assert!(
             twice.contains("is not valid YAML") && twice.contains("duplicate") && twice.contains("line 1"),
             "{twice}"
         );
-        assert!(says("commands.yaml", "- name: [a\n").contains("is not valid YAML"));
-        assert!(says("commands.json", "- name: a\n").contains("is not valid JSON"));
-        let wrong = says("commands.yaml", "- name: Ban Them\n- nme: x\n");
-        assert!(wrong.starts_with("5 errors in the commands in "), "{wrong}");
-        assert!(wrong.contains("\n  `commands[0].name` must contain only letters"), "{wrong}");
+        assert!(error_of("commands.yaml", "- name: [a\n").contains("is not valid YAML"));
+        assert!(error_of("commands.json", "- name: a\n").contains("is not valid JSON"));
+        let invalid = error_of("commands.yaml", "- name: Ban Them\n- nme: x\n");
+        assert!(invalid.starts_with("5 errors in the commands in "), "{invalid}");
+        assert!(invalid.contains("\n  `commands[0].name` must contain only letters"), "{invalid}");
         let missing = load(Path::new("/nowhere/commands.yaml")).unwrap_err().to_string();
         assert!(missing.contains("cannot read the commands in /nowhere/commands.yaml"), "{missing}");
     }

@@ -21,7 +21,7 @@ pub use guildhall_actors::telemetry::{InternalEvent, emit};
 /// Discord did not return the gateway URL.
 pub struct GatewayDiscoveryFailed<'a> {
     /// Cause of the failure.
-    pub why: &'a str,
+    pub reason: &'a str,
     /// Time until the next attempt.
     pub retry_after: Duration,
 }
@@ -29,7 +29,7 @@ pub struct GatewayDiscoveryFailed<'a> {
 impl InternalEvent for GatewayDiscoveryFailed<'_> {
     fn emit(self) {
         let retry_after_ms = u64::try_from(self.retry_after.as_millis()).unwrap_or(u64::MAX);
-        warn!(why = self.why, retry_after_ms, "cannot get the gateway URL from Discord; retrying");
+        warn!(why = self.reason, retry_after_ms, "cannot get the gateway URL from Discord; retrying");
     }
 }
 
@@ -60,15 +60,15 @@ impl InternalEvent for HandlerWarned<'_> {
 /// A command sync that a caller waits for failed for now.
 pub struct CommandSyncDelayed<'a> {
     /// Cause of the failure.
-    pub why: &'a str,
+    pub reason: &'a str,
     /// Time until the next attempt.
-    pub pause: Duration,
+    pub retry_after: Duration,
 }
 
 impl InternalEvent for CommandSyncDelayed<'_> {
     fn emit(self) {
-        let again_in_ms = u64::try_from(self.pause.as_millis()).unwrap_or(u64::MAX);
-        warn!(why = self.why, again_in_ms, "command sync failed; waiting for the next attempt");
+        let again_in_ms = u64::try_from(self.retry_after.as_millis()).unwrap_or(u64::MAX);
+        warn!(why = self.reason, again_in_ms, "command sync failed; waiting for the next attempt");
     }
 }
 
@@ -86,7 +86,7 @@ pub enum ShardOwnershipChange {
 /// The set of shards that this process owns changed.
 pub struct ShardsChanged<'a> {
     /// Kind of change.
-    pub became: ShardOwnershipChange,
+    pub change: ShardOwnershipChange,
     /// Ids of the shards that changed.
     pub shards: &'a [u32],
     /// Number of shards that this process owns now.
@@ -96,7 +96,7 @@ pub struct ShardsChanged<'a> {
 impl InternalEvent for ShardsChanged<'_> {
     fn emit(self) {
         let (shards, held, moved) = (format!("{:?}", self.shards), self.held, self.shards.len() as u64);
-        let what = match self.became {
+        let what = match self.change {
             ShardOwnershipChange::Taken => {
                 info!(shards, held, "shards claimed");
                 "taken"
@@ -124,12 +124,12 @@ impl InternalEvent for ShardsChanged<'_> {
 /// The shards that this process may own could not be determined.
 pub struct ShardClaimFailed<'a> {
     /// Cause of the failure.
-    pub why: &'a str,
+    pub reason: &'a str,
 }
 
 impl InternalEvent for ShardClaimFailed<'_> {
     fn emit(self) {
-        warn!(why = self.why, "cannot claim shards; retrying");
+        warn!(why = self.reason, "cannot claim shards; retrying");
     }
 }
 
@@ -268,7 +268,7 @@ impl InternalEvent for SweepCompleted {
     fn emit(self) {
         let guildhall_actors::ports::SweepSummary {
             operations,
-            letters,
+            dead_letters: letters,
             keys,
             state,
             interactions,
@@ -328,7 +328,7 @@ impl InternalEvent for UsageCounted<'_> {
             *known = known.max(scope.limit.ratio(scope.used));
         }
         if let Some(file) = self.usage.file {
-            largest.insert("file", file.used as f64 / file.most.max(1) as f64);
+            largest.insert("file", file.used as f64 / file.max_bytes.max(1) as f64);
         }
         for (by, ratio) in largest {
             gauge!(STORE_USAGE_RATIO, "by" => by).set(ratio);

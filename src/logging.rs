@@ -40,15 +40,15 @@ impl Secrets {
     /// Adds the secrets that are new. Earlier ones stay in the list: they may still be quoted.
     pub fn add(&self, more: Vec<SecretValue>) {
         let mut secrets = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let known = |one: &SecretValue| secrets.iter().any(|known| known.expose() == one.expose());
-        let new: Vec<SecretValue> = more.into_iter().filter(|one| !known(one)).collect();
+        let is_listed = |one: &SecretValue| secrets.iter().any(|is_listed| is_listed.expose() == one.expose());
+        let new: Vec<SecretValue> = more.into_iter().filter(|one| !is_listed(one)).collect();
         *secrets = secrets.iter().cloned().chain(new).collect();
     }
 
     /// Replaces the secrets in a text.
     #[cfg(feature = "otel")]
     pub(crate) fn remove_from(&self, text: Vec<u8>) -> Vec<u8> {
-        match clean(&self.all(), &text) {
+        match redact(&self.all(), &text) {
             Cow::Borrowed(_) => text,
             Cow::Owned(clean) => clean,
         }
@@ -64,9 +64,9 @@ pub struct LogControl {
 
 impl LogControl {
     /// Sets the filter directives.
-    pub fn set_filter(&self, written: &str) {
+    pub fn set_filter(&self, directives: &str) {
         // Fails only when logging has stopped.
-        let _ = self.filter.reload(parsed(written));
+        let _ = self.filter.reload(parse_filter(directives));
     }
 
     /// Adds secrets to replace in log lines. Earlier ones stay in effect.
@@ -75,8 +75,8 @@ impl LogControl {
     }
 }
 
-fn parsed(written: &str) -> EnvFilter {
-    quietly(EnvFilter::builder().with_regex(false).parse_lossy(written), written)
+fn parse_filter(directives: &str) -> EnvFilter {
+    silence_noisy_target(EnvFilter::builder().with_regex(false).parse_lossy(directives), directives)
 }
 
 /// Starts logging for this process. Panics are logged from then on, too.
@@ -95,7 +95,7 @@ pub fn init(
     };
     let secrets = Secrets::new(secrets);
     let writer = RedactingMakeWriter { secrets: secrets.clone(), inner: io::stderr };
-    let (filter, handle) = reload::Layer::new(parsed(&log.filter));
+    let (filter, handle) = reload::Layer::new(parse_filter(&log.filter));
     let registry = tracing_subscriber::registry().with(filter);
     let layer = tracing_subscriber::fmt::layer().with_writer(writer);
     if pretty {
@@ -104,7 +104,7 @@ pub fn init(
         registry.with(layer.json().flatten_event(true)).try_init()?;
     }
     std::panic::set_hook(Box::new(|panic| {
-        guildhall_actors::supervision::note_panic(panic);
+        guildhall_actors::supervision::record_panic(panic);
         let place = panic.location().map(ToString::to_string);
         tracing::error!(place, message = panic.payload_as_str().unwrap_or("no message"), "thread panicked");
     }));
@@ -112,13 +112,13 @@ pub fn init(
 }
 
 /// Logs one line for each request that is not valid HTTP. Any client can send any number of them.
-const CHATTY: &str = "actix_http::h1::dispatcher";
+const NOISY_TARGET: &str = "actix_http::h1::dispatcher";
 
 /// Turns off log lines that unauthenticated clients can cause in any number, unless the filter names them.
-fn quietly(filter: EnvFilter, written: &str) -> EnvFilter {
-    let is_wanted = written.contains("actix") || filter.max_level_hint() > Some(LevelFilter::INFO);
-    match format!("{CHATTY}=off").parse::<Directive>() {
-        Ok(off) if !is_wanted => filter.add_directive(off),
+fn silence_noisy_target(filter: EnvFilter, directives: &str) -> EnvFilter {
+    let is_requested = directives.contains("actix") || filter.max_level_hint() > Some(LevelFilter::INFO);
+    match format!("{NOISY_TARGET}=off").parse::<Directive>() {
+        Ok(off) if !is_requested => filter.add_directive(off),
         Ok(_) | Err(_) => filter,
     }
 }
@@ -145,7 +145,7 @@ struct RedactingWriter<W> {
 
 impl<W: Write> Write for RedactingWriter<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.inner.write_all(&clean(&self.secrets, line))?;
+        self.inner.write_all(&redact(&self.secrets, line))?;
         Ok(line.len())
     }
 
@@ -155,18 +155,18 @@ impl<W: Write> Write for RedactingWriter<W> {
 }
 
 /// Returns the text with every occurrence of every secret replaced.
-fn clean<'t>(secrets: &[SecretValue], text: &'t [u8]) -> Cow<'t, [u8]> {
-    let mut clean = Cow::Borrowed(text);
+fn redact<'t>(secrets: &[SecretValue], text: &'t [u8]) -> Cow<'t, [u8]> {
+    let mut redacted = Cow::Borrowed(text);
     for secret in secrets {
-        if let Some(replaced) = replace(&clean, secret.expose().as_bytes()) {
-            clean = replaced.into();
+        if let Some(replaced) = replace_secret(&redacted, secret.expose().as_bytes()) {
+            redacted = replaced.into();
         }
     }
-    clean
+    redacted
 }
 
 /// Returns the line with each occurrence of the secret replaced; `None` if it has none, which is nearly always.
-fn replace(line: &[u8], secret: &[u8]) -> Option<Vec<u8>> {
+fn replace_secret(line: &[u8], secret: &[u8]) -> Option<Vec<u8>> {
     let first = *secret.first()?;
     let mut clean = Vec::new();
     let (mut copied, mut at) = (0, 0);
@@ -192,7 +192,7 @@ fn replace(line: &[u8], secret: &[u8]) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    fn written(secrets: &[&str], line: &str) -> String {
+    fn redacted(secrets: &[&str], line: &str) -> String {
         let mut writer =
             RedactingWriter { secrets: secrets.iter().copied().map(SecretValue::new).collect(), inner: Vec::new() };
         writer.write_all(line.as_bytes()).unwrap();
@@ -201,23 +201,23 @@ mod tests {
 
     #[test]
     fn every_occurrence_of_every_secret_is_replaced() {
-        assert_eq!(written(&["abab", "xyz"], "abab and ababab, xyz"), "(redacted) and (redacted)ab, (redacted)");
-        assert_eq!(written(&["secret"], "secret"), "(redacted)");
+        assert_eq!(redacted(&["abab", "xyz"], "abab and ababab, xyz"), "(redacted) and (redacted)ab, (redacted)");
+        assert_eq!(redacted(&["secret"], "secret"), "(redacted)");
     }
 
     #[test]
-    fn strangers_cannot_fill_the_log_unless_somebody_wants_to_see_them() {
+    fn noisy_target_is_off_unless_requested() {
         for (written, quiet) in
             [("info", true), ("warn,guildhall=info", true), ("debug", false), ("info,actix_http=info", false)]
         {
-            let filter = quietly(EnvFilter::builder().with_regex(false).parse_lossy(written), written);
+            let filter = silence_noisy_target(EnvFilter::builder().with_regex(false).parse_lossy(written), written);
             assert_eq!(filter.to_string().contains("actix_http::h1::dispatcher=off"), quiet, "{written}: {filter}");
         }
     }
 
     #[test]
-    fn a_line_without_a_secret_is_left_alone() {
-        assert_eq!(written(&["secret"], "secre t, s, sec"), "secre t, s, sec");
-        assert_eq!(written(&[], "anything"), "anything");
+    fn line_without_a_secret_is_unchanged() {
+        assert_eq!(redacted(&["secret"], "secre t, s, sec"), "secre t, s, sec");
+        assert_eq!(redacted(&[], "anything"), "anything");
     }
 }

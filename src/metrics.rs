@@ -323,13 +323,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn histograms_have_buckets_of_what_they_measure() {
+    fn histogram_buckets_match_the_unit() {
         for metric in all().filter(|metric| metric.kind == MetricType::Histogram) {
             let (name, ends) = (metric.name, buckets(metric));
             assert!(ends.is_sorted(), "{name}");
-            let is_of_times = ends[0] < 1.0;
-            assert_eq!(is_of_times, metric.unit == Some(Unit::Seconds), "{name}");
-            assert_eq!(is_of_times, name.ends_with("_seconds"), "{name} ends in its unit");
+            let measures_time = ends[0] < 1.0;
+            assert_eq!(measures_time, metric.unit == Some(Unit::Seconds), "{name}");
+            assert_eq!(measures_time, name.ends_with("_seconds"), "{name} ends in its unit");
         }
     }
 }

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processor_time_is_written_with_its_fraction_and_grows() {
+    fn cpu_time_has_a_fraction_and_grows() {
         let seconds = || -> f64 {
             let mut text = String::new();
             write_cpu(&mut text);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_resident_set_is_read_in_bytes_and_odd_text_is_none() {
+    fn resident_bytes_are_parsed_and_other_text_is_rejected() {
         assert_eq!(resident_bytes("Name:\tx\nVmRSS:\t    1234 kB\nThreads: 1\n"), Some(1_263_616.0));
         assert_eq!(resident_bytes("VmRSS: many kB"), None);
         assert_eq!(resident_bytes(""), None);

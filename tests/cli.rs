@@ -25,26 +25,29 @@ fn config_check_shows_each_setting_with_its_origin() {
 }
 
 #[test]
-fn config_check_speaks_json_in_both_cases() {
-    let fine = Guildhall::new(&["config", "check", "--json"]).output();
-    let shown: serde_json::Value = serde_json::from_slice(&fine.stdout).unwrap();
-    assert_eq!((fine.status.code(), &shown["ok"]), (Some(0), &true.into()));
+fn config_check_prints_json_on_success_and_failure() {
+    let valid = Guildhall::new(&["config", "check", "--json"]).output();
+    let shown: serde_json::Value = serde_json::from_slice(&valid.stdout).unwrap();
+    assert_eq!((valid.status.code(), &shown["ok"]), (Some(0), &true.into()));
     let shards = shown["settings"].as_array().unwrap().iter().find(|one| one["key"] == "gateway.shards").unwrap();
     assert_eq!((&shards["value"], &shards["origin"]), (&0.into(), &"default".into()));
 
-    let wrong = Guildhall::new(&["config", "check", "--json"])
+    let invalid = Guildhall::new(&["config", "check", "--json"])
         .env("GUILDHALL__GATEWAY__SHARDS", "many")
         .env("GUILDHALL__API__BNID", "127.0.0.1:9")
         .output();
-    let shown: serde_json::Value = serde_json::from_slice(&wrong.stdout).unwrap();
-    assert_eq!((wrong.status.code(), &shown["ok"]), (Some(1), &false.into()));
+    let shown: serde_json::Value = serde_json::from_slice(&invalid.stdout).unwrap();
+    assert_eq!((invalid.status.code(), &shown["ok"]), (Some(1), &false.into()));
     assert_eq!(shown["errors"].as_array().unwrap().len(), 2);
-    let says = text(&wrong.stderr);
-    assert!(says.contains("gateway.shards cannot be \"many\"") && says.contains("GUILDHALL__API__BIND"), "{says}");
+    let message = text(&invalid.stderr);
+    assert!(
+        message.contains("gateway.shards cannot be \"many\"") && message.contains("GUILDHALL__API__BIND"),
+        "{message}"
+    );
 }
 
 #[test]
-fn a_named_settings_file_must_exist_and_is_used_instead_of_the_usual_one() {
+fn named_settings_file_must_exist_and_replaces_the_default() {
     let missing = Guildhall::new(&["config", "check", "--config", "other.toml"]).output();
     assert_eq!(missing.status.code(), Some(1));
     assert!(text(&missing.stderr).contains("other.toml cannot be read"));
@@ -58,7 +61,7 @@ fn a_named_settings_file_must_exist_and_is_used_instead_of_the_usual_one() {
 }
 
 #[test]
-fn the_printed_template_is_a_settings_file_that_changes_nothing() {
+fn printed_template_changes_no_setting() {
     let template = Guildhall::new(&["config", "template"]).output();
     let check = |file: &str| {
         let output = Guildhall::new(&["config", "check"]).file("config/guildhall.toml", file).output();
@@ -69,17 +72,17 @@ fn the_printed_template_is_a_settings_file_that_changes_nothing() {
 }
 
 #[test]
-fn serve_without_a_token_says_what_to_set_and_where_to_look_without_one() {
+fn serve_without_a_token_names_the_settings_and_the_demo() {
     let output = Guildhall::new(&["serve"]).output();
     assert_eq!(output.status.code(), Some(1));
-    let says = text(&output.stderr);
+    let message = text(&output.stderr);
     for hint in ["GUILDHALL__DISCORD__TOKEN", "GUILDHALL__DISCORD__TOKEN_FILE", "token_file", "guildhall demo"] {
-        assert!(says.contains(hint), "no {hint} in {says}");
+        assert!(message.contains(hint), "no {hint} in {message}");
     }
 }
 
 #[test]
-fn wrong_usage_exits_with_two() {
+fn invalid_usage_exits_with_two() {
     for args in [&["serve", "--no-such-flag"][..], &["no-such-command"], &["completions", "no-such-shell"], &[]] {
         assert_eq!(Guildhall::new(args).output().status.code(), Some(2), "{args:?}");
     }
@@ -87,29 +90,29 @@ fn wrong_usage_exits_with_two() {
 }
 
 #[test]
-fn there_are_completions_for_the_usual_shells() {
+fn completions_exist_for_common_shells() {
     for shell in ["bash", "zsh", "fish"] {
         let output = Guildhall::new(&["completions", shell]).output();
         // Some shells escape colons.
         let script = text(&output.stdout).replace("\\:", ":");
         // Commands, options, and names of scopes.
-        let known = ["healthcheck", "doctor", "redrive", "idempotency-key", "operations:write"];
-        assert!(output.status.success() && known.iter().all(|word| script.contains(word)), "{shell}");
+        let expected = ["healthcheck", "doctor", "redrive", "idempotency-key", "operations:write"];
+        assert!(output.status.success() && expected.iter().all(|word| script.contains(word)), "{shell}");
     }
 }
 
 #[test]
-fn a_health_check_fails_in_one_line_when_nobody_answers() {
+fn healthcheck_fails_with_one_line_without_a_response() {
     // A port that was free a moment ago, and one with a listener that never responds.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let refused = Guildhall::new(&["healthcheck"]).env("GUILDHALL__API__BIND", &free).output();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
     let unanswered = Guildhall::new(&["healthcheck", "--url", &url, "--timeout-ms", "50"]).output();
-    for (output, why) in [(refused, free.as_str()), (unanswered, "no response within 50 ms")] {
-        let says = text(&output.stderr);
+    for (output, expected) in [(refused, free.as_str()), (unanswered, "no response within 50 ms")] {
+        let message = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1));
-        assert!(says.contains(why) && says.lines().count() == 1, "{says}");
+        assert!(message.contains(expected) && message.lines().count() == 1, "{message}");
     }
 }
 
@@ -127,23 +130,23 @@ fn handlers(args: &[&str]) -> Guildhall {
 }
 
 #[test]
-fn handlers_check_shows_what_each_listens_to_or_all_that_is_wrong() {
-    let fine = handlers(&["check"]).output();
-    assert_eq!(fine.status.code(), Some(0), "{}", text(&fine.stderr));
-    let shown = text(&fine.stdout);
+fn handlers_check_lists_handlers_or_all_errors() {
+    let valid = handlers(&["check"]).output();
+    assert_eq!(valid.status.code(), Some(0), "{}", text(&valid.stderr));
+    let shown = text(&valid.stdout);
     assert!(shown.contains("welcome  on member.join: rule"), "{shown}");
     assert!(
         shown.contains("brain    on member.#: webhook https://brain.example/") && !shown.contains("whsec_"),
         "{shown}"
     );
 
-    let wrong = handlers(&["check"]).file("handlers.toml", &HANDLERS.replace("role_id", "rle_id")).output();
-    let says = text(&wrong.stderr);
-    assert_eq!(wrong.status.code(), Some(1));
+    let invalid = handlers(&["check"]).file("handlers.toml", &HANDLERS.replace("role_id", "rle_id")).output();
+    let message = text(&invalid.stderr);
+    assert_eq!(invalid.status.code(), Some(1));
     for hint in
         ["2 errors in the handlers", "handlers.toml", "`handlers[0].do[0].payload.rle_id`", "did you mean `role_id`?"]
     {
-        assert!(says.contains(hint), "no {hint} in {says}");
+        assert!(message.contains(hint), "no {hint} in {message}");
     }
 
     for (url, answers, warning) in [
@@ -156,24 +159,24 @@ fn handlers_check_shows_what_each_listens_to_or_all_that_is_wrong() {
         let webhook = format!("url = '{url}', answers = '{answers}', allow_private = true");
         let file = HANDLERS.replace("url = 'https://brain.example/'", &webhook);
         let checked = handlers(&["check"]).file("handlers.toml", &file).output();
-        let says = text(&checked.stderr);
-        assert_eq!(checked.status.code(), Some(0), "{says}");
-        assert_eq!(says.starts_with("warning: handler brain: "), !warning.is_empty(), "{url} {answers}: {says}");
-        assert!(says.contains(warning) && !says.contains("/key"), "{url} {answers}: {says}");
+        let message = text(&checked.stderr);
+        assert_eq!(checked.status.code(), Some(0), "{message}");
+        assert_eq!(message.starts_with("warning: handler brain: "), !warning.is_empty(), "{url} {answers}: {message}");
+        assert!(message.contains(warning) && !message.contains("/key"), "{url} {answers}: {message}");
     }
 
     for (file, hint) in [("", "GUILDHALL__HANDLERS__FILE"), ("nowhere.toml", "nowhere.toml: ")] {
-        let none = handlers(&["check"]).env("GUILDHALL__HANDLERS__FILE", file).output();
-        assert_eq!(none.status.code(), Some(1));
-        assert!(text(&none.stderr).contains(hint), "{}", text(&none.stderr));
+        let missing = handlers(&["check"]).env("GUILDHALL__HANDLERS__FILE", file).output();
+        assert_eq!(missing.status.code(), Some(1));
+        assert!(text(&missing.stderr).contains(hint), "{}", text(&missing.stderr));
     }
 }
 
 #[test]
-fn handlers_test_shows_what_would_be_done_with_an_event() {
-    let wanted = handlers(&["test", "join.json"]).output();
-    let shown = text(&wanted.stdout);
-    assert_eq!(wanted.status.code(), Some(0), "{shown}{}", text(&wanted.stderr));
+fn handlers_test_shows_the_result_for_an_event() {
+    let handled = handlers(&["test", "join.json"]).output();
+    let shown = text(&handled.stdout);
+    assert_eq!(handled.status.code(), Some(0), "{shown}{}", text(&handled.stderr));
     assert!(
         shown.contains(r#"would submit {"kind":"assign_role","payload":{"role_id":"8","user_id":"2"}}"#),
         "{shown}"
@@ -185,10 +188,10 @@ fn handlers_test_shows_what_would_be_done_with_an_event() {
     let body = &shown["handlers"][1]["would"]["ask"]["body"];
     assert_eq!((&body["event_type"], &body["data"]["user"]["id"]), (&"member.join".into(), &"2".into()), "{shown}");
 
-    let unwanted = handlers(&["test", "message.json"]).output();
-    assert_eq!(unwanted.status.code(), Some(1));
-    assert!(text(&unwanted.stdout).contains("No handler handles this event."), "{}", text(&unwanted.stdout));
-    let no_event = handlers(&["test", "handlers.toml"]).output();
-    assert_eq!(no_event.status.code(), Some(1));
-    assert!(text(&no_event.stderr).contains("handlers.toml: not an event"), "{}", text(&no_event.stderr));
+    let unhandled = handlers(&["test", "message.json"]).output();
+    assert_eq!(unhandled.status.code(), Some(1));
+    assert!(text(&unhandled.stdout).contains("No handler handles this event."), "{}", text(&unhandled.stdout));
+    let not_an_event = handlers(&["test", "handlers.toml"]).output();
+    assert_eq!(not_an_event.status.code(), Some(1));
+    assert!(text(&not_an_event.stderr).contains("handlers.toml: not an event"), "{}", text(&not_an_event.stderr));
 }

@@ -17,7 +17,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use guildhall_sim::{FireSpec, JoinSpec, Sim, SimConfig, SimHandle, Snowflake};
 use ring::hmac;
 use serde_json::{Value, json};
-use support::{Guildhall, STUCK, request};
+use support::{Guildhall, TEST_TIMEOUT, request};
 
 const KEY: &[u8] = b"012345678901234567890123456789";
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
@@ -25,12 +25,12 @@ const HANDLERS: &str = include_str!("../examples/handlers.toml");
 const SETTINGS: &str = include_str!("../examples/sim.toml");
 
 /// A running brain in another language.
-struct Brain {
+struct ExampleBrain {
     child: Child,
     address: SocketAddr,
 }
 
-impl Brain {
+impl ExampleBrain {
     fn start(program: &str, file: &str, secret: &Path) -> Self {
         let mut child = Command::new(program)
             .arg(format!("{EXAMPLES}/{file}"))
@@ -47,7 +47,7 @@ impl Brain {
     }
 
     /// The status of the response to a request with these headers.
-    fn answers(&self, id: &str, at: u64, signature: &str, body: &str) -> u16 {
+    fn status_of(&self, id: &str, at: u64, signature: &str, body: &str) -> u16 {
         let head = format!(
             "POST /events HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: {}\r\nwebhook-id: {id}\r\n\
              webhook-timestamp: {at}\r\nwebhook-signature: {signature}\r\n\r\n{body}",
@@ -57,7 +57,7 @@ impl Brain {
     }
 }
 
-impl Drop for Brain {
+impl Drop for ExampleBrain {
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
@@ -70,32 +70,32 @@ fn signed(id: &str, at: u64, body: &str) -> String {
 }
 
 /// A resource of the simulator's REST API.
-fn shown(sim: &SimHandle, path: &str) -> Option<Value> {
+fn get_resource(sim: &SimHandle, path: &str) -> Option<Value> {
     let head = format!(
         "GET /api/v10{path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nAuthorization: Bot sim-bot-token\r\n\
          User-Agent: DiscordBot (https://guildhall.example, 1)\r\n\r\n"
     );
-    let answer = tokio::task::block_in_place(|| request(sim.address(), &head));
-    (answer.status == 200).then(|| answer.json())
+    let response = tokio::task::block_in_place(|| request(sim.address(), &head));
+    (response.status == 200).then(|| response.json())
 }
 
-async fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
-    let deadline = Instant::now() + STUCK;
+async fn wait_for<T>(description: &str, poll: impl Fn() -> Option<T>) -> T {
+    let deadline = Instant::now() + TEST_TIMEOUT;
     loop {
-        if let Some(seen) = look() {
-            return seen;
+        if let Some(value) = poll() {
+            return value;
         }
-        assert!(Instant::now() < deadline, "timed out: {what}");
+        assert!(Instant::now() < deadline, "timed out: {description}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
 /// How often an object of this kind and name was created in a guild.
-fn made(sim: &SimHandle, guild: Snowflake, label: &str) -> u32 {
+fn created_count(sim: &SimHandle, guild: Snowflake, label: &str) -> u32 {
     sim.score().created.get(&guild.to_string()).and_then(|names| names.get(label).copied()).unwrap_or(0)
 }
 
-async fn plays_its_part(program: &str, file: &str) {
+async fn check_example(program: &str, file: &str) {
     let sim = Sim::start(SimConfig::default()).await.unwrap();
     let guild = sim.guilds()[0];
     let secret = format!("whsec_{}\n", STANDARD.encode(KEY));
@@ -105,12 +105,12 @@ async fn plays_its_part(program: &str, file: &str) {
         .env("GUILDHALL__DISCORD__API_URL", &sim.api_url())
         .env("GUILDHALL__API__BIND", "127.0.0.1:0")
         .env("GUILDHALL__LOG__FORMAT", "json");
-    let brain = Brain::start(program, file, &daemon.path("examples/brain.secret"));
+    let brain = ExampleBrain::start(program, file, &daemon.path("examples/brain.secret"));
     assert!(HANDLERS.contains("//127.0.0.1:9100/"), "the default address of a brain");
     assert!(HANDLERS.contains("answers = \"signed\""), "only signed responses have an effect below");
     let handlers = HANDLERS.replace("127.0.0.1:9100", &brain.address.to_string());
     let daemon = daemon.file("examples/handlers.toml", &handlers).spawn();
-    daemon.line_with("\"part is ready\",\"part\":\"gateway\"");
+    daemon.wait_for_log_line("\"part is ready\",\"part\":\"gateway\"");
 
     let spec = JoinSpec { count: 2, name: Some("ada".into()), ..JoinSpec::default() };
     let joined = sim.join(guild, spec).await.unwrap().ids;
@@ -118,63 +118,64 @@ async fn plays_its_part(program: &str, file: &str) {
     let application = sim.application("sim-bot-token").unwrap();
     let original = format!("/webhooks/{application}/{}/messages/@original", fired.token.unwrap());
     let reply =
-        until("the command is answered", || shown(&sim, &original).filter(|reply| reply["content"] != "")).await;
+        wait_for("the command is answered", || get_resource(&sim, &original).filter(|reply| reply["content"] != ""))
+            .await;
     assert_eq!(reply["content"], "Hello yourself!");
-    let asker = &reply["interaction_metadata"]["user"]["id"];
-    let asker = asker.as_str().unwrap_or_else(|| panic!("the reply names its user: {reply}"));
-    let greeting = format!("<@{asker}> says hello to everybody.");
+    let command_user = &reply["interaction_metadata"]["user"]["id"];
+    let command_user = command_user.as_str().unwrap_or_else(|| panic!("the reply names its user: {reply}"));
+    let greeting = format!("<@{command_user}> says hello to everybody.");
     let greeted = format!("message {greeting}");
-    until("everybody is greeted", || (made(&sim, guild, &greeted) > 0).then_some(())).await;
+    wait_for("everybody is greeted", || (created_count(&sim, guild, &greeted) > 0).then_some(())).await;
 
     // These requests are under the bot's limits as well.
-    let see = async |path: String| until("the resource is visible", || shown(&sim, &path)).await;
+    let resource = async |path: String| wait_for("the resource is visible", || get_resource(&sim, &path)).await;
     // A command does not wait for other events of its guild, so it may be answered first.
     for user in &joined {
         let path = format!("/guilds/{guild}/members/{user}");
-        let holds = |member: &Value| member["roles"].as_array().is_some_and(|roles| !roles.is_empty());
-        until("new members have a role", || shown(&sim, &path).filter(holds)).await;
+        let has_role = |member: &Value| member["roles"].as_array().is_some_and(|roles| !roles.is_empty());
+        wait_for("new members have a role", || get_resource(&sim, &path).filter(has_role)).await;
     }
-    let roles = see(format!("/guilds/{guild}/roles")).await;
+    let roles = resource(format!("/guilds/{guild}/roles")).await;
     let roles: Vec<&Value> = roles.as_array().unwrap().iter().filter(|role| role["name"] == "Newcomer").collect();
     let [role] = &roles[..] else { panic!("one role for all new members, not {roles:?}") };
     for user in &joined {
-        let member = see(format!("/guilds/{guild}/members/{user}")).await;
+        let member = resource(format!("/guilds/{guild}/members/{user}")).await;
         assert_eq!(member["roles"], json!([role["id"]]));
     }
     let channel = reply["channel_id"].as_str().unwrap();
-    let messages = see(format!("/channels/{channel}/messages")).await;
+    let messages = resource(format!("/channels/{channel}/messages")).await;
     let greetings = messages.as_array().unwrap().iter().filter(|message| message["content"] == greeting.as_str());
     assert_eq!(greetings.count(), 1, "{messages}");
 
     // It exits when all that it has started is done.
     daemon.signal("TERM");
-    let ended = daemon.end();
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let exited = daemon.wait_for_exit();
+    assert_eq!(exited.code, Some(0), "{}", exited.stderr);
     let score = sim.score();
     assert_eq!((score.duplicates, score.interactions.answered, score.interactions.doubled), (0, 1, 0));
-    assert_eq!((made(&sim, guild, "role Newcomer"), made(&sim, guild, &greeted)), (1, 1));
+    assert_eq!((created_count(&sim, guild, "role Newcomer"), created_count(&sim, guild, &greeted)), (1, 1));
 
     let (now, body) =
         (SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs(), r#"{"event_type":"member.leave"}"#);
-    assert_eq!(brain.answers("a", now, &signed("a", now, body), body), 200);
+    assert_eq!(brain.status_of("a", now, &signed("a", now, body), body), 200);
     assert_eq!(
-        brain.answers("a", now, &format!("v1,x {}", signed("a", now, body)), body),
+        brain.status_of("a", now, &format!("v1,x {}", signed("a", now, body)), body),
         200,
         "one of the signatures \
         matches"
     );
-    assert_eq!(brain.answers("b", now, &signed("a", now, body), body), 401, "signature of another event");
-    assert_eq!(brain.answers("a", now - 330, &signed("a", now - 330, body), body), 401, "replayed too late");
-    assert_eq!(brain.answers("a", now, &signed("a", now, body), "{}"), 401, "another body");
-    assert_eq!(brain.answers("a", now, "", body), 401);
+    assert_eq!(brain.status_of("b", now, &signed("a", now, body), body), 401, "signature of another event");
+    assert_eq!(brain.status_of("a", now - 330, &signed("a", now - 330, body), body), 401, "replayed too late");
+    assert_eq!(brain.status_of("a", now, &signed("a", now, body), "{}"), 401, "another body");
+    assert_eq!(brain.status_of("a", now, "", body), 401);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_brain_in_python_gives_newcomers_a_role_answers_hello_and_trusts_nobody_else() {
-    plays_its_part("python3", "brain.py").await;
+async fn python_brain_assigns_roles_responds_and_checks_signatures() {
+    check_example("python3", "brain.py").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_brain_in_node_gives_newcomers_a_role_answers_hello_and_trusts_nobody_else() {
-    plays_its_part("node", "brain.mjs").await;
+async fn node_brain_assigns_roles_responds_and_checks_signatures() {
+    check_example("node", "brain.mjs").await;
 }

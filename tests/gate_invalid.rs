@@ -6,7 +6,7 @@ mod gate;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use gate::{World, answered, call_all, not_sent, run};
+use gate::{SimWorld, answered, call_all, not_sent, run};
 use guildhall_actors::circuit_breaker::TokenChanged;
 use guildhall_actors::gate::{CallOutcome, Gate, GateConfig, Rest as _, RestRequest};
 use guildhall_core::breaker::BreakerConfig;
@@ -19,17 +19,19 @@ use http::{Method, StatusCode};
 use serde_json::json;
 
 #[test]
-fn after_a_401_with_the_bots_token_not_one_more_call_arrives() {
+fn after_a_401_no_more_calls_of_the_bot_arrive() {
     run(async {
-        let world = World::unlimited(3).await;
+        let world = SimWorld::unlimited(3).await;
         let gate = world.gate(GateConfig::default());
         world.fault("*", FaultAction::Status { status: 401, code: 0 });
         // The first is sent ahead; the others wait for it, and the breaker has already let them pass.
-        let outcomes = call_all(&gate, (0..100).map(|_| world.get_guild(&world.places[0])).collect::<Vec<_>>()).await;
+        let outcomes = call_all(&gate, (0..100).map(|_| world.get_guild(&world.guilds[0])).collect::<Vec<_>>()).await;
         let sent = outcomes.iter().filter(|outcome| !matches!(outcome, CallOutcome::NotSent(_))).count();
         assert_eq!((sent, world.arrived()), (1, 1));
-        for place in &world.places {
-            for request in [world.get_channel(place), world.create_role(place, "x"), world.message(place, "y")] {
+        for guild_ids in &world.guilds {
+            for request in
+                [world.get_channel(guild_ids), world.create_role(guild_ids, "x"), world.message(guild_ids, "y")]
+            {
                 let refused = not_sent(gate.call(request).await);
                 assert_eq!((refused.reason, refused.retry_after), ("unauthorized", None));
             }
@@ -39,16 +41,16 @@ fn after_a_401_with_the_bots_token_not_one_more_call_arrives() {
 
         world.sim.remove_faults(None);
         assert!(gate.breaker().send(TokenChanged(world.bot)).await.is_ok());
-        assert_eq!(answered(gate.call(world.get_guild(&world.places[0])).await).status, StatusCode::OK);
+        assert_eq!(answered(gate.call(world.get_guild(&world.guilds[0])).await).status, StatusCode::OK);
     });
 }
 
 #[test]
-fn an_interaction_whose_token_has_run_out_ends_alone() {
+fn expired_interaction_token_stops_only_its_interaction() {
     run(async {
-        let world = World::unlimited(1).await;
+        let world = SimWorld::unlimited(1).await;
         let gate = world.gate(GateConfig::default());
-        let guild = Snowflake::new(world.places[0].guild);
+        let guild = Snowflake::new(world.guilds[0].guild);
         let guildhall_core::response::Credential::Application(application) = world.bot else {
             panic!("expected a bot")
         };
@@ -57,12 +59,12 @@ fn an_interaction_whose_token_has_run_out_ends_alone() {
             let fired = world.sim.fire(FireSpec::command(guild, name)).await.ok();
             let (id, token) = fired.and_then(|fired| fired.id.zip(fired.token)).unwrap_or_else(|| panic!("not fired"));
             let callback = format!("/interactions/{id}/{token}/callback");
-            let first = world.with(Method::POST, callback, &json!({ "type": 5 }));
+            let first = world.json_request(Method::POST, callback, &json!({ "type": 5 }));
             assert!(answered(gate.call(first).await).status.is_success());
             edits.push(format!("/webhooks/{application}/{token}/messages/@original"));
         }
         let edit = |number: usize| {
-            let request = world.with(Method::PATCH, edits[number].clone(), &json!({ "content": "done" }));
+            let request = world.json_request(Method::PATCH, edits[number].clone(), &json!({ "content": "done" }));
             gate.call(request)
         };
         world.fault_once("PATCH /webhooks/**", FaultAction::Status { status: 401, code: 50_027 });
@@ -74,20 +76,20 @@ fn an_interaction_whose_token_has_run_out_ends_alone() {
         assert_eq!(world.arrived(), before);
 
         assert_eq!(answered(edit(1).await).status, StatusCode::OK);
-        assert_eq!(answered(gate.call(world.get_guild(&world.places[0])).await).status, StatusCode::OK);
+        assert_eq!(answered(gate.call(world.get_guild(&world.guilds[0])).await).status, StatusCode::OK);
     });
 }
 
 /// Makes calls that all get a 403 until the lane is stopped. Returns how many were sent.
-async fn storm(gate: &Gate, lane: Lane, forbidden: impl Fn() -> RestRequest) -> usize {
+async fn send_forbidden(gate: &Gate, lane: Lane, forbidden: impl Fn() -> RestRequest) -> usize {
     let worker = async || {
         let mut sent = 0;
         loop {
             let mut request = forbidden();
             request.lane = lane;
             match gate.call(request).await {
-                CallOutcome::Answered(answer) => {
-                    assert_eq!(answer.status, StatusCode::FORBIDDEN);
+                CallOutcome::Answered(response) => {
+                    assert_eq!(response.status, StatusCode::FORBIDDEN);
                     sent += 1;
                 }
                 CallOutcome::NotSent(refused) => {
@@ -106,15 +108,15 @@ async fn storm(gate: &Gate, lane: Lane, forbidden: impl Fn() -> RestRequest) -> 
 }
 
 #[test]
-fn a_storm_of_forbidden_calls_stops_lane_by_lane_before_the_ban_and_names_who_spent_it() {
+fn forbidden_calls_stop_lane_by_lane_before_the_ban() {
     run(async {
-        let mut world = World::unlimited(1).await;
+        let mut world = SimWorld::unlimited(1).await;
         let spec =
             GuildsSpec { bot_permissions: Some(0), members: Some(1), channels: Some(1), ..GuildsSpec::default() };
-        let culprit = world.sim.make_guilds(&spec).ok().and_then(|made| made.first().copied());
+        let culprit = world.sim.create_guilds(&spec).ok().and_then(|made| made.first().copied());
         let Some(culprit) = culprit else { panic!("no guild was created") };
-        world.look_around().await;
-        let Some(place) = world.places.iter().find(|place| place.guild == culprit.get()) else {
+        world.refresh_guilds().await;
+        let Some(guild_ids) = world.guilds.iter().find(|guild_ids| guild_ids.guild == culprit.get()) else {
             panic!(
                 "the guild is \
             listed"
@@ -127,15 +129,15 @@ fn a_storm_of_forbidden_calls_stops_lane_by_lane_before_the_ban_and_names_who_sp
         let invalid = InvalidConfig { share_percent: 100, ..InvalidConfig::default() };
         let gate = world.gate(GateConfig { limits, breakers, invalid, ..GateConfig::default() });
         let forbidden = || {
-            let mut request = world.create_role(place, "never");
-            request.guild = Some(place.guild);
+            let mut request = world.create_role(guild_ids, "never");
+            request.guild = Some(guild_ids.guild);
             request
         };
 
         let limit = InvalidConfig::default().limit as usize;
         let mut seen = Vec::new();
         for lane in [Lane::Background, Lane::Operation, Lane::Interactive] {
-            let sent = storm(&gate, lane, forbidden).await;
+            let sent = send_forbidden(&gate, lane, forbidden).await;
             let score = world.score();
             println!("{}: {sent} sent, {} invalid", lane.name(), score.invalid_requests);
             seen.push(score.invalid_requests);
@@ -144,7 +146,7 @@ fn a_storm_of_forbidden_calls_stops_lane_by_lane_before_the_ban_and_names_who_sp
 
         // Now nothing is sent, whatever the route and lane.
         let before = world.arrived();
-        let mut read = world.get_guild(&world.places[0]);
+        let mut read = world.get_guild(&world.guilds[0]);
         read.lane = Lane::Interactive;
         assert_eq!(not_sent(gate.call(read).await).reason, "invalid_requests");
         assert_eq!(world.arrived(), before);
@@ -153,7 +155,7 @@ fn a_storm_of_forbidden_calls_stops_lane_by_lane_before_the_ban_and_names_who_sp
 
         let Some(view) = gate.observe().await else { panic!("the gate runs") };
         let spender = &view.breakers.invalid_requests.top_spenders[0];
-        assert_eq!((spender.guild, spender.route.as_str()), (Some(place.guild), "POST /guilds/{id}/roles"));
+        assert_eq!((spender.guild, spender.route.as_str()), (Some(guild_ids.guild), "POST /guilds/{id}/roles"));
         assert_eq!(spender.count, 9_500);
     });
 }

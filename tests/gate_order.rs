@@ -6,11 +6,11 @@ mod gate;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use gate::{World, answered, call_all, run};
+use gate::{SimWorld, answered, call_all, run};
 use guildhall_actors::gate::{CallOutcome, GateConfig, Rest as _, RestRequest};
 use guildhall_core::lane::Lane;
 use guildhall_core::route::SublimitKind;
-use guildhall_sim::{Algorithm, Case, FaultAction, LimitConfig, RateLimited, RouteLimit, Stage};
+use guildhall_sim::{Algorithm, Case, FaultAction, LimitConfig, RateLimitScore, RouteLimit, Stage};
 use http::Method;
 use serde_json::json;
 
@@ -21,17 +21,17 @@ fn one_at_a_time() -> RouteLimit {
     RouteLimit {
         method: "POST".into(),
         path: MESSAGES.into(),
-        case: Case::Any,
-        bucket: None,
+        with_case: Case::Any,
+        with_bucket: None,
         limit: 1,
         per_ms: 40,
         algorithm: Algorithm::Fixed,
     }
 }
 
-fn rename(world: &World, name: &str) -> RestRequest {
-    let path = format!("/channels/{}", world.places[0].channel);
-    let mut request = world.with(Method::PATCH, path, &json!({ "name": name }));
+fn rename(world: &SimWorld, name: &str) -> RestRequest {
+    let path = format!("/channels/{}", world.guilds[0].channel);
+    let mut request = world.json_request(Method::PATCH, path, &json!({ "name": name }));
     request.sub = Some(SublimitKind::ChannelName);
     request
 }
@@ -39,15 +39,15 @@ fn rename(world: &World, name: &str) -> RestRequest {
 #[test]
 fn messages_of_one_channel_and_lane_appear_in_the_order_submitted() {
     run(async {
-        let world = World::start(2, LimitConfig::default()).await;
+        let world = SimWorld::start(2, LimitConfig::default()).await;
         world.sim.set_route_limit(one_at_a_time()).unwrap();
         let gate = world.gate(GateConfig::default());
         let lanes = [("operation", Lane::Operation), ("background", Lane::Background)];
         let requests = (0..12).flat_map(|number| {
             let world = &world;
             lanes.iter().flat_map(move |(name, lane)| {
-                world.places.iter().map(move |place| {
-                    let mut request = world.message(place, &format!("{name} {number}"));
+                world.guilds.iter().map(move |guild_ids| {
+                    let mut request = world.message(guild_ids, &format!("{name} {number}"));
                     request.lane = *lane;
                     request.max_wait = Duration::from_secs(20);
                     request
@@ -58,9 +58,9 @@ fn messages_of_one_channel_and_lane_appear_in_the_order_submitted() {
             assert!(answered(outcome).status.is_success());
         }
         let score = world.score();
-        assert_eq!(score.rate_limited, RateLimited::default());
-        for place in &world.places {
-            let effects = &score.effects[&place.guild.to_string()];
+        assert_eq!(score.rate_limited, RateLimitScore::default());
+        for guild_ids in &world.guilds {
+            let effects = &score.effects[&guild_ids.guild.to_string()];
             for (name, _) in lanes {
                 let seen: Vec<&str> =
                     effects.iter().map(|effect| effect.name.as_str()).filter(|text| text.starts_with(name)).collect();
@@ -72,9 +72,9 @@ fn messages_of_one_channel_and_lane_appear_in_the_order_submitted() {
 }
 
 #[test]
-fn a_channel_name_that_waits_ten_minutes_holds_back_no_other_route_object_or_field() {
+fn waiting_channel_rename_blocks_no_other_call() {
     run(async {
-        let world = World::start(2, LimitConfig::default()).await;
+        let world = SimWorld::start(2, LimitConfig::default()).await;
         let gate = world.gate(GateConfig::default());
         for name in ["first", "second"] {
             assert!(answered(gate.call(rename(&world, name)).await).status.is_success());
@@ -88,13 +88,13 @@ fn a_channel_name_that_waits_ten_minutes_holds_back_no_other_route_object_or_fie
         assert_eq!(fourth.reason, "route_limit");
         assert!(fourth.retry_after.is_some_and(|wait| wait > Duration::from_secs(500)), "{fourth:?}");
 
-        let channel = |number: usize| format!("/channels/{}", world.places[number].channel);
+        let channel = |number: usize| format!("/channels/{}", world.guilds[number].channel);
         let others = vec![
-            world.with(Method::PATCH, channel(0), &json!({ "nsfw": true })),
-            world.with(Method::PATCH, channel(1), &json!({ "nsfw": true })),
-            world.get_channel(&world.places[0]),
-            world.message(&world.places[0], "hello"),
-            world.get_guild(&world.places[0]),
+            world.json_request(Method::PATCH, channel(0), &json!({ "nsfw": true })),
+            world.json_request(Method::PATCH, channel(1), &json!({ "nsfw": true })),
+            world.get_channel(&world.guilds[0]),
+            world.message(&world.guilds[0], "hello"),
+            world.get_guild(&world.guilds[0]),
         ];
         let others = call_all(&gate, others);
         tokio::pin!(third, others);
@@ -102,27 +102,27 @@ fn a_channel_name_that_waits_ten_minutes_holds_back_no_other_route_object_or_fie
             outcome = &mut third => panic!("the third name cannot be due: {outcome:?}"),
             outcomes = &mut others => {
                 for outcome in outcomes {
-                    let answer = answered(outcome);
-                    assert!(answer.status.is_success(), "{answer:?}");
+                    let response = answered(outcome);
+                    assert!(response.status.is_success(), "{response:?}");
                 }
             }
         }
         let score = world.score();
-        assert_eq!(score.rate_limited, RateLimited::default());
+        assert_eq!(score.rate_limited, RateLimitScore::default());
         assert_eq!(world.arrived_at("PATCH /channels/{channel.id}"), 4);
     });
 }
 
 #[test]
-fn a_bucket_that_is_empty_for_hours_holds_back_no_other_object_or_route() {
+fn empty_bucket_blocks_no_other_object_or_route() {
     run(async {
         let mut limits = LimitConfig::default();
         let roles = limits.routes.iter_mut().find(|limit| limit.method == "POST" && limit.path.ends_with("/roles"));
         roles.into_iter().for_each(|limit| limit.limit = 2);
-        let world = World::start(2, limits).await;
+        let world = SimWorld::start(2, limits).await;
         let gate = world.gate(GateConfig::default());
         let create = |guild: usize, name: &str, max_wait: u64| {
-            let mut request = world.create_role(&world.places[guild], name);
+            let mut request = world.create_role(&world.guilds[guild], name);
             request.max_wait = Duration::from_secs(max_wait);
             gate.call(request)
         };
@@ -133,9 +133,9 @@ fn a_bucket_that_is_empty_for_hours_holds_back_no_other_object_or_route() {
         let others = call_all(
             &gate,
             vec![
-                world.create_role(&world.places[1], "elsewhere"),
-                world.get_guild(&world.places[0]),
-                world.get_channel(&world.places[0]),
+                world.create_role(&world.guilds[1], "elsewhere"),
+                world.get_guild(&world.guilds[0]),
+                world.get_channel(&world.guilds[0]),
             ],
         );
         tokio::pin!(waiting, others);
@@ -143,23 +143,23 @@ fn a_bucket_that_is_empty_for_hours_holds_back_no_other_object_or_route() {
             _ = &mut waiting => panic!("the bucket is empty for a day"),
             outcomes = &mut others => {
                 for outcome in outcomes {
-                    let answer = answered(outcome);
-                    assert!(answer.status.is_success(), "{answer:?}");
+                    let response = answered(outcome);
+                    assert!(response.status.is_success(), "{response:?}");
                 }
             }
         }
         assert_eq!(world.arrived_at("POST /guilds/{guild.id}/roles"), 3);
-        assert_eq!(world.score().rate_limited, RateLimited::default());
+        assert_eq!(world.score().rate_limited, RateLimitScore::default());
     });
 }
 
 #[test]
-fn a_route_without_headers_is_not_held_to_one_call_at_a_time() {
+fn route_without_headers_allows_concurrent_calls() {
     run(async {
-        let world = World::start(1, LimitConfig::default()).await;
+        let world = SimWorld::start(1, LimitConfig::default()).await;
         let gate = world.gate(GateConfig::default());
         let typing = || {
-            let path = format!("/channels/{}/typing", world.places[0].channel);
+            let path = format!("/channels/{}/typing", world.guilds[0].channel);
             let mut request = world.request(Method::POST, path);
             request.lane = Lane::Interactive;
             request

@@ -11,19 +11,19 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use gate::{World, answered, run, transport};
+use gate::{SimWorld, answered, run, transport};
 use guildhall_actors::gate::{CallOutcome, Gate, GateConfig, Rest as _, RestRequest};
 use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_core::lane::Lane;
 use guildhall_core::response::Credential;
-use guildhall_sim::{Fault, FaultAction, LimitConfig, RateLimited, Stage};
+use guildhall_sim::{Fault, FaultAction, LimitConfig, RateLimitScore, Stage};
 use http::Method;
 
 /// How often a gate is killed.
 const KILLS: usize = 3;
 
 /// Responses before a gate is killed: more than one window has, so that it is under full load.
-const ANSWERS: usize = 60;
+const RESPONSES_BEFORE_KILL: usize = 60;
 
 const TARGET: &str = "GUILDHALL_TEST_RESTART_TARGET";
 
@@ -35,11 +35,11 @@ fn typing(bot: Credential, channel: u64) -> RestRequest {
 }
 
 /// Keeps 200 calls waiting, and calls `each` after each response.
-async fn flood(gate: &Gate, bot: Credential, channel: u64, mut each: impl FnMut() -> bool) {
+async fn flood(gate: &Gate, bot: Credential, channel: u64, mut on_response: impl FnMut() -> bool) {
     let mut calls: FuturesUnordered<_> = (0..200).map(|_| gate.call(typing(bot, channel))).collect();
     while let Some(outcome) = calls.next().await {
         if let CallOutcome::Answered(_) = outcome
-            && !each()
+            && !on_response()
         {
             return;
         }
@@ -47,61 +47,61 @@ async fn flood(gate: &Gate, bot: Credential, channel: u64, mut each: impl FnMut(
     }
 }
 
-async fn discord() -> World {
-    let world = World::start(1, LimitConfig::default()).await;
+async fn start_slow_sim() -> SimWorld {
+    let world = SimWorld::start(1, LimitConfig::default()).await;
     // Some calls of a gate arrive long after the next one has started.
     world.fault("*", FaultAction::Latency { fixed_ms: 0, jitter_ms: 300, at: Stage::Arrival });
     world
 }
 
-fn judge(world: &World) {
+fn check_score(world: &SimWorld) {
     let score = world.score();
     println!("{} arrived, at most {:?} in a second", score.requests, score.max_per_second);
-    assert!(world.most_in_a_second() <= 50, "{:?}", score.max_per_second);
-    assert_eq!(score.rate_limited, RateLimited::default());
-    assert!(score.requests >= (KILLS * ANSWERS) as u64);
+    assert!(world.max_per_second() <= 50, "{:?}", score.max_per_second);
+    assert_eq!(score.rate_limited, RateLimitScore::default());
+    assert!(score.requests >= (KILLS * RESPONSES_BEFORE_KILL) as u64);
 }
 
 #[test]
-fn a_gate_that_is_dropped_and_started_anew_never_passes_the_global_limit() {
+fn gate_restart_stays_within_the_global_limit() {
     run(async {
-        let world = discord().await;
+        let world = start_slow_sim().await;
         for _ in 0..KILLS {
             let gate = world.gate(GateConfig::default());
-            let mut answers = 0;
-            flood(&gate, world.bot, world.places[0].channel, || {
-                answers += 1;
-                answers < ANSWERS
+            let mut responses = 0;
+            flood(&gate, world.bot, world.guilds[0].channel, || {
+                responses += 1;
+                responses < RESPONSES_BEFORE_KILL
             })
             .await;
         }
         let gate = world.gate(GateConfig::default());
-        answered(gate.call(typing(world.bot, world.places[0].channel)).await);
-        judge(&world);
+        answered(gate.call(typing(world.bot, world.guilds[0].channel)).await);
+        check_score(&world);
     });
 }
 
 #[test]
-fn calls_that_a_dead_gate_had_under_way_and_the_first_of_the_next_fit_into_one_second() {
+fn calls_in_flight_of_a_dropped_gate_count_for_the_next() {
     run(async {
-        let world = World::start(1, LimitConfig::default()).await;
+        let world = SimWorld::start(1, LimitConfig::default()).await;
         // Of the first fifty all but two are still in flight when their gate is dropped; those of the next are fast.
         let action = FaultAction::Latency { fixed_ms: 300, jitter_ms: 0, at: Stage::Arrival };
         world.sim.add_fault(Fault { route: "*".into(), action, probability: 1.0, count: Some(48), skip: 1 }).unwrap();
-        for answers in [2, 50] {
+        for responses in [2, 50] {
             let gate = world.gate(GateConfig::default());
-            let mut left = answers;
-            flood(&gate, world.bot, world.places[0].channel, || {
-                left -= 1;
-                left > 0
+            let mut remaining = responses;
+            flood(&gate, world.bot, world.guilds[0].channel, || {
+                remaining -= 1;
+                remaining > 0
             })
             .await;
         }
         let score = world.score();
         println!("{} arrived, at most {:?} in a second", score.requests, score.max_per_second);
         assert!(score.requests >= 100, "both gates sent as much as they could");
-        assert!(world.most_in_a_second() <= 50, "{:?}", score.max_per_second);
-        assert_eq!(score.rate_limited, RateLimited::default());
+        assert!(world.max_per_second() <= 50, "{:?}", score.max_per_second);
+        assert_eq!(score.rate_limited, RateLimitScore::default());
     });
 }
 
@@ -124,11 +124,11 @@ fn helper_that_floods_until_it_is_killed() {
 }
 
 #[test]
-fn a_process_that_is_killed_and_started_anew_never_passes_the_global_limit() {
+fn process_restart_stays_within_the_global_limit() {
     run(async {
-        let world = discord().await;
+        let world = start_slow_sim().await;
         let Credential::Application(bot) = world.bot else { panic!("a bot has an application") };
-        let target = format!("{} {bot} {}", world.sim.api_url(), world.places[0].channel);
+        let target = format!("{} {bot} {}", world.sim.api_url(), world.guilds[0].channel);
         let kill_often = move || {
             for _ in 0..KILLS {
                 let mut child = Command::new(std::env::current_exe().unwrap())
@@ -138,14 +138,15 @@ fn a_process_that_is_killed_and_started_anew_never_passes_the_global_limit() {
                     .spawn()
                     .unwrap();
                 let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-                let answers = lines.map_while(Result::ok).filter(|line| line.contains("answered")).take(ANSWERS);
-                assert_eq!(answers.count(), ANSWERS);
+                let responses =
+                    lines.map_while(Result::ok).filter(|line| line.contains("answered")).take(RESPONSES_BEFORE_KILL);
+                assert_eq!(responses.count(), RESPONSES_BEFORE_KILL);
                 // SIGKILL.
                 child.kill().unwrap();
                 child.wait().unwrap();
             }
         };
         tokio::task::spawn_blocking(kill_often).await.unwrap();
-        judge(&world);
+        check_score(&world);
     });
 }

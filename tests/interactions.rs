@@ -15,7 +15,7 @@ use std::{
 use ed25519_dalek::{Signer as _, SigningKey};
 use guildhall_sim::{FireSpec, Sim, SimConfig, SimHandle, Snowflake};
 use serde_json::{Value, json};
-use support::{Answer, Guildhall, Running, STUCK, get, request};
+use support::{Guildhall, HttpResponse, RunningGuildhall, TEST_TIMEOUT, get, request};
 
 const HANDLERS: &str = r#"
 [[handlers]]
@@ -41,7 +41,7 @@ async fn sim() -> SimHandle {
 }
 
 /// The program with this public key, and the address of its interactions endpoint.
-fn start(sim: &SimHandle, key: &str) -> (Running, SocketAddr) {
+fn start(sim: &SimHandle, key: &str) -> (RunningGuildhall, SocketAddr) {
     let running = Guildhall::serve(&sim.gateway_url())
         .env("GUILDHALL__DISCORD__TOKEN", "sim-bot-token")
         .env("GUILDHALL__DISCORD__API_URL", &sim.api_url())
@@ -50,65 +50,65 @@ fn start(sim: &SimHandle, key: &str) -> (Running, SocketAddr) {
         .file("handlers.toml", HANDLERS)
         .env("GUILDHALL__HANDLERS__FILE", "handlers.toml")
         .spawn();
-    let line: Value = serde_json::from_str(&running.line_with("listening for interactions over HTTP")).unwrap();
+    let line: Value = serde_json::from_str(&running.wait_for_log_line("listening for interactions over HTTP")).unwrap();
     let address = line["address"].as_str().unwrap().parse().unwrap();
     (running, address)
 }
 
-fn stop(running: Running) {
+fn stop(running: RunningGuildhall) {
     running.signal("TERM");
-    let ended = running.end();
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let exited = running.wait_for_exit();
+    assert_eq!(exited.code, Some(0), "{}", exited.stderr);
 }
 
 /// Waits for the response that the simulator has for an interaction.
-async fn original(sim: &SimHandle, token: &str) -> Value {
+async fn wait_for_response(sim: &SimHandle, token: &str) -> Value {
     let application = sim.application("sim-bot-token").unwrap();
     let url = sim.api_url();
     let (host, base) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
     let path = format!("/{base}/webhooks/{application}/{token}/messages/@original");
     let host = host.parse().unwrap();
-    let deadline = Instant::now() + STUCK;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     loop {
-        let answer = tokio::task::block_in_place(|| get(host, &path));
-        if answer.status == 200 && answer.json()["content"] != "" {
-            return answer.json();
+        let response = tokio::task::block_in_place(|| get(host, &path));
+        if response.status == 200 && response.json()["content"] != "" {
+            return response.json();
         }
-        assert!(Instant::now() < deadline, "no response: {} {}", answer.status, answer.body);
+        assert!(Instant::now() < deadline, "no response: {} {}", response.status, response.body);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_discord_posts_is_deferred_and_then_answered_and_a_forged_one_is_refused() {
+async fn posted_command_is_deferred_and_answered_and_a_forged_one_refused() {
     let sim = sim().await;
     let (running, address) = start(&sim, &sim.verify_key());
     let guild = sim.guilds()[0];
-    let posts = |name| {
+    let posted_command = |name| {
         let mut command = FireSpec::command(guild, name);
         command.url = Some(format!("http://{address}/interactions"));
         command
     };
 
-    let mut forged = posts("hello");
+    let mut forged = posted_command("hello");
     forged.forged = true;
     assert_eq!(sim.fire(forged).await.unwrap().posted.unwrap().status, 401);
 
-    let fired = sim.fire(posts("hello")).await.unwrap();
+    let fired = sim.fire(posted_command("hello")).await.unwrap();
     let posted = fired.posted.unwrap();
     assert_eq!((posted.status, posted.body), (200, json!({ "type": 5, "data": { "flags": 64 } })));
     assert!(posted.taken.is_some_and(|status| status < 300), "Discord accepted it: {:?}", posted.taken);
-    let answered = original(&sim, &fired.token.unwrap()).await;
-    assert!(answered["content"].as_str().unwrap().starts_with("hi "), "{answered}");
-    assert_eq!(answered["flags"], 64);
+    let response = wait_for_response(&sim, &fired.token.unwrap()).await;
+    assert!(response["content"].as_str().unwrap().starts_with("hi "), "{response}");
+    assert_eq!(response["flags"], 64);
 
-    let at_once = sim.fire(posts("now")).await.unwrap();
+    let at_once = sim.fire(posted_command("now")).await.unwrap();
     let posted = at_once.posted.unwrap();
     assert_eq!((&posted.body["type"], &posted.body["data"]["content"]), (&json!(4), &json!("at once")));
     assert!(posted.taken.is_some_and(|status| status < 300), "Discord accepted it: {:?}", posted.taken);
 
-    let nobody = sim.fire(posts("other")).await.unwrap();
-    assert_eq!(nobody.posted.unwrap().status, 404);
+    let unhandled = sim.fire(posted_command("other")).await.unwrap();
+    assert_eq!(unhandled.posted.unwrap().status, 404);
     assert_eq!((sim.score().interactions.fired, sim.score().interactions.doubled), (4, 0));
     stop(running);
 }
@@ -122,7 +122,7 @@ fn now() -> u64 {
 }
 
 /// Posts a body, signed with this timestamp.
-fn post(address: SocketAddr, key: &SigningKey, at: u64, body: &str) -> Answer {
+fn post(address: SocketAddr, key: &SigningKey, at: u64, body: &str) -> HttpResponse {
     let signature = hex(&key.sign(format!("{at}{body}").as_bytes()).to_bytes());
     let length = body.len();
     let head = format!(
@@ -135,14 +135,14 @@ fn post(address: SocketAddr, key: &SigningKey, at: u64, body: &str) -> Answer {
 fn interaction(kind: u8, id: u64) -> String {
     let user = json!({ "user": { "id": "77" } });
     let data = json!({ "name": "hello", "options": [] });
-    let whole = json!({
+    let object = json!({
         "id": id.to_string(), "application_id": "9", "type": kind, "token": "token", "data": data, "member": user,
     });
-    whole.to_string()
+    object.to_string()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_what_the_key_signed_lately_is_heard_of() {
+async fn only_recently_signed_requests_are_accepted() {
     let sim = sim().await;
     let key = SigningKey::from_bytes(&[7; 32]);
     let (running, address) = start(&sim, &hex(key.verifying_key().as_bytes()));
@@ -181,27 +181,27 @@ async fn only_what_the_key_signed_lately_is_heard_of() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_port_that_is_taken_is_told_with_the_setting_to_change() {
+async fn port_in_use_is_reported_with_its_setting() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let ended = Guildhall::serve("ws://127.0.0.1:9")
+    let exited = Guildhall::serve("ws://127.0.0.1:9")
         .env("GUILDHALL__INTERACTIONS__PUBLIC_KEY", &hex(SigningKey::from_bytes(&[7; 32]).verifying_key().as_bytes()))
         .env("GUILDHALL__INTERACTIONS__BIND", &taken.local_addr().unwrap().to_string())
         .spawn()
-        .end();
-    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
-    assert!(ended.stderr.contains("interactions.bind (GUILDHALL__INTERACTIONS__BIND)"), "{}", ended.stderr);
+        .wait_for_exit();
+    assert_eq!(exited.code, Some(1), "{}", exited.stderr);
+    assert!(exited.stderr.contains("interactions.bind (GUILDHALL__INTERACTIONS__BIND)"), "{}", exited.stderr);
 }
 
 const ADMIN: &str = "gh_test_0123456789";
 
 /// The program with a store that outlives it, and the addresses of its API and its interactions endpoint.
-struct Daemon {
-    running: Running,
+struct InteractionDaemon {
+    running: RunningGuildhall,
     api: SocketAddr,
-    posts: SocketAddr,
+    interactions: SocketAddr,
 }
 
-impl Daemon {
+impl InteractionDaemon {
     fn start(sim: &SimHandle, key: &str, store: &Path, handlers: &str) -> Self {
         let running = Guildhall::serve(&sim.gateway_url())
             .env("GUILDHALL__DISCORD__TOKEN", "sim-bot-token")
@@ -214,10 +214,11 @@ impl Daemon {
             .env("GUILDHALL__HANDLERS__FILE", "handlers.toml")
             .spawn();
         let api = running.address();
-        let line: Value = serde_json::from_str(&running.line_with("listening for interactions over HTTP")).unwrap();
-        let posts = line["address"].as_str().unwrap().parse().unwrap();
-        running.line_with("\"part is ready\",\"part\":\"gateway\"");
-        Self { running, api, posts }
+        let line: Value =
+            serde_json::from_str(&running.wait_for_log_line("listening for interactions over HTTP")).unwrap();
+        let interactions = line["address"].as_str().unwrap().parse().unwrap();
+        running.wait_for_log_line("\"part is ready\",\"part\":\"gateway\"");
+        Self { running, api, interactions }
     }
 
     /// A key of the default tenant for one guild.
@@ -228,12 +229,12 @@ impl Daemon {
         made.json()["key"].as_str().unwrap().to_owned()
     }
 
-    fn follow_up(&self, key: &str, guild: Snowflake, id: u64, token: &str) -> Answer {
+    fn follow_up(&self, key: &str, guild: Snowflake, id: u64, token: &str) -> HttpResponse {
         follow_up(self.api, key, &guild.to_string(), &id.to_string(), token)
     }
 }
 
-fn call(api: SocketAddr, key: &str, path: &str, body: &Value) -> Answer {
+fn call(api: SocketAddr, key: &str, path: &str, body: &Value) -> HttpResponse {
     let body = body.to_string();
     let length = body.len();
     let head = format!(
@@ -243,7 +244,7 @@ fn call(api: SocketAddr, key: &str, path: &str, body: &Value) -> Answer {
     request(api, &head)
 }
 
-fn follow_up(api: SocketAddr, key: &str, guild: &str, id: &str, token: &str) -> Answer {
+fn follow_up(api: SocketAddr, key: &str, guild: &str, id: &str, token: &str) -> HttpResponse {
     let payload = json!({ "interaction_id": id, "interaction_token": token, "content": "more" });
     call(api, key, &format!("/v1/guilds/{guild}/operations"), &json!({ "kind": "send_followup", "payload": payload }))
 }
@@ -253,12 +254,12 @@ async fn posted_interaction_takes_responses_at_once_and_after_a_restart() {
     let sim = Sim::start(SimConfig { guilds: 2, members: 1, channels: 1, ..SimConfig::default() }).await.unwrap();
     let (guild, other) = (sim.guilds()[0], sim.guilds()[1]);
     let store = tempfile::tempdir().unwrap();
-    let daemon = Daemon::start(&sim, &sim.verify_key(), store.path(), HANDLERS);
+    let daemon = InteractionDaemon::start(&sim, &sim.verify_key(), store.path(), HANDLERS);
     let (own, others) = (daemon.key_for(guild), daemon.key_for(other));
     let mut tokens = Vec::new();
     for name in ["hello", "now"] {
         let mut command = FireSpec::command(guild, name);
-        command.url = Some(format!("http://{}/interactions", daemon.posts));
+        command.url = Some(format!("http://{}/interactions", daemon.interactions));
         let fired = sim.fire(command).await.unwrap();
         let (id, token) = (fired.id.unwrap().get(), fired.token.unwrap());
         // It was recorded before Discord got its response.
@@ -270,7 +271,7 @@ async fn posted_interaction_takes_responses_at_once_and_after_a_restart() {
         tokens.push((id, token));
     }
     stop(daemon.running);
-    let daemon = Daemon::start(&sim, &sim.verify_key(), store.path(), HANDLERS);
+    let daemon = InteractionDaemon::start(&sim, &sim.verify_key(), store.path(), HANDLERS);
     for (id, token) in &tokens {
         let accepted = daemon.follow_up(&own, guild, *id, token);
         assert_eq!(accepted.status, 202, "{}", accepted.body);
@@ -289,14 +290,14 @@ async fn expired_interaction_takes_no_response() {
     let sim = sim().await;
     let (guild, store) = (sim.guilds()[0], tempfile::tempdir().unwrap());
     let signer = SigningKey::from_bytes(&[7; 32]);
-    let daemon = Daemon::start(&sim, &hex(signer.verifying_key().as_bytes()), store.path(), HANDLERS);
+    let daemon = InteractionDaemon::start(&sim, &hex(signer.verifying_key().as_bytes()), store.path(), HANDLERS);
     let own = daemon.key_for(guild);
     let posted = |ago: Duration, token: &str| {
         let id = id_from(ago);
-        let mut whole: Value = serde_json::from_str(&interaction(2, id)).unwrap();
-        whole["guild_id"] = guild.to_string().into();
-        whole["token"] = token.into();
-        let deferred = post(daemon.posts, &signer, now(), &whole.to_string());
+        let mut object: Value = serde_json::from_str(&interaction(2, id)).unwrap();
+        object["guild_id"] = guild.to_string().into();
+        object["token"] = token.into();
+        let deferred = post(daemon.interactions, &signer, now(), &object.to_string());
         assert_eq!(deferred.status, 200, "{}", deferred.body);
         daemon.follow_up(&own, guild, id, token)
     };
@@ -329,9 +330,9 @@ fn brain(listener: &TcpListener, api: &Receiver<(SocketAddr, String)>, statuses:
         reader.read_exact(&mut body).unwrap();
         let event: Value = serde_json::from_slice(&body).unwrap();
         let text = |name: &str| event[name].as_str().unwrap().to_owned();
-        let answer = follow_up(api, &key, &text("guild_id"), &text("interaction_id"), &text("interaction_token"));
+        let response = follow_up(api, &key, &text("guild_id"), &text("interaction_id"), &text("interaction_token"));
         drop(stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"));
-        if statuses.send(answer.status).is_err() {
+        if statuses.send(response.status).is_err() {
             return;
         }
     }
@@ -348,16 +349,16 @@ async fn brain_may_respond_through_the_api_as_soon_as_it_is_called() {
          allow_private = true\n",
         listener.local_addr().unwrap()
     );
-    let ((tell, told), (statuses, answered)) = (channel(), channel());
-    std::thread::spawn(move || brain(&listener, &told, &statuses));
-    let daemon = Daemon::start(&sim, &sim.verify_key(), store.path(), &handlers);
-    tell.send((daemon.api, daemon.key_for(guild))).unwrap();
+    let ((address_sender, addresses), (statuses, received_statuses)) = (channel(), channel());
+    std::thread::spawn(move || brain(&listener, &addresses, &statuses));
+    let daemon = InteractionDaemon::start(&sim, &sim.verify_key(), store.path(), &handlers);
+    address_sender.send((daemon.api, daemon.key_for(guild))).unwrap();
     for round in 0..20 {
         let mut command = FireSpec::command(guild, "ask");
         // Half of them over HTTP, half over the gateway.
-        command.url = (round % 2 == 0).then(|| format!("http://{}/interactions", daemon.posts));
+        command.url = (round % 2 == 0).then(|| format!("http://{}/interactions", daemon.interactions));
         sim.fire(command).await.unwrap();
-        let status = tokio::task::block_in_place(|| answered.recv_timeout(STUCK)).unwrap();
+        let status = tokio::task::block_in_place(|| received_statuses.recv_timeout(TEST_TIMEOUT)).unwrap();
         assert_eq!(status, 202, "round {round}");
     }
     stop(daemon.running);

@@ -7,7 +7,7 @@ mod support;
 use support::{Guildhall, text};
 
 #[test]
-fn the_demo_runs_over_a_redis_and_leaves_nobody_behind_there() {
+fn demo_runs_with_redis_and_leaves_the_shared_state() {
     let server = redis::RedisServer::start();
     let url = format!("redis://127.0.0.1:{}", server.port());
     let output = Guildhall::new(&["demo", "--exit", "--redis", &url]).output();
@@ -21,7 +21,7 @@ fn the_demo_runs_over_a_redis_and_leaves_nobody_behind_there() {
 }
 
 #[test]
-fn a_redis_that_cannot_be_used_is_said_in_words_and_without_its_password() {
+fn invalid_redis_url_is_reported_without_its_password() {
     let output = Guildhall::new(&["demo", "--exit", "--redis", "http://user:sesame@127.0.0.1/"]).output();
     let stderr = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");

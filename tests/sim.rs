@@ -6,14 +6,14 @@ mod support;
 
 use std::net::{SocketAddr, TcpListener};
 
-use support::{Guildhall, Running, get, request, text};
+use support::{Guildhall, RunningGuildhall, get, request, text};
 
-fn address(sim: &Running) -> SocketAddr {
-    sim.says("listening on http://").parse().unwrap()
+fn address(sim: &RunningGuildhall) -> SocketAddr {
+    sim.wait_for_stdout("listening on http://").parse().unwrap()
 }
 
 #[test]
-fn it_says_where_it_listens_answers_there_and_ends_on_a_signal() {
+fn sim_prints_its_address_serves_and_stops_on_a_signal() {
     for signal in ["TERM", "INT"] {
         let sim = Guildhall::new(&["sim", "--guilds", "3", "--members", "0", "--channels", "1"]).spawn();
         let address = address(&sim);
@@ -22,8 +22,8 @@ fn it_says_where_it_listens_answers_there_and_ends_on_a_signal() {
         let state = get(address, "/sim/state").json();
         assert_eq!((&state["guild_count"], &state["guilds"][0]["member_count"]), (&3.into(), &2.into()));
         sim.signal(signal);
-        let ended = sim.end();
-        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+        let exited = sim.wait_for_exit();
+        assert_eq!((exited.code, exited.stderr.as_str()), (Some(0), ""));
     }
 }
 
@@ -34,45 +34,45 @@ fn call(address: SocketAddr, token: &str) -> u16 {
 }
 
 #[test]
-fn each_bot_has_its_token_and_limits_may_be_left_out() {
+fn each_bot_has_its_token_and_limits_can_be_disabled() {
     let sim = Guildhall::new(&["sim", "--token", "first", "--token", "second", "--no-limits"]).spawn();
     let address = address(&sim);
     assert_eq!([call(address, "first"), call(address, "second"), call(address, "third")], [200, 200, 401]);
     assert_eq!((0..20).map(|_| call(address, "first")).find(|status| *status != 200), None);
     sim.signal("TERM");
-    assert_eq!(sim.end().code, Some(0));
+    assert_eq!(sim.wait_for_exit().code, Some(0));
 }
 
 #[test]
 fn two_bots_cannot_have_one_token() {
     let output = Guildhall::new(&["sim", "--token", "one", "--token", "other", "--token", "one"]).output();
-    let says = text(&output.stderr);
+    let message = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1));
-    assert!(says.lines().count() == 1 && says.contains("--token one is given twice"), "{says}");
+    assert!(message.lines().count() == 1 && message.contains("--token one is given twice"), "{message}");
 }
 
 #[test]
-fn an_address_that_others_can_reach_has_to_be_allowed() {
+fn public_address_must_be_allowed() {
     for bind in ["0.0.0.0:0", "[::]:0", "[::ffff:0.0.0.0]:0"] {
         let output = Guildhall::new(&["sim", "--bind", bind]).output();
-        let says = text(&output.stderr);
+        let message = text(&output.stderr);
         assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()), "{bind}");
-        assert!(says.lines().count() == 1 && says.contains("--allow-public"), "{says}");
+        assert!(message.lines().count() == 1 && message.contains("--allow-public"), "{message}");
     }
 }
 
 #[test]
-fn a_port_that_is_taken_is_one_clear_line() {
+fn port_in_use_is_reported_in_one_line() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let bind = taken.local_addr().unwrap().to_string();
     let output = Guildhall::new(&["sim", "--bind", &bind]).output();
-    let says = text(&output.stderr);
+    let message = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1));
-    assert!(says.lines().count() == 1 && says.contains(&bind), "{says}");
+    assert!(message.lines().count() == 1 && message.contains(&bind), "{message}");
 }
 
 #[test]
-fn wrong_usage_exits_with_two() {
+fn invalid_usage_exits_with_two() {
     for args in [
         &["sim", "--no-such-flag"][..],
         &["sim", "--bind", "nowhere"],
@@ -89,7 +89,7 @@ fn wrong_usage_exits_with_two() {
 }
 
 #[test]
-fn the_page_about_it_names_every_flag() {
+fn documentation_names_every_flag() {
     let page = include_str!("../docs/simulator.md");
     let help = text(&Guildhall::new(&["sim", "--help"]).output().stdout);
     let flags = help.lines().filter_map(|line| line.trim_start().strip_prefix("--")?.split(' ').next());

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_clock_stands_still_with_the_runtime_and_moves_with_it() {
+    async fn clock_follows_the_paused_time_of_the_runtime() {
         let clock = Clock::start();
         assert_eq!(clock.now(), Timestamp::ZERO);
         let later = Timestamp::from_millis(1_500);

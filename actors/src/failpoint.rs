@@ -216,7 +216,8 @@ mod armed {
     /// Whether it fails now.
     fn fails(target: Target) -> bool {
         let Some((armed, passes)) = &*ARMED else { return false };
-        *armed == target && passes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_err()
+        *armed == target
+            && passes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |remaining| remaining.checked_sub(1)).is_err()
     }
 
     pub(super) fn pass(point: Point) {
@@ -265,15 +266,15 @@ mod armed {
         use super::*;
 
         #[test]
-        fn a_failpoint_is_a_place_or_a_part_and_how_often_to_pass_it() {
+        fn failpoint_is_a_point_or_a_part_with_a_count() {
             assert_eq!(parse("after_send"), Some((Target::Point(Point::AfterSend), 0)));
             assert_eq!(parse("before_outcome:2"), Some((Target::Point(Point::BeforeOutcome), 2)));
             assert_eq!(parse("panic:token_bucket:100"), Some((Target::Part(Part::TokenBucket), 100)));
             assert_eq!(parse("panic:heartbeat"), Some((Target::Part(Part::Heartbeat), 0)));
             assert_eq!(parse_poison("shard:a:b"), Some((Part::Shard, "a:b".to_owned())));
             assert_eq!(parse_poison("nobody:a"), None);
-            for wrong in ["panic:nobody:1", "nowhere", "after_send:x", "panic"] {
-                assert_eq!(parse(wrong), None, "{wrong}");
+            for invalid in ["panic:nobody:1", "nowhere", "after_send:x", "panic"] {
+                assert_eq!(parse(invalid), None, "{invalid}");
             }
         }
     }

@@ -22,8 +22,8 @@ impl LeaseGuard {
 
     /// A lease that is held as long as this check succeeds.
     #[must_use]
-    pub fn while_held(by: Arc<dyn LeaseCheck>) -> Self {
-        Self(Some(by))
+    pub fn while_held(check: Arc<dyn LeaseCheck>) -> Self {
+        Self(Some(check))
     }
 
     /// Whether it may end by itself.
@@ -35,7 +35,7 @@ impl LeaseGuard {
     /// Whether it is held now.
     #[must_use]
     pub fn holds(&self) -> bool {
-        self.0.as_ref().is_none_or(|by| by.holds())
+        self.0.as_ref().is_none_or(|check| check.holds())
     }
 }
 

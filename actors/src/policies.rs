@@ -17,7 +17,7 @@ pub trait SharedPolicies: Send + Sync {
     fn take<'a>(
         &'a self,
         policy: &'static str,
-        who: &'a str,
+        caller: &'a str,
         rate: Rate,
         cost: u32,
         max_wait: Duration,

@@ -59,8 +59,8 @@ impl WallClock {
             }
             // Rounded down, so that nothing seems due too early.
             Source::Anchored { origin, at } => {
-                let passed = u64::try_from(origin.elapsed().as_millis()).unwrap_or(u64::MAX);
-                UnixMs::new(at.millis().saturating_add(passed))
+                let elapsed = u64::try_from(origin.elapsed().as_millis()).unwrap_or(u64::MAX);
+                UnixMs::new(at.millis().saturating_add(elapsed))
             }
         }
     }
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn an_anchored_clock_moves_with_the_runtime_alone() {
+    async fn anchored_clock_advances_with_the_runtime_only() {
         let clock = WallClock::anchored(UnixMs::new(5_000));
         tokio::time::sleep(Duration::from_millis(1_500)).await;
         assert_eq!(clock.now(), UnixMs::new(6_500));

@@ -16,17 +16,17 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use crate::cpu;
-use crate::load::Connection;
+use crate::http_client::Connection;
 use crate::metrics::Metrics;
 
 /// Hidden subcommand that the child process runs.
 pub(crate) const SUBCOMMAND: &str = "serve-daemon";
 
 /// API key of the callers.
-pub(crate) const KEY: &str = "the-key-of-those-who-measure";
+pub(crate) const API_KEY: &str = "the-key-of-those-who-measure";
 
 /// Time limit for the start of a daemon.
-const PATIENCE: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running daemon. Dropping it shuts it down gracefully.
 pub(crate) struct Daemon {
@@ -39,7 +39,7 @@ impl Daemon {
     pub(crate) fn start(settings: &[(&str, &str)], folder: &Path) -> anyhow::Result<Self> {
         let common = [
             ("API__BIND", "127.0.0.1:0"),
-            ("API__ADMIN_KEY", KEY),
+            ("API__ADMIN_KEY", API_KEY),
             // One caller sends all requests.
             ("API__POLICIES__HEAVY_PER_SECOND", "0"),
             ("API__POLICIES__LIGHT_PER_SECOND", "0"),
@@ -63,25 +63,25 @@ impl Daemon {
             .spawn()
             .context("cannot start a daemon")?;
         let lines = BufReader::new(process.stderr.take().context("the daemon has no stderr")?).lines();
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         // Reads to the end: a daemon whose log pipe is full blocks.
         thread::spawn(move || {
             let mut last = String::new();
             for line in lines.map_while(Result::ok) {
-                if let Some(address) = listening(&line) {
-                    let _ = tell.send(Ok(address));
+                if let Some(address) = listening_address(&line) {
+                    let _ = sender.send(Ok(address));
                 }
                 last = line;
             }
-            let _ = tell.send(Err(last));
+            let _ = sender.send(Err(last));
         });
-        let address = told.recv_timeout(PATIENCE).context("a daemon did not start in time")?;
+        let address = receiver.recv_timeout(START_TIMEOUT).context("a daemon did not start in time")?;
         let address = address.map_err(|last| anyhow::anyhow!("a daemon exited during its start: {last}"))?;
         Ok(Self { process, address })
     }
 
     /// Resident memory in bytes.
-    pub(crate) fn resident(&self) -> anyhow::Result<u64> {
+    pub(crate) fn resident_bytes(&self) -> anyhow::Result<u64> {
         let path = format!("/proc/{}/status", self.process.id());
         let status = std::fs::read_to_string(&path).context(
             "cannot read the memory of the daemon; this benchmark \
@@ -92,31 +92,32 @@ impl Daemon {
     }
 
     /// Processor time used so far.
-    pub(crate) fn used(&self) -> anyhow::Result<Duration> {
-        cpu::of_threads(self.process.id())
+    pub(crate) fn cpu_time(&self) -> anyhow::Result<Duration> {
+        cpu::other_process_time(self.process.id())
     }
 
     /// Scrapes its metrics.
     pub(crate) async fn metrics(&self) -> anyhow::Result<Metrics> {
         let mut connection = Connection::open(self.address).await?;
-        let (status, told) = connection.call(Method::GET, "/metrics", &format!("Bearer {KEY}"), Bytes::new()).await?;
+        let (status, body) =
+            connection.call(Method::GET, "/metrics", &format!("Bearer {API_KEY}"), Bytes::new()).await?;
         ensure!(status == 200, "a daemon returned {status} for /metrics");
-        Ok(Metrics::read(&String::from_utf8_lossy(&told)))
+        Ok(Metrics::parse(&String::from_utf8_lossy(&body)))
     }
 
     /// Waits until it reports that it is ready.
-    pub(crate) async fn is_ready(&self) -> anyhow::Result<()> {
+    pub(crate) async fn wait_until_ready(&self) -> anyhow::Result<()> {
         let mut connection = Connection::open(self.address).await?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + START_TIMEOUT;
         loop {
-            let (status, told) = connection.call(Method::GET, "/readyz", "", Bytes::new()).await?;
+            let (status, body) = connection.call(Method::GET, "/readyz", "", Bytes::new()).await?;
             if status == 200 {
                 return Ok(());
             }
             ensure!(
                 Instant::now() < deadline,
                 "a daemon did not become ready in time: {}",
-                String::from_utf8_lossy(&told)
+                String::from_utf8_lossy(&body)
             );
             sleep(Duration::from_millis(20)).await;
         }
@@ -137,8 +138,8 @@ pub(crate) fn serve() -> ExitCode {
     guildhall::cli::run(guildhall::cli::Cli::parse_from(["guildhall", "serve", "--until-input-ends"]))
 }
 
-fn listening(line: &str) -> Option<SocketAddr> {
+fn listening_address(line: &str) -> Option<SocketAddr> {
     let line: Value = serde_json::from_str(line).ok().filter(|line: &Value| line["address"].is_string())?;
-    let is_so = line["message"] == "listening" || line["fields"]["message"] == "listening";
-    is_so.then(|| line["address"].as_str()?.parse().ok()).flatten()
+    let is_listening = line["message"] == "listening" || line["fields"]["message"] == "listening";
+    is_listening.then(|| line["address"].as_str()?.parse().ok()).flatten()
 }

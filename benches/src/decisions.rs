@@ -31,7 +31,7 @@ const ROUTES: [(&str, &str); 4] = [
 ];
 
 /// Interval between calls in the simulated time of the limiter: half of the global limit of 50 per second.
-const PACE: Duration = Duration::from_millis(40);
+const CALL_INTERVAL: Duration = Duration::from_millis(40);
 
 /// Calls between two clock reads.
 const BATCH: usize = 1_024;
@@ -40,7 +40,7 @@ const BATCH: usize = 1_024;
 const WARM_UP: Duration = Duration::from_millis(1_500);
 
 /// Longer than the allocator retains unused pages.
-const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(3);
+const RELEASE_TIME: Duration = Duration::from_secs(3);
 
 /// Load on the limiter.
 #[derive(Debug, Args)]
@@ -60,15 +60,15 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
     let _recorder = guildhall::metrics::install()?;
     let time = Duration::from_secs(seconds);
     // First, because the heap is empty: later, freed memory of other measurements would distort the figure.
-    let bytes_per_bucket = memory(arguments.buckets)?;
+    let bytes_per_bucket = measure_memory(arguments.buckets)?;
     if !quiet {
         println!("{bytes_per_bucket:.0} bytes for each of {} buckets", arguments.buckets);
     }
-    let machine_per_s = machine(arguments.objects, time)?;
+    let machine_per_s = measure_limiter(arguments.objects, time)?;
     if !quiet {
         println!("limiter alone: {machine_per_s:.0} decisions/s");
     }
-    let actor_per_s = LocalSet::new().run_until(actor(arguments, time)).await?;
+    let actor_per_s = LocalSet::new().run_until(measure_actor(arguments, time)).await?;
     if !quiet {
         println!("limiter actor: {actor_per_s:.0} decisions/s for {} callers", arguments.callers);
     }
@@ -104,39 +104,39 @@ impl Upstream {
     }
 
     /// Counts a call and returns its response.
-    fn answer(&mut self, place: usize, now: Timestamp) -> anyhow::Result<&ResponseInfo> {
+    fn answer(&mut self, index: usize, now: Timestamp) -> anyhow::Result<&ResponseInfo> {
         let now_ms = now.micros() / 1_000;
         let window = now_ms / self.per_ms;
-        let used = &mut self.used[place];
+        let used = &mut self.used[index];
         if used.0 != window {
             *used = (window, 0);
         }
         used.1 += 1;
         let Some(remaining) = self.limit.checked_sub(used.1) else { bail!("the limiter permitted too many calls") };
-        let answer = &mut self.answers[place % ROUTES.len()];
-        if let Some(rate) = &mut answer.rate {
+        let response = &mut self.answers[index % ROUTES.len()];
+        if let Some(rate) = &mut response.rate {
             rate.remaining = remaining;
             rate.reset_ms = (window + 1) * self.per_ms;
             rate.reset_after = Duration::from_millis(rate.reset_ms - now_ms);
         }
-        Ok(answer)
+        Ok(response)
     }
 }
 
 /// One route per object and template. The index modulo `ROUTES.len()` identifies the template.
 fn routes(objects: u32) -> Vec<Route> {
-    let of = |object: u32| {
+    let routes_of = |object: u32| {
         ROUTES.iter().map(move |(method, path)| {
             let path = path.replace("{}", &(1_000_000_000_000 + u64::from(object)).to_string());
             Route::parse(method, &path, 1, 0)
         })
     };
-    (0..objects).flat_map(of).collect()
+    (0..objects).flat_map(routes_of).collect()
 }
 
 /// Measures the limiter as a pure state machine, in simulated time.
-fn machine(objects: u32, time: Duration) -> anyhow::Result<f64> {
-    let asks: Vec<PermitRequest> = routes(objects)
+fn measure_limiter(objects: u32, time: Duration) -> anyhow::Result<f64> {
+    let requests: Vec<PermitRequest> = routes(objects)
         .into_iter()
         .map(|route| PermitRequest {
             credential: BOT,
@@ -145,65 +145,65 @@ fn machine(objects: u32, time: Duration) -> anyhow::Result<f64> {
             deadline: Timestamp::from_micros(u64::MAX),
         })
         .collect();
-    let mut upstream = Upstream::new(5, 5_000, asks.len());
+    let mut upstream = Upstream::new(5, 5_000, requests.len());
     let mut limiter = Limiter::new(LimitConfig::default(), Timestamp::ZERO);
     let mut now = Timestamp::from_millis(10_000);
     let mut turn = 0;
     let mut calls = |count: usize| {
         for _ in 0..count {
-            now = now + PACE;
-            let place = turn % asks.len();
-            let AcquireOutcome::Granted(permit) = limiter.acquire(asks[place].clone(), now) else {
+            now = now + CALL_INTERVAL;
+            let index = turn % requests.len();
+            let AcquireOutcome::Granted(permit) = limiter.acquire(requests[index].clone(), now) else {
                 bail!("a call had to wait")
             };
-            limiter.answered(permit, upstream.answer(place, now)?, now);
+            limiter.on_response(permit, upstream.answer(index, now)?, now);
             turn += 1;
         }
         Ok(())
     };
     // Warm-up, so that every bucket exists.
-    calls(asks.len())?;
-    let begun = Instant::now();
+    calls(requests.len())?;
+    let started = Instant::now();
     let mut done = 0;
-    while begun.elapsed() < time {
+    while started.elapsed() < time {
         calls(BATCH)?;
         done += BATCH;
     }
-    Ok(per_second(done * 2, begun.elapsed()))
+    Ok(per_second(done * 2, started.elapsed()))
 }
 
 /// Memory that a limiter adds to the process per bucket. Buckets are used again until the allocator has returned what
 /// the growth left behind, so that only retained memory is counted.
-fn memory(buckets: u32) -> anyhow::Result<f64> {
+fn measure_memory(buckets: u32) -> anyhow::Result<f64> {
     let config = LimitConfig { max_buckets: buckets as usize * 2, ..LimitConfig::default() };
     let mut upstream = Upstream::new(5, 5_000, 1);
     let mut now = Timestamp::from_millis(10_000);
-    let before = resident()?;
+    let before = resident_bytes()?;
     let mut limiter = Limiter::new(config, Timestamp::ZERO);
-    let begun = Instant::now();
-    while begun.elapsed() < GIVEN_BACK_WITHIN {
+    let started = Instant::now();
+    while started.elapsed() < RELEASE_TIME {
         for object in 0..buckets {
-            now = now + PACE;
+            now = now + CALL_INTERVAL;
             let path = format!("/channels/{}/messages", 1_000_000_000_000 + u64::from(object));
-            let ask = PermitRequest {
+            let request = PermitRequest {
                 credential: BOT,
                 route: Route::parse("POST", &path, 1, 0),
                 lane: Lane::Operation,
                 deadline: now,
             };
-            let AcquireOutcome::Granted(permit) = limiter.acquire(ask, now) else { bail!("a call had to wait") };
+            let AcquireOutcome::Granted(permit) = limiter.acquire(request, now) else { bail!("a call had to wait") };
             upstream.used[0] = (0, 0);
-            limiter.answered(permit, upstream.answer(0, now)?, now);
+            limiter.on_response(permit, upstream.answer(0, now)?, now);
         }
     }
-    let added = resident()?.saturating_sub(before);
-    let known = limiter.snapshot(now).buckets;
-    ensure!(known >= buckets as usize, "only {known} of {buckets} buckets exist");
-    Ok(per_second(added, Duration::from_secs(known as u64)))
+    let added = resident_bytes()?.saturating_sub(before);
+    let bucket_count = limiter.snapshot(now).buckets;
+    ensure!(bucket_count >= buckets as usize, "only {bucket_count} of {buckets} buckets exist");
+    Ok(per_second(added, Duration::from_secs(bucket_count as u64)))
 }
 
 /// Resident memory of this process in bytes.
-fn resident() -> anyhow::Result<usize> {
+fn resident_bytes() -> anyhow::Result<usize> {
     let status = std::fs::read_to_string("/proc/self/status").context(
         "cannot read the memory of the process; this \
         benchmark needs Linux",
@@ -217,7 +217,7 @@ fn resident() -> anyhow::Result<usize> {
 }
 
 /// Measures the actor with many concurrent callers, in real time.
-async fn actor(arguments: &Arguments, time: Duration) -> anyhow::Result<f64> {
+async fn measure_actor(arguments: &Arguments, time: Duration) -> anyhow::Result<f64> {
     let limits = LimitConfig { global: 10_000_000, ..LimitConfig::default() };
     let clock = Clock::start();
     let tokens = TokenBucketHandle::new(TokenBucket::new(clock, limits).run(), clock);
@@ -233,12 +233,12 @@ async fn actor(arguments: &Arguments, time: Duration) -> anyhow::Result<f64> {
         callers.spawn_local(async move {
             let mut done = 0;
             loop {
-                let place = turn.replace(turn.get() + 1) % routes.len();
-                let route = routes[place].clone();
+                let index = turn.replace(turn.get() + 1) % routes.len();
+                let route = routes[index].clone();
                 let mut permit = tokens.acquire(BOT, route, Lane::Operation, Duration::from_secs(60)).await?;
                 permit.sent();
-                let answer = upstream.borrow_mut().answer(place, clock.now())?.clone();
-                permit.answered(answer);
+                let response = upstream.borrow_mut().answer(index, clock.now())?.clone();
+                permit.answered(response);
                 let now = Instant::now();
                 done += usize::from(now >= from);
                 if now >= until {

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep};
 
-use crate::pipeline::{TOKEN, call, delay, read};
+use crate::pipeline::{TOKEN, add_latency, call, read_request};
 use crate::redis_server::RedisServer;
 use crate::stats::{Durations, per_second};
 
@@ -54,8 +54,8 @@ pub(crate) struct Drive {
 /// A process of the fleet. Dropping it ends the process.
 struct Process {
     child: Child,
-    say: Option<ChildStdin>,
-    hear: BufReader<ChildStdout>,
+    send: Option<ChildStdin>,
+    receive: BufReader<ChildStdout>,
 }
 
 impl Process {
@@ -67,27 +67,27 @@ impl Process {
             .stdout(Stdio::piped())
             .spawn()
             .context("cannot start a process of the fleet")?;
-        let say = child.stdin.take();
-        let hear = BufReader::new(child.stdout.take().context("a process of the fleet has no stdout")?);
-        Ok(Self { child, say, hear })
+        let stdin = child.stdin.take();
+        let stdout = BufReader::new(child.stdout.take().context("a process of the fleet has no stdout")?);
+        Ok(Self { child, send: stdin, receive: stdout })
     }
 
-    fn say(&mut self, word: &str) -> anyhow::Result<()> {
-        let say = self.say.as_mut().context("a process of the fleet has no stdin")?;
-        writeln!(say, "{word}")?;
-        Ok(say.flush()?)
+    fn send(&mut self, command: &str) -> anyhow::Result<()> {
+        let stdin = self.send.as_mut().context("a process of the fleet has no stdin")?;
+        writeln!(stdin, "{command}")?;
+        Ok(stdin.flush()?)
     }
 
-    fn hear(&mut self) -> anyhow::Result<Value> {
+    fn receive(&mut self) -> anyhow::Result<Value> {
         let mut line = String::new();
-        self.hear.read_line(&mut line)?;
+        self.receive.read_line(&mut line)?;
         serde_json::from_str(&line).with_context(|| format!("a process of the fleet failed; its output was {line:?}"))
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        drop(self.say.take());
+        drop(self.send.take());
         let _ = self.child.wait();
     }
 }
@@ -99,7 +99,7 @@ pub(crate) async fn run(load: &Load, seconds: u64, quiet: bool) -> anyhow::Resul
     let config = SimConfig { guilds, ..SimConfig::default() };
     let limit = config.limits.global.limit;
     let sim = Sim::start(config).await.context("cannot start the simulator")?;
-    delay(&sim, 0, JITTER_MS)?;
+    add_latency(&sim, 0, JITTER_MS)?;
     let all: Vec<String> = sim.guilds().iter().map(ToString::to_string).collect();
     let drive = |number: u32| Drive {
         api_url: sim.api_url(),
@@ -112,32 +112,32 @@ pub(crate) async fn run(load: &Load, seconds: u64, quiet: bool) -> anyhow::Resul
     // On a blocking thread: this waits for the processes while the simulator must continue.
     let measured = spawn_blocking(move || -> anyhow::Result<_> {
         for process in &mut fleet {
-            process.hear().context("a process of the fleet did not become a member")?;
+            process.receive().context("a process of the fleet did not become a member")?;
         }
         std::thread::sleep(WARM_UP);
-        fleet.iter_mut().try_for_each(|process| process.say("count"))?;
-        let before = redis.scripts_run()?;
-        let began = std::time::Instant::now();
+        fleet.iter_mut().try_for_each(|process| process.send("count"))?;
+        let before = redis.script_calls()?;
+        let started = std::time::Instant::now();
         std::thread::sleep(Duration::from_secs(seconds));
-        fleet.iter_mut().try_for_each(|process| process.say("tell"))?;
-        let (took, after) = (began.elapsed(), redis.scripts_run()?);
-        let told = fleet.iter_mut().map(Process::hear).collect::<anyhow::Result<Vec<Value>>>()?;
-        Ok((told, took, after - before))
+        fleet.iter_mut().try_for_each(|process| process.send("tell"))?;
+        let (elapsed, after) = (started.elapsed(), redis.script_calls()?);
+        let reports = fleet.iter_mut().map(Process::receive).collect::<anyhow::Result<Vec<Value>>>()?;
+        Ok((reports, elapsed, after - before))
     });
-    let (told, took, scripts) = measured.await??;
+    let (reports, elapsed, scripts) = measured.await??;
     let mut waits = Durations::default();
     let mut counts = Vec::new();
-    for process in &told {
-        let seen = process["waits_us"].as_array().context("a process of the fleet reported no waits")?;
-        counts.push(seen.len());
-        seen.iter().filter_map(Value::as_u64).for_each(|micros| waits.push(Duration::from_micros(micros)));
+    for process in &reports {
+        let process_waits = process["waits_us"].as_array().context("a process of the fleet reported no waits")?;
+        counts.push(process_waits.len());
+        process_waits.iter().filter_map(Value::as_u64).for_each(|micros| waits.push(Duration::from_micros(micros)));
     }
     waits.sort();
     let score = sim.score();
     let limited = score.rate_limited;
-    let goodput = per_second(waits.len(), took);
+    let goodput = per_second(waits.len(), elapsed);
     let total = waits.len().max(1) as f64;
-    let least = counts.iter().copied().min().unwrap_or_default() as f64 / total;
+    let min_share = counts.iter().copied().min().unwrap_or_default() as f64 / total;
     let round_trips = scripts as f64 / total;
     if !quiet {
         println!("{goodput:.1} calls/s answered, {limit} allowed; calls per process: {counts:?}");
@@ -150,9 +150,9 @@ pub(crate) async fn run(load: &Load, seconds: u64, quiet: bool) -> anyhow::Resul
         "max_in_any_second": score.max_per_second.values().max(),
         "goodput_per_s": goodput,
         "http_429": limited.user + limited.shared + limited.global,
-        "wait_ms_p50": waits.ms_at(0.5),
-        "wait_ms_p99": waits.ms_at(0.99),
-        "fairness_min_share": least,
+        "wait_ms_p50": waits.quantile_ms(0.5),
+        "wait_ms_p99": waits.quantile_ms(0.99),
+        "fairness_min_share": min_share,
         "redis_round_trips_per_grant": round_trips,
     }))
 }
@@ -161,28 +161,28 @@ pub(crate) async fn run(load: &Load, seconds: u64, quiet: bool) -> anyhow::Resul
 pub(crate) fn drive(drive: &Drive) -> anyhow::Result<()> {
     // Starts like the daemon, so that the real code is measured.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    app::block_on(follow(drive))?
+    app::block_on(run_process(drive))?
 }
 
-fn settings_of(drive: &Drive) -> anyhow::Result<Settings> {
+fn load_settings(drive: &Drive) -> anyhow::Result<Settings> {
     let environment = [("GUILDHALL__DISCORD__API_URL", &drive.api_url), ("GUILDHALL__REDIS__URL", &drive.redis_url)];
     let environment = environment.map(|(name, value)| (name.into(), value.into())).into();
     // An empty file, so that no settings file in the working directory is read.
-    let nothing = tempfile::NamedTempFile::new()?;
-    Ok(settings::load(SettingsSources { file: Some(nothing.path().to_owned()), environment, flags: Vec::new() })?
+    let empty_file = tempfile::NamedTempFile::new()?;
+    Ok(settings::load(SettingsSources { file: Some(empty_file.path().to_owned()), environment, flags: Vec::new() })?
         .settings)
 }
 
-async fn follow(drive: &Drive) -> anyhow::Result<()> {
-    let rest = RestComponent::start(&settings_of(drive)?, SecretValue::new(TOKEN), GateState::Forgetful)?;
+async fn run_process(drive: &Drive) -> anyhow::Result<()> {
+    let rest = RestComponent::start(&load_settings(drive)?, SecretValue::new(TOKEN), GateState::Volatile)?;
     wait_for_membership(&rest, drive.pending).await?;
     println!("{}", json!({ "mode": "shared" }));
     std::io::stdout().flush()?;
 
     let (phase, counted) = watch::channel(false);
-    let words = spawn_blocking(move || -> anyhow::Result<()> {
-        for word in std::io::stdin().lines() {
-            match word?.as_str() {
+    let commands = spawn_blocking(move || -> anyhow::Result<()> {
+        for command in std::io::stdin().lines() {
+            match command?.as_str() {
                 "count" => drop(phase.send(true)),
                 "tell" => break,
                 other => bail!("unknown command {other:?}"),
@@ -198,24 +198,24 @@ async fn follow(drive: &Drive) -> anyhow::Result<()> {
             let mut waits: Vec<u64> = Vec::new();
             for turn in turn.. {
                 let path = format!("/guilds/{}/roles", guilds[turn % guilds.len()]);
-                let asked = Instant::now();
+                let started = Instant::now();
                 // The channel closes when the parent requests the result.
                 let mut end = counted.clone();
                 tokio::select! {
-                    answered = call(&gate, read(path, credential)) => drop(answered?),
+                    answered = call(&gate, read_request(path, credential)) => drop(answered?),
                     () = async { while end.changed().await.is_ok() {} } => break,
                 }
                 if *counted.borrow() {
-                    waits.push(u64::try_from(asked.elapsed().as_micros())?);
+                    waits.push(u64::try_from(started.elapsed().as_micros())?);
                 }
             }
             anyhow::Ok(waits)
         });
     }
-    words.await??;
+    commands.await??;
     let mut waits: Vec<u64> = Vec::new();
-    while let Some(seen) = workers.join_next().await {
-        waits.extend(seen??);
+    while let Some(result) = workers.join_next().await {
+        waits.extend(result??);
     }
     println!("{}", json!({ "waits_us": waits }));
     std::io::stdout().flush()?;

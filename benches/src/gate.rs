@@ -16,7 +16,7 @@ use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, sleep_until};
 
 use crate::fleet::{self, Load};
-use crate::pipeline::{bot, call, delay, read, transport};
+use crate::pipeline::{add_latency, bot_credential, call, read_request, transport};
 use crate::stats::{Durations, per_second};
 
 /// Maximum delay of a request, and again of its response: 20 ms ± 20 ms in total.
@@ -50,12 +50,12 @@ pub(crate) struct Arguments {
 const DISPATCHED: HeaderName = HeaderName::from_static("x-bench-dispatched-us");
 
 /// The real transport, which adds the time of dispatch to each response.
-struct Noted {
+struct TimingTransport {
     transport: HyperTransport,
     start: Instant,
 }
 
-impl Transport for Noted {
+impl Transport for TimingTransport {
     fn send(&self, call: ClearedRequest) -> SendFuture<'_> {
         let dispatched = u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX);
         Box::pin(async move {
@@ -79,7 +79,7 @@ struct Worker {
 }
 
 /// Waits that a worker counted.
-struct Seen {
+struct WorkerResult {
     caller: u32,
     waits: Durations,
 }
@@ -99,11 +99,14 @@ async fn measure(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Re
     let config = SimConfig { guilds, ..SimConfig::default() };
     let limit = config.limits.global.limit;
     let sim = Sim::start(config).await.context("cannot start the simulator")?;
-    delay(&sim, 0, JITTER_MS)?;
-    let credential = bot(&sim)?;
+    add_latency(&sim, 0, JITTER_MS)?;
+    let credential = bot_credential(&sim)?;
     let start = Instant::now();
-    let gate =
-        Gate::start(Noted { transport: transport(sim.api_url())?, start }, GateConfig::default(), LeaseGuard::always());
+    let gate = Gate::start(
+        TimingTransport { transport: transport(sim.api_url())?, start },
+        GateConfig::default(),
+        LeaseGuard::always(),
+    );
 
     let all: Vec<Snowflake> = sim.guilds();
     let from = Instant::now() + WARM_UP;
@@ -123,17 +126,17 @@ async fn measure(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Re
     sleep_until(until).await;
     let mut shares = vec![0; callers as usize];
     let mut waits = Durations::default();
-    while let Some(seen) = workers.join_next().await {
-        let seen = seen??;
-        shares[seen.caller as usize] += seen.waits.len();
-        waits.extend(seen.waits);
+    while let Some(result) = workers.join_next().await {
+        let result = result??;
+        shares[result.caller as usize] += result.waits.len();
+        waits.extend(result.waits);
     }
     waits.sort();
     let score = sim.score();
     let limited = score.rate_limited;
     let goodput = per_second(waits.len(), until - from);
     let mean = per_second(waits.len(), Duration::from_secs(u64::from(callers)));
-    let least = per_second(shares.iter().copied().min().unwrap_or_default(), Duration::from_secs(1));
+    let min_count = per_second(shares.iter().copied().min().unwrap_or_default(), Duration::from_secs(1));
     if !quiet {
         println!("{goodput:.1} calls/s answered, {limit} allowed; calls per caller: {shares:?}");
     }
@@ -145,22 +148,22 @@ async fn measure(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Re
         "max_in_any_second": score.max_per_second.values().max(),
         "goodput_per_s": goodput,
         "http_429": limited.user + limited.shared + limited.global,
-        "wait_ms_p50": waits.ms_at(0.5),
-        "wait_ms_p99": waits.ms_at(0.99),
-        "fairness_min_share": least / mean,
+        "wait_ms_p50": waits.quantile_ms(0.5),
+        "wait_ms_p99": waits.quantile_ms(0.99),
+        "fairness_min_share": min_count / mean,
     }))
 }
 
 impl Worker {
     /// Calls until the time is up. Responses within the counted time are counted, whenever their call started.
-    async fn run(self) -> anyhow::Result<Seen> {
+    async fn run(self) -> anyhow::Result<WorkerResult> {
         let mut waits = Durations::default();
         let mut turn = self.turn;
         while Instant::now() < self.until {
             let guild = self.guilds[turn % self.guilds.len()];
-            let read_of = READS[turn / self.guilds.len() % READS.len()];
-            let asked = Instant::now();
-            let request = read(format!("/guilds/{guild}{read_of}"), self.credential);
+            let suffix = READS[turn / self.guilds.len() % READS.len()];
+            let started = Instant::now();
+            let request = read_request(format!("/guilds/{guild}{suffix}"), self.credential);
             let answered = tokio::select! {
                 answered = call(&self.gate, request) => answered?,
                 // Calls that still wait at the end are abandoned.
@@ -173,10 +176,10 @@ impl Worker {
                         "a response has no dispatch \
                     time",
                     )?);
-                waits.push(dispatched - asked);
+                waits.push(dispatched - started);
             }
             turn += 1;
         }
-        Ok(Seen { caller: self.caller, waits })
+        Ok(WorkerResult { caller: self.caller, waits })
     }
 }

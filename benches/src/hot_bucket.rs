@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, sleep_until};
 
-use crate::pipeline::{bot, call, delay, read, transport};
+use crate::pipeline::{add_latency, bot_credential, call, read_request, transport};
 use crate::stats::per_second;
 
 /// Load of one side.
@@ -54,15 +54,15 @@ async fn measure(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Re
     config.limits.routes = vec![RouteLimit {
         method: "GET".into(),
         path: "/guilds/{guild.id}/roles".into(),
-        case: Case::Any,
-        bucket: None,
+        with_case: Case::Any,
+        with_bucket: None,
         limit: arguments.limit,
         per_ms: 1_000,
         algorithm: Algorithm::Fixed,
     }];
     let sim = Sim::start(config).await.context("cannot start the simulator")?;
-    delay(&sim, ONE_WAY_MS, 0)?;
-    let credential = bot(&sim)?;
+    add_latency(&sim, ONE_WAY_MS, 0)?;
+    let credential = bot_credential(&sim)?;
     let time = Duration::from_secs(seconds);
     // Each side has its own guild and gate, so that neither learns from the other.
     let guilds = sim.guilds();
@@ -110,7 +110,7 @@ async fn load(
             let mut answered = Vec::new();
             loop {
                 tokio::select! {
-                    called = call(&gate, read(format!("/guilds/{guild}/roles"), credential)) => drop(called?),
+                    called = call(&gate, read_request(format!("/guilds/{guild}/roles"), credential)) => drop(called?),
                     () = sleep_until(until) => return Ok::<_, anyhow::Error>(answered),
                 }
                 answered.push(Instant::now());
@@ -119,7 +119,7 @@ async fn load(
     }
     let mut answered = Vec::new();
     while let Some(worker) = workers.join_next().await {
-        answered.extend(worker??.into_iter().filter(|then| *then >= from));
+        answered.extend(worker??.into_iter().filter(|at| *at >= from));
     }
     answered.sort_unstable();
     // Responses come in one burst per window. Counting from the start of one burst to the start of another excludes

@@ -14,7 +14,7 @@ use crate::disk;
 use crate::processes::TOKEN;
 
 /// Time for a daemon to become idle: the gate is open, and the allocator has returned the memory that the start used.
-const SETTLES: Duration = Duration::from_secs(10);
+const SETTLE_TIME: Duration = Duration::from_secs(10);
 
 /// No options.
 #[derive(Debug, Args)]
@@ -27,7 +27,7 @@ pub(crate) async fn run(_: &Arguments, seconds: u64, quiet: bool) -> anyhow::Res
         ..SimConfig::default()
     };
     let sim = Sim::start(config).await.context("cannot start the simulator")?;
-    let folder = disk::folder()?;
+    let folder = disk::temp_dir()?;
     let (api, gateway) = (sim.api_url(), sim.gateway_url());
     let store = format!("sqlite:{}", folder.path().join("idle.db").display());
     let settings = [
@@ -38,13 +38,13 @@ pub(crate) async fn run(_: &Arguments, seconds: u64, quiet: bool) -> anyhow::Res
         ("STORE__URL", &store),
     ];
     let daemon = block_in_place(|| Daemon::start(&settings, folder.path()))?;
-    daemon.is_ready().await?;
-    sleep(SETTLES).await;
-    let (before, began) = (daemon.used()?, Instant::now());
+    daemon.wait_until_ready().await?;
+    sleep(SETTLE_TIME).await;
+    let (before, started) = (daemon.cpu_time()?, Instant::now());
     sleep(Duration::from_secs(seconds)).await;
-    let used = daemon.used()?.saturating_sub(before);
-    let percent = used.as_secs_f64() / began.elapsed().as_secs_f64() * 100.0;
-    let resident = daemon.resident()? as f64 / 1_048_576.0;
+    let used = daemon.cpu_time()?.saturating_sub(before);
+    let percent = used.as_secs_f64() / started.elapsed().as_secs_f64() * 100.0;
+    let resident = daemon.resident_bytes()? as f64 / 1_048_576.0;
     if !quiet {
         println!("{resident:.1} MB, {percent:.2} % of a core");
     }

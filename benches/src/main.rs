@@ -11,12 +11,13 @@ mod cpu;
 mod daemon;
 mod decisions;
 mod disk;
+mod event_load;
 mod events;
 mod fleet;
 mod gate;
 mod hot_bucket;
+mod http_client;
 mod idle;
-mod load;
 mod memory;
 mod metrics;
 mod operations;
@@ -30,7 +31,6 @@ mod redis_server;
 mod sender;
 mod serve_sim;
 mod sim;
-mod stages;
 mod stats;
 
 use std::process::ExitCode;
@@ -47,7 +47,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[command(name = "guildhall-bench", version)]
 struct Arguments {
     #[command(subcommand)]
-    name: Name,
+    name: Benchmark,
     /// Print only the JSON object.
     #[arg(long, global = true)]
     json: bool,
@@ -57,7 +57,7 @@ struct Arguments {
 }
 
 #[derive(Debug, Subcommand)]
-enum Name {
+enum Benchmark {
     /// Measure the simulator's capacity: REST requests and gateway events per second, with limits off.
     Sim(sim::Arguments),
     /// Measure how much of the global limit the whole pipeline uses under full demand, and how fairly it shares it.
@@ -81,7 +81,7 @@ enum Name {
     /// Measure end-to-end events per second up to a rule, and the latency of an event.
     Events(events::Arguments),
     /// Measure the latency of forwarding and handling events at several rates, while a rule acts on some of them.
-    Load(stages::Arguments),
+    Load(event_load::Arguments),
     /// Measure the memory of a daemon per shard and per guild.
     Memory(memory::Arguments),
     /// Measure how many operations per second a daemon accepts over HTTP, compared with BullMQ.
@@ -99,7 +99,7 @@ enum Name {
     ServeDaemon,
 }
 
-impl Name {
+impl Benchmark {
     /// Benchmarks that measure processor time run on one thread. Then no time is spent on switching between threads,
     /// and the figure does not depend on the number of threads.
     fn runtime(&self) -> std::io::Result<Runtime> {
@@ -128,7 +128,7 @@ impl Name {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let _ = rlimit::increase_nofile_limit(65_536);
-    if let Name::ServeDaemon = arguments.name {
+    if let Benchmark::ServeDaemon = arguments.name {
         return daemon::serve();
     }
     match measure(&arguments) {
@@ -149,37 +149,37 @@ fn main() -> ExitCode {
 fn measure(arguments: &Arguments) -> anyhow::Result<Option<Value>> {
     let Arguments { name, json, seconds } = arguments;
     let figures = match name {
-        Name::Drive(drive) => {
+        Benchmark::Drive(drive) => {
             fleet::drive(drive)?;
             return Ok(None);
         }
-        Name::Operations(options) => as_the_daemon(operations::run(options, *json))?,
-        Name::Backlog(options) => as_the_daemon(backlog::run(options, *json))?,
-        Name::Events(options) => as_the_daemon(events::run(options, *seconds, *json))?,
-        Name::Load(options) => name.runtime()?.block_on(stages::run(options, *seconds, *json))?,
-        Name::Memory(options) => name.runtime()?.block_on(memory::run(options, *json))?,
-        Name::Api(options) => name.runtime()?.block_on(api::run(options, *seconds, *json))?,
-        Name::Idle(options) => name.runtime()?.block_on(idle::run(options, *seconds, *json))?,
-        Name::Processes(options) => name.runtime()?.block_on(processes::run(options, *json))?,
+        Benchmark::Operations(options) => run_on_daemon_runtime(operations::run(options, *json))?,
+        Benchmark::Backlog(options) => run_on_daemon_runtime(backlog::run(options, *json))?,
+        Benchmark::Events(options) => run_on_daemon_runtime(events::run(options, *seconds, *json))?,
+        Benchmark::Load(options) => name.runtime()?.block_on(event_load::run(options, *seconds, *json))?,
+        Benchmark::Memory(options) => name.runtime()?.block_on(memory::run(options, *json))?,
+        Benchmark::Api(options) => name.runtime()?.block_on(api::run(options, *seconds, *json))?,
+        Benchmark::Idle(options) => name.runtime()?.block_on(idle::run(options, *seconds, *json))?,
+        Benchmark::Processes(options) => name.runtime()?.block_on(processes::run(options, *json))?,
         // Handled in `main`.
-        Name::ServeDaemon => return Ok(None),
-        Name::ServeSim => {
+        Benchmark::ServeDaemon => return Ok(None),
+        Benchmark::ServeSim => {
             name.runtime()?.block_on(serve_sim::serve())?;
             return Ok(None);
         }
-        Name::Sim(options) => name.runtime()?.block_on(sim::run(options, *seconds, *json))?,
-        Name::Gate(options) => name.runtime()?.block_on(gate::run(options, *seconds, *json))?,
-        Name::HotBucket(options) => name.runtime()?.block_on(hot_bucket::run(options, *seconds, *json))?,
-        Name::Decisions(options) => name.runtime()?.block_on(decisions::run(options, *seconds, *json))?,
-        Name::Order(options) => order::run(options, *seconds, *json)?,
-        Name::Overhead(options) => name.runtime()?.block_on(overhead::run(options, *seconds, *json))?,
-        Name::Budgets(options) => name.runtime()?.block_on(budgets::run(options, *seconds, *json))?,
+        Benchmark::Sim(options) => name.runtime()?.block_on(sim::run(options, *seconds, *json))?,
+        Benchmark::Gate(options) => name.runtime()?.block_on(gate::run(options, *seconds, *json))?,
+        Benchmark::HotBucket(options) => name.runtime()?.block_on(hot_bucket::run(options, *seconds, *json))?,
+        Benchmark::Decisions(options) => name.runtime()?.block_on(decisions::run(options, *seconds, *json))?,
+        Benchmark::Order(options) => order::run(options, *seconds, *json)?,
+        Benchmark::Overhead(options) => name.runtime()?.block_on(overhead::run(options, *seconds, *json))?,
+        Benchmark::Budgets(options) => name.runtime()?.block_on(budgets::run(options, *seconds, *json))?,
     };
     Ok(Some(figures))
 }
 
 /// Runs a benchmark on the same runtime as the daemon, because it uses components of the daemon.
-fn as_the_daemon(run: impl Future<Output = anyhow::Result<Value>>) -> anyhow::Result<Value> {
+fn run_on_daemon_runtime(run: impl Future<Output = anyhow::Result<Value>>) -> anyhow::Result<Value> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     guildhall::daemon::block_on(run)?
 }

@@ -5,7 +5,7 @@
 pub(crate) struct Metrics(Vec<(String, f64)>);
 
 impl Metrics {
-    pub(crate) fn read(text: &str) -> Self {
+    pub(crate) fn parse(text: &str) -> Self {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         Self(
             lines
@@ -17,8 +17,9 @@ impl Metrics {
 
     /// Sum of all series with this name, whatever their labels.
     pub(crate) fn sum(&self, name: &str) -> f64 {
-        let is = |known: &str| known.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('{'));
-        self.0.iter().filter(|(known, _)| is(known)).map(|(_, value)| value).sum()
+        let matches =
+            |series: &str| series.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('{'));
+        self.0.iter().filter(|(series, _)| matches(series)).map(|(_, value)| value).sum()
     }
 
     /// Quantile of the samples that a histogram has counted since `before`, as Prometheus computes it: by linear
@@ -26,9 +27,9 @@ impl Metrics {
     pub(crate) fn quantile_since(&self, before: &Self, name: &str, share: f64) -> Option<f64> {
         let prefix = format!("{name}_bucket{{");
         let mut buckets: Vec<(f64, f64)> = Vec::new();
-        for (known, value) in self.0.iter().filter(|(known, _)| known.starts_with(&prefix)) {
-            let bound = known.split("le=\"").nth(1)?.split('"').next()?;
-            let earlier = before.0.iter().find(|(old, _)| old == known).map_or(0.0, |(_, value)| *value);
+        for (series, value) in self.0.iter().filter(|(series, _)| series.starts_with(&prefix)) {
+            let bound = series.split("le=\"").nth(1)?.split('"').next()?;
+            let earlier = before.0.iter().find(|(old, _)| old == series).map_or(0.0, |(_, value)| *value);
             buckets.push((bound.parse().unwrap_or(f64::INFINITY), value - earlier));
         }
         buckets.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -49,22 +50,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_of_a_histogram_is_found_between_bounds() {
+    fn quantile_is_interpolated_between_bounds() {
         let text = |one, two, all| {
             format!(
                 "# HELP h x\nh_bucket{{le=\"1\"}} {one}\nh_bucket{{le=\"2\"}} {two}\nh_bucket{{le=\"+Inf\"}} {all}\nh_sum 3\n"
             )
         };
-        let (before, after) = (Metrics::read(&text(10, 10, 10)), Metrics::read(&text(60, 110, 110)));
+        let (before, after) = (Metrics::parse(&text(10, 10, 10)), Metrics::parse(&text(60, 110, 110)));
         let quantile = |share| after.quantile_since(&before, "h", share);
         assert_eq!((quantile(0.25), quantile(0.75), quantile(1.0)), (Some(0.5), Some(1.5), Some(2.0)));
-        assert_eq!(Metrics::read(&text(0, 0, 5)).quantile_since(&Metrics::default(), "h", 0.5), Some(f64::INFINITY));
+        assert_eq!(Metrics::parse(&text(0, 0, 5)).quantile_since(&Metrics::default(), "h", 0.5), Some(f64::INFINITY));
         assert_eq!(before.quantile_since(&before, "h", 0.5), None);
     }
 
     #[test]
-    fn a_sum_is_over_all_labels_and_no_other_name() {
-        let metrics = Metrics::read("a 1\na{b=\"c\"} 2\nab 4\n");
+    fn sum_covers_all_labels_of_one_name() {
+        let metrics = Metrics::parse("a 1\na{b=\"c\"} 2\nab 4\n");
         assert_eq!(metrics.sum("a"), 3.0);
     }
 }

@@ -64,47 +64,47 @@ fn entry(seq: u64, roles: u64, phase: WaitPhase, eligible_at: UnixMs) -> QueueEn
 fn parked(waiting: u64, roles: u64, first: UnixMs) -> OperationOrder<Objects> {
     // A delayed operation is parked at once, and the lookahead covers all of them.
     let config = OrderConfig { park_after: Duration::ZERO, lookahead: 2_000 };
-    let mut line = OperationOrder::new(config);
+    let mut order = OperationOrder::new(config);
     let due = |seq| first + Duration::from_millis(seq);
     let entries = (1..=waiting).map(|seq| entry(seq, roles, WaitPhase::Delayed { parked: true }, due(seq)));
-    line.on_loaded(entries, false);
-    line
+    order.on_loaded(entries, false);
+    order
 }
 
 /// Operations arrive one at a time, pass all parked ones, and finish.
 fn pass(waiting: u64, roles: u64, time: Duration) -> anyhow::Result<f64> {
-    let mut line = parked(waiting, roles, START + Duration::from_secs(86_400));
+    let mut order = parked(waiting, roles, START + Duration::from_secs(86_400));
     let mut next = waiting;
     let mut decide = |count: u64| {
         // Created in advance, so that only the ordering is measured.
         let arrivals: Vec<_> = (1..=count).map(|nth| entry(next + nth, roles, WaitPhase::Queued, START)).collect();
         next += count;
-        let begun = Instant::now();
+        let started = Instant::now();
         for arrival in arrivals {
             let seq = arrival.seq;
-            line.on_loaded([arrival], false);
-            ensure!(line.next(START) == OrderStep::Run(seq), "the operation was not the next one");
-            line.on_started(seq);
-            line.on_ended(seq);
+            order.on_loaded([arrival], false);
+            ensure!(order.next(START) == OrderStep::Run(seq), "the operation was not the next one");
+            order.on_started(seq);
+            order.on_finished(seq);
         }
-        Ok(begun.elapsed())
+        Ok(started.elapsed())
     };
     per_decision(time, &mut decide)
 }
 
 /// Parked operations become due one at a time, run, and are delayed again.
 fn wake(waiting: u64, roles: u64, time: Duration) -> anyhow::Result<f64> {
-    let mut line = parked(waiting, roles, START);
+    let mut order = parked(waiting, roles, START);
     let mut now = START;
     let mut decide = |count: u64| {
-        let begun = Instant::now();
+        let started = Instant::now();
         for _ in 0..count {
             now = now + Duration::from_millis(1);
-            let OrderStep::Run(seq) = line.next(now) else { anyhow::bail!("no operation was due") };
-            line.on_started(seq);
-            line.on_delayed(seq, now + Duration::from_millis(waiting), DelayScope::Alone, now);
+            let OrderStep::Run(seq) = order.next(now) else { anyhow::bail!("no operation was due") };
+            order.on_started(seq);
+            order.on_delayed(seq, now + Duration::from_millis(waiting), DelayScope::Alone, now);
         }
-        Ok(begun.elapsed())
+        Ok(started.elapsed())
     };
     per_decision(time, &mut decide)
 }
@@ -112,20 +112,20 @@ fn wake(waiting: u64, roles: u64, time: Duration) -> anyhow::Result<f64> {
 /// Operations arrive one at a time and are parked, and the oldest one is cancelled. Each step changes the index.
 fn park(waiting: u64, roles: u64, time: Duration) -> anyhow::Result<f64> {
     let later = START + Duration::from_secs(86_400);
-    let mut line = parked(waiting, roles, later);
+    let mut order = parked(waiting, roles, later);
     let mut next = waiting;
     let mut decide = |count: u64| {
         let parked = WaitPhase::Delayed { parked: true };
         let arrivals: Vec<_> = (1..=count).map(|nth| entry(next + nth, roles, parked, later)).collect();
         next += count;
-        let begun = Instant::now();
+        let started = Instant::now();
         for arrival in arrivals {
             let oldest = arrival.seq - waiting;
-            line.on_loaded([arrival], false);
-            ensure!(matches!(line.next(START), OrderStep::WaitUntil(_)), "the operation was not parked");
-            line.on_cancelled(oldest);
+            order.on_loaded([arrival], false);
+            ensure!(matches!(order.next(START), OrderStep::WaitUntil(_)), "the operation was not parked");
+            order.on_cancelled(oldest);
         }
-        Ok(begun.elapsed())
+        Ok(started.elapsed())
     };
     per_decision(time, &mut decide)
 }
@@ -133,8 +133,8 @@ fn park(waiting: u64, roles: u64, time: Duration) -> anyhow::Result<f64> {
 /// Nanoseconds per decision.
 fn per_decision(time: Duration, decide: &mut dyn FnMut(u64) -> anyhow::Result<Duration>) -> anyhow::Result<f64> {
     decide(BATCH)?;
-    let (mut spent, mut decisions, begun) = (Duration::ZERO, 0, Instant::now());
-    while begun.elapsed() < time {
+    let (mut spent, mut decisions, started) = (Duration::ZERO, 0, Instant::now());
+    while started.elapsed() < time {
         spent += decide(BATCH)?;
         decisions += BATCH;
     }

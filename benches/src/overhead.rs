@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 use tokio::task::{JoinSet, LocalSet};
 
 use crate::cpu;
-use crate::pipeline::{TOKEN, call, read, transport};
-use crate::serve_sim::Child;
+use crate::pipeline::{TOKEN, call, read_request, transport};
+use crate::serve_sim::SimProcess;
 
 /// The two sides alternate after this time, so that both see the same machine.
 const SLICE: Duration = Duration::from_millis(500);
@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
 }
 
 /// A direct client and a gate for the same simulator.
-struct Ways {
+struct Clients {
     api_url: String,
     paths: Vec<String>,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
@@ -43,7 +43,7 @@ struct Ways {
 }
 
 #[derive(Clone, Copy)]
-enum Way {
+enum CallPath {
     Direct,
     Pipeline,
 }
@@ -56,7 +56,7 @@ struct Cost {
 }
 
 impl Cost {
-    fn us(&self) -> f64 {
+    fn micros_per_call(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "a mean needs no more digits than a double has")]
         let calls = self.calls as f64;
         self.cpu.as_secs_f64() * 1_000_000.0 / calls
@@ -67,31 +67,31 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
     let recorder = guildhall::metrics::install()?;
     LocalSet::new()
         .run_until(async {
-            let sim = Child::start()?;
-            let ways = Arc::new(Ways::to(&sim)?);
+            let sim = SimProcess::start()?;
+            let clients = Arc::new(Clients::new(&sim)?);
             // Covers the quiet first window, the connections, and the first responses.
-            for way in [Way::Pipeline, Way::Direct] {
-                ways.load(way, arguments.pending, Duration::from_secs(2)).await?;
+            for side in [CallPath::Pipeline, CallPath::Direct] {
+                clients.load(side, arguments.pending, Duration::from_secs(2)).await?;
             }
             let (mut direct, mut pipeline) = (Cost::default(), Cost::default());
-            let begun = Instant::now();
-            while begun.elapsed() < Duration::from_secs(seconds) {
-                for (way, cost) in [(Way::Direct, &mut direct), (Way::Pipeline, &mut pipeline)] {
-                    let before = cpu::of_process()?;
-                    cost.calls += ways.load(way, arguments.pending, SLICE).await?;
-                    if matches!(way, Way::Pipeline) {
+            let started = Instant::now();
+            while started.elapsed() < Duration::from_secs(seconds) {
+                for (side, cost) in [(CallPath::Direct, &mut direct), (CallPath::Pipeline, &mut pipeline)] {
+                    let before = cpu::process_time()?;
+                    cost.calls += clients.load(side, arguments.pending, SLICE).await?;
+                    if matches!(side, CallPath::Pipeline) {
                         // The cost of metrics belongs to the pipeline.
                         recorder.run_upkeep();
                     }
-                    cost.cpu += cpu::of_process()?.saturating_sub(before);
+                    cost.cpu += cpu::process_time()?.saturating_sub(before);
                 }
             }
             if !quiet {
                 println!(
                     "direct {:.1} µs in {} calls, pipeline {:.1} µs in {} calls",
-                    direct.us(),
+                    direct.micros_per_call(),
                     direct.calls,
-                    pipeline.us(),
+                    pipeline.micros_per_call(),
                     pipeline.calls
                 );
             }
@@ -99,16 +99,16 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
                 "name": "overhead",
                 "seconds": seconds,
                 "pending": arguments.pending,
-                "direct_us": direct.us(),
-                "pipeline_us": pipeline.us(),
-                "ratio": pipeline.us() / direct.us(),
+                "direct_us": direct.micros_per_call(),
+                "pipeline_us": pipeline.micros_per_call(),
+                "ratio": pipeline.micros_per_call() / direct.micros_per_call(),
             }))
         })
         .await
 }
 
-impl Ways {
-    fn to(sim: &Child) -> anyhow::Result<Self> {
+impl Clients {
+    fn new(sim: &SimProcess) -> anyhow::Result<Self> {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
@@ -135,18 +135,20 @@ impl Ways {
     }
 
     /// Maintains the given number of calls in flight, and returns the number of responses.
-    async fn load(self: &Arc<Self>, way: Way, pending: usize, time: Duration) -> anyhow::Result<usize> {
+    async fn load(self: &Arc<Self>, side: CallPath, pending: usize, time: Duration) -> anyhow::Result<usize> {
         let until = Instant::now() + time;
         let mut callers = JoinSet::new();
         for number in 0..pending {
-            let ways = Arc::clone(self);
+            let clients = Arc::clone(self);
             callers.spawn(async move {
                 let mut done = 0;
                 while Instant::now() < until {
-                    let path = &ways.paths[(number + done) % ways.paths.len()];
-                    match way {
-                        Way::Direct => ways.direct(path).await?,
-                        Way::Pipeline => drop(call(&ways.gate, read(path.clone(), ways.credential)).await?),
+                    let path = &clients.paths[(number + done) % clients.paths.len()];
+                    match side {
+                        CallPath::Direct => clients.direct(path).await?,
+                        CallPath::Pipeline => {
+                            drop(call(&clients.gate, read_request(path.clone(), clients.credential)).await?)
+                        }
                     }
                     done += 1;
                 }
@@ -165,9 +167,9 @@ impl Ways {
             .header(header::USER_AGENT, "DiscordBot (https://example.invalid/guildhall-bench, 0.1)")
             .header(header::AUTHORIZATION, format!("Bot {TOKEN}"))
             .body(Full::default())?;
-        let answer = self.client.request(request).await?;
-        ensure!(answer.status().is_success(), "returned {}", answer.status());
-        answer.into_body().collect().await?;
+        let response = self.client.request(request).await?;
+        ensure!(response.status().is_success(), "returned {}", response.status());
+        response.into_body().collect().await?;
         Ok(())
     }
 }

@@ -10,21 +10,24 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 
 /// Time limit of a peer.
-const PATIENCE: Duration = Duration::from_secs(180);
+const PEER_TIMEOUT: Duration = Duration::from_secs(180);
 /// Interval at which a peer's exit is polled.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Returns whether `scripts/bench-peers` has installed a package.
-pub(crate) fn has(package: &str) -> bool {
+pub(crate) fn is_installed(package: &str) -> bool {
     node().exists() && folder().join("node_modules").join(package).exists()
 }
 
 /// Runs a script of the peers' directory to its end, and returns the JSON value of its last line.
-pub(crate) fn run<S: AsRef<OsStr>>(script: &str, arguments: impl IntoIterator<Item = S>) -> anyhow::Result<Value> {
+pub(crate) fn run_script<S: AsRef<OsStr>>(
+    script: &str,
+    arguments: impl IntoIterator<Item = S>,
+) -> anyhow::Result<Value> {
     let mut command = Command::new(node());
     command.arg(format!("{script}.mjs")).args(arguments).current_dir(folder());
-    let told = to_its_end(command).with_context(|| format!("{script} failed"))?;
-    let line = told.lines().last().unwrap_or_default();
+    let output = capture_output(command).with_context(|| format!("{script} failed"))?;
+    let line = output.lines().last().unwrap_or_default();
     serde_json::from_str(line).with_context(|| format!("{script} printed no figures"))
 }
 
@@ -38,9 +41,9 @@ fn node() -> PathBuf {
 }
 
 /// Returns the output of a program that exits in time.
-fn to_its_end(mut command: Command) -> anyhow::Result<String> {
+fn capture_output(mut command: Command) -> anyhow::Result<String> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + PEER_TIMEOUT;
     let status = loop {
         if let Some(status) = child.try_wait()? {
             break status;
@@ -48,12 +51,12 @@ fn to_its_end(mut command: Command) -> anyhow::Result<String> {
         if Instant::now() > deadline {
             child.kill()?;
             child.wait()?;
-            bail!("it did not exit within {PATIENCE:?}");
+            bail!("it did not exit within {PEER_TIMEOUT:?}");
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     };
     ensure!(status.success(), "it exited with {status}");
-    let mut told = String::new();
-    child.stdout.take().context("it has no stdout")?.read_to_string(&mut told)?;
-    Ok(told)
+    let mut output = String::new();
+    child.stdout.take().context("it has no stdout")?.read_to_string(&mut output)?;
+    Ok(output)
 }

@@ -14,7 +14,7 @@ use http::Method;
 pub(crate) const TOKEN: &str = "sim-bot-token";
 
 /// Maximum wait of a call: longer than in any benchmark.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(120);
 
 /// The real transport to the API at this URL.
 pub(crate) fn transport(api_url: String) -> anyhow::Result<HyperTransport> {
@@ -30,29 +30,29 @@ pub(crate) fn transport(api_url: String) -> anyhow::Result<HyperTransport> {
 }
 
 /// Credential of the simulator's bot.
-pub(crate) fn bot(sim: &SimHandle) -> anyhow::Result<Credential> {
+pub(crate) fn bot_credential(sim: &SimHandle) -> anyhow::Result<Credential> {
     let application = sim.application(TOKEN).context("the simulator does not know its own bot")?;
     Ok(Credential::Application(application.get()))
 }
 
 /// A read with the maximum wait.
-pub(crate) fn read(path: String, credential: Credential) -> RestRequest {
+pub(crate) fn read_request(path: String, credential: Credential) -> RestRequest {
     let mut request = RestRequest::new(Method::GET, path, credential);
-    request.max_wait = PATIENCE;
+    request.max_wait = MAX_WAIT;
     request
 }
 
 /// Makes a call that must succeed.
 pub(crate) async fn call(gate: &Gate, request: RestRequest) -> anyhow::Result<RestResponse> {
     match gate.call(request).await {
-        CallOutcome::Answered(answer) => {
+        CallOutcome::Answered(response) => {
             ensure!(
-                answer.status.is_success(),
+                response.status.is_success(),
                 "returned {}: {}",
-                answer.status,
-                String::from_utf8_lossy(&answer.body)
+                response.status,
+                String::from_utf8_lossy(&response.body)
             );
-            Ok(answer)
+            Ok(response)
         }
         CallOutcome::NotSent(refused) => bail!(refused),
         CallOutcome::Unknown(unknown) => bail!(unknown),
@@ -60,7 +60,7 @@ pub(crate) async fn call(gate: &Gate, request: RestRequest) -> anyhow::Result<Re
 }
 
 /// Delays every request and every response by a fixed time and a random jitter.
-pub(crate) fn delay(sim: &SimHandle, fixed_ms: u64, jitter_ms: u64) -> anyhow::Result<()> {
+pub(crate) fn add_latency(sim: &SimHandle, fixed_ms: u64, jitter_ms: u64) -> anyhow::Result<()> {
     for at in [Stage::Arrival, Stage::Answer] {
         let action = FaultAction::Latency { fixed_ms, jitter_ms, at };
         sim.add_fault(Fault { route: "*".into(), action, probability: 1.0, count: None, skip: 0 })?;

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 
 /// Time limit for the server to accept connections.
-const PATIENCE: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// Directory in which Debian installs the programs of each version.
-const INSTALLED: &str = "/usr/lib/postgresql";
+const INSTALL_DIR: &str = "/usr/lib/postgresql";
 
 /// A running server. Dropping it stops the server.
 pub(crate) struct PostgresServer {
@@ -27,11 +27,12 @@ pub(crate) struct PostgresServer {
 impl PostgresServer {
     /// Creates a cluster, starts a server on it, and waits until it accepts connections.
     pub(crate) fn start() -> anyhow::Result<Self> {
-        let programs = newest().context("cannot find PostgreSQL; install it with: apt-get install postgresql")?;
+        let programs =
+            newest_programs().context("cannot find PostgreSQL; install it with: apt-get install postgresql")?;
         let folder = tempfile::tempdir()?;
         let data = folder.path().join("data");
         // The server refuses to run as root.
-        let user = user(folder.path())?;
+        let user = server_user(folder.path())?;
         if let Some((uid, gid)) = user {
             std::os::unix::fs::chown(folder.path(), Some(uid), Some(gid))?;
         }
@@ -44,13 +45,13 @@ impl PostgresServer {
             }
             command
         };
-        let made = as_user("initdb")
+        let exit_status = as_user("initdb")
             .args(["--no-sync", "--auth=trust", "--username=bench", "--encoding=UTF8", "--pgdata"])
             .arg(&data)
             .stderr(Stdio::null())
             .status()?;
-        if !made.success() {
-            bail!("initdb exited with {made}");
+        if !exit_status.success() {
+            bail!("initdb exited with {exit_status}");
         }
         // Another process could take the port before the server does. Then the server exits at once with an error.
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
@@ -61,8 +62,8 @@ impl PostgresServer {
             .stderr(Stdio::null())
             .spawn()?;
         let mut server = Self { process, programs, port, _folder: folder };
-        let deadline = Instant::now() + PATIENCE;
-        while !server.answers()? {
+        let deadline = Instant::now() + START_TIMEOUT;
+        while !server.accepts_connections()? {
             if let Some(status) = server.process.try_wait()? {
                 bail!("postgres exited during its start: {status}");
             }
@@ -74,21 +75,21 @@ impl PostgresServer {
     }
 
     /// Creates a database and returns its URL.
-    pub(crate) fn database(&self, name: &str) -> anyhow::Result<String> {
-        let made = Command::new(self.programs.join("createdb"))
+    pub(crate) fn create_database(&self, name: &str) -> anyhow::Result<String> {
+        let status = Command::new(self.programs.join("createdb"))
             .args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-U", "bench", name])
             .status()?;
-        if !made.success() {
-            bail!("createdb exited with {made}");
+        if !status.success() {
+            bail!("createdb exited with {status}");
         }
         Ok(format!("postgres://bench@127.0.0.1:{}/{name}", self.port))
     }
 
-    fn answers(&self) -> anyhow::Result<bool> {
-        let asked = Command::new(self.programs.join("pg_isready"))
+    fn accepts_connections(&self) -> anyhow::Result<bool> {
+        let status = Command::new(self.programs.join("pg_isready"))
             .args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()])
             .status()?;
-        Ok(asked.success())
+        Ok(status.success())
     }
 }
 
@@ -100,16 +101,16 @@ impl Drop for PostgresServer {
 }
 
 /// Programs of the newest installed version.
-fn newest() -> Option<PathBuf> {
+fn newest_programs() -> Option<PathBuf> {
     let version = |path: &Path| path.file_name()?.to_str()?.parse::<u32>().ok();
-    let versions = fs::read_dir(INSTALLED).ok()?.flatten().map(|entry| entry.path());
+    let versions = fs::read_dir(INSTALL_DIR).ok()?.flatten().map(|entry| entry.path());
     let newest = versions.filter(|path| version(path).is_some()).max_by_key(|path| version(path))?;
     Some(newest.join("bin"))
 }
 
 /// User to run the server as: `None` if this process is not root, else the user `postgres`.
-fn user(own: &Path) -> anyhow::Result<Option<(u32, u32)>> {
-    if fs::metadata(own)?.uid() != 0 {
+fn server_user(directory: &Path) -> anyhow::Result<Option<(u32, u32)>> {
+    if fs::metadata(directory)?.uid() != 0 {
         return Ok(None);
     }
     let passwd = fs::read_to_string("/etc/passwd")?;
@@ -118,11 +119,11 @@ fn user(own: &Path) -> anyhow::Result<Option<(u32, u32)>> {
         PostgreSQL with: apt-get install postgresql",
     )?;
     let mut fields = line.split(':').skip(2);
-    let mut number = || {
+    let mut next_id = || {
         fields.next().and_then(|field| field.parse().ok()).context(
             "the entry of user postgres in \
         /etc/passwd has no numeric ids",
         )
     };
-    Ok(Some((number()?, number()?)))
+    Ok(Some((next_id()?, next_id()?)))
 }

@@ -16,14 +16,14 @@ const GUILDS: u32 = 100;
 pub(crate) const SUBCOMMAND: &str = "serve-sim";
 
 /// A running child process. Dropping it ends the process.
-pub(crate) struct Child {
+pub(crate) struct SimProcess {
     process: process::Child,
     pub(crate) api_url: String,
     pub(crate) application: u64,
     pub(crate) guilds: Vec<String>,
 }
 
-impl Child {
+impl SimProcess {
     /// Starts this program again as a simulator without limits, and waits until it listens.
     pub(crate) fn start() -> anyhow::Result<Self> {
         let mut process = Command::new(std::env::current_exe()?)
@@ -35,18 +35,18 @@ impl Child {
         let mut line = String::new();
         let stdout = process.stdout.take().context("the simulator process has no stdout")?;
         BufReader::new(stdout).read_line(&mut line)?;
-        let told: Value = serde_json::from_str(&line).context("the simulator process did not start")?;
-        let guilds = told["guilds"].as_array().context("the simulator process reported no guilds")?;
+        let report: Value = serde_json::from_str(&line).context("the simulator process did not start")?;
+        let guilds = report["guilds"].as_array().context("the simulator process reported no guilds")?;
         Ok(Self {
             process,
-            api_url: told["api_url"].as_str().context("the simulator process reported no API URL")?.to_owned(),
-            application: told["application"].as_u64().context("the simulator process reported no application id")?,
+            api_url: report["api_url"].as_str().context("the simulator process reported no API URL")?.to_owned(),
+            application: report["application"].as_u64().context("the simulator process reported no application id")?,
             guilds: guilds.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
         })
     }
 }
 
-impl Drop for Child {
+impl Drop for SimProcess {
     fn drop(&mut self) {
         // It exits when its standard input ends.
         drop(self.process.stdin.take());

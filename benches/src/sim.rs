@@ -12,10 +12,10 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio_websockets::{ClientBuilder, Message};
 
-use crate::load::Connection;
+use crate::http_client::Connection;
 use crate::stats::{Durations, per_second};
 
-const TOKEN: &str = "Bot sim-bot-token";
+const AUTHORIZATION: &str = "Bot sim-bot-token";
 
 /// Intents for guilds and their messages.
 const GUILDS_AND_MESSAGES: u64 = 1 | 1 << 9;
@@ -47,7 +47,7 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
     let start_ms = started.elapsed().as_secs_f64() * 1_000.0;
     let time = Duration::from_secs(seconds);
 
-    let (requests_per_s, mut latencies) = rest(sim.address(), arguments, time).await?;
+    let (requests_per_s, mut latencies) = measure_rest(sim.address(), arguments, time).await?;
     latencies.sort();
     if !quiet {
         println!("REST: {requests_per_s:.0} requests/s over {} connections", arguments.connections);
@@ -76,17 +76,17 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
         "connections": arguments.connections,
         "start_ms": start_ms,
         "requests_per_s": requests_per_s,
-        "request_us_p50": latencies.us_at(0.5),
-        "request_us_p99": latencies.us_at(0.99),
+        "request_us_p50": latencies.quantile_us(0.5),
+        "request_us_p99": latencies.quantile_us(0.99),
         "events_per_s": events_per_s,
     }))
 }
 
 /// Sends a mix of reads and writes, where each connection starts at a different guild. Returns the rate and all
 /// latencies.
-async fn rest(address: SocketAddr, arguments: &Arguments, time: Duration) -> anyhow::Result<(f64, Durations)> {
-    let guilds = std::sync::Arc::new(look_around(address).await?);
-    let begun = Instant::now();
+async fn measure_rest(address: SocketAddr, arguments: &Arguments, time: Duration) -> anyhow::Result<(f64, Durations)> {
+    let guilds = std::sync::Arc::new(prepare_guilds(address).await?);
+    let started = Instant::now();
     let mut callers = Vec::new();
     for number in 0..arguments.connections {
         let guilds = std::sync::Arc::clone(&guilds);
@@ -94,13 +94,17 @@ async fn rest(address: SocketAddr, arguments: &Arguments, time: Duration) -> any
             let mut connection = Connection::open(address).await?;
             let mut latencies = Durations::default();
             let mut turn = number;
-            while begun.elapsed() < time {
+            while started.elapsed() < time {
                 let guild = &guilds[turn % guilds.len()];
                 let (method, path, body) = request(guild, turn / guilds.len());
                 let sent = Instant::now();
-                let (status, answer) = connection.call(method, &path, TOKEN, body).await?;
+                let (status, response) = connection.call(method, &path, AUTHORIZATION, body).await?;
                 latencies.push(sent.elapsed());
-                ensure!((200..300).contains(&status), "{path} returned {status}: {}", String::from_utf8_lossy(&answer));
+                ensure!(
+                    (200..300).contains(&status),
+                    "{path} returned {status}: {}",
+                    String::from_utf8_lossy(&response)
+                );
                 turn += 1;
             }
             Ok::<_, anyhow::Error>(latencies)
@@ -110,7 +114,7 @@ async fn rest(address: SocketAddr, arguments: &Arguments, time: Duration) -> any
     for caller in callers {
         latencies.extend(caller.await??);
     }
-    Ok((per_second(latencies.len(), begun.elapsed()), latencies))
+    Ok((per_second(latencies.len(), started.elapsed()), latencies))
 }
 
 fn request(guild: &Guild, turn: usize) -> (Method, String, Bytes) {
@@ -127,20 +131,21 @@ fn request(guild: &Guild, turn: usize) -> (Method, String, Bytes) {
 }
 
 /// Finds a channel and a member in every guild, and creates a role.
-async fn look_around(address: SocketAddr) -> anyhow::Result<Vec<Guild>> {
+async fn prepare_guilds(address: SocketAddr) -> anyhow::Result<Vec<Guild>> {
     let mut connection = Connection::open(address).await?;
-    let (_, state) = connection.call(Method::GET, "/sim/state?limit=100000", TOKEN, Bytes::new()).await?;
+    let (_, state) = connection.call(Method::GET, "/sim/state?limit=100000", AUTHORIZATION, Bytes::new()).await?;
     let state: Value = serde_json::from_slice(&state)?;
     let mut guilds = Vec::new();
     for guild in state["guilds"].as_array().context("the state has no list of guilds")? {
         let id = guild["id"].as_str().context("a guild has no id")?.to_owned();
         let channel = guild["channels"][0]["id"].as_str().context("a guild has no channel")?.to_owned();
         let members = format!("/api/v10/guilds/{id}/members?limit=10");
-        let (_, members) = connection.call(Method::GET, &members, TOKEN, Bytes::new()).await?;
+        let (_, members) = connection.call(Method::GET, &members, AUTHORIZATION, Bytes::new()).await?;
         let members: Value = serde_json::from_slice(&members)?;
         let member = members[0]["user"]["id"].as_str().context("a guild has no members")?.to_owned();
         let body = Bytes::from_static(b"{\"name\":\"bench\"}");
-        let (_, role) = connection.call(Method::POST, &format!("/api/v10/guilds/{id}/roles"), TOKEN, body).await?;
+        let (_, role) =
+            connection.call(Method::POST, &format!("/api/v10/guilds/{id}/roles"), AUTHORIZATION, body).await?;
         let role: Value = serde_json::from_slice(&role)?;
         let role = role["id"].as_str().context("the role was not created")?.to_owned();
         guilds.push(Guild { id, channel, member, role });
@@ -178,13 +183,13 @@ async fn read_events(
             let _ = ready.send(());
         }
         if text.starts_with("{\"t\":\"MESSAGE_CREATE\"") {
-            let (begun, count) = counting.get_or_insert_with(|| (Instant::now(), 0));
+            let (started, count) = counting.get_or_insert_with(|| (Instant::now(), 0));
             *count += 1;
-            if begun.elapsed() >= time {
+            if started.elapsed() >= time {
                 break;
             }
         }
     }
-    let (begun, count) = counting.context("no event of the storm arrived")?;
-    Ok(per_second(count, begun.elapsed()))
+    let (started, count) = counting.context("no event of the storm arrived")?;
+    Ok(per_second(count, started.elapsed()))
 }

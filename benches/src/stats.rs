@@ -24,7 +24,7 @@ impl Durations {
     }
 
     /// Quantile of the durations. They must be sorted.
-    pub(crate) fn at(&self, share: f64) -> Duration {
+    pub(crate) fn quantile(&self, share: f64) -> Duration {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -36,13 +36,13 @@ impl Durations {
     }
 
     /// Like `quantile`, in milliseconds.
-    pub(crate) fn ms_at(&self, share: f64) -> f64 {
-        self.at(share).as_secs_f64() * 1_000.0
+    pub(crate) fn quantile_ms(&self, share: f64) -> f64 {
+        self.quantile(share).as_secs_f64() * 1_000.0
     }
 
     /// Like `quantile`, in microseconds.
-    pub(crate) fn us_at(&self, share: f64) -> f64 {
-        self.at(share).as_secs_f64() * 1_000_000.0
+    pub(crate) fn quantile_us(&self, share: f64) -> f64 {
+        self.quantile(share).as_secs_f64() * 1_000_000.0
     }
 }
 

@@ -188,7 +188,7 @@ impl Route {
 
     /// Returns the same route with a sublimit.
     #[must_use]
-    pub fn under(mut self, sub: SublimitKind) -> Self {
+    pub fn with_sublimit(mut self, sub: SublimitKind) -> Self {
         self.sub = Some(sub);
         self
     }
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_and_tokens_leave_the_key_and_words_stay() {
+    fn ids_and_tokens_are_replaced_in_the_key() {
         assert_eq!(key("POST", "/guilds/123/roles"), "POST /guilds/{id}/roles");
         assert_eq!(key("GET", "/users/@me"), "GET /users/@me");
         assert_eq!(
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_top_level_object_tells_calls_apart() {
+    fn top_level_object_distinguishes_calls() {
         let major = |path: &str| Route::parse("GET", path, 5, NOW_MS).major;
         assert_eq!(major("/guilds/7/roles"), major("/guilds/7/channels"));
         assert_ne!(major("/guilds/7/roles"), major("/guilds/8/roles"));
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn interaction_endpoints_are_known_by_their_path_their_application_or_their_token() {
+    fn interaction_endpoints_are_found_by_path_application_or_token() {
         let is_interaction = |path: &str| Route::parse("POST", path, 5, NOW_MS).interaction;
         assert!(is_interaction("/interactions/1/t/callback"));
         assert!(is_interaction("/webhooks/5/short"));

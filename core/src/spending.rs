@@ -10,7 +10,7 @@ use crate::response::ResponseClass;
 use crate::time::Timestamp;
 
 /// Maximum number of tracked consumers per measure.
-const WATCHED: usize = 500;
+const MAX_TRACKED: usize = 500;
 
 /// Length of a window. Reports cover this window and the one before it.
 const WINDOW: Duration = Duration::from_secs(600);
@@ -89,25 +89,25 @@ impl Spending {
     /// Creates it empty.
     #[must_use]
     pub fn new(now: Timestamp) -> Self {
-        Self(Measure::ALL.map(|_| HeavyHitters::new(WATCHED, WINDOW, now)))
+        Self(Measure::ALL.map(|_| HeavyHitters::new(MAX_TRACKED, WINDOW, now)))
     }
 
     /// Records a call and its result.
-    pub fn on_call(&mut self, who: Consumer, result: CallResult, now: Timestamp) {
+    pub fn on_call(&mut self, consumer: Consumer, result: CallResult, now: Timestamp) {
         for (measure, recent) in Measure::ALL.into_iter().zip(&mut self.0) {
             if measure.counts(result) {
-                recent.add(who, now);
+                recent.add(consumer, now);
             }
         }
     }
 
     /// The largest consumers by a measure, largest first, and since when they were counted.
-    pub fn top(&mut self, by: Measure, most: usize, now: Timestamp) -> (Vec<HeavyHitter<Consumer>>, Timestamp) {
+    pub fn top(&mut self, by: Measure, limit: usize, now: Timestamp) -> (Vec<HeavyHitter<Consumer>>, Timestamp) {
         let [spend, limited, invalid] = &mut self.0;
         match by {
-            Measure::Spend => spend.top(most, now),
-            Measure::Limited => limited.top(most, now),
-            Measure::Invalid => invalid.top(most, now),
+            Measure::Spend => spend.top(limit, now),
+            Measure::Limited => limited.top(limit, now),
+            Measure::Invalid => invalid.top(limit, now),
         }
     }
 }
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn each_result_counts_by_the_measures_that_it_is_about() {
+    fn results_count_towards_their_measures() {
         use Measure::{Invalid, Limited, Spend};
         for (result, expected) in [
             (CallResult::Answered(ResponseClass::Success), vec![Spend]),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_the_most_comes_first_by_each_measure() {
+    fn largest_consumer_comes_first_by_each_measure() {
         let mut spending = Spending::new(NOW);
         for _ in 0..3 {
             spending.on_call(Consumer::Guild(7), CallResult::Answered(ResponseClass::Success), NOW);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn every_measure_is_known_by_its_name() {
+    fn measure_names_round_trip() {
         for measure in Measure::ALL {
             assert_eq!(Measure::from_name(measure.name()), Some(measure));
         }

@@ -56,7 +56,7 @@ impl SpanId {
 impl TraceContext {
     /// Starts a trace that is to be recorded. Both numbers must be random, or from a hash.
     #[must_use]
-    pub const fn begin(id: u128, span: u64) -> Self {
+    pub const fn start(id: u128, span: u64) -> Self {
         Self { id: TraceId::new(id), span: SpanId::new(span), flags: SAMPLED }
     }
 
@@ -89,7 +89,7 @@ impl TraceContext {
 
     /// The span with this name within this one: always the same for the same name.
     #[must_use]
-    pub fn within(self, name: &str) -> Self {
+    pub fn child_named(self, name: &str) -> Self {
         let hash = Sha256::new().chain_update(self.span.0.to_be_bytes()).chain_update(name).finalize();
         let mut bits = [0; 8];
         bits.copy_from_slice(&hash[..8]);
@@ -161,7 +161,7 @@ mod tests {
     const GIVEN: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn a_traceparent_is_read_and_written_as_it_came() {
+    fn traceparent_round_trips() {
         let trace = TraceContext::read(GIVEN).unwrap();
         assert_eq!(trace.to_string(), GIVEN);
         assert_eq!(trace.id.to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_a_later_version_is_read_as_far_as_this_one_knows_it() {
+    fn later_version_is_parsed_like_this_one() {
         let later = GIVEN.replacen("00", "cc", 1);
         for text in [later.clone(), format!("{later}-what-the-future-will-be-like")] {
             assert_eq!(TraceContext::read(&text).unwrap().to_string(), GIVEN, "{text}");
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_traceparent_is_none() {
+    fn invalid_traceparent_is_rejected() {
         let wrong = [
             String::new(),
             GIVEN.to_uppercase(),
@@ -201,31 +201,32 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_trace_share_its_id_and_no_part_is_another() {
+    fn spans_share_the_trace_id_and_differ() {
         let trace = TraceContext::read(GIVEN).unwrap();
-        let parts = [trace, trace.child(7), trace.within("a"), trace.within("b"), trace.child(7).within("a")];
+        let parts =
+            [trace, trace.child(7), trace.child_named("a"), trace.child_named("b"), trace.child(7).child_named("a")];
         for (n, part) in parts.iter().enumerate() {
             assert_eq!(part.id, trace.id);
             assert!(parts[..n].iter().all(|other| other.span != part.span), "{part}");
         }
-        assert_eq!(trace.within("a"), trace.within("a"));
+        assert_eq!(trace.child_named("a"), trace.child_named("a"));
     }
 
     #[test]
-    fn chance_that_comes_out_as_nothing_is_something_all_the_same() {
-        assert_eq!(TraceContext::read(&TraceContext::begin(0, 0).to_string()), Some(TraceContext::begin(1, 1)));
-        assert_eq!(TraceContext::begin(5, 5).child(0), TraceContext::begin(5, 1));
+    fn zero_ids_become_one() {
+        assert_eq!(TraceContext::read(&TraceContext::start(0, 0).to_string()), Some(TraceContext::start(1, 1)));
+        assert_eq!(TraceContext::start(5, 5).child(0), TraceContext::start(5, 1));
     }
 
     proptest! {
         #[test]
-        fn whatever_is_written_is_read_again(id: u128, span: u64, flags: u8) {
-            let trace = TraceContext { flags, ..TraceContext::begin(id, span) };
+        fn trace_context_round_trips(id: u128, span: u64, flags: u8) {
+            let trace = TraceContext { flags, ..TraceContext::start(id, span) };
             prop_assert_eq!(TraceContext::read(&trace.to_string()), Some(trace));
         }
 
         #[test]
-        fn no_text_breaks_it(text: String) {
+        fn arbitrary_text_does_not_panic(text: String) {
             let _ = TraceContext::read(&text);
         }
     }

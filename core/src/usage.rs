@@ -20,7 +20,7 @@ pub const REFERENCE_BYTES: u64 = 128;
 /// Bytes of an idempotency key besides its text and result.
 pub const KEY_BYTES: u64 = 256;
 /// Bytes of a dead letter besides its payload and texts.
-pub const LETTER_BYTES: u64 = 512;
+pub const DEAD_LETTER_BYTES: u64 = 512;
 /// Bytes of each attempt after the first.
 pub const ATTEMPT_BYTES: u64 = 256;
 
@@ -143,7 +143,7 @@ pub struct UsageLimit {
 impl UsageLimit {
     /// The same, with bytes bounded by a share of a file.
     #[must_use]
-    pub const fn within(self, share: u64) -> Self {
+    pub const fn with_max_bytes(self, share: u64) -> Self {
         let bytes = if share > 0 && (self.bytes == 0 || self.bytes > share) { share } else { self.bytes };
         Self { bytes, ..self }
     }
@@ -152,7 +152,7 @@ impl UsageLimit {
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
     pub fn ratio(self, used: Usage) -> f64 {
-        let part = |used: i64, most: u64| if most == 0 { 0.0 } else { used.max(0) as f64 / most as f64 };
+        let part = |used: i64, max: u64| if max == 0 { 0.0 } else { used.max(0) as f64 / max as f64 };
         part(used.operations, self.operations).max(part(used.bytes, self.bytes))
     }
 }
@@ -176,12 +176,12 @@ const FILE_SHARES: [u64; 3] = [16, 8, 4];
 impl UsageLimits {
     /// The same for a file with this maximum size in bytes; 0 is no bound. No scope may fill the file alone.
     #[must_use]
-    pub const fn within_file(self, file: u64) -> Self {
+    pub const fn for_file(self, file: u64) -> Self {
         let [key, tenant, operator] = FILE_SHARES;
         Self {
-            key: self.key.within(file / key),
-            tenant: self.tenant.within(file / tenant),
-            operator: self.operator.within(file / operator),
+            key: self.key.with_max_bytes(file / key),
+            tenant: self.tenant.with_max_bytes(file / tenant),
+            operator: self.operator.with_max_bytes(file / operator),
         }
     }
 
@@ -214,10 +214,10 @@ impl UsageLimits {
             (operations, used.operations, more.operations, limit.operations),
             (bytes, used.bytes, more.bytes, limit.bytes),
         ];
-        for (bound, used, more, most) in parts {
+        for (bound, used, more, max) in parts {
             let (used, more) = (used.max(0).unsigned_abs(), more.max(0).unsigned_abs());
-            if most > 0 && more > 0 && used.saturating_add(more) > most {
-                return Err(UsageBoundExceeded { bound, used, more, most });
+            if max > 0 && more > 0 && used.saturating_add(more) > max {
+                return Err(UsageBoundExceeded { bound, used, more, most: max });
             }
         }
         Ok(())
@@ -285,7 +285,7 @@ impl UsageBound {
 
     /// What is counted, for messages.
     #[must_use]
-    pub const fn counted(self) -> &'static str {
+    pub const fn description(self) -> &'static str {
         match self {
             Self::KeyOperations => "unfinished operations of this key",
             Self::KeyBytes => "bytes stored for this key",
@@ -300,7 +300,7 @@ impl UsageBound {
 
 /// A bound that a submission would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{used} {}, {more} more requested, but {} allows only {most}", .bound.counted(), .bound.setting())]
+#[error("{used} {}, {more} more requested, but {} allows only {most}", .bound.description(), .bound.setting())]
 pub struct UsageBoundExceeded {
     /// The bound.
     pub bound: UsageBound,
@@ -353,11 +353,11 @@ mod tests {
 
     #[test]
     fn no_scope_may_fill_a_file_alone() {
-        let limits = UsageLimits::default().within_file(1_600);
+        let limits = UsageLimits::default().for_file(1_600);
         assert_eq!((limits.key.bytes, limits.tenant.bytes, limits.operator.bytes), (100, 200, 400));
         let key = UsageLimit { operations: 1, bytes: 50 };
-        assert_eq!(UsageLimits { key, ..UsageLimits::default() }.within_file(1_600).key, key);
-        assert_eq!(UsageLimits::default().within_file(0), UsageLimits::default());
+        assert_eq!(UsageLimits { key, ..UsageLimits::default() }.for_file(1_600).key, key);
+        assert_eq!(UsageLimits::default().for_file(0), UsageLimits::default());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::string::string_regex;
 
-use self::promise::holds;
+use self::promise::check_scan;
 
 /// Frames as Discord sends them.
 const FRAMES: [&str; 8] = [
@@ -28,7 +28,7 @@ const FRAMES: [&str; 8] = [
 ];
 
 /// Parts that a mutation inserts into a frame: mostly JSON tokens.
-const BITS: [&str; 32] = [
+const FRAGMENTS: [&str; 32] = [
     "{",
     "}",
     "[",
@@ -91,10 +91,10 @@ const KEYS: [&str; 24] = [
 ];
 
 /// A string as JSON text, with some characters escaped.
-fn written(text: &str, escapes: u64) -> String {
+fn json_string(text: &str, escapes: u64) -> String {
     let mut out = String::from('"');
-    for (place, c) in text.chars().enumerate() {
-        if escapes >> (place % 64) & 1 == 1 || c.is_control() || c == '"' || c == '\\' {
+    for (index, c) in text.chars().enumerate() {
+        if escapes >> (index % 64) & 1 == 1 || c.is_control() || c == '"' || c == '\\' {
             let mut units = [0; 2];
             for unit in c.encode_utf16(&mut units) {
                 out += &format!("\\u{unit:04X}");
@@ -132,15 +132,15 @@ fn number() -> impl Strategy<Value = String> {
 fn json() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         2 => number(),
-        3 => (text(), any::<u64>()).prop_map(|(text, escapes)| written(&text, escapes)),
-        3 => text().prop_map(|text| written(&text, 0)),
+        3 => (text(), any::<u64>()).prop_map(|(text, escapes)| json_string(&text, escapes)),
+        3 => text().prop_map(|text| json_string(&text, 0)),
         1 => select(vec!["null", "true", "false"]).prop_map(str::to_owned),
     ];
     leaf.prop_recursive(6, 48, 8, |inner| {
         let escapes = prop_oneof![4 => Just(0), 1 => any::<u64>()];
         let entry = (select(KEYS.to_vec()), escapes, spaces(), spaces(), inner.clone()).prop_map(
             |(key, escapes, before, after, value)| {
-                format!("{before}{}{after}:{after}{value}{before}", written(key, escapes))
+                format!("{before}{}{after}:{after}{value}{before}", json_string(key, escapes))
             },
         );
         prop_oneof![
@@ -167,13 +167,13 @@ fn frame() -> impl Strategy<Value = String> {
 
 /// A mutation: a position, the number of characters to remove, and the text to insert.
 fn mutation() -> impl Strategy<Value = (Index, usize, String)> {
-    let put = prop_oneof![
-        3 => select(BITS.to_vec()).prop_map(str::to_owned),
+    let inserted = prop_oneof![
+        3 => select(FRAGMENTS.to_vec()).prop_map(str::to_owned),
         1 => any::<char>().prop_map(String::from),
         1 => string_regex("[-+.0-9eE]{1,6}").expect("a pattern"),
         1 => json(),
     ];
-    (any::<Index>(), 0..4_usize, put)
+    (any::<Index>(), 0..4_usize, inserted)
 }
 
 proptest! {
@@ -181,27 +181,27 @@ proptest! {
 
     #[test]
     fn any_text_is_read_or_refused(text: String) {
-        holds(&text);
+        check_scan(&text);
     }
 
     #[test]
-    fn any_bytes_that_are_text_are_read_or_refused(bits in prop::collection::vec(select(BITS.to_vec()), 0..24)) {
-        holds(&bits.concat());
-        holds(&format!("{{{}}}", bits.concat()));
+    fn any_json_fragments_are_read_or_refused(bits in prop::collection::vec(select(FRAGMENTS.to_vec()), 0..24)) {
+        check_scan(&bits.concat());
+        check_scan(&format!("{{{}}}", bits.concat()));
     }
 
     #[test]
-    fn json_of_any_shape_is_read_as_a_full_parse_reads_it(text in json()) {
-        holds(&text);
+    fn json_of_any_shape_matches_a_full_parse(text in json()) {
+        check_scan(&text);
     }
 
     #[test]
-    fn frames_of_any_shape_are_read_as_a_full_parse_reads_them(text in frame()) {
-        holds(&text);
+    fn frames_of_any_shape_match_a_full_parse(text in frame()) {
+        check_scan(&text);
     }
 
     #[test]
-    fn frames_that_were_damaged_are_read_or_refused(
+    fn damaged_frames_are_read_or_refused(
         frame in select(FRAMES.to_vec()),
         mutations in prop::collection::vec(mutation(), 1..4),
     ) {
@@ -211,36 +211,40 @@ proptest! {
             let to = chars.len().min(from + out);
             chars.splice(from..to, put.chars());
         }
-        holds(&chars.into_iter().collect::<String>());
+        check_scan(&chars.into_iter().collect::<String>());
     }
 }
 
 #[test]
-fn frames_as_discord_sends_them_are_read_and_what_was_cut_off_is_refused() {
+fn real_frames_are_read_and_truncated_ones_refused() {
     for frame in FRAMES {
-        holds(frame);
+        check_scan(frame);
         assert!(Envelope::scan(frame).is_ok());
         for (end, _) in frame.char_indices() {
-            holds(&frame[..end]);
+            check_scan(&frame[..end]);
             assert!(Envelope::scan(&frame[..end]).is_err());
         }
     }
 }
 
 #[test]
-fn values_may_lie_as_deep_as_a_full_parse_reads_and_deeper_ones_cost_no_stack() {
+fn deep_nesting_matches_a_full_parse_and_uses_no_stack() {
     for (open, close) in [("[", "]"), ("{\"d\":", "}"), ("[{\"user\":", "}]")] {
-        for deep in [1, 61, 62, 63, 64, 124, 125, 126, 127, 128, 200] {
-            holds(&format!(r#"{{"op":0,"d":{}0{}}}"#, open.repeat(deep), close.repeat(deep)));
-            holds(&format!(r#"{{"op":0,"d":{{"member":{{"user":{}0{}}}}}}}"#, open.repeat(deep), close.repeat(deep)));
+        for depth in [1, 61, 62, 63, 64, 124, 125, 126, 127, 128, 200] {
+            check_scan(&format!(r#"{{"op":0,"d":{}0{}}}"#, open.repeat(depth), close.repeat(depth)));
+            check_scan(&format!(
+                r#"{{"op":0,"d":{{"member":{{"user":{}0{}}}}}}}"#,
+                open.repeat(depth),
+                close.repeat(depth)
+            ));
         }
-        let deep = format!(r#"{{"op":0,"d":{}"#, open.repeat(1_000_000));
-        assert!(matches!(Envelope::scan(&deep), Err(FrameError::TooDeep { .. })));
+        let depth = format!(r#"{{"op":0,"d":{}"#, open.repeat(1_000_000));
+        assert!(matches!(Envelope::scan(&depth), Err(FrameError::TooDeep { .. })));
     }
 }
 
 #[test]
-fn of_keys_that_are_there_twice_the_last_counts_also_if_it_is_of_another_kind() {
+fn last_of_repeated_keys_counts() {
     for data in [
         r#"{"id":"1","id":"2"}"#,
         r#"{"id":"1","id":null}"#,
@@ -252,15 +256,15 @@ fn of_keys_that_are_there_twice_the_last_counts_also_if_it_is_of_another_kind() 
         r#"{"guild_id":"1","token":"x","token":5,"type":2,"type":"2"}"#,
         r#"{"gu\u0069ld_id":"1\u0030"}"#,
     ] {
-        holds(&format!(r#"{{"op":0,"d":{data}}}"#));
-        holds(&format!(r#"{{"op":0,"d":{data},"d":{{}}}}"#));
-        holds(&format!(r#"{{"op":0,"d":{data},"d":0}}"#));
-        holds(&format!(r#"{{"op":"0","d":{data},"op":0,"t":1,"t":"X","s":"1","s":null}}"#));
+        check_scan(&format!(r#"{{"op":0,"d":{data}}}"#));
+        check_scan(&format!(r#"{{"op":0,"d":{data},"d":{{}}}}"#));
+        check_scan(&format!(r#"{{"op":0,"d":{data},"d":0}}"#));
+        check_scan(&format!(r#"{{"op":"0","d":{data},"op":0,"t":1,"t":"X","s":"1","s":null}}"#));
     }
 }
 
 #[test]
-fn what_only_looks_like_an_id_is_none() {
+fn malformed_ids_are_ignored() {
     for id in [
         "0",
         "\"0\"",
@@ -284,17 +288,17 @@ fn what_only_looks_like_an_id_is_none() {
         "1e400",
         "\"\u{665}\"",
     ] {
-        holds(&format!(r#"{{"op":0,"d":{{"id":{id},"user":{{"id":{id}}}}}}}"#));
+        check_scan(&format!(r#"{{"op":0,"d":{{"id":{id},"user":{{"id":{id}}}}}}}"#));
     }
 }
 
 #[test]
-fn the_numbers_are_those_that_json_has() {
+fn numbers_follow_json() {
     let mut numbers = vec![String::new()];
     for from in 0.. {
         let Some(number) = numbers.get(from).cloned() else { break };
-        holds(&format!(r#"{{"op":{number}}}"#));
-        holds(&format!(r#"{{"op":0,"s":{number},"d":{{"id":{number},"content":[{number}]}}}}"#));
+        check_scan(&format!(r#"{{"op":{number}}}"#));
+        check_scan(&format!(r#"{{"op":0,"s":{number},"d":{{"id":{number},"content":[{number}]}}}}"#));
         if number.len() < 5 {
             numbers.extend(["0", "7", "-", "+", ".", "e"].map(|next| format!("{number}{next}")));
         }
@@ -302,18 +306,18 @@ fn the_numbers_are_those_that_json_has() {
 }
 
 #[test]
-fn the_escapes_are_those_that_json_has() {
+fn escapes_follow_json() {
     for escape in (0..=0x7f_u8).map(char::from) {
         for rest in ["", "0", "00e", "00E9", "00e9f", "00g9", "d800", "d83d\\ude00", "dude"] {
-            for place in ["", "123456", "1234567"] {
-                holds(&format!(r#"{{"op":0,"d":{{"content":"{place}\{escape}{rest}","\{escape}{rest}":0}}}}"#));
+            for prefix in ["", "123456", "1234567"] {
+                check_scan(&format!(r#"{{"op":0,"d":{{"content":"{prefix}\{escape}{rest}","\{escape}{rest}":0}}}}"#));
             }
         }
     }
 }
 
 #[test]
-fn what_nobody_asked_for_may_say_what_no_text_and_no_float_can() {
+fn unused_values_may_be_unrepresentable() {
     let text = r#"{"op":0,"t":"X","s":1,"d":{"content":"\ud800","\udfff":1,"much":1e999,"guild_id":"7"}}"#;
     let envelope = Envelope::scan(text).expect("it is JSON");
     assert_eq!(envelope.ids.guild_id, NonZeroU64::new(7));
@@ -322,8 +326,8 @@ fn what_nobody_asked_for_may_say_what_no_text_and_no_float_can() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_place_and_without_what_is_there() {
-    for (text, told) in [
+fn errors_have_a_position_and_no_content() {
+    for (text, expected) in [
         (r#"{"op":0,"t":"secret}"#, "invalid JSON: expected the rest of a string at byte 20; "),
         (r#"{"op":0,"t":secret}"#, "invalid JSON: expected a value at byte 12; "),
         (r#"{"op":0,"t":{"secret":1}}"#, "`t` is not a string at byte 12; "),
@@ -333,8 +337,8 @@ fn what_is_wrong_is_told_with_its_place_and_without_what_is_there() {
         (r#"["secret"]"#, "invalid JSON: expected an object at byte 0; "),
         (r#"{"op":0} secret"#, "invalid JSON: expected the end at byte 9; "),
     ] {
-        let refused = Envelope::scan(text).expect_err(text).to_string();
-        assert!(refused.starts_with(told), "{refused}");
+        let error = Envelope::scan(text).expect_err(text).to_string();
+        assert!(error.starts_with(expected), "{error}");
     }
     let shown = format!("{:?}", Envelope::scan(r#"{"op":0,"d":{"token":"secret"}}"#));
     assert!(!shown.contains("secret"), "{shown}");
@@ -342,7 +346,7 @@ fn what_is_wrong_is_told_with_its_place_and_without_what_is_there() {
 
 #[test]
 #[ignore = "a measurement: run it alone, with --release --nocapture"]
-fn how_long_a_frame_takes() {
+fn measure_scan_time() {
     let member = r#"{"user":{"username":"somebody","id":"53908232506183680","global_name":"Some Body","avatar":"a_1269e74af4df7417b13759eae50c83dc","discriminator":"0"},"roles":["41771983423143936","41771983423143937"],"premium_since":null,"nick":null,"mute":false,"joined_at":"2015-04-26T06:26:56.936000+00:00","flags":0,"deaf":false}"#;
     let members = vec![member; 3_000].join(",");
     let guild =
@@ -354,17 +358,17 @@ fn how_long_a_frame_takes() {
         let (mut scan, mut whole) = (f64::MAX, f64::MAX);
         for _ in 0..400 {
             let texts = vec![text.to_owned(); rounds];
-            let began = Instant::now();
+            let started = Instant::now();
             for text in &texts {
                 black_box(Envelope::scan(black_box(text)).expect("it is a frame"));
             }
-            scan = scan.min(began.elapsed().as_secs_f64() * 1e9 / rounds as f64);
+            scan = scan.min(started.elapsed().as_secs_f64() * 1e9 / rounds as f64);
             let mut events = Vec::with_capacity(rounds);
-            let began = Instant::now();
+            let started = Instant::now();
             for text in texts {
                 events.push(read(text, 0, &session, UnixMs::new(0)).expect("it is a frame"));
             }
-            whole = whole.min(began.elapsed().as_secs_f64() * 1e9 / rounds as f64);
+            whole = whole.min(started.elapsed().as_secs_f64() * 1e9 / rounds as f64);
         }
         println!(
             "{} bytes: scan {scan:.0} ns ({:.2} a byte), read {whole:.0} ns",

@@ -6,7 +6,7 @@ use crate::{Declared, FIRST_CHECKED, Migration, Migrator, Step};
 
 /// Why a statement may break a program that does not have its migration. `new` are the tables that the migration
 /// creates.
-fn breaks(sql: &str, new: &[String]) -> Option<&'static str> {
+fn incompatibility(sql: &str, new: &[String]) -> Option<&'static str> {
     let words: Vec<String> = sql.split_whitespace().map(str::to_ascii_uppercase).collect();
     let first: Vec<&str> = words.iter().map(String::as_str).collect();
     let is_new = |table: &str| new.iter().any(|one| one == table.trim_matches(['(', ')', '"', ';']));
@@ -50,7 +50,9 @@ fn broken_by(migration: &dyn Migration) -> Option<String> {
     [DbBackend::Postgres, DbBackend::Sqlite].into_iter().find_map(|engine| {
         let statements = migration.statements(engine);
         let new = tables(&statements);
-        statements.iter().find_map(|sql| breaks(sql, &new).map(|why| format!("{}: {why}:\n{sql}", migration.name())))
+        statements
+            .iter()
+            .find_map(|sql| incompatibility(sql, &new).map(|reason| format!("{}: {reason}:\n{sql}", migration.name())))
     })
 }
 
@@ -69,7 +71,7 @@ fn migrations_that_declare_nothing_only_expand() {
 
 #[test]
 fn a_migration_that_breaks_older_programs_has_to_declare_it() {
-    let wrong: [&[&str]; 8] = [
+    let breaking: [&[&str]; 8] = [
         &["DROP TABLE operations"],
         &["ALTER TABLE operations DROP COLUMN seq"],
         &["ALTER TABLE operations RENAME COLUMN seq TO place"],
@@ -79,7 +81,7 @@ fn a_migration_that_breaks_older_programs_has_to_declare_it() {
         &["DROP INDEX operations_state"],
         &["DELETE FROM operations"],
     ];
-    for up in wrong {
+    for up in breaking {
         let step = Step { name: "0042_test", up, down: &[] };
         assert!(broken_by(&step).is_some(), "{up:?}");
         assert_eq!(broken_by(&Declared { step, compatible_from: 41 }), None, "{up:?}");

@@ -24,9 +24,9 @@ fn normalized(sql: &str) -> String {
     let mut out = String::with_capacity(sql.len());
     let mut rest = sql;
     while let Some(first) = rest.chars().next() {
-        let (taken, kept) = match quoted(rest) {
+        let (taken, kept) = match quoted_len(rest) {
             Some(length) => (length, &rest[..length]),
-            None => match blank(rest) {
+            None => match blank_len(rest) {
                 Some(length) => (length, " "),
                 None => (first.len_utf8(), &rest[..first.len_utf8()]),
             },
@@ -41,7 +41,7 @@ fn normalized(sql: &str) -> String {
 }
 
 /// Length of the quoted text at the start: `'…'`, `"…"`, `$$…$$` or `$name$…$name$`.
-fn quoted(sql: &str) -> Option<usize> {
+fn quoted_len(sql: &str) -> Option<usize> {
     let quote = sql.chars().next()?;
     let tag = match quote {
         // A doubled quote ends one quoted text and starts the next: together they stay unchanged.
@@ -60,7 +60,7 @@ fn quoted(sql: &str) -> Option<usize> {
 }
 
 /// Length of the white space or the comment at the start.
-fn blank(sql: &str) -> Option<usize> {
+fn blank_len(sql: &str) -> Option<usize> {
     if sql.starts_with("--") {
         return Some(sql.find('\n').unwrap_or(sql.len()));
     }

@@ -194,17 +194,17 @@ impl Migration for Declared {
 }
 
 /// Prefixes of statements that run on one engine only.
-const FOR_ONE: [(&str, DbBackend); 2] = [("{postgres}", DbBackend::Postgres), ("{sqlite}", DbBackend::Sqlite)];
+const ENGINE_PREFIXES: [(&str, DbBackend); 2] = [("{postgres}", DbBackend::Postgres), ("{sqlite}", DbBackend::Sqlite)];
 
 /// The statements for this engine, in its dialect.
 fn statements(all: &[&str], engine: DbBackend) -> Vec<String> {
-    let its_own = all.iter().filter_map(|statement| {
-        let mut marks = FOR_ONE.iter();
-        let marked = marks.find_map(|(mark, its_own)| Some((statement.strip_prefix(mark)?, *its_own)));
+    let selected = all.iter().filter_map(|statement| {
+        let mut marks = ENGINE_PREFIXES.iter();
+        let marked = marks.find_map(|(mark, selected)| Some((statement.strip_prefix(mark)?, *selected)));
         let (statement, meant) = marked.unwrap_or((statement, engine));
         (meant == engine).then(|| for_engine(statement, engine))
     });
-    its_own.collect()
+    selected.collect()
 }
 
 async fn run(manager: &SchemaManager<'_>, all: &[&str]) -> Result<(), DbErr> {

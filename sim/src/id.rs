@@ -33,13 +33,13 @@ impl Snowflake {
 
     /// When it was created, to the millisecond.
     #[must_use]
-    pub const fn made_at(self) -> At {
+    pub const fn created_at(self) -> At {
         At::from_micros(((self.0 >> 22) + DISCORD_EPOCH_MS) * 1_000)
     }
 
     /// The bot id in a token of Discord's form: in base64, before the first dot.
     #[must_use]
-    pub(crate) fn of_token(token: &str) -> Option<Self> {
+    pub(crate) fn from_token(token: &str) -> Option<Self> {
         let (first, _) = token.split_once('.')?;
         let id = STANDARD_NO_PAD.decode(first.trim_end_matches('=')).ok()?;
         std::str::from_utf8(&id).ok()?.parse().ok().filter(|id: &Self| id.0 != 0)
@@ -105,13 +105,13 @@ impl<'de> Deserialize<'de> for Snowflake {
 
 /// Generates snowflakes: no id twice, and each greater than the one before.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Mint {
+pub(crate) struct SnowflakeGenerator {
     last: u64,
 }
 
-impl Mint {
+impl SnowflakeGenerator {
     /// A new id with the timestamp `now`. Beyond 4,096 in one millisecond, ids use the next one.
-    pub(crate) fn mint(&mut self, now: At) -> Snowflake {
+    pub(crate) fn generate(&mut self, now: At) -> Snowflake {
         let stamp = now.millis().saturating_sub(DISCORD_EPOCH_MS) << 22;
         // The low twelve bits are a counter; the ten above them identify a worker, and this simulator is worker 1.
         const WORKER: u64 = 1 << 12;
@@ -132,37 +132,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_of_discords_form_names_its_bot() {
-        assert_eq!(Snowflake::of_token("MTIzNDU2Nzg5MDEyMzQ1Njc4.a.b"), Some(Snowflake(123_456_789_012_345_678)));
-        assert_eq!(Snowflake::of_token("sim-bot-token"), None);
-        assert_eq!(Snowflake::of_token("MTIzNDU2Nzg5MDEyMzQ1Njc4"), None);
-        assert_eq!(Snowflake::of_token("MA.a.b"), None);
+    fn token_of_discords_form_contains_its_bot_id() {
+        assert_eq!(Snowflake::from_token("MTIzNDU2Nzg5MDEyMzQ1Njc4.a.b"), Some(Snowflake(123_456_789_012_345_678)));
+        assert_eq!(Snowflake::from_token("sim-bot-token"), None);
+        assert_eq!(Snowflake::from_token("MTIzNDU2Nzg5MDEyMzQ1Njc4"), None);
+        assert_eq!(Snowflake::from_token("MA.a.b"), None);
     }
 
     #[test]
-    fn an_id_tells_when_it_was_made() {
+    fn id_contains_its_creation_time() {
         let now = At::from_micros(1_700_000_000_123_456);
-        let id = Mint::default().mint(now);
-        assert_eq!(id.made_at().millis(), now.millis());
+        let id = SnowflakeGenerator::default().generate(now);
+        assert_eq!(id.created_at().millis(), now.millis());
     }
 
     #[test]
-    fn ten_thousand_ids_of_one_millisecond_differ_and_rise() {
+    fn ids_of_one_millisecond_are_unique_and_increase() {
         let now = At::from_micros(1_700_000_000_000_000);
-        let mut mint = Mint::default();
-        let ids: Vec<_> = (0..10_000).map(|_| mint.mint(now)).collect();
+        let mut mint = SnowflakeGenerator::default();
+        let ids: Vec<_> = (0..10_000).map(|_| mint.generate(now)).collect();
         assert!(ids.windows(2).all(|pair| pair[0] < pair[1]));
     }
 
     #[test]
-    fn a_clock_that_steps_back_repeats_no_id() {
-        let mut mint = Mint::default();
-        let first = mint.mint(At::from_micros(1_700_000_000_000_000));
-        assert!(mint.mint(At::from_micros(1_600_000_000_000_000)) > first);
+    fn no_id_repeats_when_the_clock_goes_back() {
+        let mut mint = SnowflakeGenerator::default();
+        let first = mint.generate(At::from_micros(1_700_000_000_000_000));
+        assert!(mint.generate(At::from_micros(1_600_000_000_000_000)) > first);
     }
 
     #[test]
-    fn an_id_is_a_string_in_json_and_read_from_either() {
+    fn id_is_a_json_string_and_parses_from_string_or_number() {
         assert_eq!(serde_json::to_string(&Snowflake(7)).unwrap(), "\"7\"");
         assert_eq!(serde_json::from_str::<Snowflake>("7").unwrap(), Snowflake(7));
         assert_eq!(serde_json::from_str::<Snowflake>("\"7\"").unwrap(), Snowflake(7));

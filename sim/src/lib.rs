@@ -50,11 +50,11 @@ mod time;
 mod world;
 
 pub use config::{BotConfig, GatewayConfig, SimConfig};
-pub use control::{ControlError, DriveReport, FireSpec, GuildsSpec, JoinSpec, MessageSpec, Pace, Posted};
+pub use control::{ControlError, DriveReport, FireSpec, GuildsSpec, JoinSpec, MessageSpec, Pace, PostResponse};
 pub use fault::{CloudflareForm, Fault, FaultAction, FaultError, Stage};
 pub use gateway::{GatewayFault, GatewayScore, SessionScore, SessionStarts, StormEvent, StormReport, StormSpec};
 pub use id::{NotAnId, Snowflake};
 pub use limit::{Algorithm, Case, InvalidLimit, LimitConfig, Rate, RouteLimit, Scope};
-pub use score::{EffectScore, InteractionScore, RateLimited, RouteScore, Score};
+pub use score::{EffectScore, InteractionScore, RateLimitScore, RouteScore, Score};
 pub use sim::{Sim, SimHandle};
 pub use time::At;

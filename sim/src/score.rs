@@ -26,7 +26,7 @@ pub struct Score {
     /// Maximum number of requests in any second, to the microsecond, by application id (or address, without a token).
     pub max_per_second: BTreeMap<String, u32>,
     /// 429s, by scope.
-    pub rate_limited: RateLimited,
+    pub rate_limited: RateLimitScore,
     /// 401s, 403s and 429s that were not `shared`.
     pub invalid_requests: u64,
     /// Maximum number of those that one address had within the window of the ban.
@@ -57,7 +57,7 @@ pub struct Score {
 
 /// 429s by scope.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RateLimited {
+pub struct RateLimitScore {
     /// By a route's bucket.
     pub user: u64,
     /// By a limit of a shared resource.
@@ -117,16 +117,16 @@ pub(crate) struct ScoreKeeper {
     score: Score,
     arrivals: HashMap<Credential, VecDeque<u64>>,
     /// Number of writes in flight, by guild.
-    under_way: HashMap<Snowflake, u32>,
-    kept: usize,
+    writes_in_flight: HashMap<Snowflake, u32>,
+    effect_count: usize,
     max_effects: usize,
-    names: usize,
+    name_count: usize,
 }
 
 /// A write in flight. It must be finished when its response is sent.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Write {
+pub(crate) struct PendingWrite {
     guild: Option<Snowflake>,
     arrived: At,
     overlapped: bool,
@@ -134,7 +134,7 @@ pub(crate) struct Write {
 
 /// Position of an effect in the score, to add the time of its response later.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct EffectPosition {
     guild: String,
     index: usize,
 }
@@ -144,17 +144,17 @@ impl ScoreKeeper {
         Self {
             score: Score::default(),
             arrivals: HashMap::new(),
-            under_way: HashMap::new(),
-            kept: 0,
+            writes_in_flight: HashMap::new(),
+            effect_count: 0,
             max_effects,
-            names: 0,
+            name_count: 0,
         }
     }
 
     /// Counts a request that arrived. `exempt` ones do not count in the maximum per second.
-    pub(crate) fn arrived(&mut self, credential: Credential, route: &str, exempt: bool, now: At) {
+    pub(crate) fn record_request(&mut self, credential: Credential, route: &str, exempt: bool, now: At) {
         self.score.requests += 1;
-        self.route(route).requests += 1;
+        self.route_score(route).requests += 1;
         if exempt {
             self.score.exempt_requests += 1;
             return;
@@ -164,20 +164,20 @@ impl ScoreKeeper {
             arrivals.pop_front();
         }
         arrivals.push_back(now.micros());
-        let seen = u32::try_from(arrivals.len()).unwrap_or(u32::MAX);
+        let count = u32::try_from(arrivals.len()).unwrap_or(u32::MAX);
         let name = match credential {
             Credential::Application(id) => id.to_string(),
             Credential::Address(address) => address.to_string(),
         };
-        let most = self.score.max_per_second.entry(name).or_default();
-        *most = seen.max(*most);
+        let max = self.score.max_per_second.entry(name).or_default();
+        *max = count.max(*max);
     }
 
-    pub(crate) fn answered(&mut self, route: &str, status: u16) {
-        *self.route(route).statuses.entry(status).or_default() += 1;
+    pub(crate) fn record_response(&mut self, route: &str, status: u16) {
+        *self.route_score(route).statuses.entry(status).or_default() += 1;
     }
 
-    pub(crate) fn rate_limited(&mut self, scope: Scope) {
+    pub(crate) fn record_rate_limit(&mut self, scope: Scope) {
         match scope {
             Scope::User => self.score.rate_limited.user += 1,
             Scope::Shared => self.score.rate_limited.shared += 1,
@@ -185,49 +185,49 @@ impl ScoreKeeper {
         }
     }
 
-    pub(crate) fn invalid(&mut self, banned: bool) {
+    pub(crate) fn record_invalid_request(&mut self, banned: bool) {
         self.score.invalid_requests += 1;
         self.score.bans += u64::from(banned);
     }
 
-    pub(crate) fn arrived_while_banned(&mut self) {
+    pub(crate) fn record_banned_request(&mut self) {
         self.score.requests_while_banned += 1;
     }
 
-    pub(crate) fn dropped(&mut self) {
+    pub(crate) fn record_dropped_connection(&mut self) {
         self.score.dropped += 1;
     }
 
-    pub(crate) fn interaction_fired(&mut self) {
+    pub(crate) fn record_interaction(&mut self) {
         self.score.interactions.fired += 1;
     }
 
     /// Starts a write of a guild.
-    pub(crate) fn write_began(&mut self, guild: Option<Snowflake>, arrived: At) -> Write {
+    pub(crate) fn start_write(&mut self, guild: Option<Snowflake>, arrived: At) -> PendingWrite {
         let mut overlapped = false;
         if let Some(guild) = guild {
-            let count = self.under_way.entry(guild).or_default();
+            let count = self.writes_in_flight.entry(guild).or_default();
             overlapped = *count > 0;
             *count += 1;
         }
         self.score.overlaps += u64::from(overlapped);
-        Write { guild, arrived, overlapped }
+        PendingWrite { guild, arrived, overlapped }
     }
 
-    pub(crate) fn took_effect(&mut self, effect: &Effect, write: &Write, now: At) -> Option<Place> {
+    pub(crate) fn record_effect(&mut self, effect: &Effect, write: &PendingWrite, now: At) -> Option<EffectPosition> {
         let guild = effect.guild.map_or_else(|| "-".to_owned(), |guild| guild.to_string());
-        if effect.verb == Verb::Create && self.names < MAX_NAMES {
+        if effect.verb == Verb::Create && self.name_count < MAX_NAMES {
             let names = self.score.created.entry(guild.clone()).or_default();
             let count = names.entry(format!("{} {}", effect.kind, effect.name)).or_default();
             *count += 1;
             self.score.duplicates += u64::from(*count > 1);
-            self.names += usize::from(*count == 1);
+            self.name_count += usize::from(*count == 1);
         }
-        if self.kept >= self.max_effects {
+        if self.effect_count >= self.max_effects {
             self.score.effects_not_kept += 1;
             return None;
         }
-        self.kept += 1;
+        self.effect_count += 1;
         let list = self.score.effects.entry(guild.clone()).or_default();
         list.push(EffectScore {
             arrived: write.arrived,
@@ -244,23 +244,29 @@ impl ScoreKeeper {
             name: effect.name.clone(),
             overlapped: write.overlapped,
         });
-        Some(Place { guild, index: list.len() - 1 })
+        Some(EffectPosition { guild, index: list.len() - 1 })
     }
 
     /// Finishes a write; `responded_at` is when its response was sent, if it was.
-    pub(crate) fn write_ended(&mut self, write: &Write, place: Option<&Place>, answer: Option<At>) {
+    pub(crate) fn finish_write(
+        &mut self,
+        write: &PendingWrite,
+        position: Option<&EffectPosition>,
+        responded_at: Option<At>,
+    ) {
         if let Some(guild) = write.guild
-            && let Some(count) = self.under_way.get_mut(&guild)
+            && let Some(count) = self.writes_in_flight.get_mut(&guild)
         {
             *count = count.saturating_sub(1);
             if *count == 0 {
-                self.under_way.remove(&guild);
+                self.writes_in_flight.remove(&guild);
             }
         }
-        if let Some(place) = place
-            && let Some(effect) = self.score.effects.get_mut(&place.guild).and_then(|list| list.get_mut(place.index))
+        if let Some(position) = position
+            && let Some(effect) =
+                self.score.effects.get_mut(&position.guild).and_then(|list| list.get_mut(position.index))
         {
-            effect.answered = answer;
+            effect.answered = responded_at;
         }
     }
 
@@ -271,11 +277,11 @@ impl ScoreKeeper {
 
     /// Resets the score; writes in flight stay in flight.
     pub(crate) fn reset(&mut self) {
-        let under_way = std::mem::take(&mut self.under_way);
-        *self = Self { under_way, ..Self::new(self.max_effects) };
+        let writes_in_flight = std::mem::take(&mut self.writes_in_flight);
+        *self = Self { writes_in_flight, ..Self::new(self.max_effects) };
     }
 
-    fn route(&mut self, route: &str) -> &mut RouteScore {
+    fn route_score(&mut self, route: &str) -> &mut RouteScore {
         if !self.score.routes.contains_key(route) {
             self.score.routes.insert(route.to_owned(), RouteScore::default());
         }
@@ -304,23 +310,23 @@ mod tests {
     }
 
     #[test]
-    fn the_most_in_any_second_is_exact_to_the_microsecond() {
+    fn max_per_second_is_exact_to_the_microsecond() {
         let mut keeper = ScoreKeeper::new(10);
         for micros in [0, 500_000, 999_999, 1_000_000] {
-            keeper.arrived(BOT, "GET /x", false, at(micros));
+            keeper.record_request(BOT, "GET /x", false, at(micros));
         }
         assert_eq!(keeper.score().max_per_second["9"], 3, "0 and 1,000,000 are a second apart, so not in one second");
-        keeper.arrived(BOT, "GET /x", true, at(1_000_001));
+        keeper.record_request(BOT, "GET /x", true, at(1_000_001));
         assert_eq!(keeper.score().max_per_second["9"], 3, "an exempt request is not counted");
     }
 
     #[test]
-    fn a_second_object_of_one_name_is_a_duplicate() {
+    fn second_object_of_a_name_is_a_duplicate() {
         let mut keeper = ScoreKeeper::new(10);
         for name in ["Elder", "Elder", "Baker"] {
-            let write = keeper.write_began(Some(Snowflake::new(1)), at(0));
-            let place = keeper.took_effect(&role(name), &write, at(1));
-            keeper.write_ended(&write, place.as_ref(), Some(at(2)));
+            let write = keeper.start_write(Some(Snowflake::new(1)), at(0));
+            let position = keeper.record_effect(&role(name), &write, at(1));
+            keeper.finish_write(&write, position.as_ref(), Some(at(2)));
         }
         let score = keeper.score();
         assert_eq!((score.duplicates, score.overlaps), (1, 0));
@@ -329,27 +335,27 @@ mod tests {
     }
 
     #[test]
-    fn writes_of_one_guild_that_meet_are_an_overlap_and_of_two_are_none() {
+    fn only_concurrent_writes_of_one_guild_overlap() {
         let mut keeper = ScoreKeeper::new(10);
-        let first = keeper.write_began(Some(Snowflake::new(1)), at(0));
-        let other = keeper.write_began(Some(Snowflake::new(2)), at(1));
-        let second = keeper.write_began(Some(Snowflake::new(1)), at(2));
+        let first = keeper.start_write(Some(Snowflake::new(1)), at(0));
+        let other = keeper.start_write(Some(Snowflake::new(2)), at(1));
+        let second = keeper.start_write(Some(Snowflake::new(1)), at(2));
         assert_eq!(keeper.score().overlaps, 1);
         for write in [first, other, second] {
-            keeper.write_ended(&write, None, None);
+            keeper.finish_write(&write, None, None);
         }
-        let third = keeper.write_began(Some(Snowflake::new(1)), at(3));
+        let third = keeper.start_write(Some(Snowflake::new(1)), at(3));
         assert_eq!(keeper.score().overlaps, 1);
-        keeper.write_ended(&third, None, None);
+        keeper.finish_write(&third, None, None);
     }
 
     #[test]
-    fn effects_past_the_bound_are_counted_only() {
+    fn effects_beyond_the_bound_are_only_counted() {
         let mut keeper = ScoreKeeper::new(1);
-        let write = keeper.write_began(None, at(0));
-        assert!(keeper.took_effect(&role("a"), &write, at(1)).is_some());
-        assert!(keeper.took_effect(&role("b"), &write, at(1)).is_none());
+        let write = keeper.start_write(None, at(0));
+        assert!(keeper.record_effect(&role("a"), &write, at(1)).is_some());
+        assert!(keeper.record_effect(&role("b"), &write, at(1)).is_none());
         assert_eq!(keeper.score().effects_not_kept, 1);
-        keeper.write_ended(&write, None, None);
+        keeper.finish_write(&write, None, None);
     }
 }

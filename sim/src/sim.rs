@@ -21,7 +21,7 @@ pub struct Sim;
 pub struct SimHandle {
     pub(crate) shared: Arc<Shared>,
     stop: watch::Sender<bool>,
-    accepting: JoinHandle<()>,
+    acceptor: JoinHandle<()>,
 }
 
 impl Sim {
@@ -35,8 +35,8 @@ impl Sim {
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared::new(config, address));
         let (stop, stopped) = watch::channel(false);
-        let accepting = tokio::spawn(http::serve(listener, Arc::clone(&shared), stopped));
-        Ok(SimHandle { shared, stop, accepting })
+        let acceptor = tokio::spawn(http::serve(listener, Arc::clone(&shared), stopped));
+        Ok(SimHandle { shared, stop, acceptor })
     }
 }
 
@@ -73,6 +73,6 @@ impl SimHandle {
     /// Stops accepting connections, cuts the open ones, and waits until the port is free.
     pub async fn stop(self) {
         self.stop.send_replace(true);
-        let _ = self.accepting.await;
+        let _ = self.acceptor.await;
     }
 }

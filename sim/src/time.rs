@@ -77,22 +77,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_timestamp_reads_as_discord_writes_it() {
+    fn timestamp_has_discords_format() {
         assert_eq!(At::from_micros(1_420_070_400_000_000).iso8601(), "2015-01-01T00:00:00.000000+00:00");
         assert_eq!(At::from_micros(1_420_070_400_123_456).iso8601(), "2015-01-01T00:00:00.123456+00:00");
     }
 
     #[test]
     fn a_clock_may_be_ahead_or_behind() {
-        let right = Clock::start(0).now();
+        let exact = Clock::start(0).now();
         let hour = Duration::from_secs(3_600);
-        assert!(Clock::start(3_600).now() >= right.after(hour));
-        assert!(Clock::start(-3_600).now().after(hour) >= right);
-        assert!(Clock::start(-3_600).now() < right);
+        assert!(Clock::start(3_600).now() >= exact.after(hour));
+        assert!(Clock::start(-3_600).now().after(hour) >= exact);
+        assert!(Clock::start(-3_600).now() < exact);
     }
 
     #[test]
-    fn what_lies_ahead_is_no_time_ago() {
+    fn time_since_a_future_point_is_zero() {
         assert_eq!(At::from_micros(1).since(At::from_micros(5)), Duration::ZERO);
     }
 }

@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 #[tokio::test]
-async fn a_reset_puts_everything_back_and_a_snapshot_brings_it_forth_again() {
+async fn reset_clears_everything_and_a_snapshot_restores_it() {
     let fixture = Fixture::start(SimConfig::default()).await;
     let path = format!("/guilds/{}/roles", fixture.guild);
     fixture.api(Method::POST, &path, Some(json!({ "name": "Elder" }))).await;
@@ -35,7 +35,7 @@ async fn a_reset_puts_everything_back_and_a_snapshot_brings_it_forth_again() {
 }
 
 #[tokio::test]
-async fn a_snapshot_can_be_taken_to_another_simulator() {
+async fn snapshot_can_be_restored_in_another_simulator() {
     let first = Fixture::start(SimConfig::default()).await;
     first.api(Method::POST, &format!("/guilds/{}/roles", first.guild), Some(json!({ "name": "Elder" }))).await;
     let snapshot = first.control(Method::GET, "/sim/snapshot", None).await.json();
@@ -45,20 +45,20 @@ async fn a_snapshot_can_be_taken_to_another_simulator() {
 }
 
 #[tokio::test]
-async fn thousands_of_guilds_are_made_at_once_and_paged_through() {
+async fn thousands_of_guilds_are_created_and_paged() {
     let sim = Sim::start(SimConfig { guilds: 2_000, ..SimConfig::default() }).await.unwrap();
-    sim.make_guilds(&GuildsSpec { count: Some(1_000), name: Some("more".into()), ..GuildsSpec::default() }).unwrap();
+    sim.create_guilds(&GuildsSpec { count: Some(1_000), name: Some("more".into()), ..GuildsSpec::default() }).unwrap();
     assert_eq!(sim.guilds().len(), 3_000);
-    let (mut seen, mut after) = (0, String::from("0"));
+    let (mut count, mut after) = (0, String::from("0"));
     loop {
         let path = format!("/sim/state?limit=700&after={after}");
         let page = common::call(sim.address(), Method::GET, &path, None).await.unwrap().json();
         let guilds = page["guilds"].as_array().unwrap().clone();
         let Some(last) = guilds.last() else { break };
-        seen += guilds.len();
+        count += guilds.len();
         last["id"].as_str().unwrap().clone_into(&mut after);
     }
-    assert_eq!(seen, 3_000);
+    assert_eq!(count, 3_000);
 }
 
 #[tokio::test]
@@ -77,7 +77,7 @@ async fn members_join_at_a_rate_and_are_all_reported() {
 }
 
 #[tokio::test]
-async fn what_the_bots_may_do_can_be_taken_from_them() {
+async fn bot_permissions_can_be_removed() {
     let fixture = Fixture::start(SimConfig::default()).await;
     let guild = format!("/sim/guilds/{}", fixture.guild);
     fixture.control(Method::PATCH, &guild, Some(json!({ "bot_permissions": 0 }))).await;
@@ -87,7 +87,7 @@ async fn what_the_bots_may_do_can_be_taken_from_them() {
 }
 
 /// Accepts one POST, responds with `response`, and returns its headers and body.
-async fn endpoint(listener: TcpListener, answer: Value) -> (String, String) {
+async fn endpoint(listener: TcpListener, response: Value) -> (String, String) {
     let (mut socket, _) = listener.accept().await.unwrap();
     let mut request = Vec::new();
     let (head, body) = loop {
@@ -102,15 +102,15 @@ async fn endpoint(listener: TcpListener, answer: Value) -> (String, String) {
             }
         }
     };
-    let text = answer.to_string();
-    let answer =
+    let text = response.to_string();
+    let response =
         format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{text}", text.len());
-    socket.write_all(answer.as_bytes()).await.unwrap();
+    socket.write_all(response.as_bytes()).await.unwrap();
     (head, body)
 }
 
 #[tokio::test]
-async fn a_command_posted_to_a_url_is_signed_and_its_answer_is_the_first_response() {
+async fn posted_command_is_signed_and_its_response_is_the_first_one() {
     let fixture = Fixture::start(SimConfig::default()).await;
     let key: Vec<u8> =
         (0..32).map(|at| u8::from_str_radix(&fixture.sim.verify_key()[at * 2..at * 2 + 2], 16).unwrap()).collect();
@@ -118,12 +118,12 @@ async fn a_command_posted_to_a_url_is_signed_and_its_answer_is_the_first_respons
     for forged in [false, true] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/interactions", listener.local_addr().unwrap());
-        let taken = tokio::spawn(endpoint(listener, json!({ "type": 4, "data": { "content": "pong" } })));
+        let received = tokio::spawn(endpoint(listener, json!({ "type": 4, "data": { "content": "pong" } })));
         let command = json!({ "guild_id": fixture.guild, "name": "ping", "url": url, "forged": forged });
         let fired = fixture.control(Method::POST, "/sim/commands", Some(command)).await;
         assert_eq!(fired.json()["posted"]["status"], 200, "{}", fired.text);
 
-        let (head, body) = taken.await.unwrap();
+        let (head, body) = received.await.unwrap();
         let header = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
         let hex = header("x-signature-ed25519:");
         let signature: Vec<u8> = (0..64).map(|at| u8::from_str_radix(&hex[at * 2..at * 2 + 2], 16).unwrap()).collect();
@@ -138,7 +138,7 @@ async fn a_command_posted_to_a_url_is_signed_and_its_answer_is_the_first_respons
 }
 
 #[tokio::test]
-async fn a_url_that_does_not_answer_is_an_error_that_names_it() {
+async fn unreachable_url_is_an_error_with_the_url() {
     let fixture = Fixture::start(SimConfig::default()).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());

@@ -11,18 +11,18 @@ use serde_json::{Value, json};
 
 const PAGE: &str = include_str!("../../docs/simulator.md");
 
-fn assert_named(what: &str, name: &str) {
-    assert!(PAGE.contains(name), "docs/simulator.md does not contain the {what} {name}");
+fn assert_documented(kind: &str, name: &str) {
+    assert!(PAGE.contains(name), "docs/simulator.md does not contain the {kind} {name}");
 }
 
 #[tokio::test]
-async fn the_page_names_every_endpoint() {
+async fn page_documents_every_endpoint() {
     let fixture = Fixture::start(SimConfig::default()).await;
-    let offered = fixture.control(Method::GET, "/sim", None).await.json();
-    let endpoints: Vec<_> = offered.as_array().unwrap().iter().map(|one| one["endpoint"].as_str().unwrap()).collect();
+    let listed = fixture.control(Method::GET, "/sim", None).await.json();
+    let endpoints: Vec<_> = listed.as_array().unwrap().iter().map(|one| one["endpoint"].as_str().unwrap()).collect();
     assert!(endpoints.len() > 20, "{endpoints:?}");
     for endpoint in endpoints {
-        assert_named("endpoint", &format!("`{endpoint}`"));
+        assert_documented("endpoint", &format!("`{endpoint}`"));
     }
 }
 
@@ -36,22 +36,22 @@ async fn kinds(fixture: &Fixture, path: &str, unknown: Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_page_shows_every_kind_of_fault() {
+async fn page_documents_every_kind_of_fault() {
     let fixture = Fixture::start(SimConfig::default()).await;
     let rest = kinds(&fixture, "/sim/faults", json!({ "do": { "kind": "unknown" } })).await;
     let gateway = kinds(&fixture, "/sim/gateway/faults", json!({ "kind": "unknown" })).await;
     assert_eq!((rest.len(), gateway.len()), (7, 9), "{rest:?} {gateway:?}");
     for kind in rest.iter().chain(&gateway) {
-        assert_named("fault", &format!("| `{{\"kind\": \"{kind}\""));
+        assert_documented("fault", &format!("| `{{\"kind\": \"{kind}\""));
     }
 }
 
 #[tokio::test]
-async fn every_fault_that_the_page_shows_is_taken() {
+async fn every_documented_fault_is_accepted() {
     let fixture = Fixture::start(SimConfig::default()).await;
-    let shown = PAGE.lines().filter_map(|line| line.strip_prefix("| `{\"kind\": ")?.split_once("` |"));
+    let rows = PAGE.lines().filter_map(|line| line.strip_prefix("| `{\"kind\": ")?.split_once("` |"));
     let bodies: Vec<Value> =
-        shown.map(|(rest, _)| serde_json::from_str(&format!("{{\"kind\": {rest}")).unwrap()).collect();
+        rows.map(|(rest, _)| serde_json::from_str(&format!("{{\"kind\": {rest}")).unwrap()).collect();
     assert_eq!(bodies.len(), 16);
     for body in bodies {
         let as_rest = fixture.control(Method::POST, "/sim/faults", Some(json!({ "do": body }))).await;
@@ -61,31 +61,34 @@ async fn every_fault_that_the_page_shows_is_taken() {
 }
 
 #[test]
-fn the_page_shows_the_table_of_limits_as_it_is() {
+fn page_documents_the_current_limits() {
     for row in LimitConfig::default().routes {
-        let case = match row.case {
+        let case = match row.with_case {
             Case::Any => "any",
             Case::OldMessage => "old_message",
             Case::Message => "message",
             Case::NameOrTopic => "name_or_topic",
         };
-        let counted = match row.algorithm {
+        let algorithm = match row.algorithm {
             Algorithm::Fixed => "fixed",
             Algorithm::Leaky => "leaky",
             Algorithm::Sliding | Algorithm::Aligned => panic!("routes do not use this algorithm"),
         };
-        let bucket = row.bucket.as_deref().unwrap_or("its own");
+        let bucket = row.with_bucket.as_deref().unwrap_or("its own");
         let (method, path, limit, per_ms) = (row.method, row.path, row.limit, row.per_ms);
-        assert_named("limit", &format!("| `{method} {path}` | {case} | {limit} | {per_ms} | {counted} | {bucket} |"));
+        assert_documented(
+            "limit",
+            &format!("| `{method} {path}` | {case} | {limit} | {per_ms} | {algorithm} | {bucket} |"),
+        );
     }
 }
 
 #[test]
-fn the_page_explains_every_field_of_the_score() {
+fn page_documents_every_field_of_the_score() {
     let score = serde_json::to_value(Score::default()).unwrap();
     for part in [&score, &score["gateway"], &score["interactions"]] {
         for field in part.as_object().unwrap().keys() {
-            assert_named("field of the score", &format!("`{field}`"));
+            assert_documented("field of the score", &format!("`{field}`"));
         }
     }
 }

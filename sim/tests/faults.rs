@@ -19,7 +19,7 @@ fn create(name: &str) -> Option<Value> {
 }
 
 #[tokio::test]
-async fn a_connection_dropped_before_the_effect_leaves_nothing_and_after_it_leaves_the_object() {
+async fn drop_before_has_no_effect_and_drop_after_has_one() {
     let fixture = Fixture::start(SimConfig::default()).await;
     let path = format!("/guilds/{}/roles", fixture.guild);
     fixture.fault(json!({ "route": "POST /guilds/*/roles", "do": { "kind": "drop_before" }, "count": 1 })).await;
@@ -38,7 +38,7 @@ async fn a_connection_dropped_before_the_effect_leaves_nothing_and_after_it_leav
 }
 
 #[tokio::test]
-async fn a_status_fault_has_no_effect_and_is_genuine_and_cloudflares_is_not() {
+async fn status_fault_has_no_effect_and_cloudflare_has_no_via() {
     let fixture = Fixture::start(SimConfig::default()).await;
     let path = format!("/guilds/{}/roles", fixture.guild);
     fixture.fault(json!({ "do": { "kind": "status", "status": 503 }, "count": 1 })).await;
@@ -52,24 +52,24 @@ async fn a_status_fault_has_no_effect_and_is_genuine_and_cloudflares_is_not() {
 }
 
 #[tokio::test]
-async fn status_after_the_effect_leaves_the_object_and_hidden_entries_are_not_listed() {
+async fn status_after_has_an_effect_and_hidden_entries_are_not_listed() {
     let fixture = Fixture::start(SimConfig::default()).await;
     let path = format!("/guilds/{}/roles", fixture.guild);
     fixture.fault(json!({ "do": { "kind": "status_after", "status": 502 }, "count": 1 })).await;
     assert_eq!(fixture.api(Method::POST, &path, create("made")).await.status, 502);
     assert!(role_names(&fixture).await.contains(&"made".into()));
 
-    let made = fixture.sim.score().effects[&fixture.guild][0].object;
+    let created = fixture.sim.score().effects[&fixture.guild][0].object;
     let log = format!("/guilds/{}/audit-logs?action_type=30", fixture.guild);
     let listed = fixture.api(Method::GET, &log, None).await.json();
-    assert_eq!(listed["audit_log_entries"][0]["target_id"], json!(made));
-    fixture.fault(json!({ "do": { "kind": "hide_entries", "targets": [made] } })).await;
+    assert_eq!(listed["audit_log_entries"][0]["target_id"], json!(created));
+    fixture.fault(json!({ "do": { "kind": "hide_entries", "targets": [created] } })).await;
     let hidden = fixture.api(Method::GET, &log, None).await.json();
     assert_eq!(hidden["audit_log_entries"], json!([]));
 }
 
 #[tokio::test]
-async fn a_429_of_each_scope_looks_as_discord_sends_it_and_shared_is_not_invalid() {
+async fn each_429_scope_has_discords_format_and_shared_is_not_invalid() {
     let fixture = Fixture::start(SimConfig::default()).await;
     for (scope, global, message) in [
         ("user", "", "You are being rate limited."),
@@ -92,18 +92,18 @@ async fn a_429_of_each_scope_looks_as_discord_sends_it_and_shared_is_not_invalid
 }
 
 #[tokio::test]
-async fn writes_of_one_guild_held_up_at_once_are_an_overlap_and_finish_though_the_caller_hangs_up() {
+async fn delayed_writes_overlap_and_finish_after_a_disconnect() {
     let fixture = Fixture::start(SimConfig::default()).await;
     let path = format!("/guilds/{}/roles", fixture.guild);
     fixture.fault(json!({ "route": "POST /guilds/*/roles", "do": { "kind": "latency", "fixed_ms": 200 } })).await;
     tokio::join!(fixture.api(Method::POST, &path, create("one")), fixture.api(Method::POST, &path, create("two")),);
     assert_eq!(fixture.sim.score().overlaps, 1);
 
-    let hung_up = tokio::time::timeout(
+    let disconnected = tokio::time::timeout(
         std::time::Duration::from_millis(50),
         fixture.try_api(Method::POST, &path, create("three")),
     );
-    assert!(hung_up.await.is_err());
+    assert!(disconnected.await.is_err());
     // The next write of the guild arrives while "three" is in flight, or after it: in both cases both roles must exist.
     assert_eq!(fixture.api(Method::POST, &path, create("four")).await.status, 200);
     let names = role_names(&fixture).await;
@@ -111,7 +111,7 @@ async fn writes_of_one_guild_held_up_at_once_are_an_overlap_and_finish_though_th
 }
 
 #[tokio::test]
-async fn hidden_channels_are_left_out_of_lists_and_are_there_all_the_same() {
+async fn hidden_channels_exist_but_are_not_listed() {
     let fixture = Fixture::start(SimConfig::default()).await;
     let hide = json!({ "kind": "hide_channels", "channels": [fixture.channel] });
     fixture.fault(json!({ "route": "GET /guilds/{guild.id}/channels", "do": hide })).await;

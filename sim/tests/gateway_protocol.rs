@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio_websockets::{ClientBuilder, CloseCode, MaybeTlsStream, Message, WebSocketStream};
 
 /// A client that receives nothing for this long has failed; a passing test never waits for it.
-const GIVE_UP: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Every relevant intent that is not privileged.
 const INTENTS: u64 = 1 | 1 << 9;
@@ -30,7 +30,7 @@ impl Client {
     }
 
     /// Connects and reads HELLO.
-    async fn greeted(sim: &SimHandle) -> Self {
+    async fn connect_and_read_hello(sim: &SimHandle) -> Self {
         let mut client = Self::connect(sim, "v=10&encoding=json").await;
         assert_eq!(client.frame().await["op"], 10);
         client
@@ -51,7 +51,11 @@ impl Client {
     }
 
     async fn message(&mut self) -> Message {
-        tokio::time::timeout(GIVE_UP, self.socket.next()).await.expect("no frame from the gateway").unwrap().unwrap()
+        tokio::time::timeout(TEST_TIMEOUT, self.socket.next())
+            .await
+            .expect("no frame from the gateway")
+            .unwrap()
+            .unwrap()
     }
 
     /// The next frame, which may be compressed.
@@ -67,7 +71,7 @@ impl Client {
     }
 
     /// Reads until the gateway closes; returns the code and the reason.
-    async fn closed(&mut self) -> (u16, String) {
+    async fn read_close(&mut self) -> (u16, String) {
         loop {
             if let Some((code, reason)) = self.message().await.as_close() {
                 return (code.into(), reason.to_owned());
@@ -85,10 +89,10 @@ async fn default_sim() -> SimHandle {
 }
 
 #[tokio::test]
-async fn a_flood_of_pings_is_closed_even_when_its_connection_is_a_zombie() {
+async fn too_many_pings_close_even_a_zombie() {
     let sim = default_sim().await;
     for zombie in [false, true] {
-        let mut client = Client::greeted(&sim).await;
+        let mut client = Client::connect_and_read_hello(&sim).await;
         if zombie {
             assert_eq!(sim.gateway_fault(GatewayFault::Zombie { shard: None }), 1);
         }
@@ -96,12 +100,12 @@ async fn a_flood_of_pings_is_closed_even_when_its_connection_is_a_zombie() {
             client.socket.feed(Message::ping("are you there?")).await.unwrap();
         }
         client.socket.flush().await.unwrap();
-        assert_eq!(client.closed().await.0, 4008);
+        assert_eq!(client.read_close().await.0, 4008);
     }
 }
 
 #[tokio::test]
-async fn a_client_may_heartbeat_before_it_identifies_and_leave_out_its_shard() {
+async fn client_may_heartbeat_before_identify_and_omit_its_shard() {
     let sim = default_sim().await;
     let mut client = Client::connect(&sim, "v=10&encoding=json").await;
     let hello = client.frame().await;
@@ -118,7 +122,7 @@ async fn a_client_may_heartbeat_before_it_identifies_and_leave_out_its_shard() {
 }
 
 #[tokio::test]
-async fn every_wrong_identify_has_its_close_code() {
+async fn every_invalid_identify_has_its_close_code() {
     let config = GatewayConfig { privileged_intents: false, ..GatewayConfig::default() };
     let sim = sim(config).await;
     let cases = [
@@ -132,9 +136,9 @@ async fn every_wrong_identify_has_its_close_code() {
         (json!({"intents": 1 << 15}), 4014),
     ];
     for (d, code) in cases {
-        let mut client = Client::greeted(&sim).await;
+        let mut client = Client::connect_and_read_hello(&sim).await;
         client.identify(d.clone()).await;
-        assert_eq!(client.closed().await.0, code, "{d}");
+        assert_eq!(client.read_close().await.0, code, "{d}");
     }
     let score = sim.gateway_score();
     assert_eq!(score.sessions_started, 0);
@@ -142,7 +146,7 @@ async fn every_wrong_identify_has_its_close_code() {
 }
 
 #[tokio::test]
-async fn frames_out_of_place_have_their_close_code() {
+async fn unexpected_frames_have_their_close_code() {
     let sim = default_sim().await;
     let cases = [
         (json!({"op": 3, "d": {}}), 4003),
@@ -152,55 +156,55 @@ async fn frames_out_of_place_have_their_close_code() {
         (json!({"op": 1, "d": null, "padding": "x".repeat(5_000)}), 4002),
     ];
     for (frame, code) in cases {
-        let mut client = Client::greeted(&sim).await;
+        let mut client = Client::connect_and_read_hello(&sim).await;
         client.send(&frame).await;
-        assert_eq!(client.closed().await.0, code);
+        assert_eq!(client.read_close().await.0, code);
     }
-    let mut client = Client::greeted(&sim).await;
+    let mut client = Client::connect_and_read_hello(&sim).await;
     client.socket.send(Message::binary(vec![131, 116, 0])).await.unwrap();
-    assert_eq!(client.closed().await.0, 4002);
+    assert_eq!(client.read_close().await.0, 4002);
 
-    let mut client = Client::greeted(&sim).await;
+    let mut client = Client::connect_and_read_hello(&sim).await;
     client.identify(json!({})).await;
     client.identify(json!({})).await;
-    assert_eq!(client.closed().await.0, 4005);
+    assert_eq!(client.read_close().await.0, 4005);
 }
 
 #[tokio::test]
-async fn a_frame_that_is_never_read_at_all_closes_the_connection() {
+async fn oversized_frame_closes_the_connection() {
     let sim = default_sim().await;
-    let mut client = Client::greeted(&sim).await;
+    let mut client = Client::connect_and_read_hello(&sim).await;
     client.socket.send(Message::text("x".repeat(1 << 20))).await.unwrap();
     // Data left in the socket's buffers may cut the close frame short.
-    while let Some(Ok(message)) = tokio::time::timeout(GIVE_UP, client.socket.next()).await.unwrap() {
+    while let Some(Ok(message)) = tokio::time::timeout(TEST_TIMEOUT, client.socket.next()).await.unwrap() {
         if let Some((code, _)) = message.as_close() {
             assert_eq!(code, CloseCode::MESSAGE_TOO_BIG);
         }
     }
-    assert_eq!(Client::greeted(&sim).await.socket.close().await.ok(), Some(()));
+    assert_eq!(Client::connect_and_read_hello(&sim).await.socket.close().await.ok(), Some(()));
 }
 
 #[tokio::test]
-async fn a_url_that_asks_for_what_is_not_offered_is_told_so() {
+async fn unsupported_url_parameters_have_their_close_code() {
     let sim = default_sim().await;
     for (query, code) in [("v=6&encoding=json", 4012), ("v=10&encoding=etf", 4002), ("v=10&compress=zstd-stream", 4002)]
     {
-        assert_eq!(Client::connect(&sim, query).await.closed().await.0, code, "{query}");
+        assert_eq!(Client::connect(&sim, query).await.read_close().await.0, code, "{query}");
     }
 }
 
 #[tokio::test]
-async fn a_flood_of_sends_is_closed_and_the_session_can_be_resumed() {
+async fn too_many_sends_close_and_the_session_can_be_resumed() {
     let sim = default_sim().await;
-    let mut client = Client::greeted(&sim).await;
+    let mut client = Client::connect_and_read_hello(&sim).await;
     client.identify(json!({})).await;
     let ready = client.frame().await;
     for _ in 0..120 {
         client.send(&json!({"op": 3, "d": {"status": "online"}})).await;
     }
-    assert_eq!(client.closed().await.0, 4008);
+    assert_eq!(client.read_close().await.0, 4008);
 
-    let mut client = Client::greeted(&sim).await;
+    let mut client = Client::connect_and_read_hello(&sim).await;
     let resume = json!({"token": "sim-bot-token", "session_id": ready["d"]["session_id"], "seq": 1});
     client.send(&json!({"op": 6, "d": resume})).await;
     assert_eq!(client.frame().await["t"], "GUILD_CREATE");
@@ -210,9 +214,9 @@ async fn a_flood_of_sends_is_closed_and_the_session_can_be_resumed() {
 }
 
 #[tokio::test]
-async fn a_resume_of_nothing_is_invalid_and_an_identify_may_follow_at_once() {
+async fn resume_of_an_unknown_session_may_be_followed_by_identify() {
     let sim = default_sim().await;
-    let mut client = Client::greeted(&sim).await;
+    let mut client = Client::connect_and_read_hello(&sim).await;
     client.send(&json!({"op": 6, "d": {"token": "sim-bot-token", "session_id": "none", "seq": 4}})).await;
     let invalid = client.frame().await;
     assert_eq!((&invalid["op"], &invalid["d"], &invalid["s"]), (&json!(9), &json!(false), &Value::Null));
@@ -222,11 +226,11 @@ async fn a_resume_of_nothing_is_invalid_and_an_identify_may_follow_at_once() {
 }
 
 #[tokio::test]
-async fn a_silent_client_is_timed_out() {
+async fn silent_client_times_out() {
     let heartbeat_interval = Duration::from_millis(50);
     let sim = sim(GatewayConfig { heartbeat_interval, ..GatewayConfig::default() }).await;
-    let mut client = Client::greeted(&sim).await;
-    assert_eq!(client.closed().await.0, 4009);
+    let mut client = Client::connect_and_read_hello(&sim).await;
+    assert_eq!(client.read_close().await.0, 4009);
     assert_eq!(sim.gateway_score().heartbeat_timeouts, 1);
 }
 
@@ -248,22 +252,22 @@ async fn a_compressed_connection_is_one_zlib_stream() {
 #[tokio::test]
 async fn a_cut_connection_ends_without_a_close_frame() {
     let sim = default_sim().await;
-    let mut client = Client::greeted(&sim).await;
+    let mut client = Client::connect_and_read_hello(&sim).await;
     client.identify(json!({})).await;
     client.frame().await;
     client.frame().await;
     sim.gateway_fault(GatewayFault::Disconnect { shard: Some(0), code: 4000, cut: true, hold_ms: 0 });
-    let end = tokio::time::timeout(GIVE_UP, client.socket.next()).await.unwrap();
+    let end = tokio::time::timeout(TEST_TIMEOUT, client.socket.next()).await.unwrap();
     assert!(!matches!(end, Some(Ok(_))), "no frame expected: {end:?}");
     assert!(sim.gateway_score().closes_sent.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_storm_faster_than_its_reader_waits_for_it_and_loses_nothing() {
+async fn storm_faster_than_its_reader_waits_and_loses_nothing() {
     const EVENTS: u64 = 20_000;
     let config = GatewayConfig { replay_events: 100, identify_window: Duration::ZERO, ..GatewayConfig::default() };
     let sim = sim(config).await;
-    let mut client = Client::greeted(&sim).await;
+    let mut client = Client::connect_and_read_hello(&sim).await;
     client.identify(json!({})).await;
     // A storm without any session is not received by any client.
     assert_eq!(client.frame().await["t"], "READY");
@@ -280,10 +284,10 @@ async fn a_storm_faster_than_its_reader_waits_for_it_and_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_storm_whose_reader_stands_still_ends_in_time_and_says_how_far_behind_it_is() {
+async fn storm_with_a_stalled_reader_ends_in_time_and_reports_behind() {
     let config = GatewayConfig { replay_events: 100, identify_window: Duration::ZERO, ..GatewayConfig::default() };
     let sim = sim(config).await;
-    let mut client = Client::greeted(&sim).await;
+    let mut client = Client::connect_and_read_hello(&sim).await;
     client.identify(json!({})).await;
     client.frame().await;
     sim.gateway_fault(GatewayFault::Zombie { shard: None });

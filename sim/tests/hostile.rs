@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test]
-async fn a_body_that_is_no_json_or_too_large_is_told_so() {
+async fn invalid_and_oversized_bodies_have_their_error() {
     let fixture = Fixture::start(SimConfig { max_body: 1_000, ..SimConfig::default() }).await;
     let post = |body: Vec<u8>| {
         let request = Request::post(format!("/api/v10/channels/{}/messages", fixture.channel))
@@ -39,7 +39,7 @@ async fn a_body_that_is_no_json_or_too_large_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_chunked_body_is_taken_and_an_endless_one_is_cut_at_its_bound() {
+async fn chunked_body_is_accepted_and_an_endless_one_is_cut() {
     let fixture = Fixture::start(SimConfig { max_body: 64 * 1024, ..SimConfig::default() }).await;
     let head = format!(
         "POST /api/v10/channels/{}/messages HTTP/1.1\r\nhost: sim\r\nuser-agent: {AGENT}\r\nauthorization: {TOKEN}\r\n\
@@ -64,7 +64,7 @@ async fn a_chunked_body_is_taken_and_an_endless_one_is_cut_at_its_bound() {
 }
 
 #[tokio::test]
-async fn requests_that_move_the_simulator_wrongly_say_what_is_right() {
+async fn invalid_control_requests_explain_the_error() {
     let fixture = Fixture::start(SimConfig::default()).await;
     let cases = [
         (Method::GET, "/sim/nothing", None, 404, "GET /sim lists"),
@@ -106,11 +106,11 @@ async fn requests_that_move_the_simulator_wrongly_say_what_is_right() {
         (Method::PUT, "/sim/snapshot", Some(json!({ "world": 1 })), 400, "invalid body"),
         (Method::POST, "/sim/commands", Some(json!([])), 400, "invalid body"),
     ];
-    for (method, path, body, status, says) in cases {
+    for (method, path, body, status, expected) in cases {
         let answer = fixture.control(method.clone(), path, body.clone()).await;
         let error = answer.json()["error"].as_str().unwrap_or_default().to_owned();
         assert!(
-            answer.status == status && error.contains(says),
+            answer.status == status && error.contains(expected),
             "{method} {path} {body:?}: {} {}",
             answer.status,
             answer.text
@@ -133,7 +133,7 @@ fn helper_that_holds_idle_sockets() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn five_thousand_idle_sockets_of_another_process_are_bounded_and_do_not_stop_it() {
+async fn idle_connections_are_limited_and_do_not_block_others() {
     rlimit::increase_nofile_limit(8_192).unwrap();
     let config = SimConfig { max_connections: 4_000, idle_timeout: Duration::from_secs(600), ..SimConfig::default() };
     let fixture = Fixture::start(config).await;
@@ -164,9 +164,9 @@ async fn five_thousand_idle_sockets_of_another_process_are_bounded_and_do_not_st
     let answer = sender.send_request(request.body(Full::new(Bytes::new())).unwrap()).await.unwrap();
     assert_eq!(answer.status(), 200);
     let mut late = tokio::net::TcpStream::connect(fixture.sim.address()).await.unwrap();
-    let mut told = String::new();
-    late.read_to_string(&mut told).await.unwrap();
-    assert!(told.starts_with("HTTP/1.1 503"), "beyond the connection limit, callers get a 503: {told}");
+    let mut response = String::new();
+    late.read_to_string(&mut response).await.unwrap();
+    assert!(response.starts_with("HTTP/1.1 503"), "beyond the connection limit, callers get a 503: {response}");
     let grown = resident_kib().saturating_sub(before);
     assert!(grown < 128 * 1024, "4,000 idle connections took {grown} KiB");
     drop(flood.stdin.take());

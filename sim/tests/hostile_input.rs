@@ -8,38 +8,38 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-const MOST: u64 = u64::MAX;
+const MAX: u64 = u64::MAX;
 
 #[tokio::test]
-async fn numbers_at_the_ends_of_their_range_are_served_or_refused_in_words() {
+async fn extreme_numbers_are_served_or_refused_with_an_error() {
     let fixture = Fixture::start(SimConfig::default()).await;
     let guild = format!("/sim/guilds/{}", fixture.guild);
     let cases = [
-        (Method::GET, format!("/sim/state?after={MOST}"), None, 200, ""),
+        (Method::GET, format!("/sim/state?after={MAX}"), None, 200, ""),
         (Method::PATCH, guild.clone(), Some(json!({ "bot_role_position": u32::MAX })), 200, ""),
-        (Method::POST, format!("{guild}/members"), Some(json!({ "user_id": MOST })), 200, ""),
+        (Method::POST, format!("{guild}/members"), Some(json!({ "user_id": MAX })), 200, ""),
         (Method::POST, format!("{guild}/members"), Some(json!({ "per_second": 1e-300 })), 400, "longer than 600 s"),
         (Method::POST, "/sim/storm".into(), Some(json!({ "seconds": -1 })), 400, "0 to 600"),
         (Method::POST, "/sim/storm".into(), Some(json!({ "seconds": 1e300 })), 400, "0 to 600"),
-        (Method::POST, "/sim/storm".into(), Some(json!({ "seconds": 0, "count": MOST })), 200, ""),
+        (Method::POST, "/sim/storm".into(), Some(json!({ "seconds": 0, "count": MAX })), 200, ""),
         (Method::POST, "/sim/guilds".into(), Some(json!([])), 400, "must be an object"),
         (Method::POST, "/sim/gateway/faults".into(), Some(json!({ "kind": "mute", "event": "x" })), 400, "event type"),
         (
             Method::POST,
             "/sim/gateway/faults".into(),
-            Some(json!({ "kind": "skip_sequence", "count": MOST })),
+            Some(json!({ "kind": "skip_sequence", "count": MAX })),
             200,
             "affected",
         ),
     ];
-    for (method, path, body, status, says) in cases {
+    for (method, path, body, status, expected) in cases {
         let answer = fixture.control(method.clone(), &path, body.clone()).await;
-        assert!(answer.status == status && answer.text.contains(says), "{method} {path} {body:?}: {}", answer.text);
+        assert!(answer.status == status && answer.text.contains(expected), "{method} {path} {body:?}: {}", answer.text);
     }
 }
 
 #[tokio::test]
-async fn the_owner_stays_in_the_guild_so_that_there_is_somebody_to_use_a_command() {
+async fn owner_cannot_leave_so_that_commands_have_a_user() {
     let fixture = Fixture::start(SimConfig { members: 0, ..SimConfig::default() }).await;
     let state = fixture.control(Method::GET, "/sim/state", None).await.json();
     let owner = state["guilds"][0]["owner_id"].as_str().unwrap();
@@ -50,7 +50,7 @@ async fn the_owner_stays_in_the_guild_so_that_there_is_somebody_to_use_a_command
 }
 
 #[tokio::test]
-async fn a_path_has_one_spelling_so_that_a_bucket_cannot_be_sidestepped() {
+async fn path_has_one_spelling_so_that_buckets_cannot_be_bypassed() {
     let fixture = Fixture::start(SimConfig::default()).await;
     let guild = &fixture.guild;
     assert_eq!(fixture.api(Method::GET, &format!("/guilds/{guild}"), None).await.status, 200);
@@ -70,7 +70,7 @@ async fn a_path_has_one_spelling_so_that_a_bucket_cannot_be_sidestepped() {
 }
 
 #[tokio::test]
-async fn made_up_methods_do_not_fill_the_score() {
+async fn unknown_methods_do_not_fill_the_score() {
     let fixture = Fixture::start(SimConfig::default()).await;
     for method in ["FROB", "TWIST", "PROPFIND", "GET"] {
         let method = Method::from_bytes(method.as_bytes()).unwrap();
@@ -88,7 +88,7 @@ fn nested(levels: usize) -> Value {
 }
 
 #[tokio::test]
-async fn what_a_body_may_nest_a_snapshot_can_hold() {
+async fn deepest_allowed_body_fits_in_a_snapshot() {
     let fixture = Fixture::start(SimConfig::default()).await;
     let path = format!("/applications/{}/guilds/{}/commands", fixture.application, fixture.guild);
     let too_deep = fixture.api(Method::POST, &path, Some(nested(98))).await;
@@ -100,20 +100,20 @@ async fn what_a_body_may_nest_a_snapshot_can_hold() {
 }
 
 #[tokio::test]
-async fn a_snapshot_that_does_not_hold_together_is_refused_and_the_world_stays() {
+async fn inconsistent_snapshot_is_refused_and_the_world_unchanged() {
     let fixture = Fixture::start(SimConfig::default()).await;
     let snapshot = fixture.control(Method::GET, "/sim/snapshot", None).await.json();
     for part in ["users", "bots", "homes", "guilds"] {
-        let mut spoilt = snapshot.clone();
-        spoilt[part] = if spoilt[part].is_array() { json!([]) } else { json!({}) };
-        let answer = fixture.control(Method::PUT, "/sim/snapshot", Some(spoilt)).await;
+        let mut damaged = snapshot.clone();
+        damaged[part] = if damaged[part].is_array() { json!([]) } else { json!({}) };
+        let answer = fixture.control(Method::PUT, "/sim/snapshot", Some(damaged)).await;
         assert!(answer.status == 400 && answer.text.contains("is inconsistent"), "{part}: {}", answer.text);
     }
     assert_eq!(fixture.control(Method::GET, "/sim/snapshot", None).await.json(), snapshot);
 }
 
 #[tokio::test]
-async fn a_body_that_ends_too_soon_is_the_callers_fault() {
+async fn incomplete_body_is_a_client_error() {
     let fixture = Fixture::start(SimConfig::default()).await;
     let mut socket = tokio::net::TcpStream::connect(fixture.sim.address()).await.unwrap();
     socket.write_all(b"POST /sim/guilds HTTP/1.1\r\nhost: sim\r\ncontent-length: 50\r\n\r\n{}").await.unwrap();
@@ -124,7 +124,7 @@ async fn a_body_that_ends_too_soon_is_the_callers_fault() {
 }
 
 #[tokio::test]
-async fn a_score_begun_anew_has_forgotten_all_of_the_old_one() {
+async fn reset_score_equals_a_new_one() {
     let fixture = Fixture::start(SimConfig::default()).await;
     let guild = format!("/sim/guilds/{}", fixture.guild);
     fixture.control(Method::PATCH, &guild, Some(json!({ "bot_permissions": 0 }))).await;

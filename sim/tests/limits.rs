@@ -33,7 +33,7 @@ fn is_seconds_with_three_digits(text: &str) -> bool {
 }
 
 #[tokio::test]
-async fn an_answer_tells_its_bucket_and_a_refusal_what_to_wait() {
+async fn response_reports_its_bucket_and_a_refusal_the_wait() {
     let fixture = Fixture::start(SimConfig::default()).await;
     let path = format!("/channels/{}/messages", fixture.channel);
     fixture.sim.set_route_limit(tight("POST", "/channels/{channel.id}/messages", 2)).unwrap();
@@ -94,7 +94,7 @@ async fn buckets_are_split_by_top_level_id_and_shared_between_routes_of_one_hash
 }
 
 #[tokio::test]
-async fn the_global_limit_refuses_without_bucket_headers_and_spares_interactions() {
+async fn global_limit_has_no_bucket_headers_and_exempts_interactions() {
     for algorithm in [Algorithm::Sliding, Algorithm::Aligned] {
         let config = limits(|limits| limits.global = Rate::new(3, 600_000, algorithm));
         let fixture = Fixture::start(config).await;
@@ -119,7 +119,7 @@ async fn the_global_limit_refuses_without_bucket_headers_and_spares_interactions
 }
 
 #[tokio::test]
-async fn a_channels_name_is_limited_apart_with_remaining_above_nothing() {
+async fn channel_name_has_a_sublimit_with_remaining_above_zero() {
     let fixture = Fixture::start(SimConfig::default()).await;
     let path = format!("/channels/{}", fixture.channel);
     for name in ["one", "two"] {
@@ -134,7 +134,7 @@ async fn a_channels_name_is_limited_apart_with_remaining_above_nothing() {
 }
 
 #[tokio::test]
-async fn invalid_requests_end_in_a_ban_that_no_longer_looks_like_discord() {
+async fn invalid_requests_lead_to_a_cloudflare_ban() {
     let config = limits(|limits| limits.invalid = InvalidLimit { limit: 3, ..InvalidLimit::default() });
     let fixture = Fixture::start(config).await;
     let address = fixture.sim.address();
@@ -157,7 +157,7 @@ async fn invalid_requests_end_in_a_ban_that_no_longer_looks_like_discord() {
 }
 
 #[tokio::test]
-async fn a_caller_without_a_proper_user_agent_is_refused_but_not_with_an_interaction_token() {
+async fn user_agent_is_required_except_with_an_interaction_token() {
     let fixture = Fixture::start(SimConfig::default()).await;
     let address: SocketAddr = fixture.sim.address();
     let bare = |path: &str| {
@@ -175,7 +175,7 @@ async fn a_caller_without_a_proper_user_agent_is_refused_but_not_with_an_interac
 }
 
 #[tokio::test]
-async fn with_limits_off_nothing_is_refused_and_nothing_is_told() {
+async fn disabled_limits_refuse_nothing_and_send_no_headers() {
     let fixture = Fixture::start(SimConfig { limits: LimitConfig::off(), ..SimConfig::default() }).await;
     for _ in 0..100 {
         let answer = fixture.api(Method::GET, "/users/@me", None).await;

@@ -13,7 +13,7 @@ use twilight_gateway::{CloseFrame, Config, ConfigBuilder, Intents, Message, Sess
 const TOKEN: &str = "sim-bot-token";
 
 /// A client that receives nothing for this long has failed; a passing test never waits for it.
-const GIVE_UP: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A dispatch that was read.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl Client {
 
     async fn message(&mut self) -> Message {
         loop {
-            match tokio::time::timeout(GIVE_UP, self.shard.next()).await.expect("no frame from the gateway") {
+            match tokio::time::timeout(TEST_TIMEOUT, self.shard.next()).await.expect("no frame from the gateway") {
                 Some(Ok(message)) => return message,
                 Some(Err(error)) => eprintln!("twilight continues after: {error}"),
                 None => panic!("the gateway closed the shard permanently"),
@@ -85,7 +85,7 @@ impl Client {
     }
 
     /// Disconnects without ending the session.
-    async fn leave(mut self) -> (Session, String) {
+    async fn disconnect(mut self) -> (Session, String) {
         self.shard.close(CloseFrame::RESUME);
         while !matches!(self.message().await, Message::Close(_)) {}
         (self.shard.session().unwrap().clone(), self.shard.resume_url().unwrap().to_owned())
@@ -103,7 +103,7 @@ fn config(url: &str) -> ConfigBuilder<InMemoryQueue> {
         .ratelimit_messages(false)
 }
 
-fn patient() -> GatewayConfig {
+fn unlimited_config() -> GatewayConfig {
     GatewayConfig { identify_window: Duration::ZERO, sends_per_minute: 100_000, ..GatewayConfig::default() }
 }
 
@@ -124,8 +124,8 @@ fn sequences(dispatches: &[Dispatch]) -> Vec<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_shards_identify_and_each_is_told_of_its_own_guilds() {
-    let gateway = GatewayConfig { max_concurrency: 2, ..patient() };
+async fn two_shards_identify_and_each_receives_its_guilds() {
+    let gateway = GatewayConfig { max_concurrency: 2, ..unlimited_config() };
     let sim = Sim::start(SimConfig { guilds: 8, gateway, ..SimConfig::default() }).await.unwrap();
     let mut guilds = Vec::new();
     for number in 0..2 {
@@ -159,12 +159,12 @@ async fn a_session_saved_by_one_process_is_resumed_by_another() {
     if let Ok(saved) = std::env::var(SAVED) {
         return resume_as_a_second_process(&saved).await;
     }
-    let sim = sim(patient()).await;
+    let sim = sim(unlimited_config()).await;
     let mut client = Client::connect(&sim.gateway_url(), ShardId::ONE);
     client.log_in().await;
     sim.storm(messages(3)).await;
     let first = client.until("MESSAGE_CREATE").await;
-    let (session, url) = client.leave().await;
+    let (session, url) = client.disconnect().await;
     // Messages that twilight read while it closed count as unread here: the first process confirmed one message only.
     let confirmed = first[0].sequence;
     sim.storm(messages(2)).await;
@@ -202,9 +202,9 @@ async fn resume_as_a_second_process(saved: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_zombie_connection_is_left_and_its_session_resumed() {
+async fn zombie_connection_is_closed_and_its_session_resumed() {
     let heartbeat_interval = Duration::from_millis(200);
-    let sim = sim(GatewayConfig { heartbeat_interval, missed_heartbeats: 300, ..patient() }).await;
+    let sim = sim(GatewayConfig { heartbeat_interval, missed_heartbeats: 300, ..unlimited_config() }).await;
     let mut client = Client::connect(&sim.gateway_url(), ShardId::ONE);
     client.log_in().await;
     assert_eq!(sim.gateway_fault(GatewayFault::Zombie { shard: Some(0) }), 1);
@@ -217,8 +217,8 @@ async fn a_zombie_connection_is_left_and_its_session_resumed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_invalid_session_is_resumed_if_it_may_be_and_begun_anew_if_not() {
-    let sim = sim(patient()).await;
+async fn invalid_session_is_resumed_if_resumable_else_replaced() {
+    let sim = sim(unlimited_config()).await;
     let mut client = Client::connect(&sim.gateway_url(), ShardId::ONE);
     client.log_in().await;
     let first = client.shard.session().unwrap().id().to_owned();
@@ -238,7 +238,7 @@ async fn an_invalid_session_is_resumed_if_it_may_be_and_begun_anew_if_not() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reconnect_request_is_followed_by_a_resume() {
-    let sim = sim(patient()).await;
+    let sim = sim(unlimited_config()).await;
     let mut client = Client::connect(&sim.gateway_url(), ShardId::ONE);
     let last = client.log_in().await.last().unwrap().sequence;
     assert_eq!(sim.gateway_fault(GatewayFault::Reconnect { shard: None }), 1);
@@ -252,11 +252,11 @@ async fn a_reconnect_request_is_followed_by_a_resume() {
 async fn events_of_a_gap_are_replayed_in_order_with_and_without_compression() {
     for compression in [true, false] {
         for cut in [true, false] {
-            let sim = sim(GatewayConfig { compression, ..patient() }).await;
+            let sim = sim(GatewayConfig { compression, ..unlimited_config() }).await;
             let mut client = Client::connect(&sim.gateway_url(), ShardId::ONE);
             let last = client.log_in().await.last().unwrap().sequence;
-            let gone = GatewayFault::Disconnect { shard: None, code: 4000, cut, hold_ms: 600_000 };
-            assert_eq!(sim.gateway_fault(gone), 1);
+            let fault = GatewayFault::Disconnect { shard: None, code: 4000, cut, hold_ms: 600_000 };
+            assert_eq!(sim.gateway_fault(fault), 1);
             sim.storm(messages(100)).await;
             assert_eq!(sim.gateway_faults().len(), 1);
             sim.clear_gateway_faults();
@@ -270,8 +270,8 @@ async fn events_of_a_gap_are_replayed_in_order_with_and_without_compression() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dead_resume_makes_the_client_identify_anew() {
-    let sim = sim(patient()).await;
+async fn dead_resume_makes_the_client_identify() {
+    let sim = sim(unlimited_config()).await;
     let mut client = Client::connect(&sim.gateway_url(), ShardId::ONE);
     client.log_in().await;
     sim.gateway_fault(GatewayFault::DeadResume { count: 1 });
@@ -283,7 +283,7 @@ async fn a_dead_resume_makes_the_client_identify_anew() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn muted_events_have_no_number_and_skipped_numbers_have_no_event() {
-    let sim = sim(patient()).await;
+    let sim = sim(unlimited_config()).await;
     let mut client = Client::connect(&sim.gateway_url(), ShardId::ONE);
     let last = client.log_in().await.last().unwrap().sequence;
     sim.gateway_fault(GatewayFault::Mute { event: "MESSAGE_CREATE".into() });
@@ -298,8 +298,8 @@ async fn muted_events_have_no_number_and_skipped_numbers_have_no_event() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_heartbeat_that_is_asked_for_comes_at_once() {
-    let sim = sim(patient()).await;
+async fn requested_heartbeat_is_sent_at_once() {
+    let sim = sim(unlimited_config()).await;
     let mut client = Client::connect(&sim.gateway_url(), ShardId::ONE);
     client.log_in().await;
     // Twilight's own first heartbeat may be sent at any time within the interval.
@@ -314,8 +314,8 @@ async fn a_heartbeat_that_is_asked_for_comes_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_identify_that_comes_too_soon_is_refused_and_granted_later() {
-    let sim = sim(GatewayConfig { identify_window: Duration::from_secs(2), ..patient() }).await;
+async fn identify_too_soon_is_refused_and_accepted_later() {
+    let sim = sim(GatewayConfig { identify_window: Duration::from_secs(2), ..unlimited_config() }).await;
     let mut first = Client::connect(&sim.gateway_url(), ShardId::new(0, 2));
     first.until("READY").await;
     let mut second = Client::connect(&sim.gateway_url(), ShardId::new(1, 2));

@@ -23,13 +23,13 @@ struct State {
 
 impl ConnectionAbort {
     /// Closes the connection in both directions, whatever waits on it.
-    pub(crate) fn cut(&self) {
+    pub(crate) fn abort(&self) {
         self.0.cut.store(true, Ordering::SeqCst);
         self.0.waits.wake();
     }
 
     /// Whether the connection was aborted. If not, the task is woken when it is.
-    pub(crate) fn is_cut(&self, cx: &Context<'_>) -> bool {
+    pub(crate) fn is_aborted(&self, cx: &Context<'_>) -> bool {
         self.0.waits.register(cx.waker());
         self.0.cut.load(Ordering::SeqCst)
     }

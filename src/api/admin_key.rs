@@ -46,8 +46,8 @@ impl AdminKey {
 
     /// Whether this is the key. Takes the same time for every wrong key of the same length.
     #[must_use]
-    pub fn fits(&self, shown: &str) -> bool {
-        keyring::is_same(&self.digest, &keyring::digest(shown))
+    pub fn matches(&self, presented: &str) -> bool {
+        keyring::constant_time_eq(&self.digest, &keyring::digest(presented))
     }
 }
 
@@ -86,13 +86,13 @@ pub enum AdminKeyError {
     /// Other users can read the file.
     #[error("{} contains the admin key, and other users can read it; run chmod 600 on it, or delete it, and a new key \
         is generated", file.display())]
-    Open {
+    Exposed {
         /// The file.
         file: PathBuf,
     },
     /// The system has no random bytes.
     #[error("cannot generate an admin key: the system provides no random bytes; set api.admin_key")]
-    Chance,
+    NoRandomBytes,
 }
 
 /// Reads the key from a file that only this user can read; `None` if the file does not exist.
@@ -114,10 +114,10 @@ pub fn find(file: &Path) -> Result<Option<SecretValue>, AdminKeyError> {
 /// # Errors
 ///
 /// When the file cannot be read or written, contains something else, or can be read by others.
-pub fn find_or_make(file: &Path) -> Result<(SecretValue, bool), AdminKeyError> {
+pub fn find_or_generate(file: &Path) -> Result<(SecretValue, bool), AdminKeyError> {
     match find(file)? {
         Some(key) => Ok((key, false)),
-        None => make(file),
+        None => create(file),
     }
 }
 
@@ -127,7 +127,7 @@ pub fn find_or_make(file: &Path) -> Result<(SecretValue, bool), AdminKeyError> {
 ///
 /// When the system provides no random bytes.
 pub fn generate() -> Result<SecretValue, AdminKeyError> {
-    let bytes: [u8; 32] = random::bytes().map_err(|_| AdminKeyError::Chance)?;
+    let bytes: [u8; 32] = random::bytes().map_err(|_| AdminKeyError::NoRandomBytes)?;
     Ok(SecretValue::new(format!("gh_admin_{}", URL_SAFE_NO_PAD.encode(bytes))))
 }
 
@@ -137,7 +137,7 @@ pub fn generate() -> Result<SecretValue, AdminKeyError> {
 ///
 /// When the file cannot be written.
 pub fn write(file: &Path, key: &SecretValue) -> Result<(), AdminKeyError> {
-    let written = temporary(file, key).and_then(|new| new.persist(file).map(drop).map_err(|failed| failed.error));
+    let written = write_temporary(file, key).and_then(|new| new.persist(file).map(drop).map_err(|failed| failed.error));
     written.map_err(|error| AdminKeyError::Write { file: file.to_owned(), error })
 }
 
@@ -145,7 +145,7 @@ fn read(file: &Path, metadata: &fs::Metadata) -> Result<SecretValue, AdminKeyErr
     let file = file.to_owned();
     #[cfg(unix)]
     if std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o077 != 0 {
-        return Err(AdminKeyError::Open { file });
+        return Err(AdminKeyError::Exposed { file });
     }
     if metadata.len() > FILE_MAX {
         return Err(AdminKeyError::NoKey { file });
@@ -163,10 +163,11 @@ fn read(file: &Path, metadata: &fs::Metadata) -> Result<SecretValue, AdminKeyErr
     Ok(SecretValue::new(key))
 }
 
-fn make(file: &Path) -> Result<(SecretValue, bool), AdminKeyError> {
+fn create(file: &Path) -> Result<(SecretValue, bool), AdminKeyError> {
     let key = generate()?;
     // If two processes start together, one of them creates the file.
-    let written = temporary(file, &key).and_then(|new| new.persist_noclobber(file).map_err(|failed| failed.error));
+    let written =
+        write_temporary(file, &key).and_then(|new| new.persist_noclobber(file).map_err(|failed| failed.error));
     match written {
         Ok(_) => Ok((key, true)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -179,7 +180,7 @@ fn make(file: &Path) -> Result<(SecretValue, bool), AdminKeyError> {
 
 /// A temporary file in the same folder that contains the key, to be renamed: a reader never sees a part of it. It is
 /// created with mode 0600, and removed when it is dropped.
-fn temporary(file: &Path, key: &SecretValue) -> io::Result<NamedTempFile> {
+fn write_temporary(file: &Path, key: &SecretValue) -> io::Result<NamedTempFile> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     private_files::create_folder(folder)?;
     let mut new = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(folder)?;
@@ -193,51 +194,51 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_key_itself_fits() {
+    fn only_the_key_itself_matches() {
         let key = AdminKey::new(&SecretValue::new("gh_admin_0123456789"));
-        assert!(key.fits("gh_admin_0123456789"));
+        assert!(key.matches("gh_admin_0123456789"));
         for wrong in ["", "gh_admin_012345678", "gh_admin_01234567890", "GH_ADMIN_0123456789", "gh_admin_0123456789 "] {
-            assert!(!key.fits(wrong), "{wrong}");
+            assert!(!key.matches(wrong), "{wrong}");
         }
         assert_eq!(format!("{key:?}"), "AdminKey");
     }
 
     #[test]
-    fn a_key_is_made_once_and_found_again_and_no_two_are_alike() {
+    fn key_is_generated_once_and_differs_per_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("data/admin.key");
-        let (made, is_new) = find_or_make(&file).unwrap();
+        let (made, is_new) = find_or_generate(&file).unwrap();
         assert!(is_new && made.expose().len() > 40);
-        let (found, is_new) = find_or_make(&file).unwrap();
+        let (found, is_new) = find_or_generate(&file).unwrap();
         assert!(!is_new && found.expose() == made.expose());
-        let (other, _) = find_or_make(&folder.path().join("other.key")).unwrap();
+        let (other, _) = find_or_generate(&folder.path().join("other.key")).unwrap();
         assert_ne!(other.expose(), made.expose());
         assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1, "no temporary file remains");
     }
 
     #[cfg(unix)]
     #[test]
-    fn the_file_is_for_its_user_alone_and_one_that_is_not_is_refused() {
+    fn file_readable_by_others_is_rejected() {
         use std::os::unix::fs::PermissionsExt as _;
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("admin.key");
-        find_or_make(&file).unwrap();
+        find_or_generate(&file).unwrap();
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         for mode in [0o640, 0o604] {
             fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
-            let error = find_or_make(&file).unwrap_err();
-            assert!(matches!(error, AdminKeyError::Open { .. }), "{error}");
+            let error = find_or_generate(&file).unwrap_err();
+            assert!(matches!(error, AdminKeyError::Exposed { .. }), "{error}");
         }
     }
 
     #[test]
-    fn a_file_that_holds_no_key_is_refused_and_not_shown() {
+    fn file_without_a_key_is_rejected_and_not_printed() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("admin.key");
         for text in [&b""[..], b"short", b"has a space in its middle", b"\xff\xfe0123456789012345", &[b'a'; 5_000]] {
             write(&file, &SecretValue::new("")).unwrap();
             fs::write(&file, text).unwrap();
-            let error = find_or_make(&file).unwrap_err();
+            let error = find_or_generate(&file).unwrap_err();
             assert!(matches!(error, AdminKeyError::NoKey { .. }), "{error}");
             assert!(!error.to_string().contains("space"), "{error}");
         }
@@ -248,12 +249,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("data/admin.key");
         let found: Vec<_> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| find_or_make(&file).unwrap())).collect();
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| find_or_generate(&file).unwrap())).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         assert_eq!(found.iter().filter(|(_, made)| *made).count(), 1);
         assert!(found.iter().all(|(key, _)| key.expose() == found[0].0.expose()));
         assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
-        assert!(find_or_make(&file.join("below")).is_err());
+        assert!(find_or_generate(&file.join("below")).is_err());
     }
 }

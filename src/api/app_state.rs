@@ -50,21 +50,21 @@ use super::{errors, middleware, routes};
 #[derive(Clone, Copy, Debug)]
 pub struct ControlConfig {
     /// Maximum size of a body.
-    pub body_most: usize,
+    pub max_body: usize,
     /// How long a body may take to arrive.
-    pub body_within: Duration,
+    pub body_timeout: Duration,
     /// Maximum size of all bodies in memory.
-    pub bodies_most: usize,
+    pub max_bodies: usize,
     /// Maximum number of concurrent service calls.
-    pub calls_most: usize,
+    pub max_calls: usize,
     /// Maximum size of the body of a submission.
-    pub submission_most: usize,
+    pub max_submission: usize,
     /// Maximum number of submissions in memory that are larger than other bodies may be.
-    pub large_most: usize,
+    pub max_large_bodies: usize,
     /// Limits of streams.
     pub streams: StreamsConfig,
     /// Limits of waiting for submissions.
-    pub waits: CompletionConfig,
+    pub completion: CompletionConfig,
     /// Rate limits of callers.
     pub policies: PoliciesConfig,
 }
@@ -72,14 +72,14 @@ pub struct ControlConfig {
 impl Default for ControlConfig {
     fn default() -> Self {
         Self {
-            body_most: 1024 * 1024,
-            body_within: Duration::from_secs(10),
-            bodies_most: 64 * 1024 * 1024,
-            calls_most: 512,
-            submission_most: 8 * 1024 * 1024,
-            large_most: 4,
+            max_body: 1024 * 1024,
+            body_timeout: Duration::from_secs(10),
+            max_bodies: 64 * 1024 * 1024,
+            max_calls: 512,
+            max_submission: 8 * 1024 * 1024,
+            max_large_bodies: 4,
             streams: StreamsConfig::default(),
-            waits: CompletionConfig::default(),
+            completion: CompletionConfig::default(),
             policies: PoliciesConfig::default(),
         }
     }
@@ -95,7 +95,7 @@ pub struct Control {
     pub(crate) gate: Option<GateService>,
     pub(crate) services: Arc<OnceLock<Services>>,
     pub(crate) gateway_services: Arc<OnceLock<GatewayServices>>,
-    pub(crate) following: Arc<OnceLock<ChangeFollower>>,
+    pub(crate) follower: Arc<OnceLock<ChangeFollower>>,
     pub(crate) keyring: Arc<Keyring>,
     pub(crate) lookup: KeyLookup,
     pub(crate) clock: WallClock,
@@ -104,7 +104,7 @@ pub struct Control {
     pub(crate) streams: Arc<StreamLimit>,
     pub(crate) policies: Arc<PolicyLimiter>,
     pub(crate) proxies: Arc<TrustedProxies>,
-    pub(crate) room: BodyMemory,
+    pub(crate) body_memory: BodyMemory,
     /// Whether the process is shutting down.
     pub(crate) draining: watch::Sender<bool>,
 }
@@ -118,7 +118,7 @@ impl std::fmt::Debug for Control {
 /// Operations as they change, and the requests that wait for them.
 pub(crate) struct ChangeFollower {
     pub(crate) changes: Arc<dyn ChangeFeed>,
-    pub(crate) waits: CompletionWaiters,
+    pub(crate) waiters: CompletionWaiters,
 }
 
 impl Control {
@@ -137,20 +137,20 @@ impl Control {
             lookup: KeyLookup::new(Arc::clone(&keyring), WallClock::system()),
             clock: WallClock::system(),
             keyring,
-            calls: Arc::new(Semaphore::new(config.calls_most)),
-            large: Arc::new(Semaphore::new(config.large_most)),
-            following: Arc::default(),
-            streams: Arc::new(StreamLimit::new(config.streams.most, config.streams.most_per_key)),
+            calls: Arc::new(Semaphore::new(config.max_calls)),
+            large: Arc::new(Semaphore::new(config.max_large_bodies)),
+            follower: Arc::default(),
+            streams: Arc::new(StreamLimit::new(config.streams.max, config.streams.max_per_key)),
             policies: Arc::new(PolicyLimiter::new(config.policies)),
             proxies: Arc::default(),
-            room: BodyMemory::new(config.bodies_most),
+            body_memory: BodyMemory::new(config.max_bodies),
             draining: watch::Sender::new(false),
         }
     }
 
     /// Sets the trusted proxies.
     #[must_use]
-    pub fn behind(self, proxies: TrustedProxies) -> Self {
+    pub fn with_proxies(self, proxies: TrustedProxies) -> Self {
         Self { proxies: Arc::new(proxies), ..self }
     }
 
@@ -186,8 +186,8 @@ impl Control {
     /// that the store belongs to.
     pub fn publish(&self, services: Services) {
         if let Some(changes) = services.changes.clone() {
-            self.following.get_or_init(|| ChangeFollower {
-                waits: CompletionWaiters::start(Arc::clone(&changes), self.config.waits),
+            self.follower.get_or_init(|| ChangeFollower {
+                waiters: CompletionWaiters::start(Arc::clone(&changes), self.config.completion),
                 changes,
             });
         }
@@ -201,14 +201,14 @@ impl Control {
 
     /// Sets the clock for keys and audit records. Must be called before the API is used.
     #[must_use]
-    pub fn on_clock(self, clock: &WallClock) -> Self {
+    pub fn with_clock(self, clock: &WallClock) -> Self {
         let lookup = KeyLookup::new(Arc::clone(&self.keyring), clock.clone());
         Self { clock: clock.clone(), lookup, ..self }
     }
 
     /// From now on the admin key is the one whose digest is in the store of keys: another process may replace it.
     pub fn share_admin_key(&self) {
-        self.key.share();
+        self.key.enable_sharing();
     }
 
     /// Stops accepting requests, because the process is shutting down. Requests in flight are finished; those that
@@ -259,7 +259,7 @@ impl AppState {
     }
 
     /// Waits until requests are no longer accepted.
-    pub(crate) fn drains(&self) -> impl Future<Output = ()> + Send + use<> {
+    pub(crate) fn wait_for_drain(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut draining = self.control.draining.subscribe();
         async move {
             if draining.wait_for(|draining| *draining).await.is_err() {
@@ -269,15 +269,15 @@ impl AppState {
     }
 
     /// The change feed and its waiters.
-    pub(crate) fn following(&self) -> Result<&ChangeFollower, ProblemResponse> {
-        self.control.following.get().ok_or_else(|| ProblemType::Starting.into())
+    pub(crate) fn follower(&self) -> Result<&ChangeFollower, ProblemResponse> {
+        self.control.follower.get().ok_or_else(|| ProblemType::Starting.into())
     }
 
     /// The change feed, restricted to the tenant of a caller.
     pub(crate) fn changes_for(&self, caller: &Caller) -> Result<Arc<dyn ChangeFeed>, ProblemResponse> {
-        let changes = Arc::clone(&self.following()?.changes);
+        let changes = Arc::clone(&self.follower()?.changes);
         Ok(match &caller.tenant {
-            Some(tenant) => changes.within(Arc::clone(tenant)),
+            Some(tenant) => changes.for_tenant(Arc::clone(tenant)),
             None => changes,
         })
     }
@@ -292,36 +292,36 @@ impl AppState {
     pub(crate) async fn look_up(&self, id: KeyId, from: IpAddr) -> Result<Option<Arc<ApiKey>>, ProblemResponse> {
         let source = self.key_source().ok_or(ProblemType::Starting)?;
         self.control.lookup.find(&source, id, policies::owner(from)).await.map_err(|error| match error {
-            LookupError::Busy => ProblemType::Busy.says(format!(
+            LookupError::Busy => ProblemType::Busy.with_detail(format!(
                 "The request had no effect: {error}. Retry in a \
                 moment."
             )),
-            LookupError::Store(error) => errors::of_store(&error),
+            LookupError::Store(error) => errors::store_problem(&error),
         })
     }
 
     /// Records in the audit that a caller was rejected. The response does not wait for it, and only a few rejections of
     /// one key are recorded.
-    pub(crate) fn refused(&self, caller: &Caller, what: String) {
+    pub(crate) fn audit_rejection(&self, caller: &Caller, detail: String) {
         let Some(keys) = self.control.keys.clone() else { return };
-        if self.control.keyring.writes_down(&caller.key, Instant::now()) {
-            let note = caller.note(AuditAction::Refused, self.now()).saying(what);
+        if self.control.keyring.should_audit_rejection(&caller.key, Instant::now()) {
+            let note = caller.audit_record(AuditAction::Refused, self.now()).with_detail(detail);
             // The store reports its own errors.
-            spawn_work_on(&self.runtime, async move { drop(keys.note(note).await) });
+            spawn_work_on(&self.runtime, async move { drop(keys.add_audit_record(note).await) });
         }
     }
 
     /// Records that a caller may not redrive an operation, if that is the cause of the error.
-    pub(crate) fn refused_again(&self, caller: &Caller, error: &OperationError) {
+    pub(crate) fn audit_redrive_rejection(&self, caller: &Caller, error: &OperationError) {
         match error {
-            OperationError::Forbidden { .. } | OperationError::Elsewhere { .. } => {
-                self.refused(caller, error.to_string());
+            OperationError::Forbidden { .. } | OperationError::ForeignTarget { .. } => {
+                self.audit_rejection(caller, error.to_string());
             }
-            OperationError::NoOperation(_)
-            | OperationError::NoGuild(_)
-            | OperationError::NoLetter(_)
-            | OperationError::Unfit { .. }
-            | OperationError::Tried { .. }
+            OperationError::OperationNotFound(_)
+            | OperationError::GuildNotFound(_)
+            | OperationError::DeadLetterNotFound(_)
+            | OperationError::WrongState { .. }
+            | OperationError::AlreadyAttempted { .. }
             | OperationError::AlreadyRedriven { .. }
             | OperationError::NotReceived(_)
             | OperationError::Submit(_) => {}
@@ -329,7 +329,7 @@ impl AppState {
     }
 
     /// Runs a query on the store of keys and audit records, restricted to the tenant of the caller.
-    pub(crate) async fn ask_keys<T, F>(
+    pub(crate) async fn with_keys<T, F>(
         &self,
         request: &HttpRequest,
         question: impl FnOnce(Arc<dyn KeyStore>) -> F,
@@ -340,7 +340,7 @@ impl AppState {
     {
         let keys = self.key_store()?;
         let keys = match middleware::caller_of(request).tenant {
-            Some(tenant) => keys.within(tenant),
+            Some(tenant) => keys.for_tenant(tenant),
             None => keys,
         };
         self.run(|| question(keys)).await
@@ -360,7 +360,7 @@ impl AppState {
         });
         task.await.map_err(|error| {
             if error.is_cancelled() {
-                ProblemType::StoreUnavailable.says(
+                ProblemType::StoreUnavailable.with_detail(
                     "The process is shutting down. Retry with another process, or with this one later; operations with \
                      an idempotency key are accepted only once.",
                 )
@@ -372,7 +372,7 @@ impl AppState {
 }
 
 /// Adds the API to an app.
-pub(crate) fn routes(config: &mut web::ServiceConfig, served: &Data<AppState>) {
-    let api = web::scope(routes::ROOT).wrap(from_fn(middleware::admit)).default_service(web::to(middleware::answer));
-    config.app_data(served.clone()).service(api);
+pub(crate) fn routes(config: &mut web::ServiceConfig, app: &Data<AppState>) {
+    let api = web::scope(routes::ROOT).wrap(from_fn(middleware::admit)).default_service(web::to(middleware::dispatch));
+    config.app_data(app.clone()).service(api);
 }

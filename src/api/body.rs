@@ -40,19 +40,19 @@ pub(crate) async fn without_body(
     }
     let unread = request.take_payload();
     let response = next.call(request).await?.map_into_boxed_body();
-    Ok(hold(response, unread).map_into_left_body())
+    Ok(hold_unread_body(response, unread).map_into_left_body())
 }
 
-pub(crate) fn announces_more_than(most: u64, headers: &HeaderMap) -> bool {
-    announced(headers).is_some_and(|size| size > most)
+pub(crate) fn announces_more_than(max: u64, headers: &HeaderMap) -> bool {
+    announced_len(headers).is_some_and(|size| size > max)
 }
 
 /// Whether the announced body size is at most this.
-pub(crate) fn announces_at_most(most: u64, headers: &HeaderMap) -> bool {
-    announced(headers).is_some_and(|size| size <= most)
+pub(crate) fn announces_at_most(max: u64, headers: &HeaderMap) -> bool {
+    announced_len(headers).is_some_and(|size| size <= max)
 }
 
-fn announced(headers: &HeaderMap) -> Option<u64> {
+fn announced_len(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok())
 }
 
@@ -67,7 +67,9 @@ impl BodyMemory {
 
     fn take(&self, bytes: usize) -> Result<OwnedSemaphorePermit, ProblemResponse> {
         let taken = u32::try_from(bytes).ok().and_then(|bytes| Arc::clone(&self.0).try_acquire_many_owned(bytes).ok());
-        taken.ok_or_else(|| ProblemType::Busy.says("Too many large request bodies are being read. Retry in a moment."))
+        taken.ok_or_else(|| {
+            ProblemType::Busy.with_detail("Too many large request bodies are being read. Retry in a moment.")
+        })
     }
 }
 
@@ -81,43 +83,48 @@ pub(crate) struct BufferedBody {
 /// Reads a body of at most `most` bytes within the time limit, if there is memory for it.
 pub(crate) async fn read(
     payload: &mut Payload,
-    most: usize,
-    within: Duration,
-    room: &BodyMemory,
+    max_bytes: usize,
+    timeout: Duration,
+    memory: &BodyMemory,
 ) -> Result<BufferedBody, ProblemResponse> {
     let all = async {
         let mut read = BytesMut::new();
-        let mut taken = room.take(0)?;
+        let mut taken = memory.take(0)?;
         while let Some(chunk) = payload.next().await {
-            let chunk = chunk
-                .map_err(|error| ProblemType::BadRequest.says(format!("the request body cannot be read: {error}")))?;
-            if read.len() + chunk.len() > most {
-                return Err(ProblemType::BodyTooLarge.says(format!("The request body is larger than {most} bytes.")));
+            let chunk = chunk.map_err(|error| {
+                ProblemType::BadRequest.with_detail(format!("the request body cannot be read: {error}"))
+            })?;
+            if read.len() + chunk.len() > max_bytes {
+                return Err(ProblemType::BodyTooLarge
+                    .with_detail(format!("The request body is larger than {max_bytes} bytes.")));
             }
-            taken.merge(room.take(chunk.len())?);
+            taken.merge(memory.take(chunk.len())?);
             read.extend_from_slice(&chunk);
         }
         Ok(BufferedBody { bytes: read.freeze(), _room: Some(taken) })
     };
-    match tokio::time::timeout(within, all).await {
+    match tokio::time::timeout(timeout, all).await {
         Ok(read) => read,
         Err(_) => Err(ProblemType::BodyTooSlow.into()),
     }
 }
 
 /// A response after which the connection is closed: the rest of the request was not read.
-pub(crate) fn last_words(told: &ProblemResponse) -> HttpResponse {
-    closing(told.response())
+pub(crate) fn closing_problem(problem: &ProblemResponse) -> HttpResponse {
+    with_connection_close(problem.response())
 }
 
 /// A response after which the connection is closed.
-pub(crate) fn closing(mut response: HttpResponse) -> HttpResponse {
+pub(crate) fn with_connection_close(mut response: HttpResponse) -> HttpResponse {
     response.head_mut().set_connection_type(ConnectionType::Close);
     response
 }
 
 /// Holds the unread rest of a request body until the response is sent.
-pub(crate) fn hold(response: ServiceResponse<BoxBody>, unread: Payload) -> ServiceResponse<impl MessageBody> {
+pub(crate) fn hold_unread_body(
+    response: ServiceResponse<BoxBody>,
+    unread: Payload,
+) -> ServiceResponse<impl MessageBody> {
     response.map_body(|_, body| HoldUnreadBody { body, _unread: unread })
 }
 

@@ -10,7 +10,7 @@ use crate::settings::{ForwardedHeader, IpNetwork};
 #[derive(Clone, Debug)]
 pub struct TrustedProxies {
     /// Their networks.
-    pub trusted: Vec<IpNetwork>,
+    pub networks: Vec<IpNetwork>,
     /// The header in which they report the client.
     pub header: ForwardedHeader,
 }
@@ -18,19 +18,19 @@ pub struct TrustedProxies {
 impl Default for TrustedProxies {
     /// Trusts no proxy.
     fn default() -> Self {
-        Self { trusted: Vec::new(), header: ForwardedHeader::XForwardedFor }
+        Self { networks: Vec::new(), header: ForwardedHeader::XForwardedFor }
     }
 }
 
 impl TrustedProxies {
     /// The client of a request that came from this peer. Each proxy appends the address of its own peer to the header,
     /// so it is read from the right, as long as the reporting address is trusted.
-    pub(crate) fn origin(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+    pub(crate) fn client_address(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let mut from = peer.to_canonical();
         if !self.is_trusted(from) {
             return from;
         }
-        for before in self.said(headers).into_iter().rev() {
+        for before in self.reported_addresses(headers).into_iter().rev() {
             // An unknown or hidden address ends the chain.
             let Some(before) = before else { break };
             from = before;
@@ -42,30 +42,30 @@ impl TrustedProxies {
     }
 
     fn is_trusted(&self, address: IpAddr) -> bool {
-        self.trusted.iter().any(|network| network.holds(address))
+        self.networks.iter().any(|network| network.contains(address))
     }
 
     /// The reported addresses, the first one first; `None` for an entry that is no address.
-    fn said(&self, headers: &HeaderMap) -> Vec<Option<IpAddr>> {
+    fn reported_addresses(&self, headers: &HeaderMap) -> Vec<Option<IpAddr>> {
         let (lines, read): (_, fn(&str) -> Option<IpAddr>) = match self.header {
-            ForwardedHeader::XForwardedFor => (headers.get_all("x-forwarded-for"), address),
-            ForwardedHeader::Forwarded => (headers.get_all(FORWARDED), forwarded),
+            ForwardedHeader::XForwardedFor => (headers.get_all("x-forwarded-for"), parse_address),
+            ForwardedHeader::Forwarded => (headers.get_all(FORWARDED), parse_forwarded_element),
         };
         lines.flat_map(|line| line.to_str().unwrap_or("?").split(',').map(move |one| read(one.trim()))).collect()
     }
 }
 
 /// `for=` of one element of `Forwarded`.
-fn forwarded(element: &str) -> Option<IpAddr> {
+fn parse_forwarded_element(element: &str) -> Option<IpAddr> {
     let given = element.split(';').find_map(|pair| {
         let (name, value) = pair.split_once('=')?;
         name.trim().eq_ignore_ascii_case("for").then(|| value.trim())
     })?;
-    address(given.trim_matches('"'))
+    parse_address(given.trim_matches('"'))
 }
 
 /// An IP address, with or without a port.
-fn address(text: &str) -> Option<IpAddr> {
+fn parse_address(text: &str) -> Option<IpAddr> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     let found = bare.parse().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()));
     found.map(|address: IpAddr| address.to_canonical())
@@ -83,33 +83,33 @@ mod tests {
         for line in lines {
             headers.append(HeaderName::from_static(name), HeaderValue::from_str(line).unwrap());
         }
-        TrustedProxies { trusted, header }.origin(peer.parse().unwrap(), &headers).to_string()
+        TrustedProxies { networks: trusted, header }.client_address(peer.parse().unwrap(), &headers).to_string()
     }
 
     #[test]
-    fn only_what_trusted_proxies_say_counts() {
-        let said = |peer, lines: &[&str]| origin(ForwardedHeader::XForwardedFor, peer, "x-forwarded-for", lines);
+    fn only_trusted_proxies_are_believed() {
+        let client = |peer, lines: &[&str]| origin(ForwardedHeader::XForwardedFor, peer, "x-forwarded-for", lines);
         // The peer is no trusted proxy, so the header is ignored.
-        assert_eq!(said("203.0.113.9", &["192.0.2.1"]), "203.0.113.9");
-        assert_eq!(said("10.0.0.1", &["192.0.2.1"]), "192.0.2.1");
-        assert_eq!(said("::ffff:10.0.0.1", &["192.0.2.1"]), "192.0.2.1");
+        assert_eq!(client("203.0.113.9", &["192.0.2.1"]), "203.0.113.9");
+        assert_eq!(client("10.0.0.1", &["192.0.2.1"]), "192.0.2.1");
+        assert_eq!(client("::ffff:10.0.0.1", &["192.0.2.1"]), "192.0.2.1");
         // What the client itself sent is to the left of what the proxy appends.
-        assert_eq!(said("10.0.0.1", &["1.2.3.4, 192.0.2.1"]), "192.0.2.1");
-        assert_eq!(said("10.0.0.1", &["1.2.3.4", "192.0.2.1, 10.0.0.7"]), "192.0.2.1");
-        assert_eq!(said("10.0.0.1", &["1.2.3.4", "nonsense, 10.0.0.7"]), "10.0.0.7");
-        assert_eq!(said("10.0.0.1", &["10.0.0.7"]), "10.0.0.7");
-        assert_eq!(said("10.0.0.1", &["192.0.2.1:1234"]), "192.0.2.1");
-        assert_eq!(said("::1", &["[2001:db8::1]:80"]), "2001:db8::1");
-        assert_eq!(said("::1", &[]), "::1");
+        assert_eq!(client("10.0.0.1", &["1.2.3.4, 192.0.2.1"]), "192.0.2.1");
+        assert_eq!(client("10.0.0.1", &["1.2.3.4", "192.0.2.1, 10.0.0.7"]), "192.0.2.1");
+        assert_eq!(client("10.0.0.1", &["1.2.3.4", "nonsense, 10.0.0.7"]), "10.0.0.7");
+        assert_eq!(client("10.0.0.1", &["10.0.0.7"]), "10.0.0.7");
+        assert_eq!(client("10.0.0.1", &["192.0.2.1:1234"]), "192.0.2.1");
+        assert_eq!(client("::1", &["[2001:db8::1]:80"]), "2001:db8::1");
+        assert_eq!(client("::1", &[]), "::1");
     }
 
     #[test]
-    fn the_standard_header_is_read_if_it_is_chosen() {
-        let said = |lines: &[&str]| origin(ForwardedHeader::Forwarded, "10.0.0.1", "forwarded", lines);
-        assert_eq!(said(&["for=1.2.3.4, for=192.0.2.1;proto=https;by=10.0.0.1"]), "192.0.2.1");
-        assert_eq!(said(&["For=\"[2001:db8::1]:4711\""]), "2001:db8::1");
-        assert_eq!(said(&["for=192.0.2.1", "for=unknown"]), "10.0.0.1");
-        assert_eq!(said(&["for=192.0.2.1, for=_hidden, for=10.0.0.9"]), "10.0.0.9");
+    fn forwarded_header_is_read_if_configured() {
+        let client = |lines: &[&str]| origin(ForwardedHeader::Forwarded, "10.0.0.1", "forwarded", lines);
+        assert_eq!(client(&["for=1.2.3.4, for=192.0.2.1;proto=https;by=10.0.0.1"]), "192.0.2.1");
+        assert_eq!(client(&["For=\"[2001:db8::1]:4711\""]), "2001:db8::1");
+        assert_eq!(client(&["for=192.0.2.1", "for=unknown"]), "10.0.0.1");
+        assert_eq!(client(&["for=192.0.2.1, for=_hidden, for=10.0.0.9"]), "10.0.0.9");
         let other = origin(ForwardedHeader::Forwarded, "10.0.0.1", "x-forwarded-for", &["192.0.2.1"]);
         assert_eq!(other, "10.0.0.1", "the other header may come from the client itself");
     }

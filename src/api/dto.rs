@@ -14,10 +14,10 @@ use super::params;
 use crate::api::handlers::timeline;
 
 /// Fields that are redacted: the token permits to respond to an interaction.
-const TOKENS: [&str; 1] = ["interaction_token"];
+const REDACTED_FIELDS: [&str; 1] = ["interaction_token"];
 
 /// The URL of an operation.
-pub(crate) fn place(id: OperationId) -> String {
+pub(crate) fn location(id: OperationId) -> String {
     format!("/v1/operations/{id}")
 }
 
@@ -38,7 +38,7 @@ fn embedded(text: &str) -> Value {
 fn payload(text: &str) -> Value {
     let mut value = embedded(text);
     if let Some(fields) = value.as_object_mut() {
-        for (_, field) in fields.iter_mut().filter(|(name, _)| TOKENS.contains(&name.as_str())) {
+        for (_, field) in fields.iter_mut().filter(|(name, _)| REDACTED_FIELDS.contains(&name.as_str())) {
             *field = "(redacted)".into();
         }
     }
@@ -78,7 +78,7 @@ pub(crate) fn accepted(accepted: &AcceptedOperation) -> AcceptedOperationDto {
     AcceptedOperationDto {
         eligible_at: accepted.eligible_at.map(time),
         guild_id: accepted.guild.map(|guild| guild.to_string()),
-        href: place(accepted.id),
+        href: location(accepted.id),
         id: accepted.id,
         kind: accepted.kind.name(),
         replayed: accepted.replayed,
@@ -93,12 +93,12 @@ pub(crate) struct AcceptedBatch {
     operations: Vec<AcceptedOperationDto>,
 }
 
-pub(crate) fn accepted_together(all: &[AcceptedOperation]) -> AcceptedBatch {
+pub(crate) fn accepted_batch(all: &[AcceptedOperation]) -> AcceptedBatch {
     AcceptedBatch { operations: all.iter().map(accepted).collect() }
 }
 
 /// An operation without its attempts, as in lists.
-pub(crate) fn in_list(shown: &OperationDetails) -> Value {
+pub(crate) fn operation_summary(shown: &OperationDetails) -> Value {
     let (stored, operation) = (&shown.stored, &shown.stored.operation);
     json!({
         "id": operation.id,
@@ -125,7 +125,7 @@ pub(crate) fn in_list(shown: &OperationDetails) -> Value {
         "created_at": time(operation.created_at),
         "updated_at": time(shown.updated_at),
         "finished_at": shown.finished_at.map(time),
-        "href": place(operation.id),
+        "href": location(operation.id),
     })
 }
 
@@ -161,7 +161,7 @@ fn waits_for(shown: &OperationDetails) -> Value {
             Some(WaitReason::Paused) => waits("guild_paused", None, None),
             Some(WaitReason::AllPaused) => waits("all_paused", None, None),
             Some(WaitReason::Owner) => waits("process", None, None),
-            Some(WaitReason::Turn) => waits("turn", None, None),
+            Some(WaitReason::NextInQueue) => waits("turn", None, None),
             None => Value::Null,
         },
         OperationState::Delayed if stored.parked => waits("parked", due, None),
@@ -178,11 +178,11 @@ fn waits_for(shown: &OperationDetails) -> Value {
 
 /// An operation with its attempts and its timeline.
 pub(crate) fn operation(shown: &OperationDetails) -> Value {
-    let mut value = in_list(shown);
+    let mut value = operation_summary(shown);
     // A delay is not an attempt.
     let tries = shown.attempts.iter().filter(|attempt| attempt.class != FailureClass::RateLimited.name());
     value["tries"] = tries.map(attempt).collect();
-    value["timeline"] = timeline::shown(shown);
+    value["timeline"] = timeline::timeline(shown);
     value["key"] = shown.stored.operation.idempotency.as_ref().map_or(Value::Null, |key| key.key.clone().into());
     value
 }
@@ -190,11 +190,11 @@ pub(crate) fn operation(shown: &OperationDetails) -> Value {
 /// A page of operations; `more` if another one follows.
 pub(crate) fn operations(shown: &[OperationDetails], more: bool) -> Value {
     let last = shown.last().filter(|_| more).map(|last| params::cursor(last.stored.operation.id));
-    json!({"operations": shown.iter().map(in_list).collect::<Vec<_>>(), "next": last})
+    json!({"operations": shown.iter().map(operation_summary).collect::<Vec<_>>(), "next": last})
 }
 
 /// A dead letter.
-pub(crate) fn letter(letter: &DeadLetter) -> Value {
+pub(crate) fn dead_letter(letter: &DeadLetter) -> Value {
     json!({
         "id": letter.id,
         "kind": letter.kind.name(),
@@ -212,15 +212,15 @@ pub(crate) fn letter(letter: &DeadLetter) -> Value {
 }
 
 /// A page of dead letters; `more` if another one follows.
-pub(crate) fn letters(letters: &[DeadLetter], more: bool) -> Value {
+pub(crate) fn dead_letters(letters: &[DeadLetter], more: bool) -> Value {
     let last = letters.last().filter(|_| more).map(|last| params::cursor(last.id));
-    json!({"dead_letters": letters.iter().map(letter).collect::<Vec<_>>(), "next": last})
+    json!({"dead_letters": letters.iter().map(dead_letter).collect::<Vec<_>>(), "next": last})
 }
 
 /// The result of redriving dead letters.
 pub(crate) fn redriven(summary: &RedriveSummary) -> Value {
     let pairs = summary.redriven.iter().map(|(letter, operation)| json!({"letter": letter, "operation": operation}));
-    let skipped = summary.skipped.iter().map(|skipped| json!({"letter": skipped.id, "why": skipped.why}));
+    let skipped = summary.skipped.iter().map(|skipped| json!({"letter": skipped.id, "why": skipped.reason}));
     json!({
         "redriven": summary.redriven.len(),
         "operations": pairs.collect::<Vec<_>>(),
@@ -236,14 +236,14 @@ pub(crate) fn discarded(summary: DiscardSummary) -> Value {
 }
 
 /// The status of a guild.
-pub(crate) fn guild(guild: u64, standing: &GuildStatus) -> Value {
+pub(crate) fn guild(guild: u64, status: &GuildStatus) -> Value {
     json!({
         "guild_id": guild.to_string(),
-        "paused": standing.paused,
-        "all_paused": standing.all_paused,
-        "depth": standing.pending.values().sum::<u64>(),
-        "depth_is_more": standing.more,
-        "pending": standing.pending,
+        "paused": status.paused,
+        "all_paused": status.all_paused,
+        "depth": status.pending.values().sum::<u64>(),
+        "depth_is_more": status.more,
+        "pending": status.pending,
     })
 }
 
@@ -252,13 +252,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_written_for_people_and_programs() {
+    fn times_are_rfc_3339() {
         assert_eq!(time(UnixMs::new(1_700_000_000_123)), "2023-11-14T22:13:20.123Z");
         assert_eq!(time(UnixMs::new(u64::MAX)), Value::Null);
     }
 
     #[test]
-    fn an_interactions_token_is_not_shown() {
+    fn interaction_tokens_are_redacted() {
         let shown = payload(r#"{"interaction_id":"1","interaction_token":"aW50ZXJhY3Rpb24"}"#);
         assert_eq!(shown, json!({"interaction_id": "1", "interaction_token": "(redacted)"}));
         assert_eq!(payload("not json"), "not json");

@@ -29,10 +29,10 @@ impl SubmissionShape {
 }
 
 /// Why operations were not accepted.
-pub(crate) fn of_submission(problem: SubmissionError, shape: SubmissionShape) -> ProblemResponse {
+pub(crate) fn submission_problem(problem: SubmissionError, shape: SubmissionShape) -> ProblemResponse {
     let whole = |problem: &SubmissionError| {
         let message = problem.to_string();
-        ProblemType::InvalidOperation.says(format!("{message}.")).errors([("operations".to_owned(), message)])
+        ProblemType::InvalidOperation.with_detail(format!("{message}.")).errors([("operations".to_owned(), message)])
     };
     match problem {
         SubmissionError::Empty | SubmissionError::TooMany { .. } => whole(&problem),
@@ -40,41 +40,43 @@ pub(crate) fn of_submission(problem: SubmissionError, shape: SubmissionShape) ->
             let errors = wrong.into_iter().map(|(index, wrong)| (shape.field(index, &wrong.field), wrong.message));
             ProblemResponse::from(ProblemType::InvalidOperation).errors(errors)
         }
-        SubmissionError::NoGuild(_) => ProblemType::NotFound.says(format!("{problem}.")),
+        SubmissionError::GuildNotFound(_) => ProblemType::NotFound.with_detail(format!("{problem}.")),
         SubmissionError::Forbidden(lacks) => {
             let errors = lacks.into_iter().map(|(index, lack)| (shape.field(index, &lack.field), lack.message));
-            ProblemType::Forbidden.says("Nothing was accepted. `errors` lists what the key lacks.").errors(errors)
-        }
-        SubmissionError::Elsewhere(wrong) => {
-            let errors = wrong.into_iter().map(|(index, wrong)| (shape.field(index, &wrong.field), wrong.message));
-            ProblemType::NotFound
-                .says("Nothing was accepted. `errors` lists what does not exist for this key.")
+            ProblemType::Forbidden
+                .with_detail("Nothing was accepted. `errors` lists what the key lacks.")
                 .errors(errors)
         }
-        SubmissionError::Store(error) => of_submit_error(&error, shape),
+        SubmissionError::ForeignTarget(wrong) => {
+            let errors = wrong.into_iter().map(|(index, wrong)| (shape.field(index, &wrong.field), wrong.message));
+            ProblemType::NotFound
+                .with_detail("Nothing was accepted. `errors` lists what does not exist for this key.")
+                .errors(errors)
+        }
+        SubmissionError::Store(error) => submit_problem(&error, shape),
     }
 }
 
-fn of_submit_error(error: &SubmitError, shape: SubmissionShape) -> ProblemResponse {
+fn submit_problem(error: &SubmitError, shape: SubmissionShape) -> ProblemResponse {
     match error {
-        SubmitError::Store(error) => of_store(error),
+        SubmitError::Store(error) => store_problem(error),
         SubmitError::KeyReused { index, id } => {
             let message = format!("was used for another payload, by operation {id}; use a new key for a new operation");
             ProblemType::KeyReused
-                .says(format!("Nothing was accepted: the key {message}."))
+                .with_detail(format!("Nothing was accepted: the key {message}."))
                 .with("operation_id", id.to_string())
                 .errors([(shape.field(*index, "key"), message)])
         }
-        SubmitError::Full { pending, most, .. } => ProblemType::QueueFull
-            .says(format!(
+        SubmitError::Full { pending, max: most, .. } => ProblemType::QueueFull
+            .with_detail(format!(
                 "The queue has {pending} unfinished operations, and at most {most} are permitted: retry when \
                 some are finished, or raise store.max_queued_per_guild."
             ))
             .with("pending", *pending)
             .with("most", *most),
         SubmitError::OverBound(exceeded) => over_bound(exceeded),
-        SubmitError::NotYours { .. } => ProblemType::NotFound.says(format!("{error}.")),
-        SubmitError::NoSuchOperation { index, id } => {
+        SubmitError::ForeignGuild { .. } => ProblemType::NotFound.with_detail(format!("{error}.")),
+        SubmitError::UnknownOperation { index, id } => {
             let message = format!("refers to operation {id}, which does not exist in this guild");
             ProblemResponse::from(ProblemType::InvalidOperation).errors([(shape.field(*index, "payload"), message)])
         }
@@ -92,9 +94,9 @@ fn over_bound(exceeded: &UsageBoundExceeded) -> ProblemResponse {
         | UsageBound::OperatorOperations
         | UsageBound::OperatorBytes => ProblemType::ShareFull,
     };
-    let (counted, setting) = (bound.counted(), bound.setting());
+    let (counted, setting) = (bound.description(), bound.setting());
     problem
-        .says(format!(
+        .with_detail(format!(
             "Nothing was accepted: {used} {counted}, this request adds {more}, and {most} are permitted. Retry when \
              some are finished or removed, or ask the operator to raise {setting}."
         ))
@@ -105,37 +107,37 @@ fn over_bound(exceeded: &UsageBoundExceeded) -> ProblemResponse {
         .with("setting", setting)
 }
 
-pub(crate) fn of_store(error: &StoreError) -> ProblemResponse {
+pub(crate) fn store_problem(error: &StoreError) -> ProblemResponse {
     match error {
         StoreError::Unavailable(_) => ProblemType::StoreUnavailable
-            .says(format!("{error}. Retry; operations with an idempotency key are accepted only once.")),
-        StoreError::Corrupt(_) => ProblemType::Internal.says(format!("{error}.")),
+            .with_detail(format!("{error}. Retry; operations with an idempotency key are accepted only once.")),
+        StoreError::Corrupt(_) => ProblemType::Internal.with_detail(format!("{error}.")),
     }
 }
 
 /// Why an operation, a dead letter or a guild was not changed.
-pub(crate) fn of_desk(error: &OperationError) -> ProblemResponse {
+pub(crate) fn operation_problem(error: &OperationError) -> ProblemResponse {
     match error {
-        OperationError::NoOperation(_) | OperationError::NoLetter(_) | OperationError::NoGuild(_) => {
-            ProblemType::NotFound.says(format!("{error}."))
+        OperationError::OperationNotFound(_)
+        | OperationError::DeadLetterNotFound(_)
+        | OperationError::GuildNotFound(_) => ProblemType::NotFound.with_detail(format!("{error}.")),
+        OperationError::WrongState { state, .. } => {
+            ProblemType::Conflict.with_detail(format!("{error}.")).with("state", state.name())
         }
-        OperationError::Unfit { state, .. } => {
-            ProblemType::Conflict.says(format!("{error}.")).with("state", state.name())
-        }
-        OperationError::Tried { state, progress, .. } => ProblemType::Conflict
-            .says(format!("{error}."))
+        OperationError::AlreadyAttempted { state, progress, .. } => ProblemType::Conflict
+            .with_detail(format!("{error}."))
             .with("state", state.name())
             .with("progress", json!(progress)),
         OperationError::AlreadyRedriven { by, .. } => {
-            let told = ProblemType::AlreadyRedriven.says(format!("{error}."));
+            let problem = ProblemType::AlreadyRedriven.with_detail(format!("{error}."));
             match by {
-                Some(by) => told.with("operation_id", by.to_string()),
-                None => told,
+                Some(by) => problem.with("operation_id", by.to_string()),
+                None => problem,
             }
         }
-        OperationError::Forbidden { .. } => ProblemType::Forbidden.says(format!("{error}.")),
-        OperationError::Elsewhere { .. } => ProblemType::NotFound.says(format!("{error}.")),
-        OperationError::NotReceived(_) => ProblemType::InvalidOperation.says(format!("{error}.")),
-        OperationError::Submit(error) => of_submit_error(error, SubmissionShape::One),
+        OperationError::Forbidden { .. } => ProblemType::Forbidden.with_detail(format!("{error}.")),
+        OperationError::ForeignTarget { .. } => ProblemType::NotFound.with_detail(format!("{error}.")),
+        OperationError::NotReceived(_) => ProblemType::InvalidOperation.with_detail(format!("{error}.")),
+        OperationError::Submit(error) => submit_problem(error, SubmissionShape::One),
     }
 }

@@ -27,17 +27,17 @@ pub(crate) struct RequestCompleted<'a> {
     pub(crate) route: &'static str,
     pub(crate) method: &'static str,
     pub(crate) status: StatusCode,
-    pub(crate) took: Duration,
+    pub(crate) elapsed: Duration,
     /// The request id.
     pub(crate) request: &'a str,
     /// The span of the request, and its parent.
     pub(crate) trace: TraceContext,
-    pub(crate) asked_by: Option<SpanId>,
+    pub(crate) parent: Option<SpanId>,
 }
 
 impl InternalEvent for RequestCompleted<'_> {
     fn emit(self) {
-        let Self { route, method, status, took, request, trace, asked_by } = self;
+        let Self { route, method, status, elapsed: took, request, trace, parent: asked_by } = self;
         let (status, duration_ms) = (status.as_u16(), u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
         let trace_id = trace.id;
         // A 503 is reported where its cause is; a flood of requests must not become a flood of warnings.
@@ -47,7 +47,7 @@ impl InternalEvent for RequestCompleted<'_> {
             debug!(route, method, status, duration_ms, request_id = request, %trace_id, "API request answered");
         }
         span::record(Some(trace), |trace| {
-            let span = Span::just_now(trace, asked_by, format!("{method} {route}"), took).kind(SpanKind::Server);
+            let span = Span::ended_now(trace, asked_by, format!("{method} {route}"), took).kind(SpanKind::Server);
             let span = span.text("http.request.method", method).text("http.route", route);
             let span = span.number("http.response.status_code", status);
             span.text("guildhall.request_id", request.to_owned()).failed((status >= 500).then(|| status.to_string()))
@@ -174,20 +174,20 @@ pub(crate) enum ConnectionRejectReason {
     /// So many connections are above the limit that the response is sent without waiting.
     Flood,
     /// The process is shutting down.
-    Ending,
+    ShuttingDown,
 }
 
 /// A connection was rejected.
 pub(crate) struct ConnectionRejected {
-    pub(crate) why: ConnectionRejectReason,
+    pub(crate) reason: ConnectionRejectReason,
 }
 
 impl InternalEvent for ConnectionRejected {
     fn emit(self) {
-        let why = match self.why {
+        let why = match self.reason {
             ConnectionRejectReason::Full => "full",
             ConnectionRejectReason::Flood => "flood",
-            ConnectionRejectReason::Ending => "ending",
+            ConnectionRejectReason::ShuttingDown => "ending",
         };
         debug!(why, "connection rejected");
         counter!(API_CONNECTIONS_REFUSED, "why" => why).increment(1);
@@ -209,12 +209,12 @@ pub(crate) enum ConnectionAbortReason {
 
 /// A connection was aborted.
 pub(crate) struct ConnectionAborted {
-    pub(crate) why: ConnectionAbortReason,
+    pub(crate) reason: ConnectionAbortReason,
 }
 
 impl InternalEvent for ConnectionAborted {
     fn emit(self) {
-        let why = match self.why {
+        let why = match self.reason {
             ConnectionAbortReason::SlowHeader => "slow_header",
             ConnectionAbortReason::Unread => "unread",
             ConnectionAbortReason::Handshake => "handshake",
@@ -283,12 +283,12 @@ pub(crate) struct StreamEnded<'a> {
     /// Id of the key that opened it.
     pub(crate) key: &'a str,
     /// The reason, out of a fixed set.
-    pub(crate) why: &'static str,
+    pub(crate) reason: &'static str,
 }
 
 impl InternalEvent for StreamEnded<'_> {
     fn emit(self) {
-        let Self { key, why } = self;
+        let Self { key, reason: why } = self;
         if why == "stalled" {
             warn!(key, why, "stream aborted: its client does not read");
         } else {
@@ -326,13 +326,13 @@ impl InternalEvent for InteractionsListening {
 /// on purpose.
 pub(crate) struct InteractionRejected {
     /// The reason, out of a fixed set.
-    pub(crate) why: &'static str,
+    pub(crate) reason: &'static str,
 }
 
 impl InternalEvent for InteractionRejected {
     fn emit(self) {
-        debug!(why = self.why, "interaction rejected");
-        counter!(INTERACTIONS_REFUSED, "why" => self.why).increment(1);
+        debug!(why = self.reason, "interaction rejected");
+        counter!(INTERACTIONS_REFUSED, "why" => self.reason).increment(1);
     }
 }
 
@@ -366,13 +366,13 @@ pub struct AdminKeyFile<'a> {
     /// The file.
     pub file: &'a Path,
     /// Whether the key is new.
-    pub made: bool,
+    pub is_new: bool,
 }
 
 impl InternalEvent for AdminKeyFile<'_> {
     fn emit(self) {
         let file = self.file.display();
-        if self.made {
+        if self.is_new {
             info!(%file, "api.admin_key is not set: a key was generated and written to a file");
         } else {
             info!(%file, "api.admin_key is not set: the key in a file is used");

@@ -16,7 +16,7 @@ use super::{problem::ProblemType, readiness::Readiness};
 use crate::process;
 
 /// An event loop that takes longer to run an empty task is not alive.
-const LIVE_WITHIN: Duration = Duration::from_secs(1);
+const LIVENESS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What the handlers need.
 #[derive(Clone)]
@@ -49,7 +49,7 @@ fn get(path: &str, get: actix_web::Route, head: actix_web::Route) -> actix_web::
 /// Checks the event loop of the daemon, not the one of the listener: that one evidently runs.
 async fn livez(ops: web::Data<HealthState>) -> HttpResponse {
     let pulse = spawn_work_on(&ops.runtime, async {});
-    match tokio::time::timeout(LIVE_WITHIN, pulse).await {
+    match tokio::time::timeout(LIVENESS_TIMEOUT, pulse).await {
         Ok(Ok(())) => HttpResponse::Ok().json(json!({"live": true})),
         Ok(Err(_)) | Err(_) => HttpResponse::ServiceUnavailable().json(json!({"live": false})),
     }
@@ -62,7 +62,7 @@ async fn readyz(ops: web::Data<HealthState>) -> HttpResponse {
 }
 
 async fn startupz(ops: web::Data<HealthState>) -> HttpResponse {
-    if ops.readiness.started() {
+    if ops.readiness.is_started() {
         HttpResponse::Ok().json(json!({"started": true}))
     } else {
         HttpResponse::ServiceUnavailable().json(json!({"started": false}))
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn the_process_is_live_while_its_event_loop_runs_and_not_after_it_has_ended() {
+    async fn process_is_live_only_while_its_event_loop_runs() {
         let (status, ..) = answer(ops(), test::TestRequest::get().uri("/livez")).await;
         assert_eq!(status, StatusCode::OK);
 
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn readiness_names_each_part_and_says_why_it_is_not_ready() {
+    async fn readiness_lists_each_part_with_its_reason() {
         let ops = ops();
         let gateway = ops.readiness.register("gateway");
         gateway.not_ready("0 of 1 shards are connected");

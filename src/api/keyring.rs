@@ -18,12 +18,12 @@ use guildhall_core::{
 use sha2::{Digest as _, Sha256};
 
 /// How long a result from the store is used.
-pub(crate) const FRESH: Duration = Duration::from_secs(2);
+pub(crate) const CACHE_TTL: Duration = Duration::from_secs(2);
 /// Maximum number of cached keys, and of cached ids that do not exist.
-const REMEMBERED_MOST: usize = 10_000;
+const MAX_CACHED: usize = 10_000;
 /// How many rejections of one key are recorded in the audit within the window below.
-const REFUSALS_MOST: u32 = 10;
-const REFUSALS_EVERY: Duration = Duration::from_secs(60);
+const MAX_AUDITED_REJECTIONS: u32 = 10;
+const REJECTION_WINDOW: Duration = Duration::from_secs(60);
 
 /// The stored form of a key's secret.
 pub(crate) fn digest(secret: &str) -> [u8; 32] {
@@ -31,13 +31,13 @@ pub(crate) fn digest(secret: &str) -> [u8; 32] {
 }
 
 /// Whether two digests are equal. Takes the same time for all that are not.
-pub(crate) fn is_same(one: &[u8; 32], other: &[u8; 32]) -> bool {
+pub(crate) fn constant_time_eq(one: &[u8; 32], other: &[u8; 32]) -> bool {
     // Does not end before the last byte.
     std::hint::black_box(one.iter().zip(other).fold(0, |differs, (one, other)| differs | (one ^ other))) == 0
 }
 
 /// Recent rejections of a key.
-struct Refusals {
+struct RecentRejections {
     since: Instant,
     count: u32,
 }
@@ -47,7 +47,7 @@ struct Refusals {
 pub(crate) struct Keyring {
     found: Mutex<HashMap<KeyId, (Arc<ApiKey>, Instant)>>,
     absent: Mutex<HashMap<KeyId, Instant>>,
-    refusals: Mutex<HashMap<Arc<str>, Refusals>>,
+    rejections: Mutex<HashMap<Arc<str>, RecentRejections>>,
 }
 
 impl std::fmt::Debug for Keyring {
@@ -58,8 +58,8 @@ impl std::fmt::Debug for Keyring {
 
 impl Keyring {
     /// The cached result for a key, if it is recent: the key, or that it does not exist.
-    pub(crate) fn recall(&self, id: KeyId, now: Instant) -> Option<Option<Arc<ApiKey>>> {
-        let is_fresh = |asked: Instant| now.saturating_duration_since(asked) < FRESH;
+    pub(crate) fn get_fresh(&self, id: KeyId, now: Instant) -> Option<Option<Arc<ApiKey>>> {
+        let is_fresh = |asked: Instant| now.saturating_duration_since(asked) < CACHE_TTL;
         if let Some((key, _)) = lock(&self.found).get(&id).filter(|(_, asked)| is_fresh(*asked)) {
             return Some(Some(Arc::clone(key)));
         }
@@ -67,61 +67,61 @@ impl Keyring {
     }
 
     /// Caches what the store returned to a query that was sent at `asked`.
-    pub(crate) fn remember(&self, id: KeyId, key: Option<Arc<ApiKey>>, asked: Instant) {
-        let is_fresh = |at: Instant| asked.saturating_duration_since(at) < FRESH;
+    pub(crate) fn insert(&self, id: KeyId, key: Option<Arc<ApiKey>>, queried_at: Instant) {
+        let is_fresh = |at: Instant| queried_at.saturating_duration_since(at) < CACHE_TTL;
         match key {
             Some(key) => {
                 lock(&self.absent).remove(&id);
                 let mut found = lock(&self.found);
                 make_room(&mut found, |(_, at)| is_fresh(*at));
-                found.insert(id, (key, asked));
+                found.insert(id, (key, queried_at));
             }
             None => {
                 lock(&self.found).remove(&id);
                 let mut absent = lock(&self.absent);
                 make_room(&mut absent, |at| is_fresh(*at));
-                absent.insert(id, asked);
+                absent.insert(id, queried_at);
             }
         }
     }
 
     /// Whether this rejection of a key is recorded in the audit: only a few of each key are, so that no caller fills
     /// the store with them.
-    pub(crate) fn writes_down(&self, key: &Arc<str>, now: Instant) -> bool {
-        let mut refusals = lock(&self.refusals);
-        if refusals.len() >= REMEMBERED_MOST {
-            refusals.retain(|_, refused| now.saturating_duration_since(refused.since) < REFUSALS_EVERY);
-            if refusals.len() >= REMEMBERED_MOST {
+    pub(crate) fn should_audit_rejection(&self, key: &Arc<str>, now: Instant) -> bool {
+        let mut refusals = lock(&self.rejections);
+        if refusals.len() >= MAX_CACHED {
+            refusals.retain(|_, refused| now.saturating_duration_since(refused.since) < REJECTION_WINDOW);
+            if refusals.len() >= MAX_CACHED {
                 return false;
             }
         }
-        let refused = refusals.entry(Arc::clone(key)).or_insert(Refusals { since: now, count: 0 });
-        if now.saturating_duration_since(refused.since) >= REFUSALS_EVERY {
-            *refused = Refusals { since: now, count: 0 };
+        let refused = refusals.entry(Arc::clone(key)).or_insert(RecentRejections { since: now, count: 0 });
+        if now.saturating_duration_since(refused.since) >= REJECTION_WINDOW {
+            *refused = RecentRejections { since: now, count: 0 };
         }
         refused.count = refused.count.saturating_add(1);
-        refused.count <= REFUSALS_MOST
+        refused.count <= MAX_AUDITED_REJECTIONS
     }
 }
 
 /// Makes room for one more. Removed entries are looked up again.
 fn make_room<T>(seen: &mut HashMap<KeyId, T>, is_fresh: impl Fn(&T) -> bool) {
-    if seen.len() >= REMEMBERED_MOST {
+    if seen.len() >= MAX_CACHED {
         seen.retain(|_, one| is_fresh(one));
     }
-    if seen.len() >= REMEMBERED_MOST {
+    if seen.len() >= MAX_CACHED {
         seen.clear();
     }
 }
 
 /// The caller with this key, if the secret matches and the key is valid.
-pub(crate) fn caller(key: &ApiKey, shown: &ParsedKey<'_>, now: UnixMs, request: Arc<str>) -> Option<Caller> {
-    let fits = is_same(&key.made.digest, &digest(shown.secret));
-    let is_operator = key.made.grant.may(guildhall_core::access::Scope::Admin);
-    (fits && key.is_good(now)).then(|| Caller {
-        key: Arc::from(key.made.id.as_str()),
-        tenant: (!is_operator).then(|| Arc::clone(&key.made.tenant)),
-        grant: Arc::new(key.made.grant.clone()),
+pub(crate) fn authenticate(key: &ApiKey, presented: &ParsedKey<'_>, now: UnixMs, request: Arc<str>) -> Option<Caller> {
+    let is_match = constant_time_eq(&key.key.digest, &digest(presented.secret));
+    let is_operator = key.key.grant.has_scope(guildhall_core::access::Scope::Admin);
+    (is_match && key.is_valid(now)).then(|| Caller {
+        key: Arc::from(key.key.id.as_str()),
+        tenant: (!is_operator).then(|| Arc::clone(&key.key.tenant)),
+        grant: Arc::new(key.key.grant.clone()),
         request,
         trace: None,
     })
@@ -143,7 +143,7 @@ mod tests {
 
     fn key(expires_at: Option<UnixMs>, revoked_at: Option<UnixMs>) -> ApiKey {
         let made = NewApiKey {
-            id: KeyId::from_chance(7),
+            id: KeyId::from_random(7),
             tenant: Arc::from("acme"),
             name: "a key".to_owned(),
             digest: digest(SECRET),
@@ -151,54 +151,54 @@ mod tests {
             created_at: UnixMs::new(0),
             expires_at,
         };
-        ApiKey { made, revoked_at, rotated_to: None }
+        ApiKey { key: made, revoked_at, rotated_to: None }
     }
 
-    fn is_let_in(key: &ApiKey, secret: &str, now: u64) -> bool {
-        caller(key, &ParsedKey { id: key.made.id, secret }, UnixMs::new(now), Arc::from("r")).is_some()
+    fn is_accepted(key: &ApiKey, secret: &str, now: u64) -> bool {
+        authenticate(key, &ParsedKey { id: key.key.id, secret }, UnixMs::new(now), Arc::from("r")).is_some()
     }
 
     #[test]
-    fn a_key_is_good_until_it_ends_or_is_taken_back_and_never_with_another_secret() {
+    fn key_is_valid_until_it_expires_or_is_revoked() {
         let plain = key(None, None);
-        assert!(is_let_in(&plain, SECRET, 5));
-        assert!(!is_let_in(&plain, &SECRET.replace('0', "1"), 5));
+        assert!(is_accepted(&plain, SECRET, 5));
+        assert!(!is_accepted(&plain, &SECRET.replace('0', "1"), 5));
         let ends = key(Some(UnixMs::new(10)), None);
-        assert!(is_let_in(&ends, SECRET, 9) && !is_let_in(&ends, SECRET, 10));
+        assert!(is_accepted(&ends, SECRET, 9) && !is_accepted(&ends, SECRET, 10));
         let revoked = key(None, Some(UnixMs::new(10)));
-        assert!(is_let_in(&revoked, SECRET, 9) && !is_let_in(&revoked, SECRET, 10));
+        assert!(is_accepted(&revoked, SECRET, 9) && !is_accepted(&revoked, SECRET, 10));
     }
 
     #[test]
-    fn what_the_store_said_is_believed_for_a_moment_only() {
+    fn results_of_the_store_are_cached_briefly() {
         let (ring, start) = (Keyring::default(), Instant::now());
-        let id = KeyId::from_chance(7);
-        assert!(ring.recall(id, start).is_none());
-        ring.remember(id, Some(Arc::new(key(None, None))), start);
-        assert!(ring.recall(id, start + FRESH / 2).flatten().is_some());
-        assert!(ring.recall(id, start + FRESH).is_none());
-        ring.remember(id, None, start + FRESH);
-        assert_eq!(ring.recall(id, start + FRESH), Some(None));
+        let id = KeyId::from_random(7);
+        assert!(ring.get_fresh(id, start).is_none());
+        ring.insert(id, Some(Arc::new(key(None, None))), start);
+        assert!(ring.get_fresh(id, start + CACHE_TTL / 2).flatten().is_some());
+        assert!(ring.get_fresh(id, start + CACHE_TTL).is_none());
+        ring.insert(id, None, start + CACHE_TTL);
+        assert_eq!(ring.get_fresh(id, start + CACHE_TTL), Some(None));
     }
 
     #[test]
-    fn guesses_do_not_fill_the_memory() {
+    fn unknown_ids_do_not_fill_the_cache() {
         let (ring, start) = (Keyring::default(), Instant::now());
-        let good = KeyId::from_chance(u128::MAX);
-        ring.remember(good, Some(Arc::new(key(None, None))), start);
-        for guess in 0..REMEMBERED_MOST as u128 + 10 {
-            ring.remember(KeyId::from_chance(guess), None, start);
+        let good = KeyId::from_random(u128::MAX);
+        ring.insert(good, Some(Arc::new(key(None, None))), start);
+        for guess in 0..MAX_CACHED as u128 + 10 {
+            ring.insert(KeyId::from_random(guess), None, start);
         }
-        assert!(lock(&ring.absent).len() <= REMEMBERED_MOST);
-        assert!(ring.recall(good, start).flatten().is_some(), "unknown ids must not displace a key");
+        assert!(lock(&ring.absent).len() <= MAX_CACHED);
+        assert!(ring.get_fresh(good, start).flatten().is_some(), "unknown ids must not displace a key");
     }
 
     #[test]
-    fn a_few_refusals_of_a_key_are_written_down_then_none_for_a_while() {
+    fn only_a_few_rejections_of_a_key_are_audited() {
         let (ring, start, name) = (Keyring::default(), Instant::now(), Arc::from("a"));
-        let written = (0..100).filter(|_| ring.writes_down(&name, start)).count();
-        assert_eq!(written, REFUSALS_MOST as usize);
-        assert!(ring.writes_down(&Arc::from("b"), start));
-        assert!(ring.writes_down(&name, start + REFUSALS_EVERY));
+        let written = (0..100).filter(|_| ring.should_audit_rejection(&name, start)).count();
+        assert_eq!(written, MAX_AUDITED_REJECTIONS as usize);
+        assert!(ring.should_audit_rejection(&Arc::from("b"), start));
+        assert!(ring.should_audit_rejection(&name, start + REJECTION_WINDOW));
     }
 }

@@ -20,7 +20,7 @@ use actix_web::{
 use guildhall_actors::access::Caller;
 use guildhall_core::{
     access::ParsedKey,
-    policy::{MOST_COST, Policy},
+    policy::{MAX_COST, Policy},
     trace::TraceContext,
 };
 use tokio::sync::OwnedSemaphorePermit;
@@ -29,7 +29,7 @@ use super::routes::{Route, RouteMatch};
 use crate::api::app_state::AppState;
 use crate::{
     api::{
-        body::{self, BufferedBody, announces_at_most, announces_more_than, hold, last_words, until},
+        body::{self, BufferedBody, announces_at_most, announces_more_than, closing_problem, hold_unread_body, until},
         events::RequestCompleted,
         keyring,
         policies::PolicyDecision,
@@ -44,7 +44,7 @@ const TRACEPARENT: &str = "traceparent";
 
 /// The complete body of a request.
 struct HeldBody {
-    read: BufferedBody,
+    buffered: BufferedBody,
     /// The number of larger bodies at once is limited.
     _large: Option<OwnedSemaphorePermit>,
 }
@@ -56,9 +56,9 @@ struct AdmittedRequest {
     /// When its operations are due, if the rate limit delays them. Counted from the decision, however long the body
     /// takes: so later requests of a caller are never due before its earlier ones.
     due: Instant,
-    found: RouteMatch,
+    route_match: RouteMatch,
     /// The decision on the complete cost, if that is more than one token.
-    ruling: Option<PolicyDecision>,
+    decision: Option<PolicyDecision>,
 }
 
 /// Lets requests pass that have a valid key with the scope and are within the rate limit, once the body has arrived.
@@ -68,19 +68,19 @@ pub(crate) async fn admit(
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     let started = Instant::now();
     let mut unread = request.take_payload();
-    let named = request_id::of(request.headers());
-    let asked_by = trace_of(request.headers());
-    let trace = match asked_by {
+    let id = request_id::from_headers(request.headers());
+    let parent = parent_span(request.headers());
+    let trace = match parent {
         Some(given) => given.child(fastrand::u64(..)),
-        None => TraceContext::begin(fastrand::u128(..), fastrand::u64(..)),
+        None => TraceContext::start(fastrand::u128(..), fastrand::u64(..)),
     };
-    let served = request.app_data::<Data<AppState>>().cloned();
-    let found = RouteMatch::of(request.path(), request.method());
-    let route = found.route();
-    let mut ruling = None;
-    let checked = match &served {
-        Some(served) => check(served, &request, Arc::clone(&named), found, &mut unread, &mut ruling).await,
-        None => Err(RejectedRequest::at_once(ProblemType::Internal)),
+    let app = request.app_data::<Data<AppState>>().cloned();
+    let found = RouteMatch::find(request.path(), request.method());
+    let route = found.pattern();
+    let mut decision = None;
+    let checked = match &app {
+        Some(app) => check(app, &request, Arc::clone(&id), found, &mut unread, &mut decision).await,
+        None => Err(RejectedRequest::new(ProblemType::Internal)),
     };
     let mut response = match checked {
         Ok(mut admitted) => {
@@ -88,142 +88,147 @@ pub(crate) async fn admit(
             request.extensions_mut().insert(admitted);
             next.call(request).await?.map_into_boxed_body()
         }
-        Err(RejectedRequest { told, arrived: true }) => request.into_response(told.response()),
-        Err(RejectedRequest { told, arrived: false }) => request.into_response(last_words(&told)),
+        Err(RejectedRequest { problem: told, arrived: true }) => request.into_response(told.response()),
+        Err(RejectedRequest { problem: told, arrived: false }) => request.into_response(closing_problem(&told)),
     };
-    request_id::tell(&named, response.headers_mut());
-    let charged = response.request().extensions().get::<AdmittedRequest>().and_then(|admitted| admitted.ruling);
-    if let Some(ruling) = charged.or(ruling) {
-        ruling.tell(response.headers_mut());
+    request_id::set_header(&id, response.headers_mut());
+    let charged = response.request().extensions().get::<AdmittedRequest>().and_then(|admitted| admitted.decision);
+    if let Some(decision) = charged.or(decision) {
+        decision.write_headers(response.headers_mut());
     }
     emit(RequestCompleted {
         route,
         method: method_name(response.request().method()),
         status: response.status(),
-        took: started.elapsed(),
-        request: &named,
+        elapsed: started.elapsed(),
+        request: &id,
         trace,
-        asked_by: asked_by.map(|given| given.span),
+        parent: parent.map(|given| given.span),
     });
-    let Some(served) = served else { return Ok(hold(response, unread).map_into_boxed_body()) };
-    if served.is_draining() {
+    let Some(app) = app else { return Ok(hold_unread_body(response, unread).map_into_boxed_body()) };
+    if app.is_draining() {
         response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
     }
-    let response = until(response, served.drains());
-    Ok(hold(response, unread).map_into_boxed_body())
+    let response = until(response, app.wait_for_drain());
+    Ok(hold_unread_body(response, unread).map_into_boxed_body())
 }
 
 struct RejectedRequest {
-    told: ProblemResponse,
+    problem: ProblemResponse,
     /// Whether no relevant part of the body is still to arrive.
     arrived: bool,
 }
 
 impl RejectedRequest {
-    fn at_once(told: impl Into<ProblemResponse>) -> Self {
-        Self { told: told.into(), arrived: true }
+    fn new(problem: impl Into<ProblemResponse>) -> Self {
+        Self { problem: problem.into(), arrived: true }
     }
 }
 
 async fn check(
-    served: &AppState,
+    app: &AppState,
     request: &ServiceRequest,
-    named: Arc<str>,
+    id: Arc<str>,
     found: RouteMatch,
     unread: &mut actix_web::dev::Payload,
-    ruling: &mut Option<PolicyDecision>,
+    decision: &mut Option<PolicyDecision>,
 ) -> Result<AdmittedRequest, RejectedRequest> {
-    let config = served.control.config;
-    if served.is_draining() {
-        return Err(RejectedRequest { told: ProblemType::Draining.into(), arrived: false });
+    let config = app.control.config;
+    if app.is_draining() {
+        return Err(RejectedRequest { problem: ProblemType::Draining.into(), arrived: false });
     }
     // First, so that a caller without a key cannot make the daemon read a body.
-    let caller = identify(served, request, named, ruling).await.map_err(RejectedRequest::at_once)?;
-    let way = found.way();
-    let policy = way.map_or(Policy::Light, |way| way.policy);
-    *ruling = served.control.policies.on_request(policy, &caller.key, &served.runtime).await;
-    let delay = match ruling {
-        Some(ruling) => ruling.delay().map_err(RejectedRequest::at_once)?,
+    let caller = identify(app, request, id, decision).await.map_err(RejectedRequest::new)?;
+    let route = found.route();
+    let policy = route.map_or(Policy::Light, |route| route.policy);
+    *decision = app.control.policies.on_request(policy, &caller.key, &app.runtime).await;
+    let delay = match decision {
+        Some(decision) => decision.delay().map_err(RejectedRequest::new)?,
         None => Duration::ZERO,
     };
     let due = Instant::now() + delay;
-    if let Some(needs) = way.map(|way| way.needs).filter(|needs| !caller.may(*needs)) {
-        served.refused(&caller, format!("{} {}", method_name(request.method()), needs.name()));
-        let says = format!("This request needs a key with the scope {}, which this key lacks.", needs.name());
-        return Err(RejectedRequest::at_once(ProblemType::Forbidden.says(says).with("needs", needs.name())));
+    if let Some(needs) = route.map(|route| route.needs).filter(|needs| !caller.has_scope(*needs)) {
+        app.audit_rejection(&caller, format!("{} {}", method_name(request.method()), needs.name()));
+        let detail = format!("This request needs a key with the scope {}, which this key lacks.", needs.name());
+        return Err(RejectedRequest::new(ProblemType::Forbidden.with_detail(detail).with("needs", needs.name())));
     }
-    let takes_many = way.is_some_and(Route::takes_many);
-    let mut most = if takes_many { config.submission_most.max(config.body_most) } else { config.body_most };
-    if announces_more_than(most as u64, request.headers()) {
-        let told = ProblemType::BodyTooLarge.says(format!("The request body is larger than {most} bytes."));
-        return Err(RejectedRequest { told, arrived: false });
+    let takes_many = route.is_some_and(Route::accepts_batches);
+    let mut max_body = if takes_many { config.max_submission.max(config.max_body) } else { config.max_body };
+    if announces_more_than(max_body as u64, request.headers()) {
+        let problem =
+            ProblemType::BodyTooLarge.with_detail(format!("The request body is larger than {max_body} bytes."));
+        return Err(RejectedRequest { problem, arrived: false });
     }
     if matches!(*request.method(), Method::GET | Method::HEAD) {
-        return Ok(AdmittedRequest { caller, body: None, due, found, ruling: None });
+        return Ok(AdmittedRequest { caller, body: None, due, route_match: found, decision: None });
     }
     let mut large = None;
-    if most > config.body_most && !announces_at_most(config.body_most as u64, request.headers()) {
-        large = Arc::clone(&served.control.large).try_acquire_owned().ok();
-        if large.is_none() && announces_more_than(config.body_most as u64, request.headers()) {
-            let says = format!(
+    if max_body > config.max_body && !announces_at_most(config.max_body as u64, request.headers()) {
+        large = Arc::clone(&app.control.large).try_acquire_owned().ok();
+        if large.is_none() && announces_more_than(config.max_body as u64, request.headers()) {
+            let detail = format!(
                 "Too many request bodies of more than {} bytes are being read. Retry in a moment.",
-                config.body_most
+                config.max_body
             );
-            return Err(RejectedRequest { told: ProblemType::Busy.says(says), arrived: false });
+            return Err(RejectedRequest { problem: ProblemType::Busy.with_detail(detail), arrived: false });
         }
         if large.is_none() {
             // It may turn out to be small.
-            most = config.body_most;
+            max_body = config.max_body;
         }
     }
-    match body::read(unread, most, config.body_within, &served.control.room).await {
-        Ok(read) => {
-            Ok(AdmittedRequest { caller, body: Some(HeldBody { read, _large: large }), due, found, ruling: None })
-        }
-        Err(told) => Err(RejectedRequest { told, arrived: false }),
+    match body::read(unread, max_body, config.body_timeout, &app.control.body_memory).await {
+        Ok(read) => Ok(AdmittedRequest {
+            caller,
+            body: Some(HeldBody { buffered: read, _large: large }),
+            due,
+            route_match: found,
+            decision: None,
+        }),
+        Err(problem) => Err(RejectedRequest { problem, arrived: false }),
     }
 }
 
 /// The caller with a valid key. Requests without one are counted by their address.
 async fn identify(
-    served: &AppState,
+    app: &AppState,
     request: &ServiceRequest,
-    named: Arc<str>,
-    ruling: &mut Option<PolicyDecision>,
+    id: Arc<str>,
+    decision: &mut Option<PolicyDecision>,
 ) -> Result<Caller, ProblemResponse> {
     let peer = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
-    let from = served.control.proxies.origin(peer, request.headers());
-    if let Some(caller) = recognise(served, request.headers(), named, from).await? {
+    let from = app.control.proxies.client_address(peer, request.headers());
+    if let Some(caller) = authenticate(app, request.headers(), id, from).await? {
         return Ok(caller);
     }
-    *ruling = served.control.policies.on_failed(from);
-    if let Some(ruling) = ruling {
-        ruling.delay()?;
+    *decision = app.control.policies.on_failed(from);
+    if let Some(decision) = decision {
+        decision.delay()?;
     }
     Err(ProblemType::Unauthorized.into())
 }
 
 /// The caller with a valid key; `None` if the key is missing or invalid.
-async fn recognise(
-    served: &AppState,
+async fn authenticate(
+    app: &AppState,
     headers: &HeaderMap,
-    named: Arc<str>,
+    id: Arc<str>,
     from: IpAddr,
 ) -> Result<Option<Caller>, ProblemResponse> {
     let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let shown = shown.and_then(|shown| shown.split_once(' '));
     let shown = shown.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, key)| key.trim());
     let Some(shown) = shown else { return Ok(None) };
-    if served.control.key.fits(shown, || served.key_source()).await {
-        return Ok(Some(Caller { request: named, ..Caller::operator() }));
+    if app.control.key.matches(shown, || app.key_source()).await {
+        return Ok(Some(Caller { request: id, ..Caller::operator() }));
     }
     let Some(shown) = ParsedKey::read(shown) else { return Ok(None) };
-    let Some(known) = served.look_up(shown.id, from).await? else { return Ok(None) };
-    Ok(keyring::caller(&known, &shown, served.now(), named))
+    let Some(api_key) = app.look_up(shown.id, from).await? else { return Ok(None) };
+    Ok(keyring::authenticate(&api_key, &shown, app.now(), id))
 }
 
 /// The parent span of a request. An invalid or repeated `traceparent` is ignored, as its specification says.
-fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
+fn parent_span(headers: &HeaderMap) -> Option<TraceContext> {
     let mut given = headers.get_all(TRACEPARENT);
     let (first, second) = (given.next()?, given.next());
     first.to_str().ok().filter(|_| second.is_none()).and_then(TraceContext::read)
@@ -242,9 +247,9 @@ fn method_name(method: &Method) -> &'static str {
 }
 
 /// Answers a request that passed all checks. Other requests do not reach it.
-pub(crate) async fn answer(request: HttpRequest, served: Data<AppState>) -> Result<HttpResponse, ProblemResponse> {
-    let found = of(&request, |admitted| admitted.found.clone());
-    found.answer(request, served).await
+pub(crate) async fn dispatch(request: HttpRequest, app: Data<AppState>) -> Result<HttpResponse, ProblemResponse> {
+    let found = with_admitted(&request, |admitted| admitted.route_match.clone());
+    found.dispatch(request, app).await
 }
 
 /// Takes the rest of the cost of a request, of which the checks took one token.
@@ -252,19 +257,20 @@ pub(crate) async fn answer(request: HttpRequest, served: Data<AppState>) -> Resu
 /// # Errors
 ///
 /// When the rate limit is exceeded.
-pub(crate) async fn charge(request: &HttpRequest, served: &AppState, cost: u32) -> Result<(), ProblemResponse> {
-    let policy = of(request, |admitted| admitted.found.way().map_or(Policy::Light, |way| way.policy));
+pub(crate) async fn charge(request: &HttpRequest, app: &AppState, cost: u32) -> Result<(), ProblemResponse> {
+    let policy =
+        with_admitted(request, |admitted| admitted.route_match.route().map_or(Policy::Light, |route| route.policy));
     let key = caller_of(request).key;
     if cost <= 1 {
         return Ok(());
     }
-    let Some(ruling) = served.control.policies.take(policy, &key, cost - 1, &served.runtime).await else {
+    let Some(decision) = app.control.policies.take(policy, &key, cost - 1, &app.runtime).await else {
         return Ok(());
     };
     if let Some(admitted) = request.extensions_mut().get_mut::<AdmittedRequest>() {
-        admitted.ruling = Some(ruling);
+        admitted.decision = Some(decision);
     }
-    let delay = ruling.delay()?;
+    let delay = decision.delay()?;
     if let Some(admitted) = request.extensions_mut().get_mut::<AdmittedRequest>() {
         admitted.due = admitted.due.max(Instant::now() + delay);
     }
@@ -272,26 +278,29 @@ pub(crate) async fn charge(request: &HttpRequest, served: &AppState, cost: u32) 
 }
 
 /// Takes the rest of the cost of a request that is done already, of which the checks took one token.
-pub(crate) async fn owe(request: &HttpRequest, served: &AppState, cost: usize) {
-    let policy = of(request, |admitted| admitted.found.way().map_or(Policy::Light, |way| way.policy));
+pub(crate) async fn charge_after(request: &HttpRequest, app: &AppState, cost: usize) {
+    let policy =
+        with_admitted(request, |admitted| admitted.route_match.route().map_or(Policy::Light, |route| route.policy));
     let key = caller_of(request).key;
-    let rest = u32::try_from(cost.saturating_sub(1)).unwrap_or(MOST_COST).min(MOST_COST);
+    let rest = u32::try_from(cost.saturating_sub(1)).unwrap_or(MAX_COST).min(MAX_COST);
     if rest == 0 {
         return;
     }
-    let ruling = served.control.policies.owe(policy, &key, rest, &served.runtime).await;
+    let decision = app.control.policies.charge(policy, &key, rest, &app.runtime).await;
     if let Some(admitted) = request.extensions_mut().get_mut::<AdmittedRequest>() {
-        admitted.ruling = ruling;
+        admitted.decision = decision;
     }
 }
 
 /// The body of a request.
 pub(crate) fn body_of(request: &HttpRequest) -> Bytes {
-    of(request, |admitted| admitted.body.as_ref().map(|body| body.read.bytes.clone()).unwrap_or_default())
+    with_admitted(request, |admitted| {
+        admitted.body.as_ref().map(|body| body.buffered.bytes.clone()).unwrap_or_default()
+    })
 }
 
 /// Frees the memory of a body that was read, for requests that wait.
-pub(crate) fn let_go_of_body(request: &HttpRequest) {
+pub(crate) fn release_body(request: &HttpRequest) {
     if let Some(admitted) = request.extensions_mut().get_mut::<AdmittedRequest>() {
         admitted.body = None;
     }
@@ -299,19 +308,19 @@ pub(crate) fn let_go_of_body(request: &HttpRequest) {
 
 /// How long the operations of a request are delayed by the rate limit.
 pub(crate) fn delay_of(request: &HttpRequest) -> Duration {
-    of(request, |admitted| admitted.due.saturating_duration_since(Instant::now()))
+    with_admitted(request, |admitted| admitted.due.saturating_duration_since(Instant::now()))
 }
 
 /// The caller of a request.
 pub(crate) fn caller_of(request: &HttpRequest) -> Caller {
-    of(request, |admitted| admitted.caller.clone())
+    with_admitted(request, |admitted| admitted.caller.clone())
 }
 
 /// The variable segment of a request's path, still percent-encoded.
-pub(crate) fn named_in(request: &HttpRequest) -> String {
-    of(request, |admitted| admitted.found.named.clone())
+pub(crate) fn path_parameter(request: &HttpRequest) -> String {
+    with_admitted(request, |admitted| admitted.route_match.parameter.clone())
 }
 
-fn of<T>(request: &HttpRequest, look: impl FnOnce(&AdmittedRequest) -> T) -> T {
-    look(request.extensions().get::<AdmittedRequest>().expect("invariant: every request has been admitted"))
+fn with_admitted<T>(request: &HttpRequest, read: impl FnOnce(&AdmittedRequest) -> T) -> T {
+    read(request.extensions().get::<AdmittedRequest>().expect("invariant: every request has been admitted"))
 }

@@ -15,15 +15,15 @@ use url::form_urlencoded;
 use uuid::Uuid;
 
 use super::middleware;
-use crate::api::handlers::budgets::POINTS_MOST;
+use crate::api::handlers::budgets::MAX_POINTS;
 use crate::api::problem::{ProblemResponse, ProblemType};
 
 /// Snowflakes do not reach this before 2049; the store depends on it.
 const SNOWFLAKE_END: u64 = 1 << 62;
 /// Default number of entries in a list.
-const PAGE: usize = 50;
+const DEFAULT_PAGE_SIZE: usize = 50;
 /// Maximum number of entries in a list.
-const PAGE_MOST: usize = 500;
+const MAX_PAGE_SIZE: usize = 500;
 
 /// The body as JSON.
 pub(crate) fn json(request: &HttpRequest) -> Result<Value, ProblemResponse> {
@@ -34,25 +34,25 @@ pub(crate) fn json(request: &HttpRequest) -> Result<Value, ProblemResponse> {
         return Err(ProblemType::NotJson.into());
     }
     serde_json::from_slice(&body)
-        .map_err(|error| ProblemType::BadRequest.says(format!("The request body is not valid JSON: {error}.")))
+        .map_err(|error| ProblemType::BadRequest.with_detail(format!("The request body is not valid JSON: {error}.")))
 }
 
 /// The variable segment of a request's path.
-pub(crate) fn named(request: &HttpRequest, name: &str) -> Result<String, ProblemResponse> {
-    let given = middleware::named_in(request);
+pub(crate) fn path_parameter(request: &HttpRequest, name: &str) -> Result<String, ProblemResponse> {
+    let given = middleware::path_parameter(request);
     let text = percent_decode_str(&given).decode_utf8().map_err(|_| parameter(name, "must be UTF-8"))?;
     Ok(text.into_owned())
 }
 
 /// A guild id, from the path.
 pub(crate) fn guild(request: &HttpRequest) -> Result<u64, ProblemResponse> {
-    snowflake(&named(request, "guild_id")?)
+    snowflake(&path_parameter(request, "guild_id")?)
         .ok_or_else(|| parameter("guild_id", "must be a guild id, a number such as 1571715189416398849"))
 }
 
 /// The id of an operation or a dead letter, from the path.
 pub(crate) fn id(request: &HttpRequest) -> Result<OperationId, ProblemResponse> {
-    named(request, "id")?
+    path_parameter(request, "id")?
         .parse()
         .map_err(|error: guildhall_core::operation::ParseOperationIdError| parameter("id", error.to_string()))
 }
@@ -65,7 +65,7 @@ pub(crate) fn snowflake(text: &str) -> Option<u64> {
 
 pub(crate) fn parameter(name: &str, message: impl Into<String>) -> ProblemResponse {
     let message = message.into();
-    ProblemType::BadRequest.says(format!("{name} {message}.")).errors([(name.to_owned(), message)])
+    ProblemType::BadRequest.with_detail(format!("{name} {message}.")).errors([(name.to_owned(), message)])
 }
 
 /// The parameters of a request, taken out one by one; the remaining ones are unknown.
@@ -86,7 +86,10 @@ impl Params {
     pub(crate) fn body(request: &HttpRequest) -> Result<Self, ProblemResponse> {
         match json(request)? {
             Value::Object(fields) => Ok(Self::new(fields.into_iter().collect())),
-            _ => Err(ProblemType::BadRequest.says("The request body must be a JSON object; `{}` selects everything.")),
+            _ => {
+                Err(ProblemType::BadRequest
+                    .with_detail("The request body must be a JSON object; `{}` selects everything."))
+            }
         }
     }
 
@@ -160,52 +163,52 @@ impl Params {
         })
     }
 
-    pub(crate) fn truth(&mut self, name: &'static str) -> Option<bool> {
+    pub(crate) fn boolean(&mut self, name: &'static str) -> Option<bool> {
         self.take(name, "true or false", |text| text.parse().ok())
     }
 
     /// Maximum number of entries.
     pub(crate) fn limit(&mut self) -> usize {
-        self.at_most(PAGE_MOST).unwrap_or(PAGE)
+        self.limit_up_to(MAX_PAGE_SIZE).unwrap_or(DEFAULT_PAGE_SIZE)
     }
 
-    pub(crate) fn at_most(&mut self, most: usize) -> Option<usize> {
-        let read = |text: &str| text.parse().ok().filter(|limit| (1..=most).contains(limit));
-        self.take("limit", &format!("a whole number from 1 to {most}"), read)
+    pub(crate) fn limit_up_to(&mut self, max: usize) -> Option<usize> {
+        let read = |text: &str| text.parse().ok().filter(|limit| (1..=max).contains(limit));
+        self.take("limit", &format!("a whole number from 1 to {max}"), read)
     }
 
     /// A number in a range.
-    pub(crate) fn number(&mut self, name: &'static str, least: u64, most: u64) -> Option<u64> {
-        let read = |text: &str| text.parse().ok().filter(|number| (least..=most).contains(number));
-        self.take(name, &format!("a whole number from {least} to {most}"), read)
+    pub(crate) fn number(&mut self, name: &'static str, min: u64, max: u64) -> Option<u64> {
+        let read = |text: &str| text.parse().ok().filter(|number| (min..=max).contains(number));
+        self.take(name, &format!("a whole number from {min} to {max}"), read)
     }
 
     /// A number of points, which may be a fraction: at least this many.
-    pub(crate) fn points(&mut self, name: &'static str, least: Points) -> Option<Points> {
+    pub(crate) fn points(&mut self, name: &'static str, min: Points) -> Option<Points> {
         let read = |text: &str| {
             let points = text.parse().ok().and_then(Points::new);
-            points.filter(|points| (least..=POINTS_MOST).contains(points))
+            points.filter(|points| (min..=MAX_POINTS).contains(points))
         };
-        let from = if least == Points::ZERO { "from 0" } else { "above 0" };
-        self.take(name, &format!("a number {from} up to {POINTS_MOST}"), read)
+        let from = if min == Points::ZERO { "from 0" } else { "above 0" };
+        self.take(name, &format!("a number {from} up to {MAX_POINTS}"), read)
     }
 
     /// A string of at most so many bytes.
-    pub(crate) fn text(&mut self, name: &'static str, most: usize) -> Option<String> {
+    pub(crate) fn text(&mut self, name: &'static str, max: usize) -> Option<String> {
         // A boolean or a number is not accepted as a string.
         let others = self.given.iter_mut().filter(|(given, value)| given == name && !value.is_string());
         others.filter(|(_, value)| !value.is_null()).for_each(|(_, value)| *value = Value::Array(Vec::new()));
-        let read = |text: &str| (1..=most).contains(&text.len()).then(|| text.to_owned());
-        self.take(name, &format!("a string of 1 to {most} bytes"), read)
+        let read = |text: &str| (1..=max).contains(&text.len()).then(|| text.to_owned());
+        self.take(name, &format!("a string of 1 to {max} bytes"), read)
     }
 
     /// One of these names.
-    pub(crate) fn named<T>(&mut self, name: &'static str, names: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
+    pub(crate) fn one_of<T>(&mut self, name: &'static str, names: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
         self.take(name, &format!("one of {names}"), read)
     }
 
     /// A position in a numbered list.
-    pub(crate) fn place(&mut self, name: &'static str) -> Option<i64> {
+    pub(crate) fn position(&mut self, name: &'static str) -> Option<i64> {
         self.take(name, "`next` of the previous response", |text| text.parse().ok())
     }
 
@@ -223,7 +226,7 @@ impl Params {
     }
 
     /// Checks that all parameters are known and valid.
-    pub(crate) fn end(mut self) -> Result<(), ProblemResponse> {
+    pub(crate) fn finish(mut self) -> Result<(), ProblemResponse> {
         let known = self.known.join(", ");
         for (name, _) in self.given.iter().take(10) {
             let shown: String = name.chars().take(64).collect();
@@ -232,8 +235,8 @@ impl Params {
         if self.errors.is_empty() {
             return Ok(());
         }
-        let said: Vec<_> = self.errors.iter().map(|(name, message)| format!("{name} {message}")).collect();
-        Err(ProblemType::BadRequest.says(format!("{}.", said.join("; "))).errors(self.errors))
+        let messages: Vec<_> = self.errors.iter().map(|(name, message)| format!("{name} {message}")).collect();
+        Err(ProblemType::BadRequest.with_detail(format!("{}.", messages.join("; "))).errors(self.errors))
     }
 }
 
@@ -280,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_reads_back_and_nothing_else_does() {
+    fn cursor_round_trips_and_rejects_other_text() {
         let id = OperationId::new(1_700_000_000_000, [7; 10]);
         assert_eq!(read_cursor(&cursor(id)), Some(id));
         for wrong in ["", "AQ", "!", &id.to_string(), &URL_SAFE_NO_PAD.encode([2; 17])] {
@@ -289,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snowflake_is_digits_alone_and_within_what_discord_gives() {
+    fn snowflake_is_digits_within_discords_range() {
         assert_eq!(snowflake("1571715189416398849"), Some(1_571_715_189_416_398_849));
         for wrong in ["", "0", "01", "+1", "-1", "1.0", " 1", "4611686018427387904", "999999999999999999999999", "x"] {
             assert_eq!(snowflake(wrong), None, "{wrong}");

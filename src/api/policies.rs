@@ -43,13 +43,13 @@ pub struct PoliciesConfig {
     /// Requests without a key, or with an invalid one.
     pub failed: Option<Rate>,
     /// How many callers are counted separately.
-    pub most: usize,
+    pub max_tracked: usize,
 }
 
 impl Default for PoliciesConfig {
     /// No limits.
     fn default() -> Self {
-        Self { heavy: None, heavy_max_wait: Duration::from_secs(60), light: None, failed: None, most: 10_000 }
+        Self { heavy: None, heavy_max_wait: Duration::from_secs(60), light: None, failed: None, max_tracked: 10_000 }
     }
 }
 
@@ -59,7 +59,7 @@ const FAILED: &str = "failed";
 const OWNER_BITS: u8 = 64;
 
 /// Longer than any debt.
-const FOR_EVER: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
+const UNLIMITED_WAIT: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
 
 /// Counts by key.
 type KeyMeter = Mutex<Meter<Arc<str>>>;
@@ -75,15 +75,15 @@ struct Meters {
 
 impl Meters {
     fn new(config: PoliciesConfig) -> Self {
-        let keys = |rate: Option<Rate>| rate.map(|rate| Arc::new(Mutex::new(Meter::new(rate, config.most))));
-        let failed = config.failed.map(|rate| Arc::new(Mutex::new(Meter::new(rate, config.most))));
+        let keys = |rate: Option<Rate>| rate.map(|rate| Arc::new(Mutex::new(Meter::new(rate, config.max_tracked))));
+        let failed = config.failed.map(|rate| Arc::new(Mutex::new(Meter::new(rate, config.max_tracked))));
         Self { config, heavy: keys(config.heavy), light: keys(config.light), failed }
     }
 
     /// Meters for another configuration. Where a policy has not changed, callers keep their level.
     fn reconfigured(&self, config: PoliciesConfig) -> Self {
         let (old, mut new) = (self.config, Self::new(config));
-        if old.most != config.most {
+        if old.max_tracked != config.max_tracked {
             return new;
         }
         if old.heavy == config.heavy {
@@ -104,13 +104,13 @@ pub(crate) struct PolicyLimiter {
     meters: RwLock<Arc<Meters>>,
     shared: OnceLock<Arc<dyn SharedPolicies>>,
     /// Whether the shared count was available at the last request.
-    together: AtomicU8,
-    begin: Instant,
+    sharing: AtomicU8,
+    started_at: Instant,
 }
 
 const UNKNOWN: u8 = 0;
-const TOGETHER: u8 = 1;
-const ALONE: u8 = 2;
+const SHARED: u8 = 1;
+const LOCAL: u8 = 2;
 
 impl fmt::Debug for PolicyLimiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -123,8 +123,8 @@ impl PolicyLimiter {
         Self {
             meters: RwLock::new(Arc::new(Meters::new(config))),
             shared: OnceLock::new(),
-            together: AtomicU8::new(UNKNOWN),
-            begin: Instant::now(),
+            sharing: AtomicU8::new(UNKNOWN),
+            started_at: Instant::now(),
         }
     }
 
@@ -165,14 +165,14 @@ impl PolicyLimiter {
 
     /// Takes tokens for work that is done already: it is never rejected, and later requests are delayed or rejected
     /// instead.
-    pub(crate) async fn owe(
+    pub(crate) async fn charge(
         &self,
         policy: Policy,
         key: &Arc<str>,
         cost: u32,
         runtime: &Handle,
     ) -> Option<PolicyDecision> {
-        self.take_within(policy, key, cost, FOR_EVER, runtime).await
+        self.take_within(policy, key, cost, UNLIMITED_WAIT, runtime).await
     }
 
     async fn take_within(
@@ -190,23 +190,23 @@ impl PolicyLimiter {
             Policy::Internal => return None,
         };
         let name = policy.name();
-        let (rate, heard) = {
+        let (rate, cached) = {
             let meter = lock(meter);
-            (meter.rate(), meter.look(key, cost, max_wait, self.now()))
+            (meter.rate(), meter.peek(key, cost, max_wait, self.now()))
         };
-        let verdict = match (self.shared.get(), heard.outcome) {
+        let verdict = match (self.shared.get(), cached.outcome) {
             // What other processes have taken since can only raise the level.
-            (Some(_), RateOutcome::Refused { .. }) => heard,
+            (Some(_), RateOutcome::Refused { .. }) => cached,
             (Some(shared), RateOutcome::Taken { .. }) => {
-                let (shared, who) = (Arc::clone(shared), Arc::clone(key));
-                let take = async move { shared.take(name, &who, rate, cost, max_wait).await };
+                let (shared, caller) = (Arc::clone(shared), Arc::clone(key));
+                let take = async move { shared.take(name, &caller, rate, cost, max_wait).await };
                 let counted = spawn_work_on(runtime, take).await;
                 let debt = counted.ok().flatten();
-                self.tell_together(debt.is_some());
+                self.report_sharing(debt.is_some());
                 match debt {
                     Some(debt) => {
-                        let verdict = rate.verdict(debt, cost, max_wait);
-                        lock(meter).on_heard(Arc::clone(key), verdict.full_in, self.now());
+                        let verdict = rate.decide(debt, cost, max_wait);
+                        lock(meter).on_shared_state(Arc::clone(key), verdict.full_in, self.now());
                         verdict
                     }
                     None => self.count(meter, key, cost, max_wait, name),
@@ -226,10 +226,10 @@ impl PolicyLimiter {
         policy: &'static str,
     ) -> RateDecision {
         let judged = lock(meter).on_request(Arc::clone(key), cost, max_wait, self.now());
-        if !judged.own {
+        if !judged.has_own_bucket {
             emit(UntrackedCaller { policy });
         }
-        judged.verdict
+        judged.decision
     }
 
     /// Counts a request without a valid key; `None` if it has no limit.
@@ -239,21 +239,21 @@ impl PolicyLimiter {
         let judged = meter.on_request(owner(from), 1, Duration::ZERO, self.now());
         let rate = meter.rate();
         drop(meter);
-        if !judged.own {
+        if !judged.has_own_bucket {
             emit(UntrackedCaller { policy: FAILED });
         }
-        Some(PolicyDecision::new(FAILED, rate, judged.verdict))
+        Some(PolicyDecision::new(FAILED, rate, judged.decision))
     }
 
-    fn tell_together(&self, together: bool) {
-        let now = if together { TOGETHER } else { ALONE };
-        if self.together.swap(now, Ordering::Relaxed) != now {
+    fn report_sharing(&self, together: bool) {
+        let now = if together { SHARED } else { LOCAL };
+        if self.sharing.swap(now, Ordering::Relaxed) != now {
             if together { emit(PoliciesShared) } else { emit(PoliciesLocal) }
         }
     }
 
     fn now(&self) -> Timestamp {
-        Timestamp::from_micros(u64::try_from(self.begin.elapsed().as_micros()).unwrap_or(u64::MAX))
+        Timestamp::from_micros(u64::try_from(self.started_at.elapsed().as_micros()).unwrap_or(u64::MAX))
     }
 }
 
@@ -275,7 +275,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct PolicyDecision {
     policy: &'static str,
     rate: Rate,
-    verdict: RateDecision,
+    decision: RateDecision,
 }
 
 impl PolicyDecision {
@@ -285,12 +285,12 @@ impl PolicyDecision {
             RateOutcome::Taken { delay } => emit(RequestDelayed { policy, delay }),
             RateOutcome::Refused { retry_after } => emit(RequestLimited { policy, retry_after }),
         }
-        Self { policy, rate, verdict }
+        Self { policy, rate, decision: verdict }
     }
 
     /// How long the request is delayed, unless it is rejected.
     pub(crate) fn delay(&self) -> Result<Duration, ProblemResponse> {
-        match self.verdict.outcome {
+        match self.decision.outcome {
             RateOutcome::Taken { delay } => Ok(delay),
             RateOutcome::Refused { retry_after } => Err(self.too_many(retry_after)),
         }
@@ -299,25 +299,27 @@ impl PolicyDecision {
     /// The problem for a request above the limit.
     pub(crate) fn too_many(&self, retry_after: Duration) -> ProblemResponse {
         let (at_once, every) = (self.rate.burst(), self.rate.interval());
-        let what = if self.policy == FAILED { "this address, without a valid key," } else { "this key" };
+        let subject = if self.policy == FAILED { "this address, without a valid key," } else { "this key" };
         let counted = if self.policy == Policy::Heavy.name() { "operations" } else { "requests" };
-        let says = format!(
-            "Too many {counted} from {what} under the policy `{}`: at most {at_once} at once, and one more every \
+        let detail = format!(
+            "Too many {counted} from {subject} under the policy `{}`: at most {at_once} at once, and one more every \
              {every:?}. The request had no effect. Retry in {} s.",
             self.policy,
             whole_seconds(retry_after)
         );
         let retry_after_ms = u64::try_from(retry_after.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX);
-        let told =
-            ProblemType::TooManyRequests.says(says).with("policy", self.policy).with("retry_after_ms", retry_after_ms);
-        told.after(whole_seconds(retry_after))
+        let problem = ProblemType::TooManyRequests
+            .with_detail(detail)
+            .with("policy", self.policy)
+            .with("retry_after_ms", retry_after_ms);
+        problem.retry_after(whole_seconds(retry_after))
     }
 
     /// Adds the `RateLimit` fields of the IETF draft to the headers of a response.
-    pub(crate) fn tell(&self, headers: &mut HeaderMap) {
-        let Self { policy, rate, verdict } = self;
+    pub(crate) fn write_headers(&self, headers: &mut HeaderMap) {
+        let Self { policy, rate, decision: verdict } = self;
         let quota = format!("\"{policy}\";q={};w={}", rate.burst(), whole_seconds(rate.window()));
-        let left = format!("\"{policy}\";r={};t={}", verdict.left, verdict.full_in.as_secs_f64().ceil());
+        let left = format!("\"{policy}\";r={};t={}", verdict.remaining, verdict.full_in.as_secs_f64().ceil());
         for (name, value) in [("ratelimit-policy", quota), ("ratelimit", left)] {
             if let Ok(value) = HeaderValue::try_from(value) {
                 headers.insert(HeaderName::from_static(name), value);
@@ -339,25 +341,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_caller_is_told_its_limit_what_is_left_and_when_to_come_again() {
+    fn headers_report_limit_remaining_and_retry_time() {
         let rate = Rate::new(10, 30).unwrap();
         let mut headers = HeaderMap::new();
-        PolicyDecision::new("heavy", rate, rate.verdict(Duration::from_millis(400), 1, Duration::ZERO))
-            .tell(&mut headers);
+        PolicyDecision::new("heavy", rate, rate.decide(Duration::from_millis(400), 1, Duration::ZERO))
+            .write_headers(&mut headers);
         let of = |headers: &HeaderMap, name: &str| headers.get(name).map(|value| value.to_str().unwrap().to_owned());
         assert_eq!(of(&headers, "ratelimit-policy").as_deref(), Some("\"heavy\";q=30;w=3"));
         assert_eq!(of(&headers, "ratelimit").as_deref(), Some("\"heavy\";r=25;t=1"));
         assert_eq!(of(&headers, "retry-after"), None);
 
-        let refused = PolicyDecision::new("heavy", rate, rate.verdict(rate.window(), 1, Duration::ZERO));
-        refused.tell(&mut headers);
+        let refused = PolicyDecision::new("heavy", rate, rate.decide(rate.window(), 1, Duration::ZERO));
+        refused.write_headers(&mut headers);
         assert_eq!(of(&headers, "ratelimit").as_deref(), Some("\"heavy\";r=0;t=3"));
         assert_eq!(of(&headers, "retry-after").as_deref(), Some("1"));
         assert!(refused.delay().is_err());
     }
 
     #[test]
-    fn callers_keep_their_level_where_a_policy_has_not_changed() {
+    fn reconfiguring_keeps_levels_of_unchanged_policies() {
         let rate = |burst| Rate::new(1, burst);
         let config = PoliciesConfig { light: rate(2), failed: rate(1), ..PoliciesConfig::default() };
         let policies = PolicyLimiter::new(config);
@@ -374,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_many_addresses_of_ipv6_is_one_caller() {
+    fn ipv6_addresses_of_one_prefix_are_one_caller() {
         let [one, other, another] =
             ["2001:db8::1", "2001:db8::ffff:1", "2001:db8:0:1::1"].map(|text| owner(text.parse().unwrap()));
         assert!(one == other && one != another);

@@ -5,10 +5,10 @@ use std::time::Duration;
 use actix_web::http::header::HeaderMap;
 
 /// Maximum time to wait, in seconds.
-const LONGEST: u64 = 60;
+const MAX_WAIT_SECONDS: u64 = 60;
 
 /// How long a caller asks to wait for the end of its submission. An invalid preference is ignored, as the RFC says.
-pub(crate) fn wait(headers: &HeaderMap) -> Option<Duration> {
+pub(crate) fn requested_wait(headers: &HeaderMap) -> Option<Duration> {
     let given = headers.get_all("Prefer").filter_map(|value| value.to_str().ok());
     // The first of several is used.
     let seconds: u64 = given.flat_map(|value| value.split(',')).find_map(|wish| {
@@ -16,7 +16,7 @@ pub(crate) fn wait(headers: &HeaderMap) -> Option<Duration> {
         let (name, value) = wish.split_once('=')?;
         name.trim().eq_ignore_ascii_case("wait").then(|| value.trim().trim_matches('"').parse().ok())
     })??;
-    (seconds > 0).then(|| Duration::from_secs(seconds.min(LONGEST)))
+    (seconds > 0).then(|| Duration::from_secs(seconds.min(MAX_WAIT_SECONDS)))
 }
 
 /// The response header for an applied preference.
@@ -35,15 +35,15 @@ mod tests {
         for value in values {
             headers.append(HeaderName::from_static("prefer"), HeaderValue::from_str(value).unwrap());
         }
-        wait(&headers).map(|wait| wait.as_secs())
+        requested_wait(&headers).map(|wait| wait.as_secs())
     }
 
     #[test]
-    fn a_wish_to_wait_is_read_wherever_it_stands_and_nonsense_is_none() {
+    fn wait_preference_is_parsed_and_invalid_ones_ignored() {
         assert_eq!(of(&["wait=5"]), Some(5));
         assert_eq!(of(&["respond-async, Wait=\"7\"; x=1"]), Some(7));
         assert_eq!(of(&["handling=strict", "wait = 60"]), Some(60));
-        assert_eq!(of(&["wait=3600"]), Some(LONGEST));
+        assert_eq!(of(&["wait=3600"]), Some(MAX_WAIT_SECONDS));
         for nonsense in ["wait=0", "wait", "wait=-1", "wait=soon", "await=5", ""] {
             assert_eq!(of(&[nonsense]), None, "{nonsense}");
         }

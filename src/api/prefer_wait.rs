@@ -17,20 +17,20 @@ use crate::{api::events::WaitEnded, events::emit};
 /// A caller's preference to wait, and the slot for it.
 pub(crate) struct PreferWait {
     wait: Duration,
-    until: Instant,
-    seat: WaitSlot,
+    deadline: Instant,
+    slot: WaitSlot,
 }
 
 impl PreferWait {
     /// Accepts the preference of a caller, if there is a slot for it.
-    pub(crate) fn of(served: &AppState, wait: Option<Duration>, operations: usize) -> Option<Self> {
+    pub(crate) fn new(app: &AppState, wait: Option<Duration>, operations: usize) -> Option<Self> {
         let wait = wait?;
         let until = Instant::now() + wait;
-        let seat = served.following().ok().and_then(|following| following.waits.seat(operations));
+        let seat = app.follower().ok().and_then(|following| following.waiters.reserve(operations));
         if seat.is_none() {
             emit(WaitEnded { result: "refused" });
         }
-        Some(Self { wait, until, seat: seat? })
+        Some(Self { wait, deadline: until, slot: seat? })
     }
 
     /// The response header for the applied preference.
@@ -39,17 +39,17 @@ impl PreferWait {
     }
 
     /// Waits; returns a response if all operations are finished by then.
-    pub(crate) async fn answer(
+    pub(crate) async fn respond_when_finished(
         &self,
-        served: &AppState,
+        app: &AppState,
         shape: SubmissionShape,
         accepted: &[AcceptedOperation],
     ) -> Option<HttpResponse> {
-        let mut draining = served.control.draining.subscribe();
+        let mut draining = app.control.draining.subscribe();
         let open = accepted.iter().filter(|accepted| !accepted.state.is_final()).map(|accepted| accepted.id);
         let result = tokio::select! {
-            () = self.seat.until_ended(open) => "ended",
-            () = sleep_until(self.until) => "late",
+            () = self.slot.until_finished(open) => "ended",
+            () = sleep_until(self.deadline) => "late",
             _ = draining.wait_for(|draining| *draining) => "draining",
         };
         emit(WaitEnded { result });
@@ -57,18 +57,18 @@ impl PreferWait {
             return None;
         }
         // If the operations cannot be read, the caller gets the usual response, with their location.
-        let shown = self.show(served, accepted).await?;
+        let shown = self.load(app, accepted).await?;
         Some(self.respond(shape, accepted, &shown))
     }
 
-    async fn show(
+    async fn load(
         &self,
-        served: &AppState,
+        app: &AppState,
         accepted: &[AcceptedOperation],
     ) -> Option<HashMap<OperationId, OperationDetails>> {
-        let changes = Arc::clone(&served.following().ok()?.changes);
+        let changes = Arc::clone(&app.follower().ok()?.changes);
         let ids = accepted.iter().map(|accepted| accepted.id).collect();
-        let shown = served.run(|| async move { changes.show_all(ids).await }).await.ok()?.ok()?;
+        let shown = app.run(|| async move { changes.get_all(ids).await }).await.ok()?.ok()?;
         Some(shown.into_iter().map(|shown| (shown.stored.operation.id, shown)).collect())
     }
 
@@ -83,10 +83,10 @@ impl PreferWait {
         if accepted.iter().all(|accepted| accepted.replayed) {
             response.insert_header(("Idempotency-Replayed", "true"));
         }
-        let mut all: Vec<Value> = accepted.iter().map(|accepted| whole(accepted, shown)).collect();
+        let mut all: Vec<Value> = accepted.iter().map(|accepted| details(accepted, shown)).collect();
         match (shape, accepted) {
             (SubmissionShape::One, [only]) => {
-                response.insert_header((LOCATION, dto::place(only.id)));
+                response.insert_header((LOCATION, dto::location(only.id)));
                 response.json(all.pop())
             }
             (SubmissionShape::One | SubmissionShape::Many, _) => response.json(json!({"operations": all})),
@@ -95,7 +95,7 @@ impl PreferWait {
 }
 
 /// An operation with its details. If only the idempotency key is still stored, there are few.
-fn whole(accepted: &AcceptedOperation, shown: &HashMap<OperationId, OperationDetails>) -> Value {
+fn details(accepted: &AcceptedOperation, shown: &HashMap<OperationId, OperationDetails>) -> Value {
     let mut whole = shown.get(&accepted.id).map_or_else(|| json!(dto::accepted(accepted)), dto::operation);
     whole["replayed"] = accepted.replayed.into();
     whole

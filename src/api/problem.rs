@@ -70,7 +70,7 @@ const LATER: u32 = 10;
 
 impl ProblemType {
     /// Status, name, title and default detail.
-    fn about(self) -> (StatusCode, &'static str, &'static str, &'static str) {
+    fn definition(self) -> (StatusCode, &'static str, &'static str, &'static str) {
         match self {
             Self::NotFound => (
                 StatusCode::NOT_FOUND,
@@ -226,8 +226,8 @@ impl ProblemType {
     }
 
     /// The complete HTTP response as text, for connections that are rejected.
-    pub(crate) fn words(self) -> String {
-        let (status, ..) = self.about();
+    pub(crate) fn raw_response(self) -> String {
+        let (status, ..) = self.definition();
         let body = ProblemResponse::from(self).body().to_string();
         let (code, reason) = (status.as_u16(), status.canonical_reason().unwrap_or_default());
         let length = body.len();
@@ -245,7 +245,7 @@ impl ProblemType {
     }
 
     /// The problem with a detail for this occurrence.
-    pub(crate) fn says(self, detail: impl Into<String>) -> ProblemResponse {
+    pub(crate) fn with_detail(self, detail: impl Into<String>) -> ProblemResponse {
         ProblemResponse { detail: Some(detail.into()), ..ProblemResponse::from(self) }
     }
 }
@@ -281,12 +281,12 @@ impl ProblemType {
     ];
 
     pub(crate) fn status(self) -> StatusCode {
-        self.about().0
+        self.definition().0
     }
 
     /// The last part of its `type`.
     pub(crate) fn name(self) -> &'static str {
-        self.about().1
+        self.definition().1
     }
 
     /// Its `type`.
@@ -295,12 +295,12 @@ impl ProblemType {
     }
 
     pub(crate) fn title(self) -> &'static str {
-        self.about().2
+        self.definition().2
     }
 
     /// The default detail.
     pub(crate) fn detail(self) -> &'static str {
-        self.about().3
+        self.definition().3
     }
 }
 
@@ -309,27 +309,27 @@ impl ProblemType {
 pub(crate) struct ProblemResponse {
     problem: ProblemType,
     detail: Option<String>,
-    more: Map<String, Value>,
+    extensions: Map<String, Value>,
     /// `Retry-After` in seconds, if it differs from the default.
-    after: Option<u64>,
+    retry_after: Option<u64>,
 }
 
 impl From<ProblemType> for ProblemResponse {
     fn from(problem: ProblemType) -> Self {
-        Self { problem, detail: None, more: Map::new(), after: None }
+        Self { problem, detail: None, extensions: Map::new(), retry_after: None }
     }
 }
 
 impl ProblemResponse {
     /// Adds an extension member.
     pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
-        self.more.insert(name.to_owned(), value.into());
+        self.extensions.insert(name.to_owned(), value.into());
         self
     }
 
     /// Sets `Retry-After`, in seconds.
-    pub(crate) fn after(self, seconds: u64) -> Self {
-        Self { after: Some(seconds), ..self }
+    pub(crate) fn retry_after(self, seconds: u64) -> Self {
+        Self { retry_after: Some(seconds), ..self }
     }
 
     /// Adds `errors`: a message for each invalid field.
@@ -340,13 +340,13 @@ impl ProblemResponse {
     }
 
     pub(crate) fn response(&self) -> HttpResponse {
-        let (status, ..) = self.problem.about();
+        let (status, ..) = self.problem.definition();
         let mut response = HttpResponseBuilder::new(status);
-        if let Some(after) = self.after {
+        if let Some(after) = self.retry_after {
             response.insert_header(("Retry-After", after.to_string()));
         }
         match self.problem {
-            _ if self.after.is_some() => {}
+            _ if self.retry_after.is_some() => {}
             ProblemType::Unauthorized => {
                 response.insert_header(("WWW-Authenticate", "Bearer realm=\"guildhall\""));
             }
@@ -380,7 +380,7 @@ impl ProblemResponse {
     }
 
     fn body(&self) -> Value {
-        let (status, name, title, general) = self.problem.about();
+        let (status, name, title, general) = self.problem.definition();
         let mut body = json!({
             "type": format!("urn:guildhall:problem:{name}"),
             "title": title,
@@ -388,7 +388,7 @@ impl ProblemResponse {
             "detail": self.detail.as_deref().unwrap_or(general),
         });
         if let Some(body) = body.as_object_mut() {
-            body.extend(self.more.clone());
+            body.extend(self.extensions.clone());
         }
         body
     }
@@ -396,14 +396,14 @@ impl ProblemResponse {
 
 impl fmt::Display for ProblemResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (_, name, _, general) = self.problem.about();
+        let (_, name, _, general) = self.problem.definition();
         write!(f, "{name}: {}", self.detail.as_deref().unwrap_or(general))
     }
 }
 
 impl ResponseError for ProblemResponse {
     fn status_code(&self) -> StatusCode {
-        self.problem.about().0
+        self.problem.definition().0
     }
 
     fn error_response(&self) -> HttpResponse {

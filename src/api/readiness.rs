@@ -49,7 +49,7 @@ impl Readiness {
     }
 
     /// Makes the process not ready for good, because it is shutting down.
-    pub fn stopping(&self) {
+    pub fn set_stopping(&self) {
         self.state().stopping = true;
     }
 
@@ -70,7 +70,7 @@ impl Readiness {
         }
     }
 
-    pub(crate) fn started(&self) -> bool {
+    pub(crate) fn is_started(&self) -> bool {
         self.state().started
     }
 
@@ -132,7 +132,7 @@ mod tests {
     fn without_any_part_nothing_is_ready() {
         let readiness = Readiness::default();
         assert!(!readiness.report().ready);
-        assert!(!readiness.started());
+        assert!(!readiness.is_started());
     }
 
     #[test]
@@ -140,22 +140,22 @@ mod tests {
         let readiness = Readiness::default();
         let (gateway, store) = (readiness.register("gateway"), readiness.register("store"));
         gateway.ready();
-        assert!(!readiness.report().ready && !readiness.started());
+        assert!(!readiness.report().ready && !readiness.is_started());
         store.ready();
-        assert!(readiness.report().ready && readiness.started());
+        assert!(readiness.report().ready && readiness.is_started());
         gateway.not_ready("lost");
         assert!(!readiness.report().ready);
-        assert!(readiness.started(), "a start happens once");
+        assert!(readiness.is_started(), "a start happens once");
     }
 
     #[test]
-    fn the_end_of_a_part_is_the_last_word() {
+    fn reports_after_the_end_of_a_part_are_ignored() {
         let readiness = Readiness::default();
         let (gate, store) = (readiness.register("gate"), readiness.register("store"));
         gate.ready();
         store.ready();
         let panic =
-            PanicInfo { place: Some("a.rs:1:2".to_owned()), message: "the token is abc".to_owned(), input: None };
+            PanicInfo { location: Some("a.rs:1:2".to_owned()), message: "the token is abc".to_owned(), input: None };
         readiness.on_part_end(&PartEnd { part: Part::TokenBucket, cause: EndCause::Panicked(panic) });
         gate.ready();
         let report = serde_json::to_value(readiness.report()).unwrap();
@@ -164,10 +164,10 @@ mod tests {
     }
 
     #[test]
-    fn while_stopping_nothing_is_ready_but_the_parts_keep_their_word() {
+    fn stopping_is_not_ready_but_parts_keep_their_state() {
         let readiness = Readiness::default();
         readiness.register("gateway").ready();
-        readiness.stopping();
+        readiness.set_stopping();
         let report = serde_json::to_value(readiness.report()).unwrap();
         assert_eq!(
             report,

@@ -7,12 +7,12 @@ use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 /// Header that carries the request id.
 const REQUEST_ID: &str = "x-request-id";
 /// Maximum length of an id that the caller chose.
-const MOST: usize = 128;
+const MAX_LEN: usize = 128;
 
 /// The id of a request: the one from its header, or a random one.
-pub(crate) fn of(headers: &HeaderMap) -> Arc<str> {
+pub(crate) fn from_headers(headers: &HeaderMap) -> Arc<str> {
     let plain = |text: &&str| {
-        (1..=MOST).contains(&text.len())
+        (1..=MAX_LEN).contains(&text.len())
             && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
     };
     let given = headers.get(REQUEST_ID).and_then(|value| value.to_str().ok()).filter(plain);
@@ -20,8 +20,8 @@ pub(crate) fn of(headers: &HeaderMap) -> Arc<str> {
 }
 
 /// Adds the id to the headers of a response.
-pub(crate) fn tell(named: &str, answer: &mut HeaderMap) {
-    if let Ok(named) = HeaderValue::from_str(named) {
-        answer.insert(HeaderName::from_static(REQUEST_ID), named);
+pub(crate) fn set_header(id: &str, headers: &mut HeaderMap) {
+    if let Ok(id) = HeaderValue::from_str(id) {
+        headers.insert(HeaderName::from_static(REQUEST_ID), id);
     }
 }

@@ -37,24 +37,24 @@ pub struct Route {
     pub needs: Scope,
     /// The policy that a request counts for.
     pub policy: Policy,
-    answer: fn(HttpRequest, Data<AppState>) -> HandlerFuture,
+    handler: fn(HttpRequest, Data<AppState>) -> HandlerFuture,
 }
 
 impl Route {
     /// Whether a request may contain many operations, and thus be larger than others.
-    pub(crate) fn takes_many(&self) -> bool {
+    pub(crate) fn accepts_batches(&self) -> bool {
         self.method == "POST" && matches!(self.path, "/operations" | "/guilds/{guild_id}/operations")
     }
 }
 
-const fn way(
+const fn route(
     method: &'static str,
     path: &'static str,
     needs: Scope,
     policy: Policy,
     answer: fn(HttpRequest, Data<AppState>) -> HandlerFuture,
 ) -> Route {
-    Route { method, path, needs, policy, answer }
+    Route { method, path, needs, policy, handler: answer }
 }
 
 macro_rules! to {
@@ -64,61 +64,67 @@ macro_rules! to {
 }
 
 /// All routes.
-pub const WAYS: &[Route] = &[
-    way("POST", "/guilds/{guild_id}/operations", Scope::OperationsWrite, HeavyWaits, to!(operations::submit_in_guild)),
-    way("POST", "/guilds/{guild_id}/pause", Scope::GuildsWrite, Light, to!(guilds::pause)),
-    way("POST", "/guilds/{guild_id}/resume", Scope::GuildsWrite, Light, to!(guilds::resume)),
-    way("GET", "/guilds/{guild_id}", Scope::GuildsRead, Light, to!(guilds::show)),
-    way("GET", "/events/dead", Scope::EventsRead, Light, to!(state::dead)),
-    way("POST", "/events/dead/{place}/revive", Scope::EventsWrite, Light, to!(state::revive)),
-    way("GET", "/state/{key:.+}", Scope::StateRead, Light, to!(state::show)),
-    way("PUT", "/state/{key:.+}", Scope::StateWrite, Light, to!(state::put)),
-    way("DELETE", "/state/{key:.+}", Scope::StateWrite, Light, to!(state::remove)),
-    way("GET", "/instances", Scope::FleetRead, Light, to!(instances::list)),
-    way("GET", "/usage", Scope::OperationsRead, Light, to!(usage::show)),
-    way("POST", "/pause", Scope::FleetWrite, Light, to!(guilds::pause_all)),
-    way("POST", "/resume", Scope::FleetWrite, Light, to!(guilds::resume_all)),
-    way("GET", "/operations", Scope::OperationsRead, Light, to!(operations::list)),
-    way("POST", "/operations", Scope::OperationsWrite, HeavyWaits, to!(operations::submit)),
-    way("GET", "/operations/stream", Scope::OperationsRead, Light, to!(stream::open)),
-    way("GET", "/operations/{id}", Scope::OperationsRead, Light, to!(operations::show)),
-    way("POST", "/operations/{id}/cancel", Scope::OperationsWrite, Light, to!(operations::cancel)),
-    way("POST", "/operations/{id}/retry", Scope::OperationsWrite, Light, to!(operations::retry)),
-    way("GET", "/dead-letters", Scope::OperationsRead, Light, to!(dead_letters::list)),
-    way("POST", "/dead-letters/redrive", Scope::OperationsWrite, Heavy, to!(dead_letters::redrive_all)),
-    way("POST", "/dead-letters/discard", Scope::OperationsWrite, Heavy, to!(dead_letters::discard_all)),
-    way("GET", "/dead-letters/{id}", Scope::OperationsRead, Light, to!(dead_letters::show)),
-    way("DELETE", "/dead-letters/{id}", Scope::OperationsWrite, Light, to!(dead_letters::discard)),
-    way("POST", "/dead-letters/{id}/redrive", Scope::OperationsWrite, Light, to!(dead_letters::redrive)),
-    way("GET", "/keys", Scope::Admin, Light, to!(keys::list)),
-    way("POST", "/keys", Scope::Admin, Light, to!(keys::create)),
-    way("GET", "/keys/{id}", Scope::Admin, Light, to!(keys::show)),
-    way("DELETE", "/keys/{id}", Scope::Admin, Light, to!(keys::revoke)),
-    way("POST", "/keys/{id}/rotate", Scope::Admin, Light, to!(keys::rotate)),
-    way("GET", "/audit", Scope::Audit, Light, to!(audit::list)),
-    way("POST", "/reload", Scope::Admin, Light, to!(reload::reload)),
-    way("POST", "/erase", Scope::Admin, Heavy, to!(erase::erase)),
-    way("GET", "/limits", Scope::FleetRead, Light, to!(limits::show)),
-    way("GET", "/limits/buckets", Scope::FleetRead, Light, to!(limits::buckets)),
-    way("GET", "/limits/top", Scope::FleetRead, Light, to!(limits::top)),
-    way("GET", "/breakers", Scope::FleetRead, Light, to!(breakers::list)),
-    way("POST", "/breakers/force", Scope::FleetWrite, Light, to!(breakers::force)),
-    way("POST", "/breakers/reset", Scope::FleetWrite, Light, to!(breakers::reset)),
-    way("GET", "/shards", Scope::FleetRead, Light, to!(shards::list)),
-    way("POST", "/shards/{id}/restart", Scope::FleetWrite, Light, to!(shards::restart)),
-    way("GET", "/budgets", Scope::BudgetsRead, Light, to!(budgets::list)),
-    way("GET", "/budgets/{name}", Scope::BudgetsRead, Light, to!(budgets::show)),
-    way("POST", "/budgets/{name}/acquire", Scope::BudgetsWrite, Light, to!(budgets::acquire)),
-    way("POST", "/budgets/{name}/observe", Scope::BudgetsWrite, Light, to!(budgets::observe)),
+pub const ROUTES: &[Route] = &[
+    route(
+        "POST",
+        "/guilds/{guild_id}/operations",
+        Scope::OperationsWrite,
+        HeavyWaits,
+        to!(operations::submit_in_guild),
+    ),
+    route("POST", "/guilds/{guild_id}/pause", Scope::GuildsWrite, Light, to!(guilds::pause)),
+    route("POST", "/guilds/{guild_id}/resume", Scope::GuildsWrite, Light, to!(guilds::resume)),
+    route("GET", "/guilds/{guild_id}", Scope::GuildsRead, Light, to!(guilds::show)),
+    route("GET", "/events/dead", Scope::EventsRead, Light, to!(state::list_dead)),
+    route("POST", "/events/dead/{place}/revive", Scope::EventsWrite, Light, to!(state::revive)),
+    route("GET", "/state/{key:.+}", Scope::StateRead, Light, to!(state::show)),
+    route("PUT", "/state/{key:.+}", Scope::StateWrite, Light, to!(state::put)),
+    route("DELETE", "/state/{key:.+}", Scope::StateWrite, Light, to!(state::remove)),
+    route("GET", "/instances", Scope::FleetRead, Light, to!(instances::list)),
+    route("GET", "/usage", Scope::OperationsRead, Light, to!(usage::show)),
+    route("POST", "/pause", Scope::FleetWrite, Light, to!(guilds::pause_all)),
+    route("POST", "/resume", Scope::FleetWrite, Light, to!(guilds::resume_all)),
+    route("GET", "/operations", Scope::OperationsRead, Light, to!(operations::list)),
+    route("POST", "/operations", Scope::OperationsWrite, HeavyWaits, to!(operations::submit)),
+    route("GET", "/operations/stream", Scope::OperationsRead, Light, to!(stream::open)),
+    route("GET", "/operations/{id}", Scope::OperationsRead, Light, to!(operations::show)),
+    route("POST", "/operations/{id}/cancel", Scope::OperationsWrite, Light, to!(operations::cancel)),
+    route("POST", "/operations/{id}/retry", Scope::OperationsWrite, Light, to!(operations::retry)),
+    route("GET", "/dead-letters", Scope::OperationsRead, Light, to!(dead_letters::list)),
+    route("POST", "/dead-letters/redrive", Scope::OperationsWrite, Heavy, to!(dead_letters::redrive_all)),
+    route("POST", "/dead-letters/discard", Scope::OperationsWrite, Heavy, to!(dead_letters::discard_all)),
+    route("GET", "/dead-letters/{id}", Scope::OperationsRead, Light, to!(dead_letters::show)),
+    route("DELETE", "/dead-letters/{id}", Scope::OperationsWrite, Light, to!(dead_letters::discard)),
+    route("POST", "/dead-letters/{id}/redrive", Scope::OperationsWrite, Light, to!(dead_letters::redrive)),
+    route("GET", "/keys", Scope::Admin, Light, to!(keys::list)),
+    route("POST", "/keys", Scope::Admin, Light, to!(keys::create)),
+    route("GET", "/keys/{id}", Scope::Admin, Light, to!(keys::show)),
+    route("DELETE", "/keys/{id}", Scope::Admin, Light, to!(keys::revoke)),
+    route("POST", "/keys/{id}/rotate", Scope::Admin, Light, to!(keys::rotate)),
+    route("GET", "/audit", Scope::Audit, Light, to!(audit::list)),
+    route("POST", "/reload", Scope::Admin, Light, to!(reload::reload)),
+    route("POST", "/erase", Scope::Admin, Heavy, to!(erase::erase)),
+    route("GET", "/limits", Scope::FleetRead, Light, to!(limits::show)),
+    route("GET", "/limits/buckets", Scope::FleetRead, Light, to!(limits::buckets)),
+    route("GET", "/limits/top", Scope::FleetRead, Light, to!(limits::top)),
+    route("GET", "/breakers", Scope::FleetRead, Light, to!(breakers::list)),
+    route("POST", "/breakers/force", Scope::FleetWrite, Light, to!(breakers::force)),
+    route("POST", "/breakers/reset", Scope::FleetWrite, Light, to!(breakers::reset)),
+    route("GET", "/shards", Scope::FleetRead, Light, to!(shards::list)),
+    route("POST", "/shards/{id}/restart", Scope::FleetWrite, Light, to!(shards::restart)),
+    route("GET", "/budgets", Scope::BudgetsRead, Light, to!(budgets::list)),
+    route("GET", "/budgets/{name}", Scope::BudgetsRead, Light, to!(budgets::show)),
+    route("POST", "/budgets/{name}/acquire", Scope::BudgetsWrite, Light, to!(budgets::acquire)),
+    route("POST", "/budgets/{name}/observe", Scope::BudgetsWrite, Light, to!(budgets::observe)),
 ];
 
 /// A segment of a path.
 #[derive(Debug)]
 enum PathSegment {
     /// A fixed segment.
-    Plain(&'static str),
+    Literal(&'static str),
     /// A variable segment.
-    Named,
+    Variable,
     /// The rest of the path.
     Rest,
 }
@@ -126,9 +132,9 @@ enum PathSegment {
 impl PathSegment {
     fn read(part: &'static str) -> Self {
         match part {
-            _ if !part.starts_with('{') => Self::Plain(part),
+            _ if !part.starts_with('{') => Self::Literal(part),
             _ if part.ends_with(":.+}") => Self::Rest,
-            _ => Self::Named,
+            _ => Self::Variable,
         }
     }
 }
@@ -137,24 +143,24 @@ impl PathSegment {
 #[derive(Debug)]
 pub(crate) struct PathTemplate {
     /// The path, with names for its variable segments.
-    pub(crate) name: String,
+    pub(crate) pattern: String,
     parts: Vec<PathSegment>,
-    ways: Vec<&'static Route>,
+    routes: Vec<&'static Route>,
     allow: HeaderValue,
 }
 
 impl PathTemplate {
-    fn new(path: &'static str, ways: Vec<&'static Route>) -> Self {
+    fn new(path: &'static str, routes: Vec<&'static Route>) -> Self {
         let methods: Vec<_> =
-            ways.iter().map(|way| if way.method == "GET" { "GET, HEAD" } else { way.method }).collect();
+            routes.iter().map(|route| if route.method == "GET" { "GET, HEAD" } else { route.method }).collect();
         let allow = HeaderValue::from_str(&methods.join(", ")).expect("invariant: methods are plain words");
         let parts = path.split('/').skip(1).map(PathSegment::read);
-        let parts = [PathSegment::Plain(&ROOT[1..])].into_iter().chain(parts).collect();
-        Self { name: format!("{ROOT}{}", path.replace(":.+", "")), parts, ways, allow }
+        let parts = [PathSegment::Literal(&ROOT[1..])].into_iter().chain(parts).collect();
+        Self { pattern: format!("{ROOT}{}", path.replace(":.+", "")), parts, routes, allow }
     }
 
     /// The value of the variable segment, empty if there is none; `None` if the path does not match.
-    fn fits<'a>(&self, path: &'a str) -> Option<&'a str> {
+    fn match_path<'a>(&self, path: &'a str) -> Option<&'a str> {
         let (mut left, mut named) = (path, "");
         for part in &self.parts {
             left = left.strip_prefix('/')?;
@@ -162,9 +168,9 @@ impl PathTemplate {
             let (given, rest) = left.split_at(end);
             left = rest;
             match part {
-                PathSegment::Plain(plain) if is(given, plain) => {}
-                PathSegment::Named | PathSegment::Rest if !given.is_empty() => named = given,
-                PathSegment::Plain(_) | PathSegment::Named | PathSegment::Rest => return None,
+                PathSegment::Literal(plain) if segment_equals(given, plain) => {}
+                PathSegment::Variable | PathSegment::Rest if !given.is_empty() => named = given,
+                PathSegment::Literal(_) | PathSegment::Variable | PathSegment::Rest => return None,
             }
         }
         left.is_empty().then_some(named)
@@ -172,14 +178,14 @@ impl PathTemplate {
 }
 
 /// Whether a segment of a path, which may be percent-encoded, equals this.
-fn is(given: &str, plain: &str) -> bool {
+fn segment_equals(given: &str, plain: &str) -> bool {
     given == plain || (given.contains('%') && percent_decode_str(given).eq(plain.bytes()))
 }
 
 /// All path templates, in the order of the list: the first match is used.
-static PLACES: LazyLock<Vec<PathTemplate>> = LazyLock::new(|| {
+static TEMPLATES: LazyLock<Vec<PathTemplate>> = LazyLock::new(|| {
     let mut places: Vec<(&str, Vec<&Route>)> = Vec::new();
-    for way in WAYS {
+    for way in ROUTES {
         match places.iter_mut().find(|(path, _)| *path == way.path) {
             Some((_, ways)) => ways.push(way),
             None => places.push((way.path, vec![way])),
@@ -192,40 +198,42 @@ static PLACES: LazyLock<Vec<PathTemplate>> = LazyLock::new(|| {
 /// its check.
 #[derive(Clone, Debug)]
 pub(crate) struct RouteMatch {
-    place: Option<&'static PathTemplate>,
-    way: Option<&'static Route>,
+    template: Option<&'static PathTemplate>,
+    route: Option<&'static Route>,
     /// The value of the variable segment, still percent-encoded.
-    pub(crate) named: String,
+    pub(crate) parameter: String,
 }
 
 impl RouteMatch {
     /// Finds the route of a request. GET includes HEAD.
-    pub(crate) fn of(path: &str, method: &Method) -> Self {
-        let fitting = PLACES.iter().find_map(|place| place.fits(path).map(|named| (place, named)));
-        let Some((place, named)) = fitting else { return Self { place: None, way: None, named: String::new() } };
+    pub(crate) fn find(path: &str, method: &Method) -> Self {
+        let fitting = TEMPLATES.iter().find_map(|place| place.match_path(path).map(|named| (place, named)));
+        let Some((place, named)) = fitting else {
+            return Self { template: None, route: None, parameter: String::new() };
+        };
         let method = if *method == Method::HEAD { "GET" } else { method.as_str() };
-        let way = place.ways.iter().copied().find(|way| way.method == method);
-        Self { place: Some(place), way, named: named.to_owned() }
+        let route = place.routes.iter().copied().find(|route| route.method == method);
+        Self { template: Some(place), route, parameter: named.to_owned() }
     }
 
     /// The route, if there is one.
-    pub(crate) fn way(&self) -> Option<&'static Route> {
-        self.way
+    pub(crate) fn route(&self) -> Option<&'static Route> {
+        self.route
     }
 
     /// The pattern of the path, out of a fixed set.
-    pub(crate) fn route(&self) -> &'static str {
-        self.place.map_or("none", |place| place.name.as_str())
+    pub(crate) fn pattern(&self) -> &'static str {
+        self.template.map_or("none", |place| place.pattern.as_str())
     }
 
     /// Answers a request with the handler of its route.
-    pub(crate) async fn answer(
+    pub(crate) async fn dispatch(
         &self,
         request: HttpRequest,
-        served: Data<AppState>,
+        app: Data<AppState>,
     ) -> Result<HttpResponse, ProblemResponse> {
-        match (self.way, self.place) {
-            (Some(way), _) => (way.answer)(request, served).await,
+        match (self.route, self.template) {
+            (Some(route), _) => (route.handler)(request, app).await,
             (None, Some(place)) => Ok(ProblemType::not_allowed(place.allow.clone())),
             (None, None) => Err(ProblemType::NotFound.into()),
         }
@@ -237,12 +245,12 @@ mod tests {
     use super::*;
 
     fn found(method: &str, path: &str) -> (&'static str, Option<Scope>, String) {
-        let found = RouteMatch::of(path, &Method::from_bytes(method.as_bytes()).unwrap());
-        (found.route(), found.way().map(|way| way.needs), found.named)
+        let found = RouteMatch::find(path, &Method::from_bytes(method.as_bytes()).unwrap());
+        (found.pattern(), found.route().map(|route| route.needs), found.parameter)
     }
 
     #[test]
-    fn a_path_leads_to_the_same_place_however_it_is_written() {
+    fn percent_encoded_paths_match_the_same_route() {
         for path in ["/v1/audit", "/v1/a%75dit", "/%761/%61%75%64%69%74"] {
             assert_eq!(found("GET", path), ("/v1/audit", Some(Scope::Audit), String::new()), "{path}");
         }
@@ -254,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_fits_is_taken_and_a_name_is_for_one_part_unless_it_says_otherwise() {
+    fn first_match_wins_and_variables_match_one_segment() {
         let needs = Some(Scope::OperationsRead);
         assert_eq!(found("GET", "/v1/operations/stream"), ("/v1/operations/stream", needs, String::new()));
         assert_eq!(found("HEAD", "/v1/operations/%31"), ("/v1/operations/{id}", needs, "%31".to_owned()));

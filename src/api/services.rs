@@ -31,7 +31,7 @@ pub struct GateService {
 #[derive(Clone)]
 pub struct ShardService {
     /// Shards of this process.
-    pub board: Arc<dyn ShardAdmin>,
+    pub admin: Arc<dyn ShardAdmin>,
     /// Sessions of all shards.
     pub sessions: Arc<dyn EventStore>,
 }
@@ -82,29 +82,29 @@ pub(crate) struct AuditWriter(Arc<dyn KeyStore>);
 
 impl AuditWriter {
     /// Stores a record before the work is done. If it cannot be stored, the work must not be done.
-    pub(crate) async fn note(&self, note: AuditRecord) -> Result<(), ProblemResponse> {
-        self.0.note(note).await.map_err(|error| errors::of_store(&error))
+    pub(crate) async fn write(&self, note: AuditRecord) -> Result<(), ProblemResponse> {
+        self.0.add_audit_record(note).await.map_err(|error| errors::store_problem(&error))
     }
 }
 
 impl AppState {
-    pub(crate) fn book(&self) -> Result<AuditWriter, ProblemResponse> {
+    pub(crate) fn audit_writer(&self) -> Result<AuditWriter, ProblemResponse> {
         Ok(AuditWriter(self.key_store()?))
     }
 
     /// Calls the gate.
-    pub(crate) async fn ask_gate<T, F>(&self, question: impl FnOnce(GateService) -> F) -> Result<T, ProblemResponse>
+    pub(crate) async fn with_gate<T, F>(&self, question: impl FnOnce(GateService) -> F) -> Result<T, ProblemResponse>
     where
         F: Future<Output = Option<T>> + Send + 'static,
         T: Send + 'static,
     {
         let gate = self.gate()?;
-        self.run(|| question(gate)).await?.ok_or_else(ending)
+        self.run(|| question(gate)).await?.ok_or_else(shutting_down)
     }
 
     /// Calls the service of operations, on the runtime that it belongs to: a caller that closes its connection does not stop
     /// it half way.
-    pub(crate) async fn ask<T, F>(
+    pub(crate) async fn with_operations<T, F>(
         &self,
         question: impl FnOnce(Arc<OperationService>) -> F,
     ) -> Result<T, ProblemResponse>
@@ -116,7 +116,7 @@ impl AppState {
         self.run(|| question(service)).await
     }
 
-    pub(crate) async fn ask_budgets<T, F>(
+    pub(crate) async fn with_budgets<T, F>(
         &self,
         question: impl FnOnce(Arc<BudgetService>) -> F,
     ) -> Result<T, ProblemResponse>
@@ -128,7 +128,7 @@ impl AppState {
         self.run(|| question(service)).await
     }
 
-    pub(crate) async fn ask_shelf<T, F>(
+    pub(crate) async fn with_state<T, F>(
         &self,
         question: impl FnOnce(Arc<StateService>) -> F,
     ) -> Result<T, ProblemResponse>
@@ -140,7 +140,7 @@ impl AppState {
         self.run(|| question(service)).await
     }
 
-    pub(crate) async fn ask_shards<T, F>(&self, question: impl FnOnce(ShardService) -> F) -> Result<T, ProblemResponse>
+    pub(crate) async fn with_shards<T, F>(&self, question: impl FnOnce(ShardService) -> F) -> Result<T, ProblemResponse>
     where
         F: Future<Output = T> + Send + 'static,
         T: Send + 'static,
@@ -149,7 +149,7 @@ impl AppState {
         self.run(|| question(service)).await
     }
 
-    pub(crate) async fn ask_reload<T, F>(
+    pub(crate) async fn with_reload<T, F>(
         &self,
         question: impl FnOnce(Arc<dyn Reload>) -> F,
     ) -> Result<T, ProblemResponse>
@@ -161,7 +161,7 @@ impl AppState {
         self.run(|| question(service)).await
     }
 
-    pub(crate) async fn ask_erasure<T, F>(
+    pub(crate) async fn with_erasure<T, F>(
         &self,
         question: impl FnOnce(Arc<dyn ErasureStore>) -> F,
     ) -> Result<T, ProblemResponse>
@@ -179,8 +179,8 @@ fn published<T>(service: Option<T>) -> Result<T, ProblemResponse> {
 }
 
 /// The process is shutting down, and cannot do it any more.
-pub(crate) fn ending() -> ProblemResponse {
-    ProblemType::StoreUnavailable.says(
+pub(crate) fn shutting_down() -> ProblemResponse {
+    ProblemType::StoreUnavailable.with_detail(
         "The process is shutting down. Retry with another process, or with this one \
         later.",
     )

@@ -31,8 +31,15 @@ pub(super) struct Args {
 pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
     args.remote.run(file, async |client, out| {
         let given = vec![("key", args.by), ("action", args.action), ("guild_id", args.guild)];
-        let most = args.wanted.most();
-        let pages = ListRequest { path: "/v1/audit", list: "audit", cursor: "before", given, most, feature: None };
+        let most = args.wanted.max_entries();
+        let pages = ListRequest {
+            path: "/v1/audit",
+            list: "audit",
+            cursor: "before",
+            filters: given,
+            max_entries: most,
+            feature: None,
+        };
         listing::show(client, out, pages, "No matching audit entries.", table).await
     })
 }

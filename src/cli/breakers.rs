@@ -48,7 +48,7 @@ enum Command {
 pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
     args.remote.run(file, async |client, out| match args.command {
         Command::List => {
-            let answered = client.send(&ApiRequest::new(Method::GET, "/v1/breakers").about(FEATURE)).await?.body;
+            let answered = client.send(&ApiRequest::new(Method::GET, "/v1/breakers").with_feature(FEATURE)).await?.body;
             let breakers = answered["breakers"].as_array().cloned().unwrap_or_default();
             if breakers.is_empty() {
                 out.note("No circuit breakers yet: no failures recorded.");
@@ -61,22 +61,30 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
             if let Some(lasts) = lasts {
                 body["for_ms"] = u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX).into();
             }
-            let until = lasts
-                .map_or_else(|| " until it is reset".to_owned(), |lasts| format!(" for {}", duration::told(lasts)));
-            change(client, out, "force", body, &format!("{breaker} is open{until}")).await
+            let until = lasts.map_or_else(
+                || " until it is reset".to_owned(),
+                |lasts| format!(" for {}", duration::format_duration(lasts)),
+            );
+            post_action(client, out, "force", body, &format!("{breaker} is open{until}")).await
         }
         Command::Reset { breaker } => {
-            change(client, out, "reset", json!({ "key": breaker }), &format!("{breaker} is closed")).await
+            post_action(client, out, "reset", json!({ "key": breaker }), &format!("{breaker} is closed")).await
         }
     })
 }
 
-async fn change(client: &Client, out: &Output, what: &str, body: Value, says: &str) -> anyhow::Result<ExitCode> {
+async fn post_action(
+    client: &Client,
+    out: &Output,
+    action: &str,
+    body: Value,
+    message: &str,
+) -> anyhow::Result<ExitCode> {
     // Idempotent.
-    let ask = ApiRequest::post(format!("/v1/breakers/{what}")).with(body.clone()).repeatable();
-    let answered = client.send(&ask).await?.body;
-    let shown = if answered.is_null() { body } else { answered };
-    out.show(&shown, |paint| format!("{}\n", paint.tint(says, Color::None)))?;
+    let api_request = ApiRequest::post(format!("/v1/breakers/{action}")).with_body(body.clone()).repeatable();
+    let response = client.send(&api_request).await?.body;
+    let shown = if response.is_null() { body } else { response };
+    out.show(&shown, |paint| format!("{}\n", paint.tint(message, Color::None)))?;
     Ok(ExitCode::SUCCESS)
 }
 

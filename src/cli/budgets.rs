@@ -10,7 +10,7 @@ use super::{
     output::{Output, Painter, TableCell, TextTable, fields, text, time},
     remote::RemoteArgs,
 };
-use crate::client::{ApiRequest, Client, part};
+use crate::client::{ApiRequest, Client, path_segment};
 
 /// Name of the feature in errors of daemons that do not support it.
 const FEATURE: &str = "budgets";
@@ -43,15 +43,15 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
         None | Some(Command::List) => list(client, out).await,
         Some(Command::Show { name, hours }) => {
             let hours = hours.map_or_else(String::new, |hours| format!("?hours={hours}"));
-            let budget = client.get(format!("/v1/budgets/{}{hours}", part(&name))).await?.body;
-            out.show(&budget, |paint| whole(&budget, paint))?;
+            let budget = client.get(format!("/v1/budgets/{}{hours}", path_segment(&name))).await?.body;
+            out.show(&budget, |paint| details(&budget, paint))?;
             Ok(ExitCode::SUCCESS)
         }
     })
 }
 
 async fn list(client: &Client, out: &Output) -> anyhow::Result<ExitCode> {
-    let answered = client.send(&ApiRequest::new(Method::GET, "/v1/budgets").about(FEATURE)).await?.body;
+    let answered = client.send(&ApiRequest::new(Method::GET, "/v1/budgets").with_feature(FEATURE)).await?.body;
     let budgets = answered["budgets"].as_array().cloned().unwrap_or_default();
     if budgets.is_empty() {
         out.note("No budgets yet.");
@@ -73,27 +73,28 @@ fn rows(entries: &[Value]) -> TextTable {
     let heads: Vec<String> = names.iter().map(|name| name.to_uppercase().replace('_', " ")).collect();
     let mut table = TextTable::new(&heads.iter().map(String::as_str).collect::<Vec<_>>());
     for entry in entries {
-        table.row(names.iter().map(|name| TableCell::from(shown(name, &entry[*name]))).collect());
+        table.row(names.iter().map(|name| TableCell::from(format_value(name, &entry[*name]))).collect());
     }
     table
 }
 
-fn shown(name: &str, value: &Value) -> String {
+fn format_value(name: &str, value: &Value) -> String {
     if name.ends_with("_at") || name.ends_with("_until") || name == "hour" { time(value) } else { text(value) }
 }
 
 /// Formats one entry: its scalar fields, those of nested objects, and its lists as tables.
-fn whole(entry: &Value, paint: Painter) -> String {
+fn details(entry: &Value, paint: Painter) -> String {
     let mut pairs: Vec<(String, TableCell)> = Vec::new();
     let mut lists = Vec::new();
     for (name, value) in entry.as_object().into_iter().flatten() {
         match value {
             Value::Object(inner) => {
-                pairs
-                    .extend(inner.iter().map(|(below, value)| (format!("{name}.{below}"), shown(below, value).into())));
+                pairs.extend(
+                    inner.iter().map(|(below, value)| (format!("{name}.{below}"), format_value(below, value).into())),
+                );
             }
             Value::Array(list) if list.iter().any(Value::is_object) => lists.push((name, list)),
-            value => pairs.push((name.clone(), shown(name, value).into())),
+            value => pairs.push((name.clone(), format_value(name, value).into())),
         }
     }
     pairs.sort_by_key(|(name, _)| name != "name");
@@ -112,12 +113,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_budget_is_shown_with_whatever_it_has() {
+    fn budget_displays_all_its_fields() {
         let budget = json!({"name": "rpc", "available": 12.5, "config": {"maximum": 100, "restore_per_second": 5},
             "spend": [{"hour": "2026-01-31T12:00:00.000Z", "cost": 40}]});
         assert_eq!(rows(std::slice::from_ref(&budget)).print(Painter::none()), "NAME  AVAILABLE\nrpc   12.5\n");
         assert_eq!(
-            whole(&budget, Painter::none()),
+            details(&budget, Painter::none()),
             "name                       rpc\navailable                  12.5\nconfig.maximum             100\n\
              config.restore_per_second  5\n\nspend\nCOST  HOUR\n40    2026-01-31T12:00:00Z\n"
         );

@@ -20,9 +20,9 @@ use crate::daemon::lifecycle::StartError;
 use crate::{commands, daemon, logging};
 
 /// Default log filter: the command's output is what the user waits for.
-const QUIET: &str = "warn,guildhall_actors::telemetry=error";
+const DEFAULT_LOG_FILTER: &str = "warn,guildhall_actors::telemetry=error";
 /// Maximum number of changed fields that are named; the others are counted.
-const NAMED: usize = 8;
+const MAX_NAMED_FIELDS: usize = 8;
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
@@ -58,19 +58,19 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     let Some(token) = loaded.settings.discord.token.clone() else { return Err(StartError::NoToken.into()) };
     let mut log = loaded.settings.log.clone();
     if loaded.is_default("log.filter") {
-        QUIET.clone_into(&mut log.filter);
+        DEFAULT_LOG_FILTER.clone_into(&mut log.filter);
     }
     logging::init(&log, loaded.settings.secrets())?;
     let scope = guild.map_or(CommandScope::Global, |guild| CommandScope::Guild(guild.get()));
-    let mode = if dry_run { SyncMode::Look } else { SyncMode::Apply };
-    let daemon = remote.client_by(|| Ok(loaded.settings.clone())).map_err(|error| error.to_string());
+    let mode = if dry_run { SyncMode::DryRun } else { SyncMode::Apply };
+    let daemon = remote.client_with(|| Ok(loaded.settings.clone())).map_err(|error| error.to_string());
     let synced = daemon::block_on(daemon::sync(&loaded.settings, token, &wanted, scope, mode, &daemon))??;
-    io::stdout().write_all(told(&synced, mode).as_bytes())?;
+    io::stdout().write_all(format_result(&synced, mode).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Formats the result for people.
-fn told(synced: &SyncResult, mode: SyncMode) -> String {
+fn format_result(synced: &SyncResult, mode: SyncMode) -> String {
     let mut out = String::new();
     let (mut created, mut changed, mut removed, mut same) = (0, 0, 0, 0);
     for change in &synced.plan.changes {
@@ -81,22 +81,22 @@ fn told(synced: &SyncResult, mode: SyncMode) -> String {
             CommandChange::Same { label } => ('=', label, None, &mut same),
         };
         *count += 1;
-        let fields = fields.map(|fields| named(fields)).unwrap_or_default();
+        let fields = fields.map(|fields| format_fields(fields)).unwrap_or_default();
         writeln!(out, "{sign} {label}{fields}").expect("invariant: writing to a String cannot fail");
     }
     let end = match (synced.sent, synced.plan.is_needed(), mode) {
         (true, _, _) => "Registered with Discord.",
         (false, false, _) => "Discord is up to date; nothing was sent.",
-        (false, true, SyncMode::Look) => "Nothing was sent (--dry-run).",
+        (false, true, SyncMode::DryRun) => "Nothing was sent (--dry-run).",
         (false, true, SyncMode::Apply) => "Nothing was sent.",
     };
     out + &format!("{created} created, {changed} changed, {removed} removed, {same} unchanged. {end}\n")
 }
 
-fn named(fields: &[String]) -> String {
-    let more = fields.len().saturating_sub(NAMED);
+fn format_fields(fields: &[String]) -> String {
+    let more = fields.len().saturating_sub(MAX_NAMED_FIELDS);
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-    format!(": {}{more}", fields.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", "))
+    format!(": {}{more}", fields.iter().take(MAX_NAMED_FIELDS).cloned().collect::<Vec<_>>().join(", "))
 }
 
 #[cfg(test)]
@@ -117,7 +117,7 @@ mod tests {
         ];
         let synced = SyncResult { plan: CommandPlan { changes, body: Value::Null }, sent: false };
         assert_eq!(
-            told(&synced, SyncMode::Look),
+            format_result(&synced, SyncMode::DryRun),
             "+ /new\n~ /ban: f0, f1, f2, f3, f4, f5, f6, f7 and 2 more\n- user command Old\n= /ping\n1 created, 1 changed, \
              1 removed, 1 unchanged. Nothing was sent (--dry-run).\n"
         );

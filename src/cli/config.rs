@@ -51,7 +51,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
 
 fn table(loaded: &LoadedSettings) -> String {
     let rows: Vec<_> = loaded
-        .shown()
+        .effective_settings()
         .into_iter()
         .map(|shown| {
             let value = if shown.value.is_null() { "(not set)".to_owned() } else { shown.value.to_string() };
@@ -67,7 +67,7 @@ fn as_json(loaded: &Result<LoadedSettings, SettingsError>) -> serde_json::Value 
     match loaded {
         Ok(loaded) => {
             let settings: Vec<_> = loaded
-                .shown()
+                .effective_settings()
                 .into_iter()
                 .map(|shown| json!({"key": shown.key, "value": shown.value, "origin": shown.origin}))
                 .collect();

@@ -8,7 +8,7 @@ use crate::demo::{Demo, DemoSettings};
 use crate::{daemon, logging};
 
 /// Default log filter: the demo prints its own output.
-const QUIET: &str = "warn";
+const DEFAULT_LOG_FILTER: &str = "warn";
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
@@ -24,19 +24,19 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     let timeout = loaded.settings.shutdown.timeout;
     let mut log = loaded.settings.log.clone();
     if loaded.is_default("log.filter") {
-        QUIET.clone_into(&mut log.filter);
+        DEFAULT_LOG_FILTER.clone_into(&mut log.filter);
     }
     logging::init(&log, loaded.settings.secrets())?;
     daemon::raise_open_files();
-    let settings = DemoSettings { file, flags: args.settings.given(), loaded };
+    let settings = DemoSettings { file, flags: args.settings.into_flags(), loaded };
     daemon::block_on(async {
-        let mut signals = Signals::listen(StopSource::Signals, OnHangup::Ends)?;
+        let mut signals = Signals::listen(StopSource::Signals, OnHangup::Exit)?;
         let mut demo = tokio::select! {
             started = Demo::start(settings) => started?,
             _ = signals.first() => return Ok(ExitCode::FAILURE),
         };
         let complete = tokio::select! {
-            complete = demo.play() => complete?,
+            complete = demo.run() => complete?,
             _ = signals.first() => {
                 demo.shutdown(timeout).await?;
                 return Ok(ExitCode::FAILURE);

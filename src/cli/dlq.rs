@@ -10,16 +10,16 @@ use super::{
     duration,
     listing::{self, PageArgs},
     ops::{self, WaitArgs},
-    output::{Color, Output, Painter, TableCell, TextTable, fields, short, text, time},
+    output::{Color, Output, Painter, TableCell, TextTable, fields, text, time, truncate},
     remote::RemoteArgs,
     suggest,
 };
-use crate::client::{ApiRequest, Client, ListRequest, part};
+use crate::client::{ApiRequest, Client, ListRequest, path_segment};
 
 /// Maximum number of dead letters in one request.
-const REQUEST_MOST: u64 = 1_000;
+const MAX_LETTERS: u64 = 1_000;
 /// Maximum length of an error in a list.
-const NOTE_MOST: usize = 80;
+const MAX_NOTE_CHARS: usize = 80;
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
@@ -77,15 +77,15 @@ struct DeadLetterFilter {
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     /// Select only letters that died after this time: RFC 3339, or an age such as 2h
-    #[arg(long, value_name = "TIME", value_parser = duration::when)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_time)]
     died_after: Option<String>,
     /// Select only letters that died before this time
-    #[arg(long, value_name = "TIME", value_parser = duration::when)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_time)]
     died_before: Option<String>,
 }
 
 impl DeadLetterFilter {
-    fn given(self) -> Vec<(&'static str, Option<String>)> {
+    fn query_parameters(self) -> Vec<(&'static str, Option<String>)> {
         vec![
             ("guild_id", self.guild),
             ("kind", self.kind),
@@ -118,7 +118,7 @@ struct DeadLetterSelection {
 impl DeadLetterSelection {
     /// Returns the filter as a request body.
     fn filter(&self) -> Map<String, Value> {
-        let given = self.which.clone().given().into_iter();
+        let given = self.which.clone().query_parameters().into_iter();
         given.filter_map(|(name, value)| Some((name.to_owned(), value?.into()))).collect()
     }
 }
@@ -139,14 +139,14 @@ async fn list(
     redriven: Option<bool>,
     wanted: PageArgs,
 ) -> anyhow::Result<ExitCode> {
-    let mut given = which.given();
+    let mut given = which.query_parameters();
     given.push(("redriven", redriven.map(|redriven| redriven.to_string())));
     let pages = ListRequest {
         path: "/v1/dead-letters",
         list: "dead_letters",
         cursor: "cursor",
-        given,
-        most: wanted.most(),
+        filters: given,
+        max_entries: wanted.max_entries(),
         feature: None,
     };
     listing::show(client, out, pages, "No matching dead letters.", table).await
@@ -163,7 +163,7 @@ fn table(letters: &[Value]) -> TextTable {
             text(&letter["attempts"]).into(),
             time(&letter["died_at"]).into(),
             text(&letter["redriven_as"]).into(),
-            TableCell::tinted(short(&text(&letter["error"]["message"]), NOTE_MOST), Color::Dim),
+            TableCell::tinted(truncate(&text(&letter["error"]["message"]), MAX_NOTE_CHARS), Color::Dim),
         ]);
     }
     table
@@ -172,23 +172,23 @@ fn table(letters: &[Value]) -> TextTable {
 async fn show(client: &Client, out: &Output, ids: &[String]) -> anyhow::Result<ExitCode> {
     let mut shown = Vec::new();
     for id in ids {
-        shown.push(client.get(format!("/v1/dead-letters/{}", part(id))).await?.body);
+        shown.push(client.get(format!("/v1/dead-letters/{}", path_segment(id))).await?.body);
     }
     let value = if let [one] = shown.as_slice() { one.clone() } else { json!({ "dead_letters": shown }) };
-    out.show(&value, |paint| shown.iter().map(|letter| whole(letter, paint)).collect::<Vec<_>>().join("\n"))?;
+    out.show(&value, |paint| shown.iter().map(|letter| details(letter, paint)).collect::<Vec<_>>().join("\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn whole(letter: &Value, paint: Painter) -> String {
+fn details(letter: &Value, paint: Painter) -> String {
     let error = &letter["error"];
-    let says = format!("{} ({})", text(&error["message"]), text(&error["class"]));
+    let message = format!("{} ({})", text(&error["message"]), text(&error["class"]));
     let pairs = [
         ("id", text(&letter["id"]).into()),
         ("kind", text(&letter["kind"]).into()),
         ("guild", text(&letter["guild_id"]).into()),
         ("payload", letter["payload"].to_string().into()),
         ("reason", text(&letter["reason"]).into()),
-        ("error", TableCell::tinted(says, Color::Bad)),
+        ("error", TableCell::tinted(message, Color::Bad)),
         ("tries", text(&letter["attempts"]).into()),
         ("created", time(&letter["created_at"]).into()),
         ("died", time(&letter["died_at"]).into()),
@@ -204,34 +204,35 @@ async fn redrive(
     chosen: &DeadLetterSelection,
     waiting: WaitArgs,
 ) -> anyhow::Result<ExitCode> {
-    let mut sum = RedriveSummary::default();
+    let mut summary = RedriveSummary::default();
     for id in &chosen.ids {
-        let answered = client.send(&ApiRequest::post(format!("/v1/dead-letters/{}/redrive", part(id)))).await?;
-        sum.operations.push(json!({"letter": id, "operation": answered.body["id"]}));
+        let answered = client.send(&ApiRequest::post(format!("/v1/dead-letters/{}/redrive", path_segment(id)))).await?;
+        summary.operations.push(json!({"letter": id, "operation": answered.body["id"]}));
     }
     if chosen.ids.is_empty() {
-        let mut left = chosen.limit;
-        while left != Some(0) {
-            let asked = left.unwrap_or(REQUEST_MOST).min(REQUEST_MOST);
+        let mut remaining = chosen.limit;
+        while remaining != Some(0) {
+            let limit = remaining.unwrap_or(MAX_LETTERS).min(MAX_LETTERS);
             let mut body = chosen.filter();
-            body.insert("limit".to_owned(), asked.into());
-            let answered = client.send(&ApiRequest::post("/v1/dead-letters/redrive").with(body.into())).await?.body;
-            let done = sum.add(answered);
-            left = left.map(|left| left.saturating_sub(done));
-            if done == 0 || !sum.more || !sum.stopped.is_null() {
+            body.insert("limit".to_owned(), limit.into());
+            let answered =
+                client.send(&ApiRequest::post("/v1/dead-letters/redrive").with_body(body.into())).await?.body;
+            let done = summary.add(answered);
+            remaining = remaining.map(|remaining| remaining.saturating_sub(done));
+            if done == 0 || !summary.more || !summary.stopped.is_null() {
                 break;
             }
         }
     }
-    let failed = !sum.skipped.is_empty() || !sum.stopped.is_null();
+    let failed = !summary.skipped.is_empty() || !summary.stopped.is_null();
     let code = if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS };
-    let Some(within) = waiting.within() else {
-        out.show(&sum.value(), |_| sum.told())?;
+    let Some(timeout) = waiting.timeout() else {
+        out.show(&summary.value(), |_| summary.to_text())?;
         return Ok(code);
     };
-    eprint!("{}", sum.told());
-    let ids = sum.operations.iter().filter_map(|pair| pair["operation"].as_str().map(str::to_owned)).collect();
-    let waited = ops::wait_for(client, out, ids, within).await?;
+    eprint!("{}", summary.to_text());
+    let ids = summary.operations.iter().filter_map(|pair| pair["operation"].as_str().map(str::to_owned)).collect();
+    let waited = ops::wait_for(client, out, ids, timeout).await?;
     Ok(if failed { code } else { waited })
 }
 
@@ -246,8 +247,8 @@ struct RedriveSummary {
 
 impl RedriveSummary {
     /// Adds a response. Returns the number of redriven dead letters.
-    fn add(&mut self, mut answered: Value) -> u64 {
-        let mut taken = |name: &str| match answered[name].take() {
+    fn add(&mut self, mut response: Value) -> u64 {
+        let mut taken = |name: &str| match response[name].take() {
             Value::Array(list) => list,
             _ => Vec::new(),
         };
@@ -255,8 +256,8 @@ impl RedriveSummary {
         let done = operations.len() as u64;
         self.operations.extend(operations);
         self.skipped.extend(skipped);
-        self.stopped = answered["stopped"].take();
-        self.more = answered["more"] == true;
+        self.stopped = response["stopped"].take();
+        self.more = response["more"] == true;
         done
     }
 
@@ -270,7 +271,7 @@ impl RedriveSummary {
         })
     }
 
-    fn told(&self) -> String {
+    fn to_text(&self) -> String {
         let again = |pair: &Value| format!("{} is redriven as {}\n", text(&pair["letter"]), text(&pair["operation"]));
         let not =
             |skipped: &Value| format!("{} is not redriven: {}\n", text(&skipped["letter"]), text(&skipped["why"]));
@@ -288,27 +289,28 @@ impl RedriveSummary {
 async fn discard(client: &Client, out: &Output, chosen: &DeadLetterSelection) -> anyhow::Result<ExitCode> {
     let (mut discarded, mut more) = (0, false);
     for id in &chosen.ids {
-        client.send(&ApiRequest::new(Method::DELETE, format!("/v1/dead-letters/{}", part(id)))).await?;
+        client.send(&ApiRequest::new(Method::DELETE, format!("/v1/dead-letters/{}", path_segment(id)))).await?;
         discarded += 1;
     }
     if chosen.ids.is_empty() {
-        let mut left = chosen.limit;
-        while left != Some(0) {
+        let mut remaining = chosen.limit;
+        while remaining != Some(0) {
             let mut body = chosen.filter();
-            body.insert("limit".to_owned(), left.unwrap_or(REQUEST_MOST).min(REQUEST_MOST).into());
-            let ask =
-                ApiRequest::post("/v1/dead-letters/discard").with(body.into()).about("bulk discard of dead letters");
+            body.insert("limit".to_owned(), remaining.unwrap_or(MAX_LETTERS).min(MAX_LETTERS).into());
+            let ask = ApiRequest::post("/v1/dead-letters/discard")
+                .with_body(body.into())
+                .with_feature("bulk discard of dead letters");
             let answered = client.send(&ask).await?.body;
             let done = answered["discarded"].as_u64().unwrap_or(0);
             (discarded, more) = (discarded + done, answered["more"] == true);
-            left = left.map(|left| left.saturating_sub(done));
+            remaining = remaining.map(|remaining| remaining.saturating_sub(done));
             if done == 0 || !more {
                 break;
             }
         }
     }
-    let told = format!("{discarded} discarded.{}\n", if more { " More dead letters match." } else { "" });
-    out.show(&json!({"discarded": discarded, "more": more}), |_| told)?;
+    let text = format!("{discarded} discarded.{}\n", if more { " More dead letters match." } else { "" });
+    out.show(&json!({"discarded": discarded, "more": more}), |_| text)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -317,14 +319,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_several_requests_came_to_is_told_together() {
+    fn results_of_several_requests_are_combined() {
         let mut sum = RedriveSummary::default();
         let first = json!({"redriven": 1, "operations": [{"letter": "a", "operation": "b"}], "skipped": [], "more": true, "stopped": null});
         let second = json!({"redriven": 0, "operations": [], "skipped": [{"letter": "c", "why": "no"}], "more": false, "stopped": "full"});
         assert_eq!((sum.add(first), sum.more), (1, true));
         assert_eq!((sum.add(second), sum.more), (0, false));
         assert_eq!(
-            sum.told(),
+            sum.to_text(),
             "a is redriven as b\nc is not redriven: no\n1 redriven, 1 skipped. Stopped early: full.\n"
         );
         assert_eq!(sum.value()["redriven"], 1);

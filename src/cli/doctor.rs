@@ -34,17 +34,17 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     let out = args.remote.output();
     let settings = match setting_flags::load(file, args.settings) {
         Ok(loaded) => loaded.settings,
-        Err(error) => return wrong_settings(&out, &error),
+        Err(error) => return report_invalid_settings(&out, &error),
     };
-    let daemon = args.remote.client_by(|| Ok(settings.clone())).map_err(|error| error.to_string());
+    let daemon = args.remote.client_with(|| Ok(settings.clone())).map_err(|error| error.to_string());
     let guilds = args.guilds.iter().map(|guild| guild.get()).collect();
-    let examination = DoctorOptions { settings: &settings, daemon, guilds, guilds_most: args.guilds_most };
+    let options = DoctorOptions { settings: &settings, daemon, guilds, max_guilds: args.guilds_most };
     let mut findings = Vec::new();
     let mut printed = Ok(());
-    daemon::block_on(doctor::examine(&examination, |finding| {
+    daemon::block_on(doctor::examine(&options, |finding| {
         // Printed immediately: some checks take long.
         if out.is_table() && printed.is_ok() {
-            printed = out.show(&Value::Null, |paint| told(&finding, paint));
+            printed = out.show(&Value::Null, |paint| format_finding(&finding, paint));
         }
         findings.push(finding);
     }))?;
@@ -52,11 +52,11 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     report(&out, &findings)
 }
 
-fn wrong_settings(out: &Output, error: &SettingsError) -> anyhow::Result<ExitCode> {
+fn report_invalid_settings(out: &Output, error: &SettingsError) -> anyhow::Result<ExitCode> {
     let advice = "run `guildhall config check` to see each setting and its source";
     let finding = Finding::fail("settings", error.to_string(), advice);
     if out.is_table() {
-        out.show(&Value::Null, |paint| told(&finding, paint))?;
+        out.show(&Value::Null, |paint| format_finding(&finding, paint))?;
     }
     report(out, &[finding])
 }
@@ -76,7 +76,7 @@ fn report(out: &Output, findings: &[Finding]) -> anyhow::Result<ExitCode> {
     Ok(if fail == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn told(finding: &Finding, paint: Painter) -> String {
+fn format_finding(finding: &Finding, paint: Painter) -> String {
     let (name, tint) = match finding.verdict {
         CheckStatus::Ok => ("ok  ", Color::Good),
         CheckStatus::Warn => ("warn", Color::Care),
@@ -97,10 +97,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_finding_says_how_it_stands_and_what_to_do() {
+    fn finding_displays_status_and_advice() {
         let finding = Finding::warn("clock", "ours is 5.0 s ahead\nof theirs", "set it");
         assert_eq!(
-            told(&finding, Painter::none()),
+            format_finding(&finding, Painter::none()),
             "warn  clock             ours is 5.0 s ahead\n                        of theirs\n\
             \u{20}                       → set it\n"
         );

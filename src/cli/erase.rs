@@ -31,7 +31,7 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
             (None, guild) => json!({"guild_id": guild}),
         };
         let erased = erase(client, subject).await?;
-        out.show(&erased, |paint| shown(&erased, paint))?;
+        out.show(&erased, |paint| format_result(&erased, paint))?;
         Ok(ExitCode::SUCCESS)
     })
 }
@@ -39,32 +39,32 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
 /// Sends requests until every table was examined, and adds up the removed and the remaining rows.
 async fn erase(client: &Client, subject: Value) -> anyhow::Result<Value> {
     let mut removed = BTreeMap::<String, u64>::new();
-    let mut kept = BTreeMap::<String, Value>::new();
+    let mut remaining = BTreeMap::<String, Value>::new();
     let mut body = subject.clone();
     loop {
         // Idempotent: removed rows are not removed again.
-        let mut answer = client.send(&ApiRequest::post("/v1/erase").with(body).repeatable()).await?.body;
+        let mut answer = client.send(&ApiRequest::post("/v1/erase").with_body(body).repeatable()).await?.body;
         for (what, count) in answer["removed"].as_object().into_iter().flatten() {
             *removed.entry(what.clone()).or_default() += count.as_u64().unwrap_or(0);
         }
         for mut row in answer["kept"].as_array_mut().map(std::mem::take).unwrap_or_default() {
             let what = text(&row["what"]);
-            if let (Some(count), Some(before)) = (row["count"].as_u64(), kept.get(&what)) {
+            if let (Some(count), Some(before)) = (row["count"].as_u64(), remaining.get(&what)) {
                 row["count"] = (count + before["count"].as_u64().unwrap_or(0)).into();
             }
-            kept.insert(what, row);
+            remaining.insert(what, row);
         }
         let next = answer["next"].take();
         if next.is_null() {
-            let kept: Vec<_> = kept.into_values().collect();
-            return Ok(json!({"removed": removed, "kept": kept, "done": true}));
+            let remaining: Vec<_> = remaining.into_values().collect();
+            return Ok(json!({"removed": removed, "kept": remaining, "done": true}));
         }
         body = subject.clone();
         body["next"] = next;
     }
 }
 
-fn shown(erased: &Value, paint: Painter) -> String {
+fn format_result(erased: &Value, paint: Painter) -> String {
     let removed: Vec<_> =
         erased["removed"].as_object().into_iter().flatten().map(|(what, count)| format!("{count} {what}")).collect();
     let removed = if removed.is_empty() { "nothing found".to_owned() } else { removed.join(", ") };
@@ -80,12 +80,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shows_what_was_removed_and_what_stays() {
+    fn removed_and_remaining_rows_are_displayed() {
         let erased = json!({"removed": {"operations": 2}, "kept": [{"what": "audit", "why": "stays"}]});
-        let shown = shown(&erased, Painter::none());
+        let shown = format_result(&erased, Painter::none());
         assert!(shown.starts_with("removed: 2 operations\n"), "{shown}");
         assert!(shown.contains("audit") && shown.contains("stays"), "{shown}");
         let nothing = json!({"removed": {}, "kept": []});
-        assert!(super::shown(&nothing, Painter::none()).contains("nothing found"));
+        assert!(format_result(&nothing, Painter::none()).contains("nothing found"));
     }
 }

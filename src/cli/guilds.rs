@@ -9,7 +9,7 @@ use super::{
     output::{Color, Output, Painter, TableCell, fields, text},
     remote::RemoteArgs,
 };
-use crate::client::{ApiRequest, Client, part};
+use crate::client::{ApiRequest, Client, path_segment};
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
@@ -47,21 +47,21 @@ struct GuildSelection {
 pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
     args.remote.run(file, async |client, out| match args.command {
         Command::Show { ids } => show(client, out, &ids).await,
-        Command::Pause(chosen) => turn(client, out, &chosen, "pause").await,
-        Command::Resume(chosen) => turn(client, out, &chosen, "resume").await,
+        Command::Pause(chosen) => post_action(client, out, &chosen, "pause").await,
+        Command::Resume(chosen) => post_action(client, out, &chosen, "resume").await,
     })
 }
 
 async fn show(client: &Client, out: &Output, ids: &[String]) -> anyhow::Result<ExitCode> {
     let mut shown = Vec::new();
     for id in ids {
-        shown.push(client.get(format!("/v1/guilds/{}", part(id))).await?.body);
+        shown.push(client.get(format!("/v1/guilds/{}", path_segment(id))).await?.body);
     }
-    print(out, &shown, |guild, paint| fields(&standing(guild), paint))
+    print(out, &shown, |guild, paint| fields(&status_fields(guild), paint))
 }
 
 /// Formats the status of a guild.
-fn standing(guild: &Value) -> Vec<(&'static str, TableCell)> {
+fn status_fields(guild: &Value) -> Vec<(&'static str, TableCell)> {
     let more = if guild["depth_is_more"] == true { "more than " } else { "" };
     let paused = match (guild["paused"] == true, guild["all_paused"] == true) {
         (true, _) => TableCell::tinted("yes", Color::Care),
@@ -81,14 +81,19 @@ fn standing(guild: &Value) -> Vec<(&'static str, TableCell)> {
     pairs
 }
 
-async fn turn(client: &Client, out: &Output, chosen: &GuildSelection, what: &str) -> anyhow::Result<ExitCode> {
+async fn post_action(client: &Client, out: &Output, chosen: &GuildSelection, action: &str) -> anyhow::Result<ExitCode> {
     // Idempotent.
     let mut done = Vec::new();
     if chosen.all {
-        done.push(client.send(&ApiRequest::post(format!("/v1/{what}")).repeatable()).await?.body);
+        done.push(client.send(&ApiRequest::post(format!("/v1/{action}")).repeatable()).await?.body);
     }
     for id in &chosen.ids {
-        done.push(client.send(&ApiRequest::post(format!("/v1/guilds/{}/{what}", part(id))).repeatable()).await?.body);
+        done.push(
+            client
+                .send(&ApiRequest::post(format!("/v1/guilds/{}/{action}", path_segment(id))).repeatable())
+                .await?
+                .body,
+        );
     }
     print(out, &done, |guild, _| {
         let name = guild["guild_id"].as_str().map_or_else(|| "everything".to_owned(), |id| format!("guild {id}"));
@@ -97,10 +102,12 @@ async fn turn(client: &Client, out: &Output, chosen: &GuildSelection, what: &str
     })
 }
 
-fn print(out: &Output, guilds: &[Value], told: impl Fn(&Value, Painter) -> String) -> anyhow::Result<ExitCode> {
+fn print(out: &Output, guilds: &[Value], format_guild: impl Fn(&Value, Painter) -> String) -> anyhow::Result<ExitCode> {
     let value = if let [one] = guilds { one.clone() } else { json!({ "guilds": guilds }) };
     let separator = if guilds.iter().any(|guild| guild.get("depth").is_some()) { "\n" } else { "" };
-    out.show(&value, |paint| guilds.iter().map(|guild| told(guild, paint)).collect::<Vec<_>>().join(separator))?;
+    out.show(&value, |paint| {
+        guilds.iter().map(|guild| format_guild(guild, paint)).collect::<Vec<_>>().join(separator)
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -109,11 +116,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guild_says_what_is_to_do_and_whether_it_is_held_back() {
+    fn guild_displays_pending_operations_and_pause() {
         let guild = json!({"guild_id": "7", "paused": false, "all_paused": true, "depth": 1000, "depth_is_more": true,
             "pending": {"queued": 999, "running": 1}});
         assert_eq!(
-            fields(&standing(&guild), Painter::none()),
+            fields(&status_fields(&guild), Painter::none()),
             "guild     7\npaused    yes (all guilds)\npending   more than 1000\nby state  999 queued, 1 running\n"
         );
     }

@@ -44,7 +44,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     match args.command {
         Command::Check { settings } => {
             let handlers = load(file, *settings)?;
-            io::stdout().write_all(listed(&handlers).as_bytes())?;
+            io::stdout().write_all(format_handlers(&handlers).as_bytes())?;
             for warning in handlers::warnings(&handlers) {
                 writeln!(io::stderr(), "warning: {warning}")?;
             }
@@ -52,10 +52,10 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
         }
         Command::Test { event, json, settings } => {
             let handlers = load(file, *settings)?;
-            let trial = DryRun::of(&handlers, &sample(&event)?);
-            let text = if json { format!("{:#}\n", serde_json::to_value(&trial)?) } else { told(&trial) };
+            let trial = DryRun::run(&handlers, &read_sample(&event)?);
+            let text = if json { format!("{:#}\n", serde_json::to_value(&trial)?) } else { format_dry_run(&trial) };
             io::stdout().write_all(text.as_bytes())?;
-            Ok(if trial.is_fine() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+            Ok(if trial.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
     }
 }
@@ -71,7 +71,7 @@ fn load(file: Option<PathBuf>, flags: SettingFlags) -> anyhow::Result<EventHandl
     Ok(handlers::load(&settings)?)
 }
 
-fn sample(path: &Path) -> anyhow::Result<Sample> {
+fn read_sample(path: &Path) -> anyhow::Result<Sample> {
     let mut text = String::new();
     if path == Path::new("-") {
         io::stdin().read_to_string(&mut text).context("cannot read the event from standard input")?;
@@ -81,18 +81,18 @@ fn sample(path: &Path) -> anyhow::Result<Sample> {
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = UnixMs::new(u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
-    Sample::read(&text, now).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
+    Sample::parse(&text, now).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
 }
 
 /// Lists the events and the action of each handler.
-fn listed(handlers: &EventHandlers) -> String {
+fn format_handlers(handlers: &EventHandlers) -> String {
     if handlers.is_empty() {
         return "This file defines no handlers.\n".to_owned();
     }
     let widest = handlers.iter().map(|handler| handler.name.len()).max().unwrap_or(0);
     let line = |handler: &EventHandler| {
         let on = handler.on.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let does = match &handler.does {
+        let does = match &handler.action {
             HandlerAction::Rule(rule) if rule.is_idle() => "does nothing".to_owned(),
             HandlerAction::Rule(_) => "rule".to_owned(),
             HandlerAction::Webhook(webhook) => format!("webhook {}", webhook.url),
@@ -104,12 +104,12 @@ fn listed(handlers: &EventHandlers) -> String {
 }
 
 /// Formats a dry run for people.
-fn told(trial: &DryRun) -> String {
+fn format_dry_run(trial: &DryRun) -> String {
     let mut out = format!("{}\n", trial.event_type);
     for tried in &trial.handlers {
-        push(&mut out, format_args!("\n{}: {}\n", tried.name, standing(tried)));
+        push(&mut out, format_args!("\n{}: {}\n", tried.name, describe_match(tried)));
         if let Some(would) = &tried.would {
-            push_would(&mut out, would);
+            push_action(&mut out, would);
         }
         for problem in &tried.problems {
             push(&mut out, format_args!("  error: {problem}\n"));
@@ -121,7 +121,7 @@ fn told(trial: &DryRun) -> String {
     out
 }
 
-fn standing(tried: &HandlerDryRun) -> String {
+fn describe_match(tried: &HandlerDryRun) -> String {
     let shadow = if tried.shadow { " (shadow)" } else { "" };
     match (&tried.matches, tried.unmet) {
         (None, _) => "does not listen to this event".to_owned(),
@@ -130,8 +130,8 @@ fn standing(tried: &HandlerDryRun) -> String {
     }
 }
 
-fn push_would(out: &mut String, would: &DryRunAction) {
-    match would {
+fn push_action(out: &mut String, action: &DryRunAction) {
+    match action {
         DryRunAction::Do { operations, reply, set, cooldown } => {
             for operation in operations {
                 push(out, format_args!("  would submit {operation}\n"));
@@ -139,8 +139,8 @@ fn push_would(out: &mut String, would: &DryRunAction) {
             if let Some(reply) = reply {
                 push(out, format_args!("  would reply {reply}\n"));
             }
-            for kept in set {
-                push(out, format_args!("  would store {kept}\n"));
+            for value in set {
+                push(out, format_args!("  would store {value}\n"));
             }
             if let Some(cooldown) = cooldown {
                 push(out, format_args!("  would start the cooldown {cooldown}\n"));

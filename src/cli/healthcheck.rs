@@ -17,7 +17,7 @@ use super::setting_flags::{self, SettingFlags};
 use crate::{client, webhook};
 
 /// Maximum size of a response of the health endpoints.
-const ANSWER_MAX: u64 = 64 * 1024;
+const MAX_RESPONSE_BYTES: u64 = 64 * 1024;
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
@@ -43,33 +43,33 @@ struct ProbeTarget {
 }
 
 pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode> {
-    let asked = match &args.url {
-        Some(url) => of_url(url, args.ca_file.as_deref())?,
+    let target = match &args.url {
+        Some(url) => target_of_url(url, args.ca_file.as_deref())?,
         None => {
             let api = setting_flags::load(file, SettingFlags::default())?.settings.api;
-            let address = reachable(api.bind)?;
+            let address = reachable_address(api.bind)?;
             // Its certificate is for the name that other machines use. No secret is sent, so any certificate is
             // accepted.
-            let tls = api.tls.map(|_| (Arc::new(client::anybody()), ServerName::from(address.ip())));
+            let tls = api.tls.map(|_| (Arc::new(client::any_certificate()), ServerName::from(address.ip())));
             ProbeTarget { address, tls }
         }
     };
-    let address = asked.address;
+    let address = target.address;
     let path = if args.live { "/livez" } else { "/readyz" };
     let deadline = Instant::now() + Duration::from_millis(args.timeout_ms);
-    let no_http = match &asked.tls {
+    let no_http = match &target.tls {
         Some(_) => "does not speak HTTP",
         None => "does not speak HTTP; if it uses TLS, pass --url https://HOST:PORT",
     };
-    let answer = ask(asked, path, deadline).map_err(|error| {
-        let why = match error.kind() {
+    let response = request(target, path, deadline).map_err(|error| {
+        let reason = match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!("no response within {} ms", args.timeout_ms),
             io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => format!("disconnected, and {no_http}"),
             _ => error.to_string(),
         };
-        anyhow::anyhow!("{address}{path}: {why}")
+        anyhow::anyhow!("{address}{path}: {reason}")
     })?;
-    let (status, body) = parse(&answer).with_context(|| format!("{address}{path} {no_http}"))?;
+    let (status, body) = parse(&response).with_context(|| format!("{address}{path} {no_http}"))?;
     if status == 200 {
         println!("{}", if args.live { "alive" } else { "ready" });
         return Ok(ExitCode::SUCCESS);
@@ -77,7 +77,7 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
     bail!("{address}{path} returned {status}{}", reasons(body));
 }
 
-fn of_url(url: &Url, ca_file: Option<&std::path::Path>) -> anyhow::Result<ProbeTarget> {
+fn target_of_url(url: &Url, ca_file: Option<&std::path::Path>) -> anyhow::Result<ProbeTarget> {
     let plain = matches!(url.scheme(), "http" | "https") && matches!(url.path(), "/" | "");
     let (true, Some(host), Some(port)) = (plain, url.host_str(), url.port_or_known_default()) else {
         bail!("--url must be http://HOST:PORT or https://HOST:PORT, not {url}");
@@ -87,8 +87,8 @@ fn of_url(url: &Url, ca_file: Option<&std::path::Path>) -> anyhow::Result<ProbeT
     let address = found.next().with_context(|| format!("cannot resolve {host}"))?;
     let tls = match url.scheme() {
         "https" => {
-            let trusting = webhook::trusting(ca_file);
-            let trusting = trusting.map_err(|why| anyhow::anyhow!("the file of --ca-file {why}"))?;
+            let trusting = webhook::trusted_tls_config(ca_file);
+            let trusting = trusting.map_err(|reason| anyhow::anyhow!("the file of --ca-file {reason}"))?;
             Some((Arc::new(trusting), ServerName::try_from(host.to_owned())?))
         }
         _ => None,
@@ -97,7 +97,7 @@ fn of_url(url: &Url, ca_file: Option<&std::path::Path>) -> anyhow::Result<ProbeT
 }
 
 /// Calls a daemon that listens on all addresses on the loopback address.
-fn reachable(bind: SocketAddr) -> anyhow::Result<SocketAddr> {
+fn reachable_address(bind: SocketAddr) -> anyhow::Result<SocketAddr> {
     if bind.port() == 0 {
         bail!("api.bind has port 0; find the real port in the daemon's log, and pass it with --url");
     }
@@ -117,7 +117,7 @@ struct DeadlineStream {
 }
 
 impl DeadlineStream {
-    fn left(&self) -> io::Result<Duration> {
+    fn remaining(&self) -> io::Result<Duration> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::Error::from(io::ErrorKind::TimedOut)) } else { Ok(left) }
     }
@@ -125,14 +125,14 @@ impl DeadlineStream {
 
 impl Read for DeadlineStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(Some(self.left()?))?;
+        self.stream.set_read_timeout(Some(self.remaining()?))?;
         self.stream.read(buffer)
     }
 }
 
 impl Write for DeadlineStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(Some(self.left()?))?;
+        self.stream.set_write_timeout(Some(self.remaining()?))?;
         self.stream.write(bytes)
     }
 
@@ -141,10 +141,10 @@ impl Write for DeadlineStream {
     }
 }
 
-fn ask(asked: ProbeTarget, path: &str, deadline: Instant) -> io::Result<Vec<u8>> {
-    let ProbeTarget { address, tls } = asked;
-    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-    let stream = DeadlineStream { stream: TcpStream::connect_timeout(&address, left)?, deadline };
+fn request(target: ProbeTarget, path: &str, deadline: Instant) -> io::Result<Vec<u8>> {
+    let ProbeTarget { address, tls } = target;
+    let remaining = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    let stream = DeadlineStream { stream: TcpStream::connect_timeout(&address, remaining)?, deadline };
     match tls {
         None => exchange(stream, address, path),
         Some((config, name)) => {
@@ -167,7 +167,7 @@ fn exchange(mut stream: impl Read + Write, address: SocketAddr, path: &str) -> i
             // Some peers close a TLS connection without a close notification.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && !answer.is_empty() => return Ok(answer),
             Err(error) => return Err(error),
-            Ok(read) if answer.len() as u64 + read as u64 > ANSWER_MAX => {
+            Ok(read) if answer.len() as u64 + read as u64 > MAX_RESPONSE_BYTES => {
                 return Err(io::Error::other("the response is too long"));
             }
             Ok(read) => answer.extend_from_slice(&piece[..read]),
@@ -175,8 +175,8 @@ fn exchange(mut stream: impl Read + Write, address: SocketAddr, path: &str) -> i
     }
 }
 
-fn parse(answer: &[u8]) -> anyhow::Result<(u16, &str)> {
-    let text = std::str::from_utf8(answer)?;
+fn parse(response: &[u8]) -> anyhow::Result<(u16, &str)> {
+    let text = std::str::from_utf8(response)?;
     let (head, body) = text.split_once("\r\n\r\n").context("no end of headers")?;
     let status = head.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)).context("no status line")?;
     Ok((status.parse()?, body))

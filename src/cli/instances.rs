@@ -27,8 +27,9 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
 
 fn table(instances: &[Value]) -> TextTable {
     let mut table = TextTable::new(&["ID", "NAME", "STATUS", "QUEUES", "SHARDS", "LAST SEEN", "LEASE", "STARTED"]);
-    let millis =
-        |value: &Value| value.as_u64().map_or_else(|| "-".to_owned(), |ms| duration::told(Duration::from_millis(ms)));
+    let millis = |value: &Value| {
+        value.as_u64().map_or_else(|| "-".to_owned(), |ms| duration::format_duration(Duration::from_millis(ms)))
+    };
     for instance in instances {
         let standing = match (instance["leaving"] == true, instance["arriving"] == true) {
             (true, _) => TableCell::tinted("leaving", Color::Care),
@@ -61,9 +62,9 @@ fn ranges(numbers: &Value) -> String {
             _ => ranges.push((number, number)),
         }
     }
-    let told = |(first, last): (u64, u64)| if first == last { first.to_string() } else { format!("{first}-{last}") };
-    let told: Vec<_> = ranges.into_iter().map(told).collect();
-    if told.is_empty() { "-".to_owned() } else { told.join(", ") }
+    let texts = |(first, last): (u64, u64)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    let texts: Vec<_> = ranges.into_iter().map(texts).collect();
+    if texts.is_empty() { "-".to_owned() } else { texts.join(", ") }
 }
 
 #[cfg(test)]
@@ -74,7 +75,7 @@ mod tests {
     use crate::cli::output::Painter;
 
     #[test]
-    fn shards_in_a_row_are_told_as_one() {
+    fn consecutive_shards_are_a_range() {
         assert_eq!(ranges(&json!([3, 0, 1, 2, 7])), "0-3, 7");
         assert_eq!((ranges(&json!([])), ranges(&json!(null))), ("-".to_owned(), "-".to_owned()));
     }

@@ -15,7 +15,7 @@ use super::{
     setting_flags::{self, SettingFlags},
     suggest,
 };
-use crate::client::{ApiRequest, Client, ListRequest, part};
+use crate::client::{ApiRequest, Client, ListRequest, path_segment};
 use crate::daemon;
 use crate::daemon::admin_key;
 
@@ -102,25 +102,32 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
             if let Some(tenant) = tenant {
                 body["tenant"] = tenant.into();
             }
-            given(out, &client.send(&ApiRequest::post("/v1/keys").with(body)).await?.body)
+            print_new_key(out, &client.send(&ApiRequest::post("/v1/keys").with_body(body)).await?.body)
         }
         RemoteCommand::List { tenant, wanted } => {
             let given = vec![("tenant", tenant)];
-            let most = wanted.most();
-            let pages = ListRequest { path: "/v1/keys", list: "keys", cursor: "cursor", given, most, feature: None };
+            let most = wanted.max_entries();
+            let pages = ListRequest {
+                path: "/v1/keys",
+                list: "keys",
+                cursor: "cursor",
+                filters: given,
+                max_entries: most,
+                feature: None,
+            };
             listing::show(client, out, pages, "No keys except the admin key.", table).await
         }
         RemoteCommand::Show { id } => {
-            let key = client.get(format!("/v1/keys/{}", part(&id))).await?.body;
-            out.show(&key, |paint| whole(&key, paint))?;
+            let key = client.get(format!("/v1/keys/{}", path_segment(&id))).await?.body;
+            out.show(&key, |paint| details(&key, paint))?;
             Ok(ExitCode::SUCCESS)
         }
         RemoteCommand::Revoke { ids } => revoke(client, out, &ids).await,
         RemoteCommand::Rotate { id, overlap } => {
-            let ask = ApiRequest::post(format!("/v1/keys/{}/rotate", part(&id)));
-            let answered = client.send(&ask.with(json!({ "overlap_s": overlap.as_secs() }))).await?;
-            out.note(&format!("The old key {id} remains valid for {}.", duration::told(overlap)));
-            given(out, &answered.body)
+            let ask = ApiRequest::post(format!("/v1/keys/{}/rotate", path_segment(&id)));
+            let answered = client.send(&ask.with_body(json!({ "overlap_s": overlap.as_secs() }))).await?;
+            out.note(&format!("The old key {id} remains valid for {}.", duration::format_duration(overlap)));
+            print_new_key(out, &answered.body)
         }
     })
 }
@@ -136,12 +143,12 @@ fn rotate_admin(file: Option<PathBuf>) -> anyhow::Result<ExitCode> {
 }
 
 /// Prints a new key: only the secret on standard output, so that it can be piped, and the rest on standard error.
-fn given(out: &Output, key: &Value) -> anyhow::Result<ExitCode> {
+fn print_new_key(out: &Output, key: &Value) -> anyhow::Result<ExitCode> {
     if !out.is_table() {
         out.show(key, |_| String::new())?;
         return Ok(ExitCode::SUCCESS);
     }
-    eprint!("{}", whole(key, Painter::for_terminal(false)));
+    eprint!("{}", details(key, Painter::for_terminal(false)));
     eprintln!("The key follows. Store it now: it is not shown again.");
     // A closed pipe is an error here, too: the key exists, but was not printed.
     print(&format!("{}\n", text(&key["key"]))).map_err(|error| {
@@ -155,7 +162,7 @@ fn given(out: &Output, key: &Value) -> anyhow::Result<ExitCode> {
 
 async fn revoke(client: &Client, out: &Output, ids: &[String]) -> anyhow::Result<ExitCode> {
     for id in ids {
-        client.send(&ApiRequest::new(Method::DELETE, format!("/v1/keys/{}", part(id))).repeatable()).await?;
+        client.send(&ApiRequest::new(Method::DELETE, format!("/v1/keys/{}", path_segment(id))).repeatable()).await?;
     }
     let told = |_| ids.iter().map(|id| format!("{id} is revoked\n")).collect();
     out.show(&json!({ "revoked": ids }), told)?;
@@ -163,7 +170,7 @@ async fn revoke(client: &Client, out: &Output, ids: &[String]) -> anyhow::Result
 }
 
 /// Formats the status of a key.
-fn standing(key: &Value) -> TableCell {
+fn status_cell(key: &Value) -> TableCell {
     match (key["active"] == true, key["revoked_at"].is_null()) {
         (true, _) => TableCell::tinted("active", Color::Good),
         (false, false) => TableCell::tinted("revoked", Color::Bad),
@@ -178,7 +185,7 @@ fn table(keys: &[Value]) -> TextTable {
             text(&key["id"]).into(),
             text(&key["name"]).into(),
             text(&key["tenant"]).into(),
-            standing(key),
+            status_cell(key),
             time(&key["expires_at"]).into(),
             time(&key["created_at"]).into(),
             TableCell::tinted(text(&key["scopes"]), Color::Dim),
@@ -187,13 +194,13 @@ fn table(keys: &[Value]) -> TextTable {
     table
 }
 
-fn whole(key: &Value, paint: Painter) -> String {
+fn details(key: &Value, paint: Painter) -> String {
     let mut pairs = vec![
         ("id", text(&key["id"]).into()),
         ("name", text(&key["name"]).into()),
         ("tenant", text(&key["tenant"]).into()),
         ("scopes", text(&key["scopes"]).into()),
-        ("status", standing(key)),
+        ("status", status_cell(key)),
         ("created", time(&key["created_at"]).into()),
         ("expires", time(&key["expires_at"]).into()),
     ];

@@ -72,15 +72,15 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
                 path: "/v1/limits/buckets",
                 list: "buckets",
                 cursor: "cursor",
-                given: Vec::new(),
-                most: wanted.most(),
+                filters: Vec::new(),
+                max_entries: wanted.max_entries(),
                 feature: Some(FEATURE),
             };
             listing::show(client, out, pages, "No rate limit buckets yet: no request was sent.", buckets).await
         }
         Some(Command::Top { by, limit }) => {
-            let ask =
-                ApiRequest::new(Method::GET, format!("/v1/limits/top?by={}&limit={limit}", by.name())).about(FEATURE);
+            let ask = ApiRequest::new(Method::GET, format!("/v1/limits/top?by={}&limit={limit}", by.name()))
+                .with_feature(FEATURE);
             let answered = client.send(&ask).await?.body;
             out.show(&answered, |paint| top(&answered, paint))?;
             Ok(ExitCode::SUCCESS)
@@ -89,15 +89,16 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
 }
 
 async fn summary(client: &Client, out: &Output) -> anyhow::Result<ExitCode> {
-    let limits = client.send(&ApiRequest::new(Method::GET, "/v1/limits").about(FEATURE)).await?.body;
-    out.show(&limits, |paint| fields(&standing(&limits), paint))?;
+    let limits = client.send(&ApiRequest::new(Method::GET, "/v1/limits").with_feature(FEATURE)).await?.body;
+    out.show(&limits, |paint| fields(&summary_fields(&limits), paint))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn standing(limits: &Value) -> Vec<(&'static str, TableCell)> {
+fn summary_fields(limits: &Value) -> Vec<(&'static str, TableCell)> {
     let global = &limits["global"];
-    let window =
-        global["window_ms"].as_u64().map_or_else(|| "-".to_owned(), |ms| duration::told(Duration::from_millis(ms)));
+    let window = global["window_ms"]
+        .as_u64()
+        .map_or_else(|| "-".to_owned(), |ms| duration::format_duration(Duration::from_millis(ms)));
     let members = text(&global["members"]);
     let shared = match global["sharing"].as_str() {
         Some("redis") => ", shared through Redis".to_owned(),
@@ -121,8 +122,8 @@ fn standing(limits: &Value) -> Vec<(&'static str, TableCell)> {
     let lanes: Vec<_> = lanes.map(|lane| format!("{} {}", text(&lane["lane"]), text(&lane["waiting"]))).collect();
     pairs.push(("waiting", if lanes.is_empty() { "-".into() } else { lanes.join(", ").into() }));
     pairs.push(("buckets", text(&limits["buckets"]).into()));
-    pairs.push(("ban budget", ban(&limits["invalid_requests"])));
-    pairs.extend(shares(&limits["invalid_requests"]["share"]));
+    pairs.push(("ban budget", ban_budget_cell(&limits["invalid_requests"])));
+    pairs.extend(share_rows(&limits["invalid_requests"]["share"]));
     let breakers = limits["breakers"].as_object().into_iter().flatten();
     let troubled = limits["breakers"].as_object().is_some_and(|all| {
         all.iter().any(|(state, count)| state != "closed" && count.as_u64().is_some_and(|count| count > 0))
@@ -133,21 +134,21 @@ fn standing(limits: &Value) -> Vec<(&'static str, TableCell)> {
 }
 
 /// Formats the used part of the ban budget.
-fn ban(invalid: &Value) -> TableCell {
+fn ban_budget_cell(invalid: &Value) -> TableCell {
     let used = format!("{} of {} invalid requests", text(&invalid["used"]), text(&invalid["most"]));
     match invalid["stops"].as_str() {
         None => used.into(),
-        Some(what) => TableCell::tinted(format!("{used}: {} is blocked", what.replace('_', " ")), Color::Bad),
+        Some(blocked) => TableCell::tinted(format!("{used}: {} is blocked", blocked.replace('_', " ")), Color::Bad),
     }
 }
 
 /// Maximum number of holders that are displayed.
-const HOLDERS: usize = 3;
+const MAX_HOLDERS: usize = 3;
 
 /// Formats the largest holders of the ban budget, and those whose calls wait. Older daemons do not report them.
-fn shares(share: &Value) -> Vec<(&'static str, TableCell)> {
+fn share_rows(share: &Value) -> Vec<(&'static str, TableCell)> {
     let holders = share["holders"].as_array().into_iter().flatten();
-    let shown = holders.enumerate().filter(|(at, holder)| *at < HOLDERS || holder["capped"] == true);
+    let shown = holders.enumerate().filter(|(at, holder)| *at < MAX_HOLDERS || holder["capped"] == true);
     let row = |(at, holder): (usize, &Value)| {
         let id = ["key", "tenant", "guild_id"].into_iter().find(|field| holder[*field].is_string());
         let used = format!(
@@ -171,11 +172,11 @@ fn buckets(buckets: &[Value]) -> TextTable {
     let mut table = TextTable::new(&["ROUTE", "ID", "LEFT", "WAITING", "RESETS", "BUCKET"]);
     for bucket in buckets {
         let is_empty = bucket["left"].as_u64() == Some(0);
-        let left = format!("{}/{}", text(&bucket["left"]), text(&bucket["limit"]));
+        let remaining = format!("{}/{}", text(&bucket["left"]), text(&bucket["limit"]));
         table.row(vec![
             text(&bucket["route"]).into(),
             text(&bucket["id"]).into(),
-            TableCell::tinted(left, if is_empty { Color::Care } else { Color::None }),
+            TableCell::tinted(remaining, if is_empty { Color::Care } else { Color::None }),
             text(&bucket["waiting"]).into(),
             time(&bucket["resets_at"]).into(),
             TableCell::tinted(text(&bucket["bucket"]), Color::Dim),
@@ -203,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_summary_says_what_is_left_and_what_is_held_back() {
+    fn summary_displays_remaining_and_blocked_calls() {
         let limits = json!({
             "global": {"limit": 50, "window_ms": 1000, "available": 12, "waiting": 3, "blocked_until": "2026-01-31T12:00:05.000Z",
                 "shared": true, "sharing": "redis", "total": 50, "members": 2},
@@ -216,7 +217,7 @@ mod tests {
                         "room_at": null}]}},
             "breakers": {"closed": 3, "open": 1, "half_open": 0, "forced_open": 0}});
         assert_eq!(
-            fields(&standing(&limits), Painter::none()),
+            fields(&summary_fields(&limits), Painter::none()),
             "global      12 of 50 per 1s available, 3 waiting, shared through Redis\n\
             \u{20}           blocked until 2026-01-31T12:00:05Z\n\
              waiting     interactive 1, background 2\n\

@@ -9,7 +9,7 @@ use super::output::{Output, TextTable};
 use crate::client::{Client, ListRequest};
 
 /// Default number of entries.
-const USUAL: usize = 50;
+const DEFAULT_LIMIT: usize = 50;
 
 /// Number of entries to show.
 #[derive(Args, Clone, Copy, Debug)]
@@ -23,11 +23,11 @@ pub(super) struct PageArgs {
 }
 
 impl PageArgs {
-    pub(super) fn most(self) -> usize {
+    pub(super) fn max_entries(self) -> usize {
         match (self.all, self.limit) {
             (true, _) => usize::MAX,
             (false, Some(limit)) => limit as usize,
-            (false, None) => USUAL,
+            (false, None) => DEFAULT_LIMIT,
         }
     }
 }
@@ -40,7 +40,7 @@ pub(super) async fn show(
     nothing: &str,
     table: impl FnOnce(&[Value]) -> TextTable,
 ) -> anyhow::Result<ExitCode> {
-    let page = client.pages(&pages).await?;
+    let page = client.read_list(&pages).await?;
     let (count, is_more) = (page.entries.len(), page.next.is_some());
     let entries = page.entries.clone();
     if count == 0 {

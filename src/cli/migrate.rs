@@ -57,7 +57,7 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
 
 fn table(steps: &[MigrationStatus]) -> String {
     let line = |step: &MigrationStatus| {
-        let fit = match step.fit() {
+        let fit = match step.compatibility() {
             Compatibility::Pending => "pending".to_owned(),
             Compatibility::Applied => "applied".to_owned(),
             Compatibility::Changed { .. } => "applied, but its SQL has changed".to_owned(),

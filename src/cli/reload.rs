@@ -20,12 +20,12 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
     args.remote.run(file, async |client, out| {
         // Idempotent: effective settings are not applied again.
         let report = client.send(&ApiRequest::post("/v1/reload").repeatable()).await?.body;
-        out.show(&report, |paint| shown(&report, paint))?;
+        out.show(&report, |paint| format_report(&report, paint))?;
         Ok(ExitCode::SUCCESS)
     })
 }
 
-fn shown(report: &Value, paint: Painter) -> String {
+fn format_report(report: &Value, paint: Painter) -> String {
     let mut table = TextTable::new(&["RESULT", "WHAT", "OLD", "NEW"]);
     for (result, list) in [("changed", "changed"), ("needs restart", "needs_restart")] {
         for item in report[list].as_array().into_iter().flatten() {
@@ -46,13 +46,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shows_what_changed_and_what_needs_a_restart() {
+    fn changes_and_needed_restarts_are_displayed() {
         let report = json!({
             "changed": [{"what": "log.filter", "old": "info", "new": "debug"}],
             "needs_restart": [{"what": "gateway.shards", "old": 1, "new": 2}],
             "unchanged": ["certificate"],
         });
-        let shown = shown(&report, Painter::none());
+        let shown = format_report(&report, Painter::none());
         for line in ["changed log.filter info debug", "needs restart gateway.shards 1 2", "unchanged certificate"] {
             let has = |one: &str| one.split_whitespace().collect::<Vec<_>>().join(" ").starts_with(line);
             assert!(shown.lines().any(has), "{line} in\n{shown}");

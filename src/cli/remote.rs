@@ -15,9 +15,9 @@ use crate::daemon::admin_key;
 use crate::settings::{SecretValue, Settings};
 
 /// Environment variable with the URL of the daemon.
-const PLACE: &str = "GUILDHALL_API";
+const API_VARIABLE: &str = "GUILDHALL_API";
 /// Environment variable with the key.
-const KEY: &str = "GUILDHALL_KEY";
+const KEY_VARIABLE: &str = "GUILDHALL_KEY";
 
 /// Connection to the daemon, and output format.
 #[derive(Args, Clone, Debug)]
@@ -65,42 +65,48 @@ impl RemoteArgs {
 
     /// Creates a client from the options and the settings.
     pub(super) fn client(&self, file: Option<PathBuf>) -> anyhow::Result<Client> {
-        self.client_by(|| Ok(setting_flags::load(file, SettingFlags::default())?.settings))
+        self.client_with(|| Ok(setting_flags::load(file, SettingFlags::default())?.settings))
     }
 
     /// Creates a client from the options and these settings, which are loaded only if needed.
-    pub(super) fn client_by(&self, settings: impl FnOnce() -> anyhow::Result<Settings>) -> anyhow::Result<Client> {
-        let given = match (&self.api, environment(PLACE)?) {
+    pub(super) fn client_with(&self, settings: impl FnOnce() -> anyhow::Result<Settings>) -> anyhow::Result<Client> {
+        let given = match (&self.api, env_var(API_VARIABLE)?) {
             (Some(api), _) => Some((api.clone(), "--api")),
-            (None, Some(api)) => Some((api, PLACE)),
+            (None, Some(api)) => Some((api, API_VARIABLE)),
             (None, None) => None,
         };
         let own_key = self.given_key()?;
-        let (place, key, own) = match (given, own_key) {
+        let (api_url, key, cert_file) = match (given, own_key) {
             (Some((text, name)), key) => {
-                let place: ApiUrl = text.parse().map_err(|error| anyhow!("{name} {text:?} {error}"))?;
+                let api_url: ApiUrl = text.parse().map_err(|error| anyhow!("{name} {text:?} {error}"))?;
                 let key = match key {
                     Some(key) => Some(key),
                     // The key of this machine's own daemon must not be sent to another one.
-                    None if !place.is_here() => bail!(
-                        "no API key for {place}. Pass one with --key-file PATH or {KEY}; the key of the local daemon \
+                    None if !api_url.is_local() => bail!(
+                        "no API key for {api_url}. Pass one with --key-file PATH or {KEY_VARIABLE}; the key of the local daemon \
                          is not sent to other hosts"
                     ),
-                    None => settings().ok().map(|settings| key_of(&settings)).transpose()?.flatten(),
+                    None => settings().ok().map(|settings| local_key(&settings)).transpose()?.flatten(),
                 };
-                (place, key, None)
+                (api_url, key, None)
             }
             (None, key) => {
                 let settings = settings()?;
-                let key = key.map_or_else(|| key_of(&settings), |key| Ok(Some(key)))?;
-                let own = settings.api.tls.map(|files| files.cert_file);
-                (ApiUrl::of_bind(settings.api.bind, own.is_some())?, key, own)
+                let key = key.map_or_else(|| local_key(&settings), |key| Ok(Some(key)))?;
+                let cert_file = settings.api.tls.map(|files| files.cert_file);
+                (ApiUrl::from_bind(settings.api.bind, cert_file.is_some())?, key, cert_file)
             }
         };
-        if place.is_open() && key.is_some() {
-            eprintln!("note: the key is sent to {place} unencrypted; use https");
+        if api_url.is_remote_plaintext() && key.is_some() {
+            eprintln!("note: the key is sent to {api_url} unencrypted; use https");
         }
-        Ok(Client::new(ClientConfig { place, key, within: self.timeout, ca_file: self.ca_file.clone(), own })?)
+        Ok(Client::new(ClientConfig {
+            api_url,
+            key,
+            timeout: self.timeout,
+            ca_file: self.ca_file.clone(),
+            pinned_cert_file: cert_file,
+        })?)
     }
 
     /// Returns the key from the options or the environment.
@@ -109,9 +115,9 @@ impl RemoteArgs {
             return Ok(Some(ClientKey::new(key, "--key")?));
         }
         if let Some(file) = &self.key_file {
-            return Ok(Some(ClientKey::of_file(file)?));
+            return Ok(Some(ClientKey::from_file(file)?));
         }
-        let key = environment(KEY)?.map(|key| ClientKey::new(&SecretValue::new(key), KEY));
+        let key = env_var(KEY_VARIABLE)?.map(|key| ClientKey::new(&SecretValue::new(key), KEY_VARIABLE));
         Ok(key.transpose()?)
     }
 
@@ -119,15 +125,15 @@ impl RemoteArgs {
     pub(super) fn run(
         &self,
         file: Option<PathBuf>,
-        errand: impl AsyncFnOnce(&Client, &Output) -> anyhow::Result<ExitCode>,
+        command: impl AsyncFnOnce(&Client, &Output) -> anyhow::Result<ExitCode>,
     ) -> anyhow::Result<ExitCode> {
         let client = self.client(file)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(errand(&client, &self.output()))
+        runtime.block_on(command(&client, &self.output()))
     }
 }
 
-fn environment(name: &str) -> anyhow::Result<Option<String>> {
+fn env_var(name: &str) -> anyhow::Result<Option<String>> {
     match env::var(name) {
         Ok(text) => Ok(Some(text).filter(|text| !text.is_empty())),
         Err(env::VarError::NotPresent) => Ok(None),
@@ -136,13 +142,13 @@ fn environment(name: &str) -> anyhow::Result<Option<String>> {
 }
 
 /// Returns the key of a daemon with these settings, if it exists. It is never created here.
-fn key_of(settings: &Settings) -> anyhow::Result<Option<ClientKey>> {
+fn local_key(settings: &Settings) -> anyhow::Result<Option<ClientKey>> {
     if let Some(key) = &settings.api.admin_key {
         return Ok(Some(ClientKey::new(key, "api.admin_key of the settings")?));
     }
     let file = admin_key::file(&settings.store.url);
     match file.try_exists() {
         Ok(false) => Ok(None),
-        Ok(true) | Err(_) => Ok(Some(ClientKey::of_file(&file)?)),
+        Ok(true) | Err(_) => Ok(Some(ClientKey::from_file(&file)?)),
     }
 }

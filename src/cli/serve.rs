@@ -25,7 +25,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     // Before the first part starts: only parts that start after this are watched.
     Supervision::install().map_err(ServeError::Supervision)?;
     // Early, so that no signal is lost during the start, and SIGHUP never ends the process.
-    let signals = Signals::listen(ends_with, OnHangup::Reloads);
+    let signals = Signals::listen(ends_with, OnHangup::Reload);
     let signals = signals.map_err(|error| anyhow::anyhow!("cannot listen for signals: {error}"))?;
     let read = move || setting_flags::load(file.clone(), args.settings.clone());
     let started = read()?;
@@ -37,7 +37,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     // And so that the log knows which secrets it must not contain.
     let key = daemon::admin_key::find(&settings)?;
     settings.api.admin_key = Some(key.key.clone());
-    let (handlers, prints) = handlers::load_printed(&settings.handlers)?;
+    let (handlers, prints) = handlers::load_with_digests(&settings.handlers)?;
     let secrets = settings.secrets().into_iter().chain(handlers::secrets(&handlers)).collect();
     let log = logging::init(&settings.log, secrets)?;
     let reloader = Reloader::new(Box::new(read), started, prints, log);

@@ -46,7 +46,7 @@ pub(super) struct SettingFlags {
 }
 
 impl SettingFlags {
-    pub(super) fn given(self) -> Vec<Flag> {
+    pub(super) fn into_flags(self) -> Vec<Flag> {
         [
             ("--token-file", "discord.token_file", self.token_file),
             ("--gateway-url", "discord.gateway_url", self.gateway_url),
@@ -68,5 +68,5 @@ impl SettingFlags {
 
 /// Loads the settings of this process.
 pub(super) fn load(file: Option<PathBuf>, flags: SettingFlags) -> Result<LoadedSettings, SettingsError> {
-    settings::load(SettingsSources { file, environment: std::env::vars_os().collect(), flags: flags.given() })
+    settings::load(SettingsSources { file, environment: std::env::vars_os().collect(), flags: flags.into_flags() })
 }

@@ -54,8 +54,8 @@ async fn list(client: &Client, out: &Output) -> anyhow::Result<ExitCode> {
         path: "/v1/shards",
         list: "shards",
         cursor: "cursor",
-        given: Vec::new(),
-        most: usize::MAX,
+        filters: Vec::new(),
+        max_entries: usize::MAX,
         feature: Some(FEATURE),
     };
     listing::show(client, out, pages, "No shards yet.", table).await

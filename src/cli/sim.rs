@@ -78,7 +78,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     daemon::raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("sim").build()?;
     runtime.block_on(async {
-        let mut signals = Signals::listen(StopSource::Signals, OnHangup::Ends)?;
+        let mut signals = Signals::listen(StopSource::Signals, OnHangup::Exit)?;
         let bind = args.bind;
         let sim = Sim::start(args.into()).await.with_context(|| format!("cannot listen on {bind}"))?;
         // On standard output, so that a program that started it on port 0 can read the port.

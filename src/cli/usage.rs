@@ -49,8 +49,8 @@ fn table(answered: &Value) -> TextTable {
 
 /// Formats the used part of a limit, coloured if little is left.
 fn percent(ratio: f64) -> TableCell {
-    let told = format!("{:.1} %", ratio * 100.0);
-    if ratio >= 0.8 { TableCell::tinted(told, Color::Care) } else { told.into() }
+    let text = format!("{:.1} %", ratio * 100.0);
+    if ratio >= 0.8 { TableCell::tinted(text, Color::Care) } else { text.into() }
 }
 
 #[cfg(test)]

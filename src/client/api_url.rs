@@ -61,7 +61,7 @@ impl ApiUrl {
     /// # Errors
     ///
     /// If the port is 0.
-    pub fn of_bind(bind: SocketAddr, tls: bool) -> Result<Self, ApiUrlError> {
+    pub fn from_bind(bind: SocketAddr, tls: bool) -> Result<Self, ApiUrlError> {
         if bind.port() == 0 {
             return Err(ApiUrlError::AnyPort);
         }
@@ -75,7 +75,7 @@ impl ApiUrl {
 
     /// Whether the host is always this machine.
     #[must_use]
-    pub fn is_here(&self) -> bool {
+    pub fn is_local(&self) -> bool {
         match self.url.host() {
             Some(Host::Ipv4(ip)) => ip.is_loopback(),
             Some(Host::Ipv6(ip)) => ip.to_canonical().is_loopback(),
@@ -86,12 +86,12 @@ impl ApiUrl {
 
     /// Whether the connection is unencrypted and leaves this machine.
     #[must_use]
-    pub fn is_open(&self) -> bool {
-        self.url.scheme() == "http" && !self.is_here()
+    pub fn is_remote_plaintext(&self) -> bool {
+        self.url.scheme() == "http" && !self.is_local()
     }
 
     /// Returns the URI of a path, which starts with a slash.
-    pub(super) fn at(&self, path: &str) -> Option<Uri> {
+    pub(super) fn uri(&self, path: &str) -> Option<Uri> {
         format!("{self}{path}").parse().ok()
     }
 }
@@ -106,49 +106,51 @@ impl fmt::Display for ApiUrl {
 mod tests {
     use super::*;
 
-    fn place(text: &str) -> ApiUrl {
+    fn api_url(text: &str) -> ApiUrl {
         text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
     }
 
     #[test]
-    fn a_daemon_may_stand_below_a_path_and_is_meant_by_its_endpoints_too() {
+    fn path_prefix_and_v1_suffix_are_accepted() {
         for text in ["http://h:1", "http://h:1/", "http://h:1/v1", "http://h:1/v1/", " http://h:1 "] {
-            assert_eq!(place(text).to_string(), "http://h:1", "{text}");
+            assert_eq!(api_url(text).to_string(), "http://h:1", "{text}");
         }
-        let below = place("https://h/guildhall/v1");
-        assert_eq!(below.at("/v1/keys?a=b").unwrap(), "https://h/guildhall/v1/keys?a=b");
+        let below = api_url("https://h/guildhall/v1");
+        assert_eq!(below.uri("/v1/keys?a=b").unwrap(), "https://h/guildhall/v1/keys?a=b");
     }
 
     #[test]
-    fn what_is_no_place_says_why() {
-        let wrong = |text: &str| text.parse::<ApiUrl>().expect_err(text);
+    fn invalid_urls_are_rejected() {
+        let error_of = |text: &str| text.parse::<ApiUrl>().expect_err(text);
         for text in
             ["", "127.0.0.1:8080", "localhost:8080", "ftp://h", "ws://h", "http://", "http://h:0", "http://h:99999"]
         {
-            assert_eq!(wrong(text), ApiUrlError::Form, "{text}");
+            assert_eq!(error_of(text), ApiUrlError::Form, "{text}");
         }
-        assert_eq!(wrong("http://me:pw@h"), ApiUrlError::Login);
-        assert_eq!(wrong("http://h/?a=b"), ApiUrlError::Query);
+        assert_eq!(error_of("http://me:pw@h"), ApiUrlError::Login);
+        assert_eq!(error_of("http://h/?a=b"), ApiUrlError::Query);
         let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
-        assert_eq!(ApiUrl::of_bind(any, false), Err(ApiUrlError::AnyPort));
+        assert_eq!(ApiUrl::from_bind(any, false), Err(ApiUrlError::AnyPort));
     }
 
     #[test]
-    fn a_daemon_that_listens_everywhere_is_asked_here() {
-        let of = |text: &str| ApiUrl::of_bind(text.parse().unwrap(), false).unwrap().to_string();
+    fn unspecified_address_becomes_loopback() {
+        let of = |text: &str| ApiUrl::from_bind(text.parse().unwrap(), false).unwrap().to_string();
         assert_eq!(of("0.0.0.0:8080"), "http://127.0.0.1:8080");
         assert_eq!(of("[::]:8080"), "http://[::1]:8080");
         assert_eq!(of("10.0.0.7:8080"), "http://10.0.0.7:8080");
-        let tls = ApiUrl::of_bind("0.0.0.0:8443".parse().unwrap(), true).unwrap();
+        let tls = ApiUrl::from_bind("0.0.0.0:8443".parse().unwrap(), true).unwrap();
         assert_eq!(tls.to_string(), "https://127.0.0.1:8443");
     }
 
     #[test]
-    fn it_is_known_who_may_listen() {
+    fn local_and_plaintext_urls_are_detected() {
         for here in ["http://127.0.0.1:1", "http://[::1]:1", "http://localhost:1", "http://[::ffff:127.0.0.1]:1"] {
-            assert!(place(here).is_here() && !place(here).is_open(), "{here}");
+            assert!(api_url(here).is_local() && !api_url(here).is_remote_plaintext(), "{here}");
         }
-        assert!(place("http://10.0.0.1:1").is_open() && !place("https://10.0.0.1:1").is_open());
-        assert!(!place("http://localhost.example:1").is_here());
+        assert!(
+            api_url("http://10.0.0.1:1").is_remote_plaintext() && !api_url("https://10.0.0.1:1").is_remote_plaintext()
+        );
+        assert!(!api_url("http://localhost.example:1").is_local());
     }
 }

@@ -7,7 +7,7 @@ use http::HeaderValue;
 use crate::settings::SecretValue;
 
 /// Maximum size of a key file, in bytes. A larger file is something else.
-const FILE_MOST: u64 = 4 * 1024;
+const MAX_FILE_BYTES: u64 = 4 * 1024;
 
 /// An API key and its origin, so that a user can find the invalid one.
 #[derive(Clone, Debug)]
@@ -58,15 +58,15 @@ impl ClientKey {
     /// # Errors
     ///
     /// If the file cannot be read, or contains no key.
-    pub fn of_file(file: &Path) -> Result<Self, ClientKeyError> {
-        let shown = file.display().to_string();
-        let read = |error| ClientKeyError::Read { file: shown.clone(), error };
-        if fs::metadata(file).map_err(read)?.len() > FILE_MOST {
-            return Err(ClientKeyError::Form(shown));
+    pub fn from_file(file: &Path) -> Result<Self, ClientKeyError> {
+        let displayed = file.display().to_string();
+        let read = |error| ClientKeyError::Read { file: displayed.clone(), error };
+        if fs::metadata(file).map_err(read)?.len() > MAX_FILE_BYTES {
+            return Err(ClientKeyError::Form(displayed));
         }
         match fs::read_to_string(file) {
-            Ok(text) => Self::new(&SecretValue::new(text), shown),
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(ClientKeyError::Form(shown)),
+            Ok(text) => Self::new(&SecretValue::new(text), displayed),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(ClientKeyError::Form(displayed)),
             Err(error) => Err(read(error)),
         }
     }
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_one_word_and_is_never_shown() {
+    fn key_is_one_word_and_never_displayed() {
         let key = ClientKey::new(&SecretValue::new("gh_a_b\n"), "--key").unwrap();
         assert_eq!(key.header().to_str().unwrap(), "Bearer gh_a_b");
         assert!(!format!("{key:?}").contains("gh_a_b"), "{key:?}");
@@ -100,16 +100,16 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_key_is_named_and_not_shown() {
+    fn file_without_a_key_is_named_but_not_quoted() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("key");
-        assert!(matches!(ClientKey::of_file(&file), Err(ClientKeyError::Read { .. })));
+        assert!(matches!(ClientKey::from_file(&file), Err(ClientKeyError::Read { .. })));
         for wrong in [&b"a b"[..], b"\xff\xfe", &[b'a'; 5_000]] {
             fs::write(&file, wrong).unwrap();
-            let says = ClientKey::of_file(&file).unwrap_err().to_string();
+            let says = ClientKey::from_file(&file).unwrap_err().to_string();
             assert!(says.contains("contains no valid key") && says.contains(file.to_str().unwrap()), "{says}");
         }
         fs::write(&file, "gh_1_2\r\n").unwrap();
-        assert_eq!(ClientKey::of_file(&file).unwrap().origin(), file.to_str().unwrap());
+        assert_eq!(ClientKey::from_file(&file).unwrap().origin(), file.to_str().unwrap());
     }
 }

@@ -34,27 +34,27 @@ use hyper_util::{
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
-pub(crate) use self::tls::anybody;
+pub(crate) use self::tls::any_certificate;
 pub use self::{
     api_url::{ApiUrl, ApiUrlError},
     error::{ClientError, ProblemDetails},
     key::{ClientKey, ClientKeyError},
     operation_stream::{OperationStream, StreamItem},
     pagination::{ListPage, ListRequest},
-    request::{ApiRequest, part},
+    request::{ApiRequest, path_segment},
 };
 use crate::{error_chain::chain, webhook};
 
 /// Value of the `User-Agent` header.
 const USER_AGENT: &str = concat!("guildhall-cli/", env!("CARGO_PKG_VERSION"));
 /// Connect timeout.
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of a response.
-const ANSWER_MOST: usize = 64 * 1024 * 1024;
+const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 /// How long a request is retried while the daemon is temporarily unavailable.
-const PATIENCE: Duration = Duration::from_secs(10);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Minimum delay before a retry.
-const AGAIN: Duration = Duration::from_millis(500);
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 type PooledClient = legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
@@ -62,34 +62,34 @@ type PooledClient = legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
     /// Address of the daemon.
-    pub place: ApiUrl,
+    pub api_url: ApiUrl,
     /// Key to send. Without one, only requests that need no key succeed.
     pub key: Option<ClientKey>,
     /// Timeout of one request.
-    pub within: Duration,
+    pub timeout: Duration,
     /// PEM file of certificate authorities to trust in addition to the public ones.
     pub ca_file: Option<PathBuf>,
     /// PEM file of the certificate of this machine's own daemon, if that is called: then only this certificate is
     /// trusted, for any host name.
-    pub own: Option<PathBuf>,
+    pub pinned_cert_file: Option<PathBuf>,
 }
 
 /// A certificate file is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{} {why}; {named_by} must name a PEM file of certificates", path.display())]
+#[error("{} {reason}; {setting} must name a PEM file of certificates", path.display())]
 pub struct CaFileError {
     path: PathBuf,
-    why: String,
-    named_by: &'static str,
+    reason: String,
+    setting: &'static str,
 }
 
 /// Sends requests to one daemon.
 #[derive(Clone, Debug)]
 pub struct Client {
     http: PooledClient,
-    place: ApiUrl,
+    api_url: ApiUrl,
     key: Option<ClientKey>,
-    within: Duration,
+    timeout: Duration,
 }
 
 /// A successful response of the daemon.
@@ -110,33 +110,33 @@ impl Client {
     ///
     /// If the file of certificate authorities is invalid.
     pub fn new(config: ClientConfig) -> Result<Self, CaFileError> {
-        let ClientConfig { place, key, within, ca_file, own } = config;
+        let ClientConfig { api_url: place, key, timeout, ca_file, pinned_cert_file: own } = config;
         let (tls, path, named_by) = match own {
-            Some(own) => (tls::only(&own), own, "api.tls.cert_file"),
-            None => (webhook::trusting(ca_file.as_deref()), ca_file.unwrap_or_default(), "--ca-file"),
+            Some(own) => (tls::pinned(&own), own, "api.tls.cert_file"),
+            None => (webhook::trusted_tls_config(ca_file.as_deref()), ca_file.unwrap_or_default(), "--ca-file"),
         };
-        let tls = tls.map_err(|why| CaFileError { path, why, named_by })?;
+        let tls = tls.map_err(|reason| CaFileError { path, reason, setting: named_by })?;
         let mut tcp = HttpConnector::new();
         // The outer connector checks the scheme.
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
-        tcp.set_connect_timeout(Some(CONNECT_WITHIN.min(within)));
+        tcp.set_connect_timeout(Some(CONNECT_TIMEOUT.min(timeout)));
         let connector =
             HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(tcp);
         let http = legacy::Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector);
-        Ok(Self { http, place, key, within })
+        Ok(Self { http, api_url: place, key, timeout })
     }
 
     /// Address of the daemon.
     #[must_use]
-    pub const fn place(&self) -> &ApiUrl {
-        &self.place
+    pub const fn api_url(&self) -> &ApiUrl {
+        &self.api_url
     }
 
     /// Timeout of one request.
     #[must_use]
-    pub const fn within(&self) -> Duration {
-        self.within
+    pub const fn timeout(&self) -> Duration {
+        self.timeout
     }
 
     /// Sends a request and waits for the response. Retries a request that may be repeated while the daemon is
@@ -145,105 +145,124 @@ impl Client {
     /// # Errors
     ///
     /// If there is no response, or it is not a success.
-    pub async fn send(&self, ask: &ApiRequest) -> Result<ApiResponse, ClientError> {
-        let patient_until = Instant::now() + PATIENCE.min(self.within);
+    pub async fn send(&self, api_request: &ApiRequest) -> Result<ApiResponse, ClientError> {
+        let retry_until = Instant::now() + RETRY_TIMEOUT.min(self.timeout);
         loop {
-            let fault = match self.exchange(ask).await {
-                Ok(answered) => return Ok(answered),
-                Err(fault) => fault,
+            let error = match self.exchange(api_request).await {
+                Ok(response) => return Ok(response),
+                Err(error) => error,
             };
-            let wait = fault.again_after().filter(|_| ask.may_repeat()).map(|wait| wait.max(AGAIN));
+            let wait = error.retry_after().filter(|_| api_request.may_repeat()).map(|wait| wait.max(MIN_RETRY_DELAY));
             match wait {
-                Some(wait) if Instant::now() + wait < patient_until => sleep(wait).await,
-                Some(_) | None => return Err(fault),
+                Some(wait) if Instant::now() + wait < retry_until => sleep(wait).await,
+                Some(_) | None => return Err(error),
             }
         }
     }
 
     /// Sends a request once.
-    async fn exchange(&self, ask: &ApiRequest) -> Result<ApiResponse, ClientError> {
+    async fn exchange(&self, api_request: &ApiRequest) -> Result<ApiResponse, ClientError> {
         // The time that the daemon was requested to wait is added.
-        let within = self.within + ask.waits();
-        let deadline = Instant::now() + within;
-        let late = |_| ClientError::TimedOut { place: self.place.clone(), within, left: ask.changes() };
-        let response = timeout_at(deadline, self.begin(ask, &[])).await.map_err(late)??;
+        let timeout = self.timeout + api_request.extra_wait();
+        let deadline = Instant::now() + timeout;
+        let late = |_| ClientError::TimedOut {
+            api_url: self.api_url.clone(),
+            timeout,
+            may_have_applied: api_request.is_mutation(),
+        };
+        let response = timeout_at(deadline, self.start_request(api_request, &[])).await.map_err(late)??;
         let (head, body) = response.into_parts();
-        let read = timeout_at(deadline, Limited::new(body, ANSWER_MOST).collect()).await.map_err(late)?;
-        let body = read.map_err(|error| self.unreadable(error.as_ref(), ask))?.to_bytes();
+        let read = timeout_at(deadline, Limited::new(body, MAX_RESPONSE_BYTES).collect()).await.map_err(late)?;
+        let body = read.map_err(|error| self.body_error(error.as_ref(), api_request))?.to_bytes();
         if !head.status.is_success() {
-            return Err(self.refused(ask, head.status, &head.headers, &body));
+            return Err(self.response_error(api_request, head.status, &head.headers, &body));
         }
         let body = if body.is_empty() { Ok(Value::Null) } else { serde_json::from_slice(&body) };
-        let body =
-            body.map_err(|_| ClientError::NotOurs { place: self.place.clone(), status: head.status.as_u16() })?;
+        let body = body
+            .map_err(|_| ClientError::NotGuildhall { api_url: self.api_url.clone(), status: head.status.as_u16() })?;
         Ok(ApiResponse { status: head.status, headers: head.headers, body })
     }
 
     /// Sends a request, and returns the response as soon as its headers have arrived.
-    async fn begin(
+    async fn start_request(
         &self,
-        ask: &ApiRequest,
-        more: &[(&'static str, String)],
+        api_request: &ApiRequest,
+        extra_headers: &[(&'static str, String)],
     ) -> Result<Response<Incoming>, ClientError> {
-        let request = self.request(ask, more)?;
+        let request = self.build_request(api_request, extra_headers)?;
         self.http.request(request).await.map_err(|error| {
             // The client's own message only says which step failed.
-            let why = error.source().map_or_else(|| error.to_string(), chain);
+            let reason = error.source().map_or_else(|| error.to_string(), chain);
             if error.is_connect() {
-                ClientError::Unreachable { place: self.place.clone(), why }
+                ClientError::Unreachable { api_url: self.api_url.clone(), reason }
             } else {
-                ClientError::Broken { place: self.place.clone(), why, left: ask.changes() }
+                ClientError::ConnectionFailed {
+                    api_url: self.api_url.clone(),
+                    reason,
+                    may_have_applied: api_request.is_mutation(),
+                }
             }
         })
     }
 
-    fn request(
+    fn build_request(
         &self,
-        ask: &ApiRequest,
-        more: &[(&'static str, String)],
+        api_request: &ApiRequest,
+        extra_headers: &[(&'static str, String)],
     ) -> Result<http::Request<Full<Bytes>>, ClientError> {
-        let malformed = || ClientError::Malformed { what: ask.path().to_owned() };
-        let body = ask.body().map_or_else(Bytes::new, |body| body.to_string().into());
+        let malformed = || ClientError::Malformed { path: api_request.path().to_owned() };
+        let body = api_request.body().map_or_else(Bytes::new, |body| body.to_string().into());
         let mut request = http::Request::new(Full::new(body));
-        *request.method_mut() = ask.method().clone();
-        *request.uri_mut() = self.place.at(ask.path()).ok_or_else(malformed)?;
+        *request.method_mut() = api_request.method().clone();
+        *request.uri_mut() = self.api_url.uri(api_request.path()).ok_or_else(malformed)?;
         let headers = request.headers_mut();
         headers.insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-        if ask.body().is_some() {
+        if api_request.body().is_some() {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
         if let Some(key) = &self.key {
             headers.insert(header::AUTHORIZATION, key.header());
         }
-        for (name, value) in ask.headers().iter().chain(more) {
+        for (name, value) in api_request.headers().iter().chain(extra_headers) {
             headers.insert(*name, HeaderValue::from_str(value).map_err(|_| malformed())?);
         }
         Ok(request)
     }
 
     /// Maps a response that is not a success to an error.
-    fn refused(&self, ask: &ApiRequest, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> ClientError {
-        match ProblemDetails::read(status, headers, body) {
-            Some(_) if ask.is_unknown(status) => {
-                ClientError::Unknown { place: self.place.clone(), what: ask.feature().unwrap_or(ask.path()).to_owned() }
+    fn response_error(
+        &self,
+        api_request: &ApiRequest,
+        status: StatusCode,
+        headers: &HeaderMap,
+        body: &[u8],
+    ) -> ClientError {
+        match ProblemDetails::parse(status, headers, body) {
+            Some(_) if api_request.is_unsupported(status) => ClientError::Unsupported {
+                api_url: self.api_url.clone(),
+                feature: api_request.feature().unwrap_or(api_request.path()).to_owned(),
+            },
+            Some(mut problem) => {
+                problem.api_url = Some(self.api_url.clone());
+                problem.key = self.key.clone();
+                ClientError::Rejected(Box::new(problem))
             }
-            Some(mut refusal) => {
-                refusal.place = Some(self.place.clone());
-                refusal.key = self.key.clone();
-                ClientError::Refused(Box::new(refusal))
-            }
-            None => ClientError::NotOurs { place: self.place.clone(), status: status.as_u16() },
+            None => ClientError::NotGuildhall { api_url: self.api_url.clone(), status: status.as_u16() },
         }
     }
 
-    fn unreadable(&self, error: &(dyn Error + 'static), ask: &ApiRequest) -> ClientError {
-        let why = if error.is::<LengthLimitError>() {
-            format!("the response is larger than {ANSWER_MOST} bytes")
+    fn body_error(&self, error: &(dyn Error + 'static), api_request: &ApiRequest) -> ClientError {
+        let reason = if error.is::<LengthLimitError>() {
+            format!("the response is larger than {MAX_RESPONSE_BYTES} bytes")
         } else {
             chain(error)
         };
-        ClientError::Broken { place: self.place.clone(), why, left: ask.changes() }
+        ClientError::ConnectionFailed {
+            api_url: self.api_url.clone(),
+            reason,
+            may_have_applied: api_request.is_mutation(),
+        }
     }
 
     /// Gets a path whose response may be something else than a success. Returns the status and the body.
@@ -251,8 +270,8 @@ impl Client {
     /// # Errors
     ///
     /// If there is no response.
-    pub async fn look(&self, path: &str) -> Result<(u16, Value), ClientError> {
-        let (status, body) = self.look_raw(path).await?;
+    pub async fn get_any_status(&self, path: &str) -> Result<(u16, Value), ClientError> {
+        let (status, body) = self.get_raw(path).await?;
         Ok((status, serde_json::from_slice(&body).unwrap_or_default()))
     }
 
@@ -261,16 +280,17 @@ impl Client {
     /// # Errors
     ///
     /// If there is no response.
-    pub async fn look_raw(&self, path: &str) -> Result<(u16, Bytes), ClientError> {
-        let ask = ApiRequest::new(Method::GET, path);
-        let late = |_| ClientError::TimedOut { place: self.place.clone(), within: self.within, left: false };
-        let looked = async {
-            let (head, body) = self.begin(&ask, &[]).await?.into_parts();
-            let body = Limited::new(body, ANSWER_MOST).collect().await;
-            let body = body.map_err(|error| self.unreadable(error.as_ref(), &ask))?.to_bytes();
+    pub async fn get_raw(&self, path: &str) -> Result<(u16, Bytes), ClientError> {
+        let api_request = ApiRequest::new(Method::GET, path);
+        let late =
+            |_| ClientError::TimedOut { api_url: self.api_url.clone(), timeout: self.timeout, may_have_applied: false };
+        let response = async {
+            let (head, body) = self.start_request(&api_request, &[]).await?.into_parts();
+            let body = Limited::new(body, MAX_RESPONSE_BYTES).collect().await;
+            let body = body.map_err(|error| self.body_error(error.as_ref(), &api_request))?.to_bytes();
             Ok((head.status.as_u16(), body))
         };
-        timeout_at(Instant::now() + self.within, looked).await.map_err(late)?
+        timeout_at(Instant::now() + self.timeout, response).await.map_err(late)?
     }
 
     /// Gets a path.

@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value};
 
-use super::{ApiRequest, ApiResponse, Client, ClientError, request::query};
+use super::{ApiRequest, ApiResponse, Client, ClientError, request::with_query};
 
 /// Maximum number of entries in one page of the daemon.
-const PAGE_MOST: usize = 500;
+const MAX_PAGE_SIZE: usize = 500;
 
 /// A list to read page by page.
 #[derive(Clone, Debug)]
@@ -17,9 +17,9 @@ pub struct ListRequest<'a> {
     /// Name of the query parameter for the next page.
     pub cursor: &'static str,
     /// Filters, as query parameters.
-    pub given: Vec<(&'a str, Option<String>)>,
+    pub filters: Vec<(&'a str, Option<String>)>,
     /// Maximum number of entries.
-    pub most: usize,
+    pub max_entries: usize,
     /// Name of the feature in errors of daemons that do not support it.
     pub feature: Option<&'static str>,
 }
@@ -52,20 +52,20 @@ impl Client {
     /// # Errors
     ///
     /// See [`Client::send`].
-    pub async fn pages(&self, pages: &ListRequest<'_>) -> Result<ListPage, ClientError> {
+    pub async fn read_list(&self, pages: &ListRequest<'_>) -> Result<ListPage, ClientError> {
         let mut page = ListPage::default();
-        while page.entries.len() < pages.most {
+        while page.entries.len() < pages.max_entries {
             let before = page.next.take();
-            let limit = (pages.most - page.entries.len()).min(PAGE_MOST);
-            let mut given = pages.given.clone();
+            let limit = (pages.max_entries - page.entries.len()).min(MAX_PAGE_SIZE);
+            let mut given = pages.filters.clone();
             given.push(("limit", Some(limit.to_string())));
             given.push((pages.cursor, before.clone()));
-            let mut ask = ApiRequest::new(http::Method::GET, query(pages.path, &given));
+            let mut api_request = ApiRequest::new(http::Method::GET, with_query(pages.path, &given));
             if let Some(feature) = pages.feature {
-                ask = ask.about(feature);
+                api_request = api_request.with_feature(feature);
             }
-            let ApiResponse { status, body, .. } = self.send(&ask).await?;
-            let not_ours = || ClientError::NotOurs { place: self.place().clone(), status: status.as_u16() };
+            let ApiResponse { status, body, .. } = self.send(&api_request).await?;
+            let not_ours = || ClientError::NotGuildhall { api_url: self.api_url().clone(), status: status.as_u16() };
             let Value::Object(mut body) = body else { return Err(not_ours()) };
             let Some(Value::Array(entries)) = body.remove(pages.list) else { return Err(not_ours()) };
             page.next = body.remove("next").and_then(|next| next.as_str().map(str::to_owned));

@@ -8,7 +8,7 @@ use serde_json::Value;
 use url::form_urlencoded;
 
 /// Characters that need no encoding in a path segment.
-const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
 
 /// A request to the daemon.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub struct ApiRequest {
     body: Option<Value>,
     feature: Option<&'static str>,
     once: bool,
-    waits: Duration,
+    extra_wait: Duration,
 }
 
 impl ApiRequest {
@@ -32,7 +32,7 @@ impl ApiRequest {
             headers: Vec::new(),
             body: None,
             feature: None,
-            waits: Duration::ZERO,
+            extra_wait: Duration::ZERO,
         }
     }
 
@@ -43,13 +43,13 @@ impl ApiRequest {
 
     /// Sets a JSON body.
     #[must_use]
-    pub fn with(self, body: Value) -> Self {
+    pub fn with_body(self, body: Value) -> Self {
         Self { body: Some(body), ..self }
     }
 
     /// Adds a header.
     #[must_use]
-    pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
+    pub fn with_header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
         self
     }
@@ -63,14 +63,14 @@ impl ApiRequest {
     /// Sets the name of the feature, for the error of a daemon that does not support it. Only for paths that every
     /// daemon with the feature has.
     #[must_use]
-    pub fn about(self, feature: &'static str) -> Self {
+    pub fn with_feature(self, feature: &'static str) -> Self {
         Self { feature: Some(feature), ..self }
     }
 
     /// Adds to the timeout the time that the daemon waits before it responds.
     #[must_use]
-    pub fn waiting(self, waits: Duration) -> Self {
-        Self { waits, ..self }
+    pub fn with_extra_wait(self, waits: Duration) -> Self {
+        Self { extra_wait: waits, ..self }
     }
 
     pub(super) const fn method(&self) -> &Method {
@@ -93,8 +93,8 @@ impl ApiRequest {
         self.feature
     }
 
-    pub(super) const fn waits(&self) -> Duration {
-        self.waits
+    pub(super) const fn extra_wait(&self) -> Duration {
+        self.extra_wait
     }
 
     pub(super) const fn may_repeat(&self) -> bool {
@@ -102,31 +102,31 @@ impl ApiRequest {
     }
 
     /// Whether the request may change something.
-    pub(super) fn changes(&self) -> bool {
+    pub(super) fn is_mutation(&self) -> bool {
         self.method != Method::GET
     }
 
     /// Whether this status means that the daemon does not have the path.
-    pub(super) fn is_unknown(&self, status: StatusCode) -> bool {
+    pub(super) fn is_unsupported(&self, status: StatusCode) -> bool {
         self.feature.is_some() && matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED)
     }
 }
 
 /// Encodes a text as one path segment.
 #[must_use]
-pub fn part(text: &str) -> String {
+pub fn path_segment(text: &str) -> String {
     // A segment of dots only would be resolved as a parent folder.
     if text.chars().all(|c| c == '.') {
         return text.replace('.', "%2E");
     }
-    utf8_percent_encode(text, PLAIN).to_string()
+    utf8_percent_encode(text, UNRESERVED).to_string()
 }
 
 /// Appends the query parameters that have a value to a path.
 #[must_use]
-pub(super) fn query(path: &str, given: &[(&str, Option<String>)]) -> String {
+pub(super) fn with_query(path: &str, parameters: &[(&str, Option<String>)]) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
-    for (name, value) in given {
+    for (name, value) in parameters {
         if let Some(value) = value {
             query.append_pair(name, value);
         }
@@ -140,26 +140,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_is_named_stays_one_part_of_the_path() {
-        assert_eq!(part("0198-ab.c~_"), "0198-ab.c~_");
-        assert_eq!(part("a/b?c#d e"), "a%2Fb%3Fc%23d%20e");
-        assert_eq!((part(".."), part(".")), ("%2E%2E".to_owned(), "%2E".to_owned()));
-        assert_eq!(part("discord:GET /gateway"), "discord:GET%20%2Fgateway");
+    fn text_stays_one_path_segment() {
+        assert_eq!(path_segment("0198-ab.c~_"), "0198-ab.c~_");
+        assert_eq!(path_segment("a/b?c#d e"), "a%2Fb%3Fc%23d%20e");
+        assert_eq!((path_segment(".."), path_segment(".")), ("%2E%2E".to_owned(), "%2E".to_owned()));
+        assert_eq!(path_segment("discord:GET /gateway"), "discord:GET%20%2Fgateway");
     }
 
     #[test]
-    fn only_what_is_given_is_asked_for() {
-        let asked = query("/v1/x", &[("a", Some("1 2&b".to_owned())), ("c", None), ("d", Some("é".to_owned()))]);
-        assert_eq!(asked, "/v1/x?a=1+2%26b&d=%C3%A9");
-        assert_eq!(query("/v1/x", &[("c", None)]), "/v1/x");
+    fn only_given_parameters_are_in_the_query() {
+        let path = with_query("/v1/x", &[("a", Some("1 2&b".to_owned())), ("c", None), ("d", Some("é".to_owned()))]);
+        assert_eq!(path, "/v1/x?a=1+2%26b&d=%C3%A9");
+        assert_eq!(with_query("/v1/x", &[("c", None)]), "/v1/x");
     }
 
     #[test]
-    fn only_a_question_about_a_feature_is_answered_by_its_absence() {
+    fn unsupported_feature_is_detected_by_status() {
         let plain = ApiRequest::post("/v1/x");
-        assert!(!plain.is_unknown(StatusCode::NOT_FOUND) && !plain.may_repeat() && plain.changes());
-        let about = plain.about("x").repeatable();
-        assert!(about.is_unknown(StatusCode::NOT_FOUND) && about.is_unknown(StatusCode::METHOD_NOT_ALLOWED));
-        assert!(!about.is_unknown(StatusCode::BAD_REQUEST) && about.may_repeat());
+        assert!(!plain.is_unsupported(StatusCode::NOT_FOUND) && !plain.may_repeat() && plain.is_mutation());
+        let about = plain.with_feature("x").repeatable();
+        assert!(about.is_unsupported(StatusCode::NOT_FOUND) && about.is_unsupported(StatusCode::METHOD_NOT_ALLOWED));
+        assert!(!about.is_unsupported(StatusCode::BAD_REQUEST) && about.may_repeat());
     }
 }

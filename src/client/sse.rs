@@ -3,7 +3,7 @@
 use std::{mem, time::Duration};
 
 /// Maximum size of an event.
-const EVENT_MOST: usize = 8 * 1024 * 1024;
+const MAX_EVENT_BYTES: usize = 8 * 1024 * 1024;
 
 /// A server-sent event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,8 +23,8 @@ pub(super) struct EventTooLarge;
 pub(super) struct SseParser {
     line: Vec<u8>,
     /// Whether the last byte was a carriage return: a line feed after it does not end another line.
-    returned: bool,
-    begun: bool,
+    after_cr: bool,
+    has_started: bool,
     kind: String,
     data: String,
     /// Id of the current event. It takes effect when the event is complete.
@@ -48,27 +48,30 @@ impl SseParser {
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<Vec<SseEvent>, EventTooLarge> {
         let mut events = Vec::new();
         for &byte in bytes {
-            if mem::replace(&mut self.returned, byte == b'\r') && byte == b'\n' {
+            if mem::replace(&mut self.after_cr, byte == b'\r') && byte == b'\n' {
                 continue;
             }
             if matches!(byte, b'\r' | b'\n') {
                 let line = mem::take(&mut self.line);
-                events.extend(self.take(&line));
+                events.extend(self.parse_line(&line));
                 continue;
             }
             self.line.push(byte);
-            if self.line.len() + self.data.len() > EVENT_MOST {
+            if self.line.len() + self.data.len() > MAX_EVENT_BYTES {
                 return Err(EventTooLarge);
             }
         }
         Ok(events)
     }
 
-    fn take(&mut self, line: &[u8]) -> Option<SseEvent> {
-        let line =
-            if mem::replace(&mut self.begun, true) { line } else { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) };
+    fn parse_line(&mut self, line: &[u8]) -> Option<SseEvent> {
+        let line = if mem::replace(&mut self.has_started, true) {
+            line
+        } else {
+            line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line)
+        };
         if line.is_empty() {
-            return self.end();
+            return self.finish_event();
         }
         let line = String::from_utf8_lossy(line);
         let (field, value) = line.split_once(':').unwrap_or((&line, ""));
@@ -89,7 +92,7 @@ impl SseParser {
         None
     }
 
-    fn end(&mut self) -> Option<SseEvent> {
+    fn finish_event(&mut self) -> Option<SseEvent> {
         if let Some(id) = self.pending.take() {
             self.last = (!id.is_empty()).then_some(id);
         }
@@ -113,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn events_have_a_kind_lines_and_an_id_and_comments_are_none() {
+    fn events_are_parsed_and_comments_ignored() {
         let mut parser = SseParser::default();
         let text = ":hello\n\nid: 1\nevent: operation\ndata: {\ndata:  }\n\nretry: 250\n\ndata: x\n\nevent: gap\n\nid\n: end\n";
         let events = parser.push(text.as_bytes()).unwrap();
@@ -124,14 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_is_cut_off_does_not_count() {
+    fn incomplete_event_does_not_count() {
         let mut parser = SseParser::default();
         assert_eq!(parser.push(b"id: 1\ndata: a\n\nid: 2\ndata: b\n").unwrap(), [event("message", "a")]);
         assert_eq!(parser.last(), Some("1"), "the second event will be sent again");
     }
 
     #[test]
-    fn what_never_ends_is_given_up() {
+    fn oversized_event_is_an_error() {
         let mut parser = SseParser::default();
         let piece = vec![b'a'; 1024 * 1024];
         assert_eq!((0..9).find_map(|_| parser.push(&piece).err()), Some(EventTooLarge));

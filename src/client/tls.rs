@@ -14,19 +14,19 @@ use rustls::{
 /// # Errors
 ///
 /// If the file is invalid.
-pub(super) fn only(file: &Path) -> Result<ClientConfig, String> {
+pub(super) fn pinned(file: &Path) -> Result<ClientConfig, String> {
     match CertificateDer::from_pem_file(file) {
-        Ok(certificate) => Ok(believing(Some(certificate))),
+        Ok(certificate) => Ok(with_verifier(Some(certificate))),
         Err(error) => Err(format!("contains no valid certificate: {error}")),
     }
 }
 
 /// Trusts any server that has the private key of its certificate. Never send a secret over such a connection.
-pub(crate) fn anybody() -> ClientConfig {
-    believing(None)
+pub(crate) fn any_certificate() -> ClientConfig {
+    with_verifier(None)
 }
 
-fn believing(certificate: Option<CertificateDer<'static>>) -> ClientConfig {
+fn with_verifier(certificate: Option<CertificateDer<'static>>) -> ClientConfig {
     let provider = Arc::new(ring::default_provider());
     ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -46,14 +46,14 @@ struct KeyHolderVerifier {
 impl ServerCertVerifier for KeyHolderVerifier {
     fn verify_server_cert(
         &self,
-        shown: &CertificateDer<'_>,
+        presented: &CertificateDer<'_>,
         _: &[CertificateDer<'_>],
         _: &ServerName<'_>,
         _: &[u8],
         _: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         match &self.certificate {
-            Some(own) if own != shown => Err(CertificateError::ApplicationVerificationFailure.into()),
+            Some(own) if own != presented => Err(CertificateError::ApplicationVerificationFailure.into()),
             Some(_) | None => Ok(ServerCertVerified::assertion()),
         }
     }

@@ -33,10 +33,10 @@ use crate::events::emit;
 const DATE_RESOLUTION: Duration = Duration::from_secs(1);
 /// How far searches reach back while the offset of Discord's clock is unknown: store time may have been ahead by this
 /// much.
-const UNMEASURED: Duration = Duration::from_secs(10 * 60);
+const MAX_UNKNOWN_OFFSET: Duration = Duration::from_secs(10 * 60);
 /// Minimum interval between readings of the wall clock for store time: an event must not cost more than one clock
 /// reading.
-const FOLLOW_EVERY: Duration = Duration::from_millis(50);
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The clocks of this process. Clones share them.
 #[derive(Clone)]
@@ -61,7 +61,7 @@ struct State {
     database: OffsetEstimator,
     ahead: AheadLog,
     /// References that the wall clock was reported to differ from.
-    wrong: Vec<ReferenceClock>,
+    skewed: Vec<ReferenceClock>,
 }
 
 /// State of the clocks that is stored for the next process.
@@ -85,32 +85,32 @@ impl Clocks {
     /// Creates clocks whose store time follows this machine, as long as Discord's clock does not contradict it.
     /// `max_ttl` is the maximum time that anything that expires is stored.
     #[must_use]
-    pub fn of_machine(source: Arc<dyn TimeSource>, longest: Duration) -> Self {
+    pub fn of_machine(source: Arc<dyn TimeSource>, max_ttl: Duration) -> Self {
         let (before, wall, after) = (source.monotonic(), source.wall(), source.monotonic());
         let reading = Offset::measured(wall, Duration::ZERO, before, after);
-        Self::new(source, Authority::Machine, longest, reading, after)
+        Self::new(source, Authority::Machine, max_ttl, reading, after)
     }
 
     /// Creates clocks whose store time follows the database, which returned `reading` between `sent` and now.
     #[must_use]
-    pub fn of_database(source: Arc<dyn TimeSource>, longest: Duration, reading: UnixMs, sent: Timestamp) -> Self {
+    pub fn of_database(source: Arc<dyn TimeSource>, max_ttl: Duration, reading: UnixMs, sent: Timestamp) -> Self {
         let at = source.monotonic();
-        Self::new(source, Authority::Database, longest, Offset::measured(reading, Duration::ZERO, sent, at), at)
+        Self::new(source, Authority::Database, max_ttl, Offset::measured(reading, Duration::ZERO, sent, at), at)
     }
 
     fn new(
         source: Arc<dyn TimeSource>,
         authority: Authority,
-        longest: Duration,
+        max_ttl: Duration,
         reading: Offset,
         at: Timestamp,
     ) -> Self {
         let state = State {
-            store: StoreTime::start(authority, longest, reading, at),
+            store: StoreTime::start(authority, max_ttl, reading, at),
             discord: OffsetEstimator::default(),
             database: OffsetEstimator::default(),
             ahead: AheadLog::default(),
-            wrong: Vec::new(),
+            skewed: Vec::new(),
         };
         Self(Arc::new(Shared {
             boot: source.boot(),
@@ -134,7 +134,7 @@ impl Clocks {
     pub fn now(&self) -> UnixMs {
         let at = self.monotonic();
         let followed = Timestamp::from_micros(self.0.followed.load(Ordering::Relaxed));
-        if self.0.authority == Authority::Machine && at.since(followed) >= FOLLOW_EVERY {
+        if self.0.authority == Authority::Machine && at.since(followed) >= FOLLOW_INTERVAL {
             let mut state = self.state();
             let step = self.follow_machine(&mut state, at);
             drop(state);
@@ -171,16 +171,16 @@ impl Clocks {
         let ahead = match state.discord.estimate(monotonic) {
             Some(discord) => {
                 let now = u64::try_from(state.store.offset() - discord.low).unwrap_or(0);
-                state.ahead.since(at).max(Duration::from_millis(now))
+                state.ahead.max_since(at).max(Duration::from_millis(now))
             }
-            None => state.ahead.since(at).max(UNMEASURED),
+            None => state.ahead.max_since(at).max(MAX_UNKNOWN_OFFSET),
         };
         let now = state.store.now(monotonic);
         drop(state);
         self.report(step);
         let at = at.before(ahead);
         // A time in the future was written by a clock that was further ahead than was ever measured.
-        if at > now { now.before(UNMEASURED) } else { at }
+        if at > now { now.before(MAX_UNKNOWN_OFFSET) } else { at }
     }
 
     /// Records that Discord's clock showed `date` in the response to a call that was sent at `sent`; the response
@@ -190,7 +190,7 @@ impl Clocks {
         state.discord.observe(Offset::measured(date, DATE_RESOLUTION, sent, received), received);
         let estimate = state.discord.estimate(received);
         if estimate.is_some_and(|discord| discord.distance(state.store.offset()).abs() <= tolerance_ms()) {
-            state.discord.second();
+            state.discord.confirm();
         }
         let confirmed = state.discord.confirmed(received);
         // Before store time follows: everything written until now used store time as it is.
@@ -260,12 +260,12 @@ impl Clocks {
     /// Compares the wall clock with the known references again: it may have been set since they were last read.
     pub fn compare_again(&self) {
         let (at, state) = (self.monotonic(), self.state());
-        let known = [
+        let references = [
             (ReferenceClock::Discord, state.discord.confirmed(at)),
             (ReferenceClock::Database, state.database.estimate(at)),
         ];
         drop(state);
-        for (reference, offset) in known {
+        for (reference, offset) in references {
             if let Some(offset) = offset {
                 self.compare(reference, offset);
             }
@@ -298,18 +298,18 @@ impl Clocks {
     /// Compares the wall clock with a reference.
     fn compare(&self, reference: ReferenceClock, offset: Offset) {
         let wall = self.wall().0.mid();
-        let (ahead_ms, certain) = (wall - offset.mid(), offset.distance(wall));
+        let (ahead_ms, distance) = (wall - offset.mid(), offset.distance(wall));
         emit(ClockCompared { reference, ahead_ms });
-        let is_wrong = certain.abs() > tolerance_ms();
+        let is_skewed = distance.abs() > tolerance_ms();
         let mut state = self.state();
-        let was_wrong = state.wrong.contains(&reference);
-        match (was_wrong, is_wrong) {
-            (false, true) => state.wrong.push(reference),
-            (true, false) => state.wrong.retain(|one| *one != reference),
+        let was_skewed = state.skewed.contains(&reference);
+        match (was_skewed, is_skewed) {
+            (false, true) => state.skewed.push(reference),
+            (true, false) => state.skewed.retain(|one| *one != reference),
             (true, true) | (false, false) => return,
         }
         drop(state);
-        if is_wrong {
+        if is_skewed {
             emit(ClockSkewDetected { reference, ahead_ms });
         } else {
             emit(ClockSkewResolved { reference, ahead_ms });

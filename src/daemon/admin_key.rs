@@ -31,7 +31,7 @@ impl LocalAdminKey {
     /// # Errors
     ///
     /// When the store cannot be reached.
-    pub async fn settle(&self, settings: &StoreSettings) -> Result<AcceptedAdminKey<'_>, OpenError> {
+    pub async fn resolve(&self, settings: &StoreSettings) -> Result<AcceptedAdminKey<'_>, OpenError> {
         let own = AdminKey::new(&self.key);
         let (Some((file, made)), StoreUrl::Postgres { .. }) = (&self.file, &settings.url) else {
             return Ok(AcceptedAdminKey { found: self, key: own, stored: None });
@@ -57,13 +57,13 @@ pub struct AcceptedAdminKey<'a> {
 
 impl AcceptedAdminKey<'_> {
     /// Logs the location of the key, if it was generated.
-    pub fn tell(&self) {
+    pub fn log_location(&self) {
         let Some((file, made)) = &self.found.file else { return };
         match &self.stored {
             Some(stored) if stored.digest != AdminKey::new(&self.found.key).digest() => {
                 emit(AdminKeyFromOtherProcess { key: stored, unused: (!made).then_some(file.as_path()) });
             }
-            Some(_) | None => emit(AdminKeyFile { file, made: *made }),
+            Some(_) | None => emit(AdminKeyFile { file, is_new: *made }),
         }
     }
 }
@@ -78,7 +78,7 @@ pub fn find(settings: &Settings) -> Result<LocalAdminKey, AdminKeyError> {
         return Ok(LocalAdminKey { key: key.clone(), file: None });
     }
     let file = file(&settings.store.url);
-    let (key, made) = api::admin_key::find_or_make(&file)?;
+    let (key, made) = api::admin_key::find_or_generate(&file)?;
     Ok(LocalAdminKey { key, file: Some((file, made)) })
 }
 

@@ -15,50 +15,50 @@ use crate::{
 };
 
 /// How often the certificate's files are checked.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(5);
+pub(crate) const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Limits of connections.
-pub(crate) fn edge(set: &ApiSettings) -> EdgeConfig {
+pub(crate) fn edge_config(settings: &ApiSettings) -> EdgeConfig {
     EdgeConfig {
-        connections: set.max_connections,
-        header_within: set.header_timeout,
-        write_within: set.write_timeout,
-        keep_alive: set.keep_alive,
+        connections: settings.max_connections,
+        header_timeout: settings.header_timeout,
+        write_timeout: settings.write_timeout,
+        keep_alive: settings.keep_alive,
         ..EdgeConfig::default()
     }
 }
 
 /// Limits of requests.
-pub(crate) fn control(set: &ApiSettings) -> ControlConfig {
-    let PolicySettings { heavy, heavy_max_wait, light, failed, max_tracked, shared: _ } = set.policies;
+pub(crate) fn control_config(settings: &ApiSettings) -> ControlConfig {
+    let PolicySettings { heavy, heavy_max_wait, light, failed, max_tracked, shared: _ } = settings.policies;
     let defaults = ControlConfig::default();
-    let streams = set.max_streams;
+    let streams = settings.max_streams;
     ControlConfig {
-        body_most: defaults.body_most.min(set.max_body_bytes),
-        submission_most: set.max_body_bytes,
-        body_within: set.body_timeout,
-        bodies_most: defaults.bodies_most.max(set.max_body_bytes),
+        max_body: defaults.max_body.min(settings.max_body_bytes),
+        max_submission: settings.max_body_bytes,
+        body_timeout: settings.body_timeout,
+        max_bodies: defaults.max_bodies.max(settings.max_body_bytes),
         streams: StreamsConfig {
-            most: streams,
-            most_per_key: (streams / 4).max(1),
-            stall: set.stream_stall,
+            max: streams,
+            max_per_key: (streams / 4).max(1),
+            stall_timeout: settings.stream_stall,
             ..defaults.streams
         },
-        waits: CompletionConfig { callers_most: set.max_waiters, ..defaults.waits },
-        policies: PoliciesConfig { heavy, heavy_max_wait, light, failed, most: max_tracked },
+        completion: CompletionConfig { max_callers: settings.max_waiters, ..defaults.completion },
+        policies: PoliciesConfig { heavy, heavy_max_wait, light, failed, max_tracked },
         ..defaults
     }
 }
 
 /// The rates of the current settings; values that need a restart are those of the start.
-pub(crate) fn policies(now: &ApiSettings, started: &ApiSettings) -> PoliciesConfig {
-    let PolicySettings { heavy, light, failed, .. } = now.policies;
-    PoliciesConfig { heavy, light, failed, ..control(started).policies }
+pub(crate) fn policies_config(current: &ApiSettings, started: &ApiSettings) -> PoliciesConfig {
+    let PolicySettings { heavy, light, failed, .. } = current.policies;
+    PoliciesConfig { heavy, light, failed, ..control_config(started).policies }
 }
 
 /// The trusted proxies.
-pub(crate) fn proxies(set: &ApiSettings) -> TrustedProxies {
-    TrustedProxies { trusted: set.trusted_proxies.clone(), header: set.forwarded_header }
+pub(crate) fn trusted_proxies(settings: &ApiSettings) -> TrustedProxies {
+    TrustedProxies { networks: settings.trusted_proxies.clone(), header: settings.forwarded_header }
 }
 
 /// The API of a daemon that is still starting: it responds from the start.
@@ -67,7 +67,7 @@ pub struct ApiHandle(Mutex<Option<(Control, ListenerHandle)>>);
 
 impl ApiHandle {
     pub(crate) fn open(&self, control: &Control, listener: &Listener) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((control.clone(), listener.closer()));
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((control.clone(), listener.handle()));
     }
 
     /// Rejects new requests from now on.
@@ -78,10 +78,10 @@ impl ApiHandle {
     }
 
     /// Waits until the requests in flight are finished, but at most this long.
-    pub async fn close(&self, within: Duration) {
+    pub async fn close(&self, timeout: Duration) {
         let open = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some((_, closer)) = open {
-            closer.close(within).await;
+        if let Some((_, handle)) = open {
+            handle.close(timeout).await;
         }
     }
 }

@@ -19,20 +19,20 @@ use crate::{
 };
 
 /// How often the spend is stored: at most this much of it is lost when the process dies.
-const KEEP_EVERY: Duration = Duration::from_secs(5);
+const STORE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A process that reports less often does not count as one that shares.
-const LOOKS_EVERY: Duration = Duration::from_secs(10);
+const MAX_REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Maximum number of requests about shared budgets that are in flight.
-const MOST_UNDER_WAY: usize = 10_000;
+const MAX_IN_FLIGHT: usize = 10_000;
 
 /// The budgets of this process.
 #[derive(Debug)]
 pub(crate) struct BudgetsComponent {
-    treasury: Arc<BudgetService>,
+    service: Arc<BudgetService>,
     spend: SpendRecorder,
-    keeping: JoinHandle<()>,
+    spend_task: JoinHandle<()>,
 }
 
 impl BudgetsComponent {
@@ -43,12 +43,12 @@ impl BudgetsComponent {
         store: Arc<dyn SpendStore>,
         clock: WallClock,
     ) -> Self {
-        let set = &settings.budgets;
+        let budget_settings = &settings.budgets;
         let budgets = match rest.budgets() {
             Some(shared) => BudgetsHandle::start_shared(Arc::new(shared), config(settings)),
-            None => BudgetsHandle::start(set.most, set.longest_wait),
+            None => BudgetsHandle::start(budget_settings.max_budgets, budget_settings.max_wait),
         };
-        for NamedBudget { name, limits } in &set.named {
+        for NamedBudget { name, limits } in &budget_settings.named {
             // The settings were validated, so this succeeds.
             if let Err(error) = budgets.configure(name, *limits).await {
                 emit(BudgetRejected { name, error: &error });
@@ -57,47 +57,52 @@ impl BudgetsComponent {
         // Unique to this start of this process.
         let process = format!("{:032x}", fastrand::u128(..));
         let spend = SpendRecorder::new(store, &process, clock);
-        let treasury = Arc::new(BudgetService::new(budgets, set.others, spend.clone()));
-        let keeping = supervision::spawn(Part::BudgetSpend, keep(spend.clone()));
-        Self { treasury, spend, keeping }
+        let service = Arc::new(BudgetService::new(budgets, budget_settings.others, spend.clone()));
+        let spend_task = supervision::spawn(Part::BudgetSpend, store_spend(spend.clone()));
+        Self { service, spend, spend_task }
     }
 
     /// The budget service.
-    pub(crate) fn treasury(&self) -> &Arc<BudgetService> {
-        &self.treasury
+    pub(crate) fn service(&self) -> &Arc<BudgetService> {
+        &self.service
     }
 
     /// Stores the spend that is not stored yet.
     pub(crate) async fn close(&self) {
-        self.keeping.abort();
-        self.spend.keep().await;
+        self.spend_task.abort();
+        self.spend.save().await;
     }
 }
 
 impl Drop for BudgetsComponent {
     fn drop(&mut self) {
-        self.keeping.abort();
+        self.spend_task.abort();
     }
 }
 
 fn config(settings: &Settings) -> SharedBudgetsConfig {
-    let set = &settings.budgets;
+    let budget_settings = &settings.budgets;
     let on_loss = match settings.redis.on_loss {
         shared::LimitFallback::Share => BudgetFallback::Share,
         shared::LimitFallback::Closed => BudgetFallback::Closed,
         shared::LimitFallback::Open => BudgetFallback::Open,
     };
-    let retry_after = settings.redis.heartbeat.min(LOOKS_EVERY);
-    let partner = BudgetMemberConfig { most: set.most, longest_wait: set.longest_wait, on_loss, retry_after };
-    SharedBudgetsConfig { partner, most_under_way: MOST_UNDER_WAY }
+    let retry_after = settings.redis.heartbeat.min(MAX_REPORT_INTERVAL);
+    let member = BudgetMemberConfig {
+        max_budgets: budget_settings.max_budgets,
+        max_wait: budget_settings.max_wait,
+        on_loss,
+        retry_after,
+    };
+    SharedBudgetsConfig { member, max_in_flight: MAX_IN_FLIGHT }
 }
 
-async fn keep(spend: SpendRecorder) {
-    let mut tick = tokio::time::interval(KEEP_EVERY);
+async fn store_spend(spend: SpendRecorder) {
+    let mut tick = tokio::time::interval(STORE_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
         failpoint::message(Part::BudgetSpend);
-        spend.keep().await;
+        spend.save().await;
     }
 }

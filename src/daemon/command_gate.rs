@@ -22,7 +22,7 @@ use super::daemon_gate::DaemonGate;
 use crate::daemon::rest_component::{GateState, RestComponent, RestError};
 use crate::{
     client::{ApiRequest, Client, ClientError},
-    discord::application_of,
+    discord::application_id,
     settings::{SecretValue, Settings},
     store::{self, OpenError},
 };
@@ -42,19 +42,19 @@ pub enum CommandGateError {
     /// A daemon is running, and does not make calls for this command.
     #[error(
         "a daemon uses {store}, and a direct call to Discord could exceed the rate limit, so nothing was sent; the \
-         call through the daemon failed: {why}"
+         call through the daemon failed: {reason}"
     )]
-    DaemonRuns {
+    DaemonRunning {
         /// The store of the daemon.
         store: String,
         /// Why the daemon cannot be used, and what to do about it.
-        why: String,
+        reason: String,
     },
 }
 
 /// The gate for one command.
 pub(crate) struct CommandGate {
-    way: GateRoute,
+    route: GateRoute,
     credential: Credential,
 }
 
@@ -68,12 +68,12 @@ enum GateRoute {
 struct ReadOnlySnapshot(Option<String>);
 
 impl SnapshotStore for ReadOnlySnapshot {
-    fn recall(&self) -> SnapshotFuture<'_, Option<String>> {
-        let kept = self.0.clone();
-        Box::pin(async move { Ok(kept) })
+    fn load(&self) -> SnapshotFuture<'_, Option<String>> {
+        let stored = self.0.clone();
+        Box::pin(async move { Ok(stored) })
     }
 
-    fn keep(&self, _: String) -> SnapshotFuture<'_, ()> {
+    fn save(&self, _: String) -> SnapshotFuture<'_, ()> {
         Box::pin(async { Ok(()) })
     }
 }
@@ -85,32 +85,32 @@ impl CommandGate {
         token: &SecretValue,
         daemon: &Result<Client, String>,
     ) -> Result<Self, CommandGateError> {
-        let application = application_of(token);
+        let application = application_id(token);
         let credential = Credential::Application(application.unwrap_or(1));
-        let why = match daemon {
-            Ok(client) => match ask_daemon(client, application, credential).await {
-                Ok(gate) => return Ok(Self { way: GateRoute::Daemon(Box::new(gate)), credential }),
-                Err(why) => why,
+        let reason = match daemon {
+            Ok(client) => match find_daemon_gate(client, application, credential).await {
+                Ok(gate) => return Ok(Self { route: GateRoute::Daemon(Box::new(gate)), credential }),
+                Err(reason) => reason,
             },
-            Err(why) => why.clone(),
+            Err(reason) => reason.clone(),
         };
-        let looked = store::look(&settings.store, &format!("{GATE}{}", application.unwrap_or(1))).await;
+        let probe = store::probe_store(&settings.store, &format!("{GATE}{}", application.unwrap_or(1))).await;
         // With Redis, the calls of this process are counted together with the others.
         if settings.redis.url.is_none() && store::is_in_use(&settings.store).await? {
-            return Err(CommandGateError::DaemonRuns { store: settings.store.url.to_string(), why });
+            return Err(CommandGateError::DaemonRunning { store: settings.store.url.to_string(), reason });
         }
-        let kept = looked.ok().flatten().and_then(|looked| looked.kept);
+        let stored = probe.ok().flatten().and_then(|probe| probe.stored_value);
         let mut settings = settings.clone();
         settings.gate.limits.global = settings.gate.limits.global.min(OWN_LIMIT);
-        let state = GateState::Memory(Arc::new(ReadOnlySnapshot(kept)));
+        let state = GateState::Snapshot(Arc::new(ReadOnlySnapshot(stored)));
         let rest = RestComponent::start(&settings, token.clone(), state)?;
-        Ok(Self { way: GateRoute::Own(Box::new(rest)), credential })
+        Ok(Self { route: GateRoute::Own(Box::new(rest)), credential })
     }
 
     /// Describes the route of calls, for people.
     pub(crate) fn describe(&self) -> String {
-        match &self.way {
-            GateRoute::Daemon(gate) => format!("calls to Discord go through the daemon at {}", gate.place()),
+        match &self.route {
+            GateRoute::Daemon(gate) => format!("calls to Discord go through the daemon at {}", gate.api_url()),
             GateRoute::Own(_) => {
                 "no daemon is running: Discord is called directly, within the stored limits".to_owned()
             }
@@ -119,7 +119,7 @@ impl CommandGate {
 
     /// Whether calls go through a daemon, which does not pass on headers.
     pub(crate) const fn is_daemon(&self) -> bool {
-        matches!(self.way, GateRoute::Daemon(_))
+        matches!(self.route, GateRoute::Daemon(_))
     }
 
     pub(crate) const fn credential(&self) -> Credential {
@@ -127,7 +127,7 @@ impl CommandGate {
     }
 
     pub(crate) async fn call(&self, request: RestRequest) -> CallOutcome {
-        match &self.way {
+        match &self.route {
             GateRoute::Daemon(gate) => gate.call(request).await,
             GateRoute::Own(rest) => rest.gate.call(request).await,
         }
@@ -135,7 +135,7 @@ impl CommandGate {
 
     /// Leaves the group of processes that share the limits.
     pub(crate) async fn leave(&self) {
-        match &self.way {
+        match &self.route {
             GateRoute::Daemon(_) => {}
             GateRoute::Own(rest) => rest.leave().await,
         }
@@ -143,18 +143,19 @@ impl CommandGate {
 }
 
 /// Checks that a daemon is running, accepts the key, and runs this bot.
-async fn ask_daemon(client: &Client, bot: Option<u64>, credential: Credential) -> Result<DaemonGate, String> {
-    let key = client.send(&ApiRequest::new(Method::GET, "/v1/operations?limit=1").about("operations")).await;
-    match key {
+async fn find_daemon_gate(client: &Client, bot: Option<u64>, credential: Credential) -> Result<DaemonGate, String> {
+    let response =
+        client.send(&ApiRequest::new(Method::GET, "/v1/operations?limit=1").with_feature("operations")).await;
+    match response {
         Ok(_) => {}
-        Err(fault @ ClientError::Unreachable { .. }) => return Err(fault.to_string()),
-        Err(fault) => return Err(format!("{fault}; provide a key of the daemon with --key-file or GUILDHALL_KEY")),
+        Err(error @ ClientError::Unreachable { .. }) => return Err(error.to_string()),
+        Err(error) => return Err(format!("{error}; provide a key of the daemon with --key-file or GUILDHALL_KEY")),
     }
     let gate = DaemonGate::new(client.clone());
     let Some(bot) = bot else { return Ok(gate) };
-    let mut who = RestRequest::new(Method::GET, "/users/@me", credential);
-    who.lane = Lane::Interactive;
-    let id = match gate.call(who).await {
+    let mut request = RestRequest::new(Method::GET, "/users/@me", credential);
+    request.lane = Lane::Interactive;
+    let id = match gate.call(request).await {
         CallOutcome::Answered(answered) if answered.class == ResponseClass::Success => {
             let user: Value = serde_json::from_slice(&answered.body).unwrap_or_default();
             user["id"].as_str().and_then(|id| id.parse::<u64>().ok())
@@ -165,6 +166,6 @@ async fn ask_daemon(client: &Client, bot: Option<u64>, credential: Credential) -
     if id == Some(bot) {
         Ok(gate)
     } else {
-        Err(format!("the daemon at {} runs another bot; select the right daemon with --api", client.place()))
+        Err(format!("the daemon at {} runs another bot; select the right daemon with --api", client.api_url()))
     }
 }

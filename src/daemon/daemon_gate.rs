@@ -12,12 +12,12 @@ use http::{HeaderMap, Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::client::{ApiRequest, ApiUrl, Client, ClientError, part};
+use crate::client::{ApiRequest, ApiUrl, Client, ClientError, path_segment};
 
 /// How long the daemon is requested to hold its response.
 const WAIT: Duration = Duration::from_secs(20);
 /// Interval between two reads of an operation that is not finished.
-const LOOK_AGAIN: Duration = Duration::from_millis(300);
+const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
 /// The gate of a running daemon.
 #[derive(Clone, Debug)]
@@ -30,61 +30,63 @@ impl DaemonGate {
         Self { client }
     }
 
-    pub(crate) fn place(&self) -> &ApiUrl {
-        self.client.place()
+    pub(crate) fn api_url(&self) -> &ApiUrl {
+        self.client.api_url()
     }
 
-    async fn carry_out(&self, operation: Result<Value, String>, max_wait: Duration) -> CallOutcome {
-        let give_up = Instant::now() + max_wait.max(WAIT);
+    async fn execute(&self, operation: Result<Value, String>, max_wait: Duration) -> CallOutcome {
+        let deadline = Instant::now() + max_wait.max(WAIT);
         let operation = match operation {
             Ok(operation) => operation,
-            Err(why) => return CallOutcome::NotSent(NotSent { retry_after: None, why, reason: "malformed" }),
+            Err(message) => return CallOutcome::NotSent(NotSent { retry_after: None, message, reason: "malformed" }),
         };
-        let submit =
-            ApiRequest::post("/v1/operations").with(operation).header("Prefer", format!("wait={}", WAIT.as_secs()));
-        let mut shown = match self.client.send(&submit.waiting(WAIT).about("operations")).await {
+        let submit = ApiRequest::post("/v1/operations")
+            .with_body(operation)
+            .with_header("Prefer", format!("wait={}", WAIT.as_secs()));
+        let mut operation_view = match self.client.send(&submit.with_extra_wait(WAIT).with_feature("operations")).await
+        {
             Ok(accepted) => accepted.body,
-            Err(fault) => return not_submitted(&fault),
+            Err(error) => return not_submitted(&error),
         };
-        let Some(id) = shown["id"].as_str().map(str::to_owned) else {
-            return CallOutcome::Unknown(NoResponse { why: "the daemon returned no operation id".to_owned() });
+        let Some(id) = operation_view["id"].as_str().map(str::to_owned) else {
+            return CallOutcome::Unknown(NoResponse { message: "the daemon returned no operation id".to_owned() });
         };
         loop {
             // The response to a submission has fewer fields than an operation.
-            match self.client.get(format!("/v1/operations/{}", part(&id))).await {
-                Ok(answered) => shown = answered.body,
-                Err(fault) => return CallOutcome::Unknown(NoResponse { why: fault.to_string() }),
+            match self.client.get(format!("/v1/operations/{}", path_segment(&id))).await {
+                Ok(response) => operation_view = response.body,
+                Err(error) => return CallOutcome::Unknown(NoResponse { message: error.to_string() }),
             }
-            if let Some(outcome) = finished(&shown) {
-                if shown["state"] == "dead" {
+            if let Some(outcome) = finished_outcome(&operation_view) {
+                if operation_view["state"] == "dead" {
                     // The dead letter is not needed: the user of the command sees the error now.
-                    let discard = ApiRequest::new(Method::DELETE, format!("/v1/dead-letters/{}", part(&id)));
+                    let discard = ApiRequest::new(Method::DELETE, format!("/v1/dead-letters/{}", path_segment(&id)));
                     drop(self.client.send(&discard).await);
                 }
                 return outcome;
             }
-            if Instant::now() >= give_up {
-                return self.take_back(&id, &shown).await;
+            if Instant::now() >= deadline {
+                return self.cancel(&id, &operation_view).await;
             }
-            sleep(LOOK_AGAIN).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Cancels an operation that takes too long.
-    async fn take_back(&self, id: &str, shown: &Value) -> CallOutcome {
-        let waits = &shown["waits_for"];
-        let why = waits["detail"].as_str().or(waits["reason"].as_str()).unwrap_or("it is still running");
-        let why = format!("the daemon has not sent the call yet: {why}");
-        match self.client.send(&ApiRequest::post(format!("/v1/operations/{}/cancel", part(id)))).await {
-            Ok(_) => CallOutcome::NotSent(NotSent { retry_after: None, why, reason: "daemon" }),
-            Err(_) => CallOutcome::Unknown(NoResponse { why }),
+    async fn cancel(&self, id: &str, operation_view: &Value) -> CallOutcome {
+        let waits_for = &operation_view["waits_for"];
+        let message = waits_for["detail"].as_str().or(waits_for["reason"].as_str()).unwrap_or("it is still running");
+        let message = format!("the daemon has not sent the call yet: {message}");
+        match self.client.send(&ApiRequest::post(format!("/v1/operations/{}/cancel", path_segment(id)))).await {
+            Ok(_) => CallOutcome::NotSent(NotSent { retry_after: None, message, reason: "daemon" }),
+            Err(_) => CallOutcome::Unknown(NoResponse { message }),
         }
     }
 }
 
 impl Rest for DaemonGate {
     fn call(&self, request: RestRequest) -> CallFuture<'_> {
-        Box::pin(self.carry_out(operation(&request), request.max_wait))
+        Box::pin(self.execute(operation(&request), request.max_wait))
     }
 }
 
@@ -104,38 +106,40 @@ fn operation(request: &RestRequest) -> Result<Value, String> {
     })
 }
 
-fn not_submitted(fault: &ClientError) -> CallOutcome {
-    if fault.is_unclear() {
-        return CallOutcome::Unknown(NoResponse { why: fault.to_string() });
+fn not_submitted(error: &ClientError) -> CallOutcome {
+    if error.is_outcome_unknown() {
+        return CallOutcome::Unknown(NoResponse { message: error.to_string() });
     }
-    CallOutcome::NotSent(NotSent { retry_after: fault.again_after(), why: fault.to_string(), reason: "daemon" })
+    CallOutcome::NotSent(NotSent { retry_after: error.retry_after(), message: error.to_string(), reason: "daemon" })
 }
 
 /// The outcome of an operation, if it is finished.
-fn finished(shown: &Value) -> Option<CallOutcome> {
-    let error = &shown["error"];
-    let why = || error["message"].as_str().unwrap_or("the daemon gave no reason").to_owned();
-    match shown["state"].as_str()? {
-        "succeeded" => Some(answered(StatusCode::OK, ResponseClass::Success, None, &shown["result"])),
+fn finished_outcome(operation_view: &Value) -> Option<CallOutcome> {
+    let error = &operation_view["error"];
+    let message = || error["message"].as_str().unwrap_or("the daemon gave no reason").to_owned();
+    match operation_view["state"].as_str()? {
+        "succeeded" => Some(response_outcome(StatusCode::OK, ResponseClass::Success, None, &operation_view["result"])),
         "dead" => {
             let status = error["status"].as_u64().and_then(|status| u16::try_from(status).ok());
             let status = status.and_then(|status| StatusCode::from_u16(status).ok());
             let code = error["code"].as_u64().and_then(|code| u32::try_from(code).ok());
             Some(match status {
-                Some(status) => answered(status, class(status), code, &json!({"message": why(), "code": code})),
-                None => CallOutcome::NotSent(NotSent { retry_after: None, why: why(), reason: "daemon" }),
+                Some(status) => {
+                    response_outcome(status, class(status), code, &json!({"message": message(), "code": code}))
+                }
+                None => CallOutcome::NotSent(NotSent { retry_after: None, message: message(), reason: "daemon" }),
             })
         }
-        "needs_review" => Some(CallOutcome::Unknown(NoResponse { why: why() })),
+        "needs_review" => Some(CallOutcome::Unknown(NoResponse { message: message() })),
         "cancelled" => {
-            let why = "the operation was cancelled".to_owned();
-            Some(CallOutcome::NotSent(NotSent { retry_after: None, why, reason: "daemon" }))
+            let message = "the operation was cancelled".to_owned();
+            Some(CallOutcome::NotSent(NotSent { retry_after: None, message, reason: "daemon" }))
         }
         _ => None,
     }
 }
 
-fn answered(status: StatusCode, class: ResponseClass, code: Option<u32>, body: &Value) -> CallOutcome {
+fn response_outcome(status: StatusCode, class: ResponseClass, code: Option<u32>, body: &Value) -> CallOutcome {
     let body = Bytes::from(body.to_string());
     CallOutcome::Answered(RestResponse { status, headers: HeaderMap::new(), body, class, code })
 }
@@ -168,15 +172,15 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_becomes_the_answer_that_it_had() {
+    fn finished_operation_becomes_a_response() {
         let done = json!({"state": "succeeded", "result": {"id": "5"}});
-        let Some(CallOutcome::Answered(answer)) = finished(&done) else { panic!("no response") };
-        assert_eq!((answer.class, answer.body.as_ref()), (ResponseClass::Success, &br#"{"id":"5"}"#[..]));
+        let Some(CallOutcome::Answered(response)) = finished_outcome(&done) else { panic!("no response") };
+        assert_eq!((response.class, response.body.as_ref()), (ResponseClass::Success, &br#"{"id":"5"}"#[..]));
         let error = json!({"status": 403, "code": 50001, "message": "Missing Access"});
         let dead = json!({"state": "dead", "error": error});
-        let Some(CallOutcome::Answered(answer)) = finished(&dead) else { panic!("no response") };
-        assert_eq!((answer.class, answer.code), (ResponseClass::Forbidden, Some(50_001)));
-        assert!(matches!(finished(&json!({"state": "needs_review"})), Some(CallOutcome::Unknown(_))));
-        assert!(finished(&json!({"state": "delayed"})).is_none());
+        let Some(CallOutcome::Answered(response)) = finished_outcome(&dead) else { panic!("no response") };
+        assert_eq!((response.class, response.code), (ResponseClass::Forbidden, Some(50_001)));
+        assert!(matches!(finished_outcome(&json!({"state": "needs_review"})), Some(CallOutcome::Unknown(_))));
+        assert!(finished_outcome(&json!({"state": "delayed"})).is_none());
     }
 }

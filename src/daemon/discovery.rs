@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Maximum wait between two attempts.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// How to connect to the gateway.
 #[derive(Debug)]
@@ -64,27 +64,28 @@ pub(crate) async fn find(
     settings: &Settings,
     rest: &dyn Rest,
     calls: &CallBuilder,
-    kept: &[StoredSession],
+    stored_sessions: &[StoredSession],
     part: &ComponentHandle,
 ) -> Result<GatewayInfo, DiscoveryError> {
     let (gateway, spacing) = (&settings.gateway, settings.gateway.identify_spacing);
     if let Some(url) = settings.discord.gateway_url.clone() {
-        let (max_concurrency, a_day) = (gateway.max_concurrency, gateway.identifies_a_day);
-        let limits = IdentifyLimits { max_concurrency, spacing, a_day, left: None };
+        let (max_concurrency, max_per_day) = (gateway.max_concurrency, gateway.identifies_a_day);
+        let limits = IdentifyLimits { max_concurrency, spacing, max_per_day, remaining_starts: None };
         let shards = gateway.shards.max(1);
         return Ok(GatewayInfo { url: Some(url), shards, range: range_of(settings, shards), limits });
     }
-    let info = ask(rest, calls, part).await?;
+    let info = fetch_gateway_info(rest, calls, part).await?;
     let shards = if gateway.shards == 0 { info.shards.max(1) } else { gateway.shards };
     let range = range_of(settings, shards);
     let limit = info.session_start_limit;
     let reset_after = Duration::from_millis(limit.reset_after);
-    let needed = needed(range, shards, kept);
+    let needed = needed_session_starts(range, shards, stored_sessions);
     if limit.remaining < needed {
         return Err(DiscoveryError::NoSessionsLeft { remaining: limit.remaining, shards: needed, reset_after });
     }
-    let left = Some(SessionStartLimit { remaining: limit.remaining, reset_after });
-    let limits = IdentifyLimits { max_concurrency: limit.max_concurrency, spacing, a_day: limit.total, left };
+    let remaining_starts = Some(SessionStartLimit { remaining: limit.remaining, reset_after });
+    let limits =
+        IdentifyLimits { max_concurrency: limit.max_concurrency, spacing, max_per_day: limit.total, remaining_starts };
     Ok(GatewayInfo { url: Some(info.url), shards, range, limits })
 }
 
@@ -94,41 +95,43 @@ fn range_of(settings: &Settings, shards: u32) -> ShardRange {
 }
 
 /// Number of shards that have no session to resume.
-fn needed(range: ShardRange, shards: u32, kept: &[StoredSession]) -> u32 {
-    let has_one = |shard| kept.iter().any(|kept| kept.shards == shards && kept.shard == shard);
-    range.numbers().map(|shard| u32::from(!has_one(shard))).sum()
+fn needed_session_starts(range: ShardRange, shards: u32, stored_sessions: &[StoredSession]) -> u32 {
+    let has_session = |shard| {
+        stored_sessions.iter().any(|stored_sessions| stored_sessions.shards == shards && stored_sessions.shard == shard)
+    };
+    range.ids().map(|shard| u32::from(!has_session(shard))).sum()
 }
 
 /// Repeats the call until Discord responds.
-async fn ask(
+async fn fetch_gateway_info(
     rest: &dyn Rest,
     calls: &CallBuilder,
     part: &ComponentHandle,
 ) -> Result<BotConnectionInfo, DiscoveryError> {
     let mut wait = Duration::from_secs(1);
     loop {
-        let call = calls.gateway_bot().expect("invariant: a call without fields is valid").on(Lane::Interactive);
-        let answer = call.answer;
-        let (why, retry_after) = match rest.call(call.request).await {
-            CallOutcome::Answered(answered) => match (answered.class, answer.read(&answered)) {
+        let call = calls.gateway_bot().expect("invariant: a call without fields is valid").with_lane(Lane::Interactive);
+        let response_type = call.decoder;
+        let (reason, retry_after) = match rest.call(call.request).await {
+            CallOutcome::Answered(response) => match (response.class, response_type.decode(&response)) {
                 (ResponseClass::Success, Ok(info)) => return Ok(info),
                 (ResponseClass::Unauthorized, _) => return Err(DiscoveryError::Unauthorized),
                 (ResponseClass::Forbidden | ResponseClass::NotFound | ResponseClass::Rejected, _) => {
-                    return Err(DiscoveryError::Refused(answered.status.as_u16()));
+                    return Err(DiscoveryError::Refused(response.status.as_u16()));
                 }
                 (ResponseClass::RateLimited { retry_after, .. }, _) => {
                     ("Discord returned 429".to_owned(), Some(retry_after))
                 }
-                (class, _) => (format!("Discord returned {} ({})", answered.status.as_u16(), class.name()), None),
+                (class, _) => (format!("Discord returned {} ({})", response.status.as_u16(), class.name()), None),
             },
             CallOutcome::NotSent(not_sent) => (not_sent.to_string(), not_sent.retry_after),
             CallOutcome::Unknown(unknown) => (unknown.to_string(), None),
         };
         let pause = retry_after.unwrap_or(wait).max(Duration::from_secs(1));
-        part.not_ready(&format!("the gateway URL is not known yet: {why}"));
-        emit(GatewayDiscoveryFailed { why: &why, retry_after: pause });
+        part.not_ready(&format!("the gateway URL is not known yet: {reason}"));
+        emit(GatewayDiscoveryFailed { reason: &reason, retry_after: pause });
         tokio::time::sleep(pause).await;
-        wait = (wait * 2).min(LONGEST_WAIT);
+        wait = (wait * 2).min(MAX_WAIT);
     }
 }
 
@@ -139,18 +142,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shards_with_a_session_of_as_many_shards_need_no_new_one() {
-        let kept = |shard, shards| StoredSession {
+    fn sessions_of_the_same_shard_count_need_no_start() {
+        let stored = |shard, shards| StoredSession {
             shard,
             shards,
             session: "s".into(),
             resume_url: None,
             confirmed: 1,
             at: UnixMs::new(0),
-            under: None,
+            fence: None,
         };
         let range: ShardRange = "1-3".parse().unwrap();
-        assert_eq!(needed(range, 4, &[]), 3);
-        assert_eq!(needed(range, 4, &[kept(0, 4), kept(2, 4), kept(3, 2)]), 2);
+        assert_eq!(needed_session_starts(range, 4, &[]), 3);
+        assert_eq!(needed_session_starts(range, 4, &[stored(0, 4), stored(2, 4), stored(3, 2)]), 2);
     }
 }

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Wait before the store is queried again.
-const ASK_AGAIN: Duration = Duration::from_millis(250);
+const RETRY_DELAY: Duration = Duration::from_millis(250);
 
 /// Why a webhook cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -36,20 +36,22 @@ pub enum WebhookError {
     #[error(transparent)]
     Target(#[from] TargetError),
     /// Its URL cannot be parsed.
-    #[error("the webhook URL of handler `{handler}` is invalid: {why}; use a URL such as https://brain.example/events")]
+    #[error(
+        "the webhook URL of handler `{handler}` is invalid: {error}; use a URL such as https://brain.example/events"
+    )]
     Url {
         /// The handler.
         handler: Arc<str>,
         /// What is wrong with the URL.
-        why: url::ParseError,
+        error: url::ParseError,
     },
     /// A secret is invalid.
-    #[error("a webhook secret of handler `{handler}` is invalid: {why}")]
+    #[error("a webhook secret of handler `{handler}` is invalid: {reason}")]
     Secret {
         /// The handler.
         handler: Arc<str>,
         /// What is wrong with the secret.
-        why: String,
+        reason: String,
     },
 }
 
@@ -71,15 +73,16 @@ impl EventsComponent {
         store: Arc<dyn EventStore>,
         crashes: Arc<dyn CrashStore>,
         rest: &RestComponent,
-        desk: Arc<OperationService>,
+        operations: Arc<OperationService>,
         shards: u32,
         clock: &WallClock,
     ) -> Result<PreparedEvents, WebhookError> {
         let brain = webhooks(&handlers, &rest.gate, clock)?;
-        let answers = RestInteractionResponder::new(rest.gate.clone(), settings.interactions.within);
-        let outside = EventPorts { handlers, store, crashes, brain, answers: Arc::new(answers), desk, watch: None };
-        let allowance = FlowLimit { events: settings.gateway.buffer_events, bytes: settings.gateway.buffer_bytes };
-        Ok(EventsHandle::prepare(outside, clock.clone(), config(settings, shards), allowance))
+        let responder = RestInteractionResponder::new(rest.gate.clone(), settings.interactions.timeout);
+        let ports =
+            EventPorts { handlers, store, crashes, brain, answers: Arc::new(responder), desk: operations, watch: None };
+        let flow_limit = FlowLimit { events: settings.gateway.buffer_events, bytes: settings.gateway.buffer_bytes };
+        Ok(EventsHandle::prepare(ports, clock.clone(), config(settings, shards), flow_limit))
     }
 
     /// Starts to route events. Must be called within an actix system.
@@ -97,8 +100,8 @@ impl EventsComponent {
 
     /// Waits until all received events are handled. `false` if that takes longer than `timeout`; those events are
     /// delivered again.
-    pub async fn drain(&self, within: Duration) -> bool {
-        self.events.drain(within).await
+    pub async fn drain(&self, timeout: Duration) -> bool {
+        self.events.drain(timeout).await
     }
 
     /// Stops its threads.
@@ -109,13 +112,13 @@ impl EventsComponent {
 }
 
 /// Loads the stored sessions; retries until the store responds. `part` reports what it is waiting for.
-pub(crate) async fn sessions(store: &dyn EventStore, part: &ComponentHandle) -> Vec<StoredSession> {
+pub(crate) async fn load_sessions(store: &dyn EventStore, part: &ComponentHandle) -> Vec<StoredSession> {
     loop {
         match store.sessions().await {
             Ok(sessions) => return sessions,
             Err(error) => part.not_ready(&format!("cannot load the sessions to resume yet: {error}")),
         }
-        tokio::time::sleep(ASK_AGAIN).await;
+        tokio::time::sleep(RETRY_DELAY).await;
     }
 }
 
@@ -133,29 +136,29 @@ pub(crate) fn webhooks(
 fn targets(handlers: &EventHandlers) -> Result<Vec<Target>, WebhookError> {
     let mut targets = Vec::new();
     for handler in handlers {
-        let HandlerAction::Webhook(webhook) = &handler.does else { continue };
+        let HandlerAction::Webhook(webhook) = &handler.action else { continue };
         let name = || Arc::clone(&handler.name);
-        let url = Url::parse(&webhook.url).map_err(|why| WebhookError::Url { handler: name(), why })?;
+        let url = Url::parse(&webhook.url).map_err(|error| WebhookError::Url { handler: name(), error })?;
         let secrets = webhook.secrets.iter().map(|secret| secret.expose().parse::<Secret>()).collect::<Result<_, _>>();
-        let secrets = secrets.map_err(|why| WebhookError::Secret { handler: name(), why: why.to_string() })?;
+        let secrets = secrets.map_err(|error| WebhookError::Secret { handler: name(), reason: error.to_string() })?;
         let (allow_private, answers) = (webhook.allow_private, webhook.answers);
-        targets.push(Target { handler: name(), url, secrets, allow_private, answers });
+        targets.push(Target { handler: name(), url, secrets, allow_private, response_policy: answers });
     }
     Ok(targets)
 }
 
 fn config(settings: &Settings, shards: u32) -> EventsConfig {
-    let (set, defaults) = (&settings.handlers, EventsConfig::default());
+    let (handler_settings, defaults) = (&settings.handlers, EventsConfig::default());
     EventsConfig {
         shards,
-        slow: set.slow,
-        within: set.timeout,
-        answer_within: settings.interactions.within,
+        slow_after: handler_settings.slow,
+        webhook_timeout: handler_settings.timeout,
+        response_timeout: settings.interactions.timeout,
         defer: settings.interactions.defer,
         ephemeral: settings.interactions.ephemeral,
-        attempts: set.attempts,
-        backoff: Backoff { base: set.backoff_base, cap: set.backoff_cap, ..defaults.backoff },
-        inbox_most: usize::try_from(set.inbox_most).unwrap_or(usize::MAX),
+        max_attempts: handler_settings.attempts,
+        backoff: Backoff { base: handler_settings.backoff_base, cap: handler_settings.backoff_cap, ..defaults.backoff },
+        max_inbox: usize::try_from(handler_settings.max_inbox_events).unwrap_or(usize::MAX),
         ..defaults
     }
 }

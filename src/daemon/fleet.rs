@@ -29,15 +29,15 @@ use crate::{
 };
 
 /// How often a death is reported: a message may be lost, or this process may be disconnected at that moment.
-const TELL: u32 = 5;
+const MAX_REPORTS: u32 = 5;
 
 /// The state that a process of a fleet shares with the others.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     redis: RedisClient,
     window: RedisWindow,
-    rules: SharedLimitConfig,
-    seat: ProcessLock,
+    limit_config: SharedLimitConfig,
+    lock: ProcessLock,
     state: SharedStateConfig,
 }
 
@@ -54,7 +54,7 @@ impl SharedWindow for WindowPort {
 
 impl Fleet {
     /// Starts to connect. `None` if the settings name no Redis: the process is alone.
-    pub(crate) fn meet(
+    pub(crate) fn connect(
         settings: &Settings,
         application: u64,
         token: &SecretValue,
@@ -62,17 +62,19 @@ impl Fleet {
         let Some(config) = RedisConfig::new(&settings.redis) else { return Ok(None) };
         let redis = RedisClient::new(config)?;
         let keys = RedisKeys::new(application);
-        let rules = rules(settings);
-        let window = RedisWindow::new(redis.clone(), &keys, rules.clone());
-        let seat =
-            ProcessLock::take_or_do_without(&ProcessLock::folder(settings.redis.seat_dir.as_deref(), application));
+        let limit_config = shared_limit_config(settings);
+        let window = RedisWindow::new(redis.clone(), &keys, limit_config.clone());
+        let lock = ProcessLock::take_or_continue_without(&ProcessLock::folder(
+            settings.redis.seat_dir.as_deref(),
+            application,
+        ));
         let state = SharedStateConfig {
             application,
-            process: seat.id().to_owned(),
+            process: lock.id().to_owned(),
             ip_group: settings.egress.ip_group.clone(),
             tokens: vec![(Credential::Application(application), fingerprint(token))],
             invalid: settings.gate.invalid,
-            when_lost: match settings.redis.on_loss {
+            fallback: match settings.redis.on_loss {
                 // As long as it may use a share, it also has the part of this budget that was lent to it.
                 LimitFallback::Share | LimitFallback::Closed => LedgerFallback::Stop,
                 LimitFallback::Open => LedgerFallback::Share,
@@ -80,7 +82,7 @@ impl Fleet {
             // Changes are pushed, and missed ones are read with every new subscription; this covers the rest.
             heartbeat: settings.redis.heartbeat * 2,
         };
-        Ok(Some(Self { redis, window, rules, seat, state }))
+        Ok(Some(Self { redis, window, limit_config, lock, state }))
     }
 
     /// The Redis connection of the fleet.
@@ -89,34 +91,37 @@ impl Fleet {
     }
 
     /// The id of this process in the fleet.
-    pub(crate) fn member(&self) -> &str {
-        self.seat.id()
+    pub(crate) fn process_id(&self) -> &str {
+        self.lock.id()
     }
 
     /// How the token bucket shares its limits.
     pub(crate) fn limits(&self, credential: Credential) -> SharedLimits {
-        let sharing =
-            SharingConfig { rules: self.rules.clone(), seat: self.seat.id().to_owned(), life: self.seat.life() };
+        let sharing = SharingConfig {
+            rules: self.limit_config.clone(),
+            member_id: self.lock.id().to_owned(),
+            incarnation: self.lock.life(),
+        };
         SharedLimits { window: Arc::new(WindowPort(self.window.clone())), sharing, credential }
     }
 
     /// Shares the remaining state, and watches the process locks of this machine. Must be called before the first call.
     pub(crate) fn join(self, gate: &Gate) -> FleetMembership {
-        let every = self.rules.heartbeat;
+        let period = self.limit_config.heartbeat;
         let (tokens, application) = (gate.tokens().clone(), self.state.application);
         let on_block = move |block: RateLimitBlock| {
             let credential = match block.scope.as_str() {
                 "bot" => Credential::Application(application),
                 _ => Credential::Anonymous,
             };
-            tokens.blocked(credential, Duration::from_millis(block.ms));
+            tokens.on_blocked(credential, Duration::from_millis(block.ms));
         };
         let state = SharedState::start(self.redis, gate.breaker().clone(), self.state, on_block);
-        let seat: SharedProcessLock = Arc::new(Mutex::new(Some(self.seat)));
+        let lock: SharedProcessLock = Arc::new(Mutex::new(Some(self.lock)));
         let tokens = gate.tokens().clone();
-        let task = report_dead(Arc::clone(&seat), every, move |dead| tokens.bury(dead));
+        let task = report_dead(Arc::clone(&lock), period, move |dead| tokens.remove_members(dead));
         let watch = supervision::spawn(Part::DeadProcesses, task);
-        FleetMembership { state: Mutex::new(Some(state)), seat, watch }
+        FleetMembership { state: Mutex::new(Some(state)), lock, watch_task: watch }
     }
 }
 
@@ -127,8 +132,8 @@ pub(crate) type SharedProcessLock = Arc<Mutex<Option<ProcessLock>>>;
 #[derive(Debug)]
 pub(crate) struct FleetMembership {
     state: Mutex<Option<SharedState>>,
-    seat: SharedProcessLock,
-    watch: JoinHandle<()>,
+    lock: SharedProcessLock,
+    watch_task: JoinHandle<()>,
 }
 
 impl FleetMembership {
@@ -138,12 +143,12 @@ impl FleetMembership {
         if let Some(state) = state {
             state.leave().await;
         }
-        self.watch.abort();
-        let seat = Arc::clone(&self.seat);
+        self.watch_task.abort();
+        let lock = Arc::clone(&self.lock);
         // It accesses the disk. If the runtime is shutting down, the lock is released anyway.
         let _ = spawn_blocking_work(move || {
-            if let Some(seat) = seat.lock().unwrap_or_else(PoisonError::into_inner).take() {
-                seat.leave();
+            if let Some(lock) = lock.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                lock.release();
             }
         })
         .await;
@@ -152,35 +157,36 @@ impl FleetMembership {
 
 impl Drop for FleetMembership {
     fn drop(&mut self) {
-        self.watch.abort();
+        self.watch_task.abort();
     }
 }
 
 /// Looks for processes of this machine that died, and reports them, so that nothing waits for them.
-pub(crate) async fn report_dead(seat: SharedProcessLock, every: Duration, report: impl Fn(Vec<String>)) {
-    let mut tick = tokio::time::interval(every);
+pub(crate) async fn report_dead(lock: SharedProcessLock, period: Duration, report: impl Fn(Vec<String>)) {
+    let mut tick = tokio::time::interval(period);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut told: HashMap<String, u32> = HashMap::new();
+    let mut report_counts: HashMap<String, u32> = HashMap::new();
     loop {
         tick.tick().await;
         failpoint::message(Part::DeadProcesses);
-        let known: Vec<String> = told.extract_if(|_, times| *times >= TELL).map(|(id, _)| id).collect();
-        let seat = Arc::clone(&seat);
+        let reported: Vec<String> =
+            report_counts.extract_if(|_, times| *times >= MAX_REPORTS).map(|(id, _)| id).collect();
+        let lock = Arc::clone(&lock);
         // It accesses the disk.
-        let looked = spawn_blocking_work(move || {
-            let mut seat = seat.lock().unwrap_or_else(PoisonError::into_inner);
-            let seat = seat.as_mut()?;
-            if !known.is_empty() {
-                seat.forget(&known);
+        let scan = spawn_blocking_work(move || {
+            let mut lock = lock.lock().unwrap_or_else(PoisonError::into_inner);
+            let lock = lock.as_mut()?;
+            if !reported.is_empty() {
+                lock.forget(&reported);
             }
-            Some(seat.dead())
+            Some(lock.dead_ids())
         });
-        let Ok(Some(dead)) = looked.await else { return };
+        let Ok(Some(dead)) = scan.await else { return };
         if dead.is_empty() {
             continue;
         }
         for id in &dead {
-            let times = told.entry(id.clone()).or_default();
+            let times = report_counts.entry(id.clone()).or_default();
             if *times == 0 {
                 tracing::info!(member = %id, "process of this machine died");
             }
@@ -191,7 +197,7 @@ pub(crate) async fn report_dead(seat: SharedProcessLock, every: Duration, report
 }
 
 /// The configuration of the shared limit, from the settings.
-fn rules(settings: &Settings) -> SharedLimitConfig {
+fn shared_limit_config(settings: &Settings) -> SharedLimitConfig {
     let (redis, limits) = (&settings.redis, &settings.gate.limits);
     SharedLimitConfig {
         limit: limits.global,

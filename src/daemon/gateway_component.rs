@@ -22,21 +22,21 @@ struct GatewayState {
     connected: usize,
     /// Shards that cannot start a session today, and the time until one can be started.
     waiting: BTreeSet<u32>,
-    again_in: Duration,
+    retry_in: Duration,
 }
 
 impl GatewayComponent {
     pub(crate) fn new(part: ComponentHandle) -> Self {
         let gateway = Self { part, state: Mutex::default() };
-        gateway.tell(&GatewayState::default());
+        gateway.report(&GatewayState::default());
         gateway
     }
 
     /// Sets the number of shards of this process.
-    pub(crate) fn has(&self, held: usize) {
+    pub(crate) fn set_shard_count(&self, count: usize) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.held = Some(held);
-        self.tell(&state);
+        state.held = Some(count);
+        self.report(&state);
     }
 
     pub(crate) fn observe(&self, event: ShardEvent) {
@@ -50,16 +50,16 @@ impl GatewayComponent {
             }
             ShardEvent::PermissionsChanged { .. } => return,
             ShardEvent::Disconnected { .. } => state.connected = state.connected.saturating_sub(1),
-            ShardEvent::OutOfIdentifies { shard, again_in } => {
+            ShardEvent::OutOfIdentifies { shard, retry_in } => {
                 state.waiting.insert(shard);
-                state.again_in = again_in;
+                state.retry_in = retry_in;
             }
         }
-        self.tell(&state);
+        self.report(&state);
     }
 
-    fn tell(&self, state: &GatewayState) {
-        let GatewayState { held, connected, waiting, again_in } = state;
+    fn report(&self, state: &GatewayState) {
+        let GatewayState { held, connected, waiting, retry_in } = state;
         let Some(held) = held else {
             self.part.not_ready("the shards of this process are not known yet");
             return;
@@ -70,7 +70,7 @@ impl GatewayComponent {
         }
         let mut reason = format!("{connected} of {held} shards are connected");
         if !waiting.is_empty() {
-            let minutes = again_in.as_secs().div_ceil(60);
+            let minutes = retry_in.as_secs().div_ceil(60);
             reason = format!(
                 "{reason}; {} wait for a new session: the day's session starts are used up, the next one is available \
                  in {} h {} min",
@@ -89,19 +89,19 @@ mod tests {
     use crate::{api::Readiness, discord::SessionKind};
 
     #[test]
-    fn the_gateway_is_ready_when_all_shards_are_connected_and_says_when_the_day_is_spent() {
+    fn gateway_is_ready_when_all_shards_are_connected() {
         let readiness = Readiness::default();
         let part = GatewayComponent::new(readiness.register("gateway"));
-        let says = || format!("{:?}", readiness.report());
-        assert!(says().contains("not known yet"), "{}", says());
-        part.has(2);
+        let report = || format!("{:?}", readiness.report());
+        assert!(report().contains("not known yet"), "{}", report());
+        part.set_shard_count(2);
         part.observe(ShardEvent::Connected { shard: 0, session: SessionKind::New });
-        assert!(says().contains("1 of 2 shards are connected"), "{}", says());
-        part.observe(ShardEvent::OutOfIdentifies { shard: 1, again_in: Duration::from_secs(2 * 3600 + 61) });
-        assert!(says().contains("1 wait for a new session") && says().contains("in 2 h 2 min"), "{}", says());
+        assert!(report().contains("1 of 2 shards are connected"), "{}", report());
+        part.observe(ShardEvent::OutOfIdentifies { shard: 1, retry_in: Duration::from_secs(2 * 3600 + 61) });
+        assert!(report().contains("1 wait for a new session") && report().contains("in 2 h 2 min"), "{}", report());
         part.observe(ShardEvent::Connected { shard: 1, session: SessionKind::New });
-        assert!(!says().contains("wait for"), "{}", says());
+        assert!(!report().contains("wait for"), "{}", report());
         part.observe(ShardEvent::Disconnected { shard: 1 });
-        assert!(says().contains("1 of 2 shards are connected"), "{}", says());
+        assert!(report().contains("1 of 2 shards are connected"), "{}", report());
     }
 }

@@ -15,12 +15,12 @@ use twilight_model::{
 use super::discovery::DiscoveryError;
 use crate::{
     api::ComponentHandle,
-    discord::{application_of, rest::CallBuilder},
+    discord::{application_id, rest::CallBuilder},
     settings::SecretValue,
 };
 
 /// Wait between two attempts.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// The bot, and the application that it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,23 +37,23 @@ pub(crate) async fn find(
     calls: &CallBuilder,
     part: &ComponentHandle,
 ) -> Result<BotIdentity, DiscoveryError> {
-    let of = |id: u64| BotIdentity { application: Id::new(id), bot: Id::new(id) };
-    if let Some(id) = application_of(token) {
-        return Ok(of(id));
+    let identity = |id: u64| BotIdentity { application: Id::new(id), bot: Id::new(id) };
+    if let Some(id) = application_id(token) {
+        return Ok(identity(id));
     }
     loop {
         let call = calls.build::<CurrentUser>(calls.builders().current_user());
-        let call = call.expect("invariant: a call without fields is valid").on(Lane::Interactive);
-        let answer = call.answer;
+        let call = call.expect("invariant: a call without fields is valid").with_lane(Lane::Interactive);
+        let response_type = call.decoder;
         match rest.call(call.request).await {
-            CallOutcome::Answered(answered) => match (answer.read(&answered), answered.class) {
-                (Ok(user), _) => return Ok(of(user.id.get())),
+            CallOutcome::Answered(response) => match (response_type.decode(&response), response.class) {
+                (Ok(user), _) => return Ok(identity(user.id.get())),
                 (Err(_), ResponseClass::Unauthorized) => return Err(DiscoveryError::Unauthorized),
                 (Err(error), _) => part.not_ready(&format!("the bot's id is not known yet: {error}")),
             },
-            CallOutcome::NotSent(refused) => part.not_ready(&format!("the bot's id is not known yet: {refused}")),
+            CallOutcome::NotSent(not_sent) => part.not_ready(&format!("the bot's id is not known yet: {not_sent}")),
             CallOutcome::Unknown(unknown) => part.not_ready(&format!("the bot's id is not known yet: {unknown}")),
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(RETRY_DELAY).await;
     }
 }

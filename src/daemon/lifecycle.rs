@@ -181,26 +181,28 @@ impl Daemon {
         let token = settings.discord.token.clone().ok_or(StartError::NoToken)?;
         // Before anything has something to say: a taken port or store should be the only line.
         let certificates = settings.api.tls.as_ref().map(Certificates::load).transpose()?;
-        let bound =
-            api::bind(settings.api.bind)?.within(api_component::edge(&settings.api)).with_tls(certificates.clone());
+        let bound = api::bind(settings.api.bind)?
+            .with_limits(api_component::edge_config(&settings.api))
+            .with_tls(certificates.clone());
         let posts = settings
             .interactions
             .public_key
             .map(|key| api::bind_for(settings.interactions.bind, api::INTERACTIONS_BIND).map(|bound| (bound, key)));
         let posts = posts.transpose()?;
-        let store = Store::approach(&settings.store).await?;
+        let store = Store::open_arriving(&settings.store).await?;
         let clocks = store.clocks().clone();
         let readiness = Readiness::default();
         supervise(&readiness, &store);
-        let key = key.settle(&settings.store).await.map_err(abandon)?;
-        let control = Control::new(key.key, api_component::control(&settings.api)).on_clock(&clocks.store_time());
-        let control = control.behind(api_component::proxies(&settings.api));
+        let key = key.resolve(&settings.store).await.map_err(abandon)?;
+        let control =
+            Control::new(key.key, api_component::control_config(&settings.api)).with_clock(&clocks.store_time());
+        let control = control.with_proxies(api_component::trusted_proxies(&settings.api));
         let control = control.with_keys(Arc::new(store.clone())).with_erasure(Arc::new(store.clone()));
         if key.stored.is_some() {
             control.share_admin_key();
         }
         let recorder = metrics::install().map_err(abandon)?;
-        Supervision::installed().iter().for_each(Supervision::count);
+        Supervision::installed().iter().for_each(Supervision::report_counts);
         let secrets = Secrets::new(settings.secrets().into_iter().chain(handlers::secrets(&handlers)).collect());
         let spans = SpansComponent::start(settings, secrets.clone());
         let spans = spans.map_err(|error| abandon(StartError::Spans(error.to_string())))?;
@@ -223,17 +225,17 @@ impl Daemon {
         entrance.open(&control, &listener);
         emit(ListenerStarted { address: listener.address(), tls: certificates.is_some() });
         let certificates = certificates.map(|certificates| {
-            let following = certificates.clone().follow(api_component::LOOK_EVERY);
+            let following = certificates.clone().follow(api_component::CERTIFICATE_CHECK_INTERVAL);
             (certificates, supervision::spawn(Part::Certificates, following))
         });
-        key.tell();
+        key.log_location();
 
         let shares = settings.redis.url.is_some().then(|| readiness.register("redis"));
         let shared: Arc<dyn OperationStore> = Arc::new(store.clone());
         let sessions: Arc<dyn EventStore> = Arc::new(store.clone());
         let claims: Arc<dyn ShardStore> = Arc::new(store.clone());
         let crashes: Arc<dyn CrashStore> = Arc::new(store.clone());
-        let notices = store.notices();
+        let notices = store.cluster_events();
         let values = Arc::clone(&shared);
         if settings.api.policies.shared
             && let Some(shared) = rest.policies(settings.api.policies.heavy_max_wait)
@@ -269,17 +271,17 @@ impl Daemon {
         );
         rest.gate.on_release(operations.release_listener());
         control.publish(Services {
-            operations: Some(Arc::clone(operations.desk())),
+            operations: Some(Arc::clone(operations.service())),
             changes: Some(operations.changes()),
-            budgets: Some(Arc::clone(budgets.treasury())),
+            budgets: Some(Arc::clone(budgets.service())),
         });
         operations_part.ready();
-        operations.arrive_when(rest.opens(OPENS_WITHIN));
+        operations.arrive_when(rest.wait_until_open(OPENS_WITHIN));
         let upkeep = supervision::spawn(Part::MetricsUpkeep, upkeep(recorder));
-        let known = events::sessions(&*sessions, &part).await;
+        let known = events::load_sessions(&*sessions, &part).await;
         let found = discovery::find(settings, rest.gate.as_ref(), &rest.calls, &known, &part).await.map_err(abandon)?;
         let gateway = Arc::new(GatewayComponent::new(part));
-        let desk = Arc::clone(operations.desk());
+        let desk = Arc::clone(operations.service());
         let prepared = EventsComponent::prepare(
             settings,
             handlers,
@@ -301,7 +303,7 @@ impl Daemon {
         };
         let interactions = posts.map(|(bound, key)| {
             let (window, events) = (settings.interactions.replay_window, events.events().clone());
-            bound.take_interactions(InteractionsEndpoint { key, window, events, clock: clocks.store_time() })
+            bound.serve_interactions(InteractionsEndpoint { key, window, events, clock: clocks.store_time() })
         });
         let interactions = interactions.transpose().map_err(StartError::Serve).map_err(abandon)?;
         let watched = Arc::clone(&gateway);
@@ -325,8 +327,8 @@ impl Daemon {
             resume: Vec::new(),
             threads: settings.gateway.threads,
             buffer: FlowLimit { events: settings.gateway.buffer_events, bytes: settings.gateway.buffer_bytes },
-            reconnects: BackoffConfig { base: settings.gateway.reconnect_base, cap: settings.gateway.reconnect_cap },
-            hello_within: settings.gateway.hello_timeout,
+            backoff: BackoffConfig { base: settings.gateway.reconnect_base, cap: settings.gateway.reconnect_cap },
+            hello_timeout: settings.gateway.hello_timeout,
             clock: clocks.store_time(),
         };
         let range = found.range.range();
@@ -340,16 +342,23 @@ impl Daemon {
             StoreUrl::Sqlite(_) => None,
             StoreUrl::Postgres { .. } => Some(settings.store.lease.heartbeat),
         };
-        let shards =
-            ShardPool::ready(config, move |event| observer(event)).map_err(StartError::Threads).map_err(abandon)?;
+        let shards = ShardPool::start_threads(config, move |event| observer(event))
+            .map_err(StartError::Threads)
+            .map_err(abandon)?;
         let events_handle = events.events().clone();
-        let keeping =
-            ShardClaimerConfig { store: claims, events: events_handle, part: gateway, wanted, looks_every, notices };
+        let keeping = ShardClaimerConfig {
+            store: claims,
+            events: events_handle,
+            gateway,
+            desired: wanted,
+            claim_interval: looks_every,
+            cluster_events: notices,
+        };
         let shards = ShardsComponent::start(shards, keeping);
-        let board = shards.board(events.events(), found.shards);
+        let board = shards.admin(events.events(), found.shards);
         control.publish_gateway(GatewayServices {
             state: Some(Arc::new(state)),
-            shards: Some(ShardService { board, sessions: kept_sessions }),
+            shards: Some(ShardService { admin: board, sessions: kept_sessions }),
             reload: Some(Arc::new(reloader.clone())),
         });
         let daemon = Self {
@@ -404,7 +413,7 @@ impl Daemon {
     /// when the wait is cancelled.
     pub async fn ended(&mut self) -> DaemonError {
         loop {
-            match self.shards.ended().await {
+            match self.shards.next_end().await {
                 ShardEnd::Refused(fatal) => return DaemonError::Refused(fatal),
                 // Not told, or the process ends already.
                 ShardEnd::Closed | ShardEnd::Lost | ShardEnd::Panicked => {}
@@ -415,8 +424,8 @@ impl Daemon {
     /// Says at once that the daemon is about to end: nothing is ready any more, parts may end, and the API takes nothing new
     /// unless it is to do so for a while.
     pub fn stopping(&self) {
-        Supervision::installed().iter().for_each(Supervision::stopping);
-        self.readiness.stopping();
+        Supervision::installed().iter().for_each(Supervision::begin_shutdown);
+        self.readiness.set_stopping();
         if self.delay.is_zero() {
             self.control.drain();
         }
@@ -449,7 +458,7 @@ impl Daemon {
             self.control.drain();
         };
         let (drained, (closed, handled), ()) = tokio::join!(self.operations.drain(timeout), told, refused);
-        let shards = if closed.is_ok() { Vec::new() } else { self.shards.open() };
+        let shards = if closed.is_ok() { Vec::new() } else { self.shards.open_shards() };
         // If there is no time for it, the others find out by the silence.
         let _ = tokio::time::timeout_at(deadline, self.rest.leave()).await;
         let listener = !self.listener.stop(deadline.saturating_duration_since(Instant::now())).await;
@@ -476,11 +485,11 @@ impl Daemon {
 fn supervise(readiness: &Readiness, store: &Store) {
     let Some(supervision) = Supervision::installed() else { return };
     let (readiness, store) = (readiness.clone(), store.clone());
-    supervision.announce_to(move |end| readiness.on_part_end(end));
+    supervision.on_part_end(move |end| readiness.on_part_end(end));
     supervision.before_exit(move |end| async move {
         // First: whoever has the lease next reads it before they continue what was left.
         record_crash(&store, &end).await;
-        store.give_up(&end).await;
+        store.release_all(&end).await;
     });
 }
 
@@ -493,7 +502,7 @@ async fn record_crash(store: &Store, end: &PartEnd) {
 
 /// The start failed: what has started ends with it, and the error says why.
 fn abandon(error: impl Into<StartError>) -> StartError {
-    Supervision::installed().iter().for_each(Supervision::stopping);
+    Supervision::installed().iter().for_each(Supervision::begin_shutdown);
     error.into()
 }
 

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use super::fleet::{SharedProcessLock, report_dead};
 use crate::{
-    discord::application_of,
+    discord::application_id,
     redis::ProcessLock,
     settings::{SecretValue, Settings, StoreUrl},
     store::{DivisionRequest, LimitDivision, Store},
@@ -24,8 +24,8 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct DivisionMembership {
     limit: LimitDivision,
-    seat: SharedProcessLock,
-    watch: JoinHandle<()>,
+    lock: SharedProcessLock,
+    watch_task: JoinHandle<()>,
 }
 
 impl DivisionMembership {
@@ -34,25 +34,25 @@ impl DivisionMembership {
         if settings.redis.url.is_some() || matches!(settings.store.url, StoreUrl::Sqlite(_)) {
             return None;
         }
-        let application = application_of(token).unwrap_or(1);
-        let seat = ProcessLock::take_or_do_without(&seat_folder(settings, application));
+        let application = application_id(token).unwrap_or(1);
+        let lock = ProcessLock::take_or_continue_without(&lock_folder(settings, application));
         let limits = &settings.gate.limits;
         let config = DivisionConfig {
             limit: limits.global,
             window: limits.window + limits.margin,
             settling: limits.settling,
             request_timeout: limits.request_timeout,
-            lease: settings.store.lease.lasts,
+            lease: settings.store.lease.duration,
             ..DivisionConfig::default()
         };
         let scope = format!("application:{application}");
-        let limit = store.divide_limit(DivisionRequest { config, scope, seat: seat.id().to_owned() })?;
-        let seat: SharedProcessLock = Arc::new(Mutex::new(Some(seat)));
-        let told = limit.clone();
-        let every = settings.store.lease.heartbeat;
-        let task = report_dead(Arc::clone(&seat), every, move |dead| told.report_dead(dead));
+        let limit = store.divide_limit(DivisionRequest { config, scope, lock_name: lock.id().to_owned() })?;
+        let lock: SharedProcessLock = Arc::new(Mutex::new(Some(lock)));
+        let division = limit.clone();
+        let period = settings.store.lease.heartbeat;
+        let task = report_dead(Arc::clone(&lock), period, move |dead| division.report_dead(dead));
         let watch = supervision::spawn(Part::DeadProcesses, task);
-        Some(Self { limit, seat, watch })
+        Some(Self { limit, lock, watch_task: watch })
     }
 
     /// The divided limit.
@@ -65,27 +65,27 @@ impl DivisionMembership {
         let view = gate.tokens().observe().await;
         let in_flight = view.map_or(u32::MAX, |view| view.credentials.iter().map(|limit| limit.in_flight).sum());
         self.limit.depart(in_flight);
-        self.watch.abort();
-        let seat = Arc::clone(&self.seat);
+        self.watch_task.abort();
+        let lock = Arc::clone(&self.lock);
         // It accesses the disk. If the runtime is shutting down, the lock is released anyway.
-        let left = spawn_blocking_work(move || {
-            if let Some(seat) = seat.lock().unwrap_or_else(PoisonError::into_inner).take() {
-                seat.leave();
+        let released = spawn_blocking_work(move || {
+            if let Some(lock) = lock.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                lock.release();
             }
         });
-        drop(left.await);
+        drop(released.await);
     }
 }
 
 impl Drop for DivisionMembership {
     fn drop(&mut self) {
-        self.watch.abort();
+        self.watch_task.abort();
     }
 }
 
 /// The folder of the locks of this machine's processes that use one store. Processes of other stores have other
 /// folders.
-fn seat_folder(settings: &Settings, application: u64) -> PathBuf {
+fn lock_folder(settings: &Settings, application: u64) -> PathBuf {
     let mut hasher = DefaultHasher::new();
     settings.store.url.to_string().hash(&mut hasher);
     ProcessLock::folder(settings.redis.seat_dir.as_deref(), application).join(format!("store-{:016x}", hasher.finish()))

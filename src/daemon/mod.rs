@@ -82,7 +82,7 @@ pub async fn serve(
         // Boxed, as it is large and would be moved several times.
         let run = Box::pin(run(&supervision, settings, handlers, key, signals, reloader));
         let served = failpoint::with_ticks(Part::Main, run).await;
-        supervision.stopping();
+        supervision.begin_shutdown();
         guard.finish();
         served
     };
@@ -111,7 +111,7 @@ async fn run(
         tokio::select! {
             started = &mut start => started?,
             signal = signals.first() => {
-                supervision.stopping();
+                supervision.begin_shutdown();
                 // No shard is connected yet, so only requests to the API have to be finished.
                 entrance.drain();
                 emit(ShutdownStarted { reason: signal.name() });

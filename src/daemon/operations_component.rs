@@ -43,23 +43,23 @@ use crate::{
 };
 
 /// How long the end of a process is counted.
-const ENDS_COUNT_FOR: Duration = Duration::from_secs(3_600);
+const PROCESS_END_WINDOW: Duration = Duration::from_secs(3_600);
 
 /// Interval of counting pending work.
-const COUNT_EVERY: Duration = Duration::from_secs(5);
+const COUNT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Interval of storing the clocks without a change.
-const SAVE_CLOCKS_EVERY: Duration = Duration::from_secs(60);
+const SAVE_CLOCKS_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Interval of comparing the wall clock with the other clocks. They are stored at most this often.
-const COMPARE_CLOCKS_EVERY: Duration = Duration::from_secs(1);
+const COMPARE_CLOCKS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Operations of this process: submission and execution.
 #[derive(Debug)]
 pub struct OperationsComponent {
     store: Store,
     operations: OperationsHandle,
-    desk: Arc<OperationService>,
+    service: Arc<OperationService>,
     /// Guilds have a thread of their own, so that a busy guild delays nothing else.
     arbiter: Arbiter,
     tasks: Vec<JoinHandle<()>>,
@@ -71,17 +71,17 @@ impl OperationsComponent {
         settings: &Settings,
         application: u64,
         store: Store,
-        perform: Arc<dyn OperationExecutor>,
+        executor: Arc<dyn OperationExecutor>,
         cache: Option<Arc<dyn IdempotencyCache>>,
         roles: Arc<RoleCache>,
         part: ComponentHandle,
     ) -> Self {
         let arbiter = supervision::arbiter(Part::OperationThread);
         let (clock, handle) = (store.clocks().store_time(), arbiter.handle());
-        let spawn = Box::new(move |seat: GuildSpec| seat.run_on(&handle));
+        let spawn = Box::new(move |spec: GuildSpec| spec.run_on(&handle));
         let shared: Arc<dyn OperationStore> = Arc::new(store.clone());
-        let operations = OperationsHandle::start(Arc::clone(&shared), perform, clock.clone(), config(settings), spawn);
-        let desk = OperationService::new(
+        let operations = OperationsHandle::start(Arc::clone(&shared), executor, clock.clone(), config(settings), spawn);
+        let service = OperationService::new(
             Arc::clone(&shared),
             Arc::new(SupervisorNotifier(operations.clone())),
             cache,
@@ -98,26 +98,26 @@ impl OperationsComponent {
         .with_roles(roles);
         let sweeper = Sweeper {
             store: shared,
-            whole: store.clone(),
+            full_store: store.clone(),
             clock: clock.clone(),
-            every: settings.operations.sweep_every,
+            interval: settings.operations.sweep_every,
             retention: retention(settings),
-            keep_audit: settings.operations.retention.audit,
-            keep_spend: settings.operations.retention.budget_spend,
+            audit_retention: settings.operations.retention.audit,
+            spend_retention: settings.operations.retention.budget_spend,
         };
         let tasks = vec![
-            supervision::spawn(Part::DepthGauges, count(Arc::clone(&sweeper.store), store.clone(), clock)),
+            supervision::spawn(Part::DepthGauges, update_gauges(Arc::clone(&sweeper.store), store.clone(), clock)),
             supervision::spawn(Part::Sweeper, sweeper.run()),
-            supervision::spawn(Part::StoreHealth, watch(store.clone(), part)),
+            supervision::spawn(Part::StoreHealth, watch_health(store.clone(), part)),
             supervision::spawn(Part::ClockWatch, watch_clocks(store.clone())),
-            supervision::spawn(Part::StoreNotices, hear(store.notices(), operations.clone())),
+            supervision::spawn(Part::StoreNotices, forward_cluster_events(store.cluster_events(), operations.clone())),
         ];
-        Self { store, operations, desk: Arc::new(desk), arbiter, tasks }
+        Self { store, operations, service: Arc::new(service), arbiter, tasks }
     }
 
     /// The service that accepts operations.
-    pub fn desk(&self) -> &Arc<OperationService> {
-        &self.desk
+    pub fn service(&self) -> &Arc<OperationService> {
+        &self.service
     }
 
     /// The feed of changed operations.
@@ -133,20 +133,20 @@ impl OperationsComponent {
 
     /// Takes this process's part of the work once it can send: operations of other processes would otherwise wait here
     /// for that.
-    pub fn arrive_when(&self, opens: impl Future<Output = ()> + Send + 'static) {
+    pub fn arrive_when(&self, gate_open: impl Future<Output = ()> + Send + 'static) {
         let store = self.store.clone();
         // Supervised: if this task panicked, the process would never take its share.
         supervision::spawn_finite(Part::Arrival, async move {
-            opens.await;
+            gate_open.await;
             store.arrive();
         });
     }
 
     /// Starts no more operations, and waits for those in flight. `false` if that takes longer than `timeout`; the next
     /// owner continues them.
-    pub async fn drain(&self, within: Duration) -> bool {
+    pub async fn drain(&self, timeout: Duration) -> bool {
         self.store.leave().await;
-        self.operations.drain(within).await
+        self.operations.drain(timeout).await
     }
 
     /// Closes the store. Call this when nothing uses it any more.
@@ -160,30 +160,34 @@ impl OperationsComponent {
 }
 
 fn config(settings: &Settings) -> OperationsConfig {
-    let set = &settings.operations;
+    let operation_settings = &settings.operations;
     let defaults = OperationsConfig::default();
     OperationsConfig {
-        line: OrderConfig { park_after: set.park_after, ..defaults.line },
-        backoff: Backoff { base: set.backoff_base, cap: set.backoff_cap, ..defaults.backoff },
-        max_wait: set.max_wait,
-        request_timeout: set.settle,
-        check_timeout: set.check_timeout,
-        poll: set.poll,
-        most_active: set.active_guilds,
-        idle_after: set.idle,
-        max_running: set.max_running.map_or(0, |most| most as usize),
-        per_second: set.per_second.unwrap_or(0),
+        order: OrderConfig { park_after: operation_settings.park_after, ..defaults.order },
+        backoff: Backoff {
+            base: operation_settings.backoff_base,
+            cap: operation_settings.backoff_cap,
+            ..defaults.backoff
+        },
+        max_wait: operation_settings.max_wait,
+        request_timeout: operation_settings.settle,
+        check_timeout: operation_settings.check_timeout,
+        poll_interval: operation_settings.poll,
+        max_active: operation_settings.active_guilds,
+        idle_after: operation_settings.idle,
+        max_running: operation_settings.max_running.map_or(0, |max| max as usize),
+        per_second: operation_settings.per_second.unwrap_or(0),
         ..defaults
     }
 }
 
 fn retention(settings: &Settings) -> Retention {
-    let keep = settings.operations.retention;
+    let periods = settings.operations.retention;
     Retention {
-        completed: keep.completed,
-        failed: keep.failed,
-        dead_letters: keep.dead_letters,
-        idempotency: keep.idempotency,
+        completed: periods.completed,
+        failed: periods.failed,
+        dead_letters: periods.dead_letters,
+        idempotency: periods.idempotency,
     }
 }
 
@@ -199,8 +203,8 @@ impl QueueNotifier for SupervisorNotifier {
         self.0.cancelled(id, queue);
     }
 
-    fn hastened(&self, id: OperationId, queue: Queue) {
-        self.0.hastened(id, queue);
+    fn expedited(&self, id: OperationId, queue: Queue) {
+        self.0.expedited(id, queue);
     }
 
     fn paused(&self, _: PauseTarget, _: bool) {
@@ -211,17 +215,17 @@ impl QueueNotifier for SupervisorNotifier {
 /// Removes rows whose retention has ended.
 struct Sweeper {
     store: Arc<dyn OperationStore>,
-    whole: Store,
+    full_store: Store,
     clock: WallClock,
-    every: Duration,
+    interval: Duration,
     retention: Retention,
-    keep_audit: Duration,
-    keep_spend: Duration,
+    audit_retention: Duration,
+    spend_retention: Duration,
 }
 
 impl Sweeper {
     async fn run(self) {
-        let mut tick = tokio::time::interval(self.every);
+        let mut tick = tokio::time::interval(self.interval);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
@@ -238,12 +242,12 @@ impl Sweeper {
             let now = self.clock.now();
             let swept = self.store.sweep(self.retention, now).await?;
             // A step of the clock delays expiry; the store's own sweep accounts for that.
-            let now = now.before(self.whole.clocks().expiry_lag());
-            let kept_for = u64::try_from(self.retention.dead_letters.as_millis()).unwrap_or(u64::MAX);
-            let events = self.whole.sweep_events(UnixMs::new(now.millis().saturating_sub(kept_for))).await?;
-            let notes = self.whole.sweep_access(now.before(self.keep_audit)).await?;
-            let spend = self.whole.sweep_spend(Hour::first_within(now, self.keep_spend)).await?;
-            if swept == SweepSummary::default() && events == 0 && notes == 0 && spend == 0 {
+            let now = now.before(self.full_store.clocks().expiry_lag());
+            let retention_ms = u64::try_from(self.retention.dead_letters.as_millis()).unwrap_or(u64::MAX);
+            let events = self.full_store.sweep_events(UnixMs::new(now.millis().saturating_sub(retention_ms))).await?;
+            let audit_records = self.full_store.sweep_access(now.before(self.audit_retention)).await?;
+            let spend = self.full_store.sweep_spend(Hour::first_within(now, self.spend_retention)).await?;
+            if swept == SweepSummary::default() && events == 0 && audit_records == 0 && spend == 0 {
                 return Ok(());
             }
             emit(SweptEvent { swept });
@@ -255,14 +259,14 @@ impl Sweeper {
 /// and periodically.
 async fn watch_clocks(store: Store) {
     let clocks = store.clocks().clone();
-    let mut tick = tokio::time::interval(COMPARE_CLOCKS_EVERY);
+    let mut tick = tokio::time::interval(COMPARE_CLOCKS_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut saved: Option<Instant> = None;
     loop {
         tick.tick().await;
         failpoint::message(Part::ClockWatch);
         clocks.compare_again();
-        let is_due = saved.is_none_or(|at| at.elapsed() >= SAVE_CLOCKS_EVERY);
+        let is_due = saved.is_none_or(|at| at.elapsed() >= SAVE_CLOCKS_INTERVAL);
         if !clocks.take_changed() && !is_due {
             continue;
         }
@@ -274,9 +278,9 @@ async fn watch_clocks(store: Store) {
 }
 
 /// Updates the gauges of pending work.
-async fn count(store: Arc<dyn OperationStore>, whole: Store, clock: WallClock) {
+async fn update_gauges(store: Arc<dyn OperationStore>, full_store: Store, clock: WallClock) {
     let mut ends = ProcessEnds::default();
-    let mut tick = tokio::time::interval(COUNT_EVERY);
+    let mut tick = tokio::time::interval(COUNT_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
@@ -289,9 +293,9 @@ async fn count(store: Arc<dyn OperationStore>, whole: Store, clock: WallClock) {
             emit(UsageCounted { usage: &usage });
         }
         if ends.is_due()
-            && let Ok(stored) = whole.process_ends().await
+            && let Ok(stored) = full_store.process_ends().await
         {
-            ends.tell(&stored, clock.now());
+            ends.report(&stored, clock.now());
         }
     }
 }
@@ -299,61 +303,61 @@ async fn count(store: Arc<dyn OperationStore>, whole: Store, clock: WallClock) {
 /// Counts the processes of this store that parts have ended recently.
 #[derive(Debug, Default)]
 struct ProcessEnds {
-    looks: u32,
+    ticks: u32,
     /// Every part that was reported, so that its gauge falls back to 0.
-    told: BTreeSet<&'static str>,
+    reported: BTreeSet<&'static str>,
 }
 
 impl ProcessEnds {
     /// They seldom change: every twelfth tick is enough.
     fn is_due(&mut self) -> bool {
-        let due = self.looks.is_multiple_of(12);
-        self.looks = self.looks.wrapping_add(1);
+        let due = self.ticks.is_multiple_of(12);
+        self.ticks = self.ticks.wrapping_add(1);
         due
     }
 
-    fn tell(&mut self, stored: &[ProcessEnd], now: UnixMs) {
-        if let (true, Some(end)) = (self.looks == 1, stored.first()) {
+    fn report(&mut self, stored: &[ProcessEnd], now: UnixMs) {
+        if let (true, Some(end)) = (self.ticks == 1, stored.first()) {
             emit(PreviousProcessEnd { end, ago: now.since(end.at) });
         }
-        let ends = self.count(stored, now);
+        let ends = self.update_gauges(stored, now);
         emit(ProcessEndsCounted { ends });
     }
 
-    fn count(&mut self, stored: &[ProcessEnd], now: UnixMs) -> BTreeMap<&'static str, u32> {
-        let mut ends: BTreeMap<&'static str, u32> = self.told.iter().map(|part| (*part, 0)).collect();
-        for end in stored.iter().filter(|end| now.since(end.at) < ENDS_COUNT_FOR) {
+    fn update_gauges(&mut self, stored: &[ProcessEnd], now: UnixMs) -> BTreeMap<&'static str, u32> {
+        let mut ends: BTreeMap<&'static str, u32> = self.reported.iter().map(|part| (*part, 0)).collect();
+        for end in stored.iter().filter(|end| now.since(end.at) < PROCESS_END_WINDOW) {
             // A newer version may have other parts.
             let part = Part::ALL.iter().find(|part| part.name() == end.part).map_or("other", |part| part.name());
             *ends.entry(part).or_default() += 1;
         }
-        self.told.extend(ends.keys());
+        self.reported.extend(ends.keys());
         ends
     }
 }
 
 /// Forwards events of other processes.
-async fn hear(mut notices: broadcast::Receiver<ClusterEvent>, operations: OperationsHandle) {
+async fn forward_cluster_events(mut cluster_events: broadcast::Receiver<ClusterEvent>, operations: OperationsHandle) {
     loop {
-        let notice = notices.recv().await;
+        let event = cluster_events.recv().await;
         failpoint::message(Part::StoreNotices);
-        match notice {
+        match event {
             Ok(ClusterEvent::Queues(queues)) => {
-                for (queue, word) in queues {
-                    match word {
+                for (queue, signal) in queues {
+                    match signal {
                         None => operations.wake(queue),
                         Some(QueueSignal::Cancelled(id)) => operations.cancelled(id, queue),
-                        Some(QueueSignal::Hastened(id)) => operations.hastened(id, queue),
+                        Some(QueueSignal::Expedited(id)) => operations.expedited(id, queue),
                     }
                 }
             }
             Ok(ClusterEvent::Pauses) => operations.pauses_changed(),
             Ok(ClusterEvent::Members) => operations.members_changed(),
-            Ok(ClusterEvent::Disowned) => operations.disowned(),
+            Ok(ClusterEvent::LeaseLost) => operations.lease_lost(),
             Ok(ClusterEvent::Shards) => {}
             Ok(ClusterEvent::Anything) => operations.wake_all(),
             Err(RecvError::Lagged(_)) => {
-                operations.disowned();
+                operations.lease_lost();
                 operations.members_changed();
                 operations.pauses_changed();
                 operations.wake_all();
@@ -364,13 +368,13 @@ async fn hear(mut notices: broadcast::Receiver<ClusterEvent>, operations: Operat
 }
 
 /// Updates the readiness of the store.
-async fn watch(store: Store, part: ComponentHandle) {
-    let mut health = store.watch();
+async fn watch_health(store: Store, part: ComponentHandle) {
+    let mut health = store.watch_health();
     loop {
         failpoint::message(Part::StoreHealth);
         match &*health.borrow_and_update() {
             Health::Up => part.ready(),
-            Health::Down(why) => part.not_ready(why),
+            Health::Down(reason) => part.not_ready(reason),
         }
         if health.changed().await.is_err() {
             return;
@@ -383,7 +387,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_count_for_an_hour_and_fall_back_to_zero() {
+    fn process_ends_count_for_an_hour() {
         let end = |part: &str, at| ProcessEnd {
             instance: "a".to_owned(),
             part: part.to_owned(),
@@ -393,10 +397,10 @@ mod tests {
         let stored = [end("token_bucket", 7_000_000), end("of_a_newer_version", 7_000_000), end("token_bucket", 1)];
         let mut ends = ProcessEnds::default();
         let now = UnixMs::new(7_000_001);
-        assert_eq!(ends.count(&stored, now), BTreeMap::from([("other", 1), ("token_bucket", 1)]));
+        assert_eq!(ends.update_gauges(&stored, now), BTreeMap::from([("other", 1), ("token_bucket", 1)]));
         let later = UnixMs::new(7_000_000 + 3_600_000);
-        assert_eq!(ends.count(&stored, later), BTreeMap::from([("other", 0), ("token_bucket", 0)]));
-        let looks: Vec<bool> = (0..13).map(|_| ends.is_due()).collect();
-        assert_eq!(looks.iter().filter(|due| **due).count(), 2, "immediately, and after a minute");
+        assert_eq!(ends.update_gauges(&stored, later), BTreeMap::from([("other", 0), ("token_bucket", 0)]));
+        let ticks: Vec<bool> = (0..13).map(|_| ends.is_due()).collect();
+        assert_eq!(ticks.iter().filter(|due| **due).count(), 2, "immediately, and after a minute");
     }
 }

@@ -11,8 +11,8 @@ use tokio::task::JoinHandle;
 use crate::api::ComponentHandle;
 
 /// Intervals between two checks of the gate: until calls can be sent, and after that.
-const AT_FIRST: Duration = Duration::from_millis(20);
-const LATER: Duration = Duration::from_secs(1);
+const STARTUP_INTERVAL: Duration = Duration::from_millis(20);
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reports the state of the gate until it is dropped.
 #[derive(Debug)]
@@ -21,9 +21,9 @@ pub(crate) struct RedisComponent(JoinHandle<()>);
 impl RedisComponent {
     /// Waits until calls can be sent, and reports the state of the gate from now on.
     pub(crate) async fn start(gate: &Arc<Gate>, part: ComponentHandle) -> Self {
-        tell(gate, &part, AT_FIRST, Until::Ready).await;
+        report(gate, &part, STARTUP_INTERVAL, Until::Ready).await;
         let gate = Arc::clone(gate);
-        Self(supervision::spawn(Part::RedisHealth, async move { tell(&gate, &part, LATER, Until::TheEnd).await }))
+        Self(supervision::spawn(Part::RedisHealth, async move { report(&gate, &part, INTERVAL, Until::TheEnd).await }))
     }
 }
 
@@ -40,8 +40,8 @@ enum Until {
 }
 
 /// Reports the state of the gate repeatedly.
-async fn tell(gate: &Gate, part: &ComponentHandle, every: Duration, until: Until) {
-    let mut tick = tokio::time::interval(every);
+async fn report(gate: &Gate, part: &ComponentHandle, period: Duration, until: Until) {
+    let mut tick = tokio::time::interval(period);
     loop {
         tick.tick().await;
         if until == Until::TheEnd {
@@ -49,7 +49,7 @@ async fn tell(gate: &Gate, part: &ComponentHandle, every: Duration, until: Until
         }
         // The gate ends only with the process.
         let Some(view) = gate.observe().await else { return };
-        match missing(&view) {
+        match not_ready_reason(&view) {
             Some(reason) => part.not_ready(reason),
             None => {
                 part.ready();
@@ -62,7 +62,7 @@ async fn tell(gate: &Gate, part: &ComponentHandle, every: Duration, until: Until
 }
 
 /// Why nothing can be sent; `None` if calls can be sent.
-fn missing(view: &GateView) -> Option<&'static str> {
+fn not_ready_reason(view: &GateView) -> Option<&'static str> {
     // Calls without the bot's token do not matter for readiness.
     let bots = view.limits.credentials.iter().filter(|limit| matches!(limit.credential, Credential::Application(_)));
     for mode in bots.filter_map(|limit| limit.shared.as_ref()).map(|shared| shared.mode) {

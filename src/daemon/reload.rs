@@ -26,7 +26,7 @@ use super::api_component;
 use crate::daemon::events_component as events;
 use crate::{
     api::{Certificates, CheckedCertificate, Control, Reload, ReloadError, ReloadFuture, ReloadReport, ReloadedItem},
-    discord::{TokenSetter, application_of, rest::Authorization},
+    discord::{TokenSetter, application_id, rest::Authorization},
     events::{ReloadFailed, Reloaded, emit},
     handlers::{self, HandlerDigests},
     logging::{LogControl, Secrets},
@@ -60,7 +60,7 @@ pub struct Reloader(Arc<ReloaderInner>);
 struct ReloaderInner {
     read: ReadSettings,
     log: LogControl,
-    parts: OnceLock<ReloadTargets>,
+    targets: OnceLock<ReloadTargets>,
     /// Locked during a reload, so that reloads run one after the other.
     running: Mutex<RunningSettings>,
 }
@@ -86,7 +86,7 @@ impl fmt::Debug for Reloader {
 struct CheckedSettings {
     loaded: LoadedSettings,
     handlers: EventHandlers,
-    prints: HandlerDigests,
+    handler_digests: HandlerDigests,
     certificate: Option<CheckedCertificate>,
 }
 
@@ -98,12 +98,12 @@ impl Reloader {
     pub fn new(read: ReadSettings, started: LoadedSettings, handlers: HandlerDigests, log: LogControl) -> Self {
         let (applied, token) = (started.clone(), started.settings.discord.token.clone());
         let running = Mutex::new(RunningSettings { started, applied, handlers, token });
-        Self(Arc::new(ReloaderInner { read, log, parts: OnceLock::new(), running }))
+        Self(Arc::new(ReloaderInner { read, log, targets: OnceLock::new(), running }))
     }
 
     /// Sets the parts that reloads change. Later calls have no effect.
-    pub(crate) fn attach(&self, parts: ReloadTargets) {
-        drop(self.0.parts.set(parts));
+    pub(crate) fn attach(&self, targets: ReloadTargets) {
+        drop(self.0.targets.set(targets));
     }
 
     /// Reloads, and logs the result.
@@ -122,7 +122,7 @@ impl Reloader {
     }
 
     async fn try_reload(&self) -> Result<ReloadReport, ReloadError> {
-        let parts = self.0.parts.get().ok_or(ReloadError::Starting)?;
+        let targets = self.0.targets.get().ok_or(ReloadError::Starting)?;
         let mut running = self.0.running.lock().await;
         let (shared, old) = (Arc::clone(&self.0), running.applied.settings.clone());
         let checked = spawn_blocking_work(move || check((shared.read)(), &old)).await;
@@ -136,16 +136,16 @@ impl Reloader {
             )])
         });
         let checked = checked.map_err(ReloadError::Invalid)?;
-        let webhooks = events::webhooks(&checked.handlers, &parts.gate, &parts.clock);
+        let webhooks = events::webhooks(&checked.handlers, &targets.gate, &targets.clock);
         let brain = webhooks.map_err(|error| ReloadError::Invalid(vec![("handlers".to_owned(), error.to_string())]))?;
-        Ok(apply(&self.0.log, parts, &mut running, checked, &brain).await)
+        Ok(apply(&self.0.log, targets, &mut running, checked, &brain).await)
     }
 }
 
 impl Reload for Reloader {
     fn reload(&self) -> ReloadFuture {
-        let own = self.clone();
-        Box::pin(async move { Self::reload(&own).await })
+        let reloader = self.clone();
+        Box::pin(async move { Self::reload(&reloader).await })
     }
 }
 
@@ -154,24 +154,24 @@ impl Reload for Reloader {
 fn check(loaded: Result<LoadedSettings, SettingsError>, old: &Settings) -> Result<CheckedSettings, ReloadErrors> {
     let mut errors = ReloadErrors::new();
     let settings = loaded.as_ref().map_or(old, |loaded| &loaded.settings);
-    let handlers = handlers::load_printed(&settings.handlers);
+    let handlers = handlers::load_with_digests(&settings.handlers);
     let certificate = settings.api.tls.as_ref().map(Certificates::check).transpose();
     let is_tokenless = settings.discord.token.is_none();
-    if let Err(wrong) = &loaded {
-        errors.extend(wrong.problems.iter().map(|problem| (problem.key.clone(), problem.to_string())));
+    if let Err(error) = &loaded {
+        errors.extend(error.problems.iter().map(|problem| (problem.key.clone(), problem.to_string())));
     }
     if is_tokenless {
         errors.push(("discord.token".to_owned(), "discord.token is no longer set; set it again".to_owned()));
     }
-    if let Err(wrong) = &handlers {
-        errors.extend(wrong.fields());
+    if let Err(error) = &handlers {
+        errors.extend(error.field_errors());
     }
-    if let Err(wrong) = &certificate {
-        errors.push(("api.tls".to_owned(), wrong.to_string()));
+    if let Err(error) = &certificate {
+        errors.push(("api.tls".to_owned(), error.to_string()));
     }
     match (loaded, handlers, certificate) {
-        (Ok(loaded), Ok((handlers, prints)), Ok(certificate)) if errors.is_empty() => {
-            Ok(CheckedSettings { loaded, handlers, prints, certificate })
+        (Ok(loaded), Ok((handlers, handler_digests)), Ok(certificate)) if errors.is_empty() => {
+            Ok(CheckedSettings { loaded, handlers, handler_digests, certificate })
         }
         _ => Err(errors),
     }
@@ -179,17 +179,17 @@ fn check(loaded: Result<LoadedSettings, SettingsError>, old: &Settings) -> Resul
 
 async fn apply(
     log: &LogControl,
-    parts: &ReloadTargets,
+    targets: &ReloadTargets,
     running: &mut RunningSettings,
     checked: CheckedSettings,
     brain: &Arc<dyn WebhookClient>,
 ) -> ReloadReport {
-    let CheckedSettings { loaded, handlers, prints, certificate } = checked;
+    let CheckedSettings { loaded, handlers, handler_digests, certificate } = checked;
     let settings = &loaded.settings;
     let mut report = ReloadReport::default();
     // First: neither the log nor a span may contain the new secrets.
     let secrets: Vec<SecretValue> = settings.secrets().into_iter().chain(handlers::secrets(&handlers)).collect();
-    parts.span_secrets.add(secrets.clone());
+    targets.span_secrets.add(secrets.clone());
     log.add_secrets(secrets);
 
     let needs_restart = running.started.changes_to(&loaded).into_iter().filter(|change| !change.reloads);
@@ -201,16 +201,16 @@ async fn apply(
         }
     }
     log.set_filter(&settings.log.filter);
-    parts.control.set_policies(api_component::policies(&settings.api, &running.started.settings.api));
-    apply_certificate(parts, certificate, settings, &mut report);
-    apply_handlers(parts, running, handlers, prints, brain, &mut report);
-    apply_token(parts, running, settings.discord.token.as_ref(), &mut report).await;
+    targets.control.set_policies(api_component::policies_config(&settings.api, &running.started.settings.api));
+    apply_certificate(targets, certificate, settings, &mut report);
+    apply_handlers(targets, running, handlers, handler_digests, brain, &mut report);
+    apply_token(targets, running, settings.discord.token.as_ref(), &mut report).await;
     let is_listed = |key: &str| {
         let same = |one: &ReloadedItem| one.what == key || one.what.split(' ').next() == Some(key);
         report.changed.iter().chain(&report.needs_restart).any(same)
     };
-    let own = ["certificate", "handler"];
-    report.unchanged = LoadedSettings::reloadable().chain(own).filter(|key| !is_listed(key)).collect();
+    let extra_items = ["certificate", "handler"];
+    report.unchanged = LoadedSettings::reloadable().chain(extra_items).filter(|key| !is_listed(key)).collect();
     running.applied = loaded;
     report
 }
@@ -220,43 +220,43 @@ fn item(what: impl Into<String>, old: impl Into<Value>, new: impl Into<Value>) -
 }
 
 fn apply_certificate(
-    parts: &ReloadTargets,
+    targets: &ReloadTargets,
     certificate: Option<CheckedCertificate>,
     settings: &Settings,
     report: &mut ReloadReport,
 ) {
-    match (&parts.certificates, certificate) {
-        (Some(shown), Some(checked)) => {
-            if shown.differs_from(&checked) {
+    match (&targets.certificates, certificate) {
+        (Some(current), Some(checked)) => {
+            if current.differs_from(&checked) {
                 report.changed.push(item("certificate", Value::Null, Value::Null));
             }
-            shown.show(checked);
+            current.show(checked);
         }
         // Whether the listener uses TLS is fixed at its start.
         (None, Some(_)) | (Some(_), None) => {
             report.changed.retain(|one| !one.what.starts_with("api.tls."));
-            report.needs_restart.push(item("api.tls", parts.certificates.is_some(), settings.api.tls.is_some()));
+            report.needs_restart.push(item("api.tls", targets.certificates.is_some(), settings.api.tls.is_some()));
         }
         (None, None) => {}
     }
 }
 
 fn apply_handlers(
-    parts: &ReloadTargets,
+    targets: &ReloadTargets,
     running: &mut RunningSettings,
     handlers: EventHandlers,
-    prints: HandlerDigests,
+    digests: HandlerDigests,
     brain: &Arc<dyn WebhookClient>,
     report: &mut ReloadReport,
 ) {
-    if prints == running.handlers {
+    if digests == running.handlers {
         return;
     }
-    let changes = changed_handlers(&running.handlers, &prints);
-    match parts.events.replace_handlers(handlers, brain) {
+    let changes = changed_handlers(&running.handlers, &digests);
+    match targets.events.replace_handlers(handlers, brain) {
         Ok(()) => {
             report.changed.extend(changes);
-            running.handlers = prints;
+            running.handlers = digests;
         }
         Err(error) => report.needs_restart.push(item("handlers.file", Value::Null, error.to_string())),
     }
@@ -264,27 +264,28 @@ fn apply_handlers(
 
 /// Which handlers were added, changed, moved or removed.
 fn changed_handlers(old: &HandlerDigests, new: &HandlerDigests) -> Vec<ReloadedItem> {
-    let find =
-        |prints: &HandlerDigests, name: &str| prints.iter().find(|(one, _)| &**one == name).map(|(_, print)| *print);
-    let mut all = Vec::new();
-    for (name, print) in new {
+    let find = |digests: &HandlerDigests, name: &str| {
+        digests.iter().find(|(one, _)| &**one == name).map(|(_, digest)| *digest)
+    };
+    let mut items = Vec::new();
+    for (name, digest) in new {
         match find(old, name) {
-            None => all.push(item(format!("handler {name}"), Value::Null, "added")),
-            Some(before) if before != *print => all.push(item(format!("handler {name}"), "in use", "changed")),
+            None => items.push(item(format!("handler {name}"), Value::Null, "added")),
+            Some(before) if before != *digest => items.push(item(format!("handler {name}"), "in use", "changed")),
             Some(_) => {}
         }
     }
     let removed = old.iter().filter(|(name, _)| find(new, name).is_none());
-    all.extend(removed.map(|(name, _)| item(format!("handler {name}"), "in use", "removed")));
-    if all.is_empty() {
-        all.push(item("handler order", Value::Null, "changed"));
+    items.extend(removed.map(|(name, _)| item(format!("handler {name}"), "in use", "removed")));
+    if items.is_empty() {
+        items.push(item("handler order", Value::Null, "changed"));
     }
-    all
+    items
 }
 
 /// A new token is used for calls from now on, and for the gateway from the next connection on.
 async fn apply_token(
-    parts: &ReloadTargets,
+    targets: &ReloadTargets,
     running: &mut RunningSettings,
     new: Option<&SecretValue>,
     report: &mut ReloadReport,
@@ -293,25 +294,25 @@ async fn apply_token(
     if new.expose() == old.expose() {
         return;
     }
-    let (was, is) = (application_of(&old), application_of(new));
-    if was != is {
+    let (old_application, new_application) = (application_id(&old), application_id(new));
+    if old_application != new_application {
         // Queues, sessions and limits belong to the application.
-        let shown = |id: Option<u64>| json!(id.map(|id| format!("a token of application {id}")));
-        report.needs_restart.push(item("discord.token", shown(was), shown(is)));
+        let describe = |id: Option<u64>| json!(id.map(|id| format!("a token of application {id}")));
+        report.needs_restart.push(item("discord.token", describe(old_application), describe(new_application)));
         return;
     }
-    if let Err(error) = parts.authorization.set(new) {
+    if let Err(error) = targets.authorization.set(new) {
         report.needs_restart.push(item("discord.token", "(redacted)", error.to_string()));
         return;
     }
-    (parts.gateway_token)(new);
+    (targets.gateway_token)(new);
     running.token = Some(new.clone());
     report.changed.push(item("discord.token", "(redacted)", "(redacted)"));
     // Resumes calls that a 401 for the old token has stopped.
-    for credential in &parts.credentials {
+    for credential in &targets.credentials {
         let changed = ReplaceToken { credential: *credential, fingerprint: fingerprint(new) };
         // Without the breaker the process is ending.
-        let _ = parts.gate.breaker().send(changed).await;
+        let _ = targets.gate.breaker().send(changed).await;
     }
 }
 
@@ -320,18 +321,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn handlers_are_reported_by_what_happened_to_them() {
-        let prints = |all: &[(&str, u8)]| -> HandlerDigests {
+    fn handler_changes_are_reported() {
+        let digests = |all: &[(&str, u8)]| -> HandlerDigests {
             all.iter().map(|(name, n)| (Arc::from(*name), [*n; 32])).collect()
         };
-        let shown = |old: &[(&str, u8)], new: &[(&str, u8)]| -> Vec<String> {
-            let items = changed_handlers(&prints(old), &prints(new));
+        let changes = |old: &[(&str, u8)], new: &[(&str, u8)]| -> Vec<String> {
+            let items = changed_handlers(&digests(old), &digests(new));
             items.into_iter().map(|one| format!("{} {}", one.what, one.new.as_str().unwrap())).collect()
         };
         assert_eq!(
-            shown(&[("a", 1), ("b", 1), ("c", 1)], &[("b", 2), ("c", 1), ("d", 1)]),
+            changes(&[("a", 1), ("b", 1), ("c", 1)], &[("b", 2), ("c", 1), ("d", 1)]),
             ["handler b changed", "handler d added", "handler a removed"]
         );
-        assert_eq!(shown(&[("a", 1), ("b", 1)], &[("b", 1), ("a", 1)]), ["handler order changed"]);
+        assert_eq!(changes(&[("a", 1), ("b", 1)], &[("b", 1), ("a", 1)]), ["handler order changed"]);
     }
 }

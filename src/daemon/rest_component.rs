@@ -16,7 +16,7 @@ use super::{
 use crate::{
     clock::Clocks,
     discord::{
-        application_of,
+        application_id,
         rest::{Authorization, CallBuilder, HyperTransport, TransportConfig, TransportConfigError},
     },
     redis::{RedisBudgets, RedisClient, RedisConfigError, RedisIdempotency, RedisKeys, RedisPolicies, fingerprint},
@@ -40,9 +40,9 @@ pub enum GateState<'a> {
     /// In the store, which also lists the processes that share it.
     Store(&'a Store, Clocks),
     /// In this snapshot store only.
-    Memory(Arc<dyn SnapshotStore>),
+    Snapshot(Arc<dyn SnapshotStore>),
     /// Nowhere: the state is lost when the gate ends.
-    Forgetful,
+    Volatile,
 }
 
 /// How the processes of a bot share the global limit.
@@ -82,7 +82,7 @@ pub struct RestComponent {
     division: Option<DivisionMembership>,
     redis: Option<RedisClient>,
     /// Id of this process among those that share a Redis, if one is configured.
-    member: Option<String>,
+    process_id: Option<String>,
 }
 
 impl RestComponent {
@@ -95,23 +95,23 @@ impl RestComponent {
     /// When the settings are invalid.
     pub fn start(settings: &Settings, token: SecretValue, state: GateState<'_>) -> Result<Self, RestError> {
         // A token that does not name its application is a simulator's; any id keeps its calls together.
-        let application = application_of(&token).and_then(Id::new_checked).unwrap_or(Id::new(1));
-        let fleet = Fleet::meet(settings, application.get(), &token)?;
+        let application = application_id(&token).and_then(Id::new_checked).unwrap_or(Id::new(1));
+        let fleet = Fleet::connect(settings, application.get(), &token)?;
         let redis = fleet.as_ref().map(|fleet| fleet.redis().clone());
-        let member = fleet.as_ref().map(|fleet| fleet.member().to_owned());
-        let (memory, division, lease, clocks): (Option<Arc<dyn SnapshotStore>>, _, _, Option<Clocks>) = match state {
+        let process_id = fleet.as_ref().map(|fleet| fleet.process_id().to_owned());
+        let (snapshot, division, lease, clocks): (Option<Arc<dyn SnapshotStore>>, _, _, Option<Clocks>) = match state {
             GateState::Store(store, clocks) => {
                 let division = DivisionMembership::join(settings, &token, store);
                 let store: Arc<dyn OperationStore> = Arc::new(store.clone());
                 let lease = store.lease();
                 (Some(Arc::new(StateSnapshotStore::new(store, application.get(), None))), division, lease, Some(clocks))
             }
-            GateState::Memory(memory) => (Some(memory), None, LeaseGuard::always(), None),
-            GateState::Forgetful => (None, None, LeaseGuard::always(), None),
+            GateState::Snapshot(snapshot) => (Some(snapshot), None, LeaseGuard::always(), None),
+            GateState::Volatile => (None, None, LeaseGuard::always(), None),
         };
         let tokens = vec![(Credential::Application(application.get()), fingerprint(&token))];
-        let memory = memory.map(|memory| {
-            let config = SnapshotConfig::new(memory, tokens);
+        let snapshot = snapshot.map(|snapshot| {
+            let config = SnapshotConfig::new(snapshot, tokens);
             match &clocks {
                 Some(clocks) => SnapshotConfig { wall: clocks.store_time(), ..config },
                 None => config,
@@ -120,12 +120,14 @@ impl RestComponent {
         let transport = HyperTransport::new(TransportConfig::new(settings, token))?;
         let (transport, lease) = match &division {
             // Calls that belong to no queue count, too.
-            Some(division) => (transport.only_under(division.limit().right()), division.limit().right()),
-            None => (transport.under(lease), LeaseGuard::always()),
+            Some(division) => {
+                (transport.with_lease_for_all_calls(division.limit().lease_guard()), division.limit().lease_guard())
+            }
+            None => (transport.with_lease(lease), LeaseGuard::always()),
         };
         let authorization = transport.authorization();
         let transport = match clocks {
-            Some(clocks) => transport.reporting_dates_to(clocks),
+            Some(clocks) => transport.with_clocks(clocks),
             None => transport,
         };
         let shared = fleet.as_ref().map(|fleet| fleet.limits(Credential::Application(application.get())));
@@ -136,7 +138,7 @@ impl RestComponent {
             // Only varies cooldowns between processes.
             seed: u64::from(std::process::id()),
             shared,
-            memory,
+            snapshot,
             divided: division.as_ref().map(|division| division.limit().limit()),
         };
         let gate = Gate::start(transport, config, lease);
@@ -149,18 +151,18 @@ impl RestComponent {
             membership,
             division,
             redis,
-            member,
+            process_id,
         })
     }
 
     /// Waits until the gate can send a call: a new gate must wait until the calls that others may have sent no longer
     /// count. Also returns when the gate reports that it takes longer than `timeout`.
-    pub fn opens(&self, within: Duration) -> impl Future<Output = ()> + use<> {
-        let any = Route::parse("GET", "/gateway/bot", self.application.get(), 0);
+    pub fn wait_until_open(&self, timeout: Duration) -> impl Future<Output = ()> + use<> {
+        let route = Route::parse("GET", "/gateway/bot", self.application.get(), 0);
         let credential = Credential::Application(self.application.get());
         let tokens = self.gate.tokens().clone();
         // The permit is returned unused.
-        async move { drop(tokens.acquire(credential, any, Lane::Operation, within).await) }
+        async move { drop(tokens.acquire(credential, route, Lane::Operation, timeout).await) }
     }
 
     /// How the global limit is shared with other processes.
@@ -189,23 +191,23 @@ impl RestComponent {
     /// The counter of API requests that is shared with other processes, if Redis is configured. No request may wait
     /// longer than `max_wait`.
     #[must_use]
-    pub fn policies(&self, longest: Duration) -> Option<RedisPolicies> {
+    pub fn policies(&self, max_wait: Duration) -> Option<RedisPolicies> {
         let redis = self.redis.clone()?;
-        Some(RedisPolicies::new(redis, RedisKeys::new(self.application.get()), longest))
+        Some(RedisPolicies::new(redis, RedisKeys::new(self.application.get()), max_wait))
     }
 
     /// The shared named budgets, if Redis is configured.
     #[must_use]
     pub fn budgets(&self) -> Option<RedisBudgets> {
-        let (redis, member) = (self.redis.clone()?, self.member.as_deref()?);
-        Some(RedisBudgets::new(redis, RedisKeys::new(self.application.get()), member))
+        let (redis, process_id) = (self.redis.clone()?, self.process_id.as_deref()?);
+        Some(RedisBudgets::new(redis, RedisKeys::new(self.application.get()), process_id))
     }
 
     /// Stores the gate's state, and leaves the group of processes that share the limits, so that they need not wait for
     /// a timeout.
     pub async fn leave(&self) {
         // First, while the gate still knows the shared state.
-        self.gate.remember().await;
+        self.gate.save_snapshot().await;
         self.gate.tokens().leave().await;
         if let Some(division) = &self.division {
             division.leave(&self.gate).await;

@@ -32,20 +32,20 @@ use crate::{
 };
 
 /// Timeout of the store.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Wait before a failed request to the store is repeated.
-const ASKS_AGAIN: Duration = Duration::from_millis(250);
+const RETRY_DELAY: Duration = Duration::from_millis(250);
 /// Maximum time in which a released shard closes.
-const CLOSES_WITHIN: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum time in which its events are handled; the others are delivered again, to the next owner.
-const DRAINS_WITHIN: Duration = Duration::from_secs(10);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The shards of this process, and the task that claims them.
 pub(crate) struct ShardsComponent {
     shards: ShardPool,
     store: Arc<dyn ShardStore>,
     stop: watch::Sender<bool>,
-    keeper: Option<JoinHandle<Vec<ShardClaim>>>,
+    claim_task: Option<JoinHandle<Vec<ShardClaim>>>,
     /// Claims that the process had when the task ended.
     held: Vec<ShardClaim>,
 }
@@ -60,22 +60,26 @@ impl fmt::Debug for ShardsComponent {
 pub(crate) struct ShardClaimerConfig {
     pub(crate) store: Arc<dyn ShardStore>,
     pub(crate) events: EventsHandle,
-    pub(crate) part: Arc<GatewayComponent>,
-    pub(crate) wanted: DesiredShards,
+    pub(crate) gateway: Arc<GatewayComponent>,
+    pub(crate) desired: DesiredShards,
     /// How often it looks for shards that others have released; `None` if no other process can exist.
-    pub(crate) looks_every: Option<Duration>,
-    pub(crate) notices: broadcast::Receiver<ClusterEvent>,
+    pub(crate) claim_interval: Option<Duration>,
+    pub(crate) cluster_events: broadcast::Receiver<ClusterEvent>,
 }
 
 impl ShardsComponent {
     /// Starts to claim shards.
-    pub(crate) fn start(shards: ShardPool, keeping: ShardClaimerConfig) -> Self {
+    pub(crate) fn start(shards: ShardPool, config: ShardClaimerConfig) -> Self {
         let (stop, stopped) = watch::channel(false);
-        let store = Arc::clone(&keeping.store);
-        let keeper =
-            ShardClaimer { keeping, roster: shards.roster().clone(), held: BTreeMap::new(), returns: Vec::new() };
-        let keeper = Some(supervision::spawn(Part::ShardClaims, keeper.run(stopped)));
-        Self { shards, store, stop, keeper, held: Vec::new() }
+        let store = Arc::clone(&config.store);
+        let claimer = ShardClaimer {
+            config,
+            shard_set: shards.shard_set().clone(),
+            held: BTreeMap::new(),
+            to_release: Vec::new(),
+        };
+        let claimer = Some(supervision::spawn(Part::ShardClaims, claimer.run(stopped)));
+        Self { shards, store, stop, claim_task: claimer, held: Vec::new() }
     }
 
     /// Sets the token of new connections.
@@ -84,28 +88,28 @@ impl ShardsComponent {
     }
 
     /// Shows and restarts the shards.
-    pub(crate) fn board(&self, events: &EventsHandle, total: u32) -> Arc<dyn ShardAdmin> {
-        Arc::new(LocalShardAdmin { roster: self.shards.roster().clone(), events: events.clone(), total })
+    pub(crate) fn admin(&self, events: &EventsHandle, total: u32) -> Arc<dyn ShardAdmin> {
+        Arc::new(LocalShardAdmin { shard_set: self.shards.shard_set().clone(), events: events.clone(), total })
     }
 
     /// Waits until a shard ends that should not. Cancel safe.
-    pub(crate) async fn ended(&mut self) -> ShardEnd {
+    pub(crate) async fn next_end(&mut self) -> ShardEnd {
         self.shards.next_end().await
     }
 
     /// Claims no more shards, and closes those that it has so that their sessions can be resumed.
     pub(crate) async fn close(&mut self) {
         self.stop.send_replace(true);
-        if let Some(keeper) = &mut self.keeper {
+        if let Some(claim_task) = &mut self.claim_task {
             // If the task panicked, its claims end with the process.
-            self.held = keeper.await.unwrap_or_default();
-            self.keeper = None;
+            self.held = claim_task.await.unwrap_or_default();
+            self.claim_task = None;
         }
         self.shards.shutdown().await;
     }
 
     /// Shards that are not closed.
-    pub(crate) fn open(&self) -> Vec<u32> {
+    pub(crate) fn open_shards(&self) -> Vec<u32> {
         self.shards.open()
     }
 
@@ -117,15 +121,15 @@ impl ShardsComponent {
         }
         let shards: Vec<u32> = held.iter().map(|claim| claim.shard).collect();
         // If the store cannot be notified, the shards are free when this process no longer counts as alive.
-        if timeout(ANSWERS_WITHIN, self.store.release_shards(held)).await.is_ok_and(|released| released.is_ok()) {
-            emit(ShardsChanged { became: ShardOwnershipChange::Released, shards: &shards, held: 0 });
+        if timeout(STORE_TIMEOUT, self.store.release_shards(held)).await.is_ok_and(|released| released.is_ok()) {
+            emit(ShardsChanged { change: ShardOwnershipChange::Released, shards: &shards, held: 0 });
         }
     }
 }
 
 /// The shards of this process, for the admin API.
 struct LocalShardAdmin {
-    roster: ShardSet,
+    shard_set: ShardSet,
     events: EventsHandle,
     total: u32,
 }
@@ -138,28 +142,29 @@ impl ShardAdmin for LocalShardAdmin {
     fn shards(&self) -> ShardsFuture<'_> {
         Box::pin(async {
             let sessions = self.events.sessions().await.unwrap_or_default();
-            let mut shards = self.roster.views();
+            let mut shards = self.shard_set.views();
             for shard in &mut shards {
-                let its = sessions.iter().find(|session| session.shard == shard.shard);
+                let entry = sessions.iter().find(|session| session.shard == shard.shard);
                 // An entry of another session does not apply to this one.
-                let its = its.filter(|its| shard.session.as_ref().is_some_and(|session| **session == *its.session));
-                shard.confirmed = its.map(|session| session.confirmed);
+                let entry =
+                    entry.filter(|entry| shard.session.as_ref().is_some_and(|session| **session == *entry.session));
+                shard.confirmed = entry.map(|session| session.confirmed);
             }
             shards
         })
     }
 
     fn restart(&self, shard: u32) -> bool {
-        self.roster.restart(shard)
+        self.shard_set.restart(shard)
     }
 }
 
 struct ShardClaimer {
-    keeping: ShardClaimerConfig,
-    roster: ShardSet,
+    config: ShardClaimerConfig,
+    shard_set: ShardSet,
     held: BTreeMap<u32, (ShardClaim, LeaseGuard)>,
     /// Claims that are no longer used, and whose release is not stored yet.
-    returns: Vec<ShardClaim>,
+    to_release: Vec<ShardClaim>,
 }
 
 impl ShardClaimer {
@@ -167,89 +172,91 @@ impl ShardClaimer {
     async fn run(mut self, mut stop: watch::Receiver<bool>) -> Vec<ShardClaim> {
         while !*stop.borrow() {
             failpoint::message(Part::ShardClaims);
-            self.let_go_of_lost().await;
-            let looked = self.look().await;
-            let wait = match &looked {
-                Ok(()) => self.keeping.looks_every,
-                Err(why) => {
-                    emit(ShardClaimFailed { why });
-                    Some(ASKS_AGAIN)
+            self.drop_lost().await;
+            let updated = self.update_claims().await;
+            let wait = match &updated {
+                Ok(()) => self.config.claim_interval,
+                Err(reason) => {
+                    emit(ShardClaimFailed { reason });
+                    Some(RETRY_DELAY)
                 }
             };
             tokio::select! {
                 () = async { drop(stop.wait_for(|stop| *stop).await) } => {}
-                () = news(&mut self.keeping.notices) => {}
-                () = self.roster.an_end() => {}
-                () = after(wait) => {}
+                () = wait_for_change(&mut self.config.cluster_events) => {}
+                () = self.shard_set.wait_for_end() => {}
+                () = sleep_or_pending(wait) => {}
             }
         }
         self.held.into_values().map(|(claim, _)| claim).collect()
     }
 
     /// Claims shards, opens them, and releases shards that other processes should have.
-    async fn look(&mut self) -> Result<(), String> {
-        if !self.returns.is_empty() {
-            answered(self.keeping.store.release_shards(self.returns.clone())).await?;
-            self.returns.clear();
+    async fn update_claims(&mut self) -> Result<(), String> {
+        if !self.to_release.is_empty() {
+            with_timeout(self.config.store.release_shards(self.to_release.clone())).await?;
+            self.to_release.clear();
         }
-        let claimed = answered(self.keeping.store.claim_shards(self.keeping.wanted)).await?;
+        let claimed = with_timeout(self.config.store.claim_shards(self.config.desired)).await?;
         let new: Vec<u32> = claimed.claims.iter().map(|claim| claim.shard).collect();
-        for AttachedShard { claim, feed, session, unread } in self.keeping.events.take(claimed.claims).await {
-            let right = self.keeping.store.shard_right(claim);
-            self.held.insert(claim.shard, (claim, right.clone()));
-            self.roster.open(claim.shard, feed, session.map(|session| ResumeState { session, unread }), right);
+        for AttachedShard { claim, feed: sender, session, unread } in self.config.events.take(claimed.claims).await {
+            let lease = self.config.store.shard_right(claim);
+            self.held.insert(claim.shard, (claim, lease.clone()));
+            self.shard_set.open(claim.shard, sender, session.map(|session| ResumeState { session, unread }), lease);
         }
-        self.keeping.part.has(self.held.len());
+        self.config.gateway.set_shard_count(self.held.len());
         if !new.is_empty() {
-            emit(ShardsChanged { became: ShardOwnershipChange::Taken, shards: &new, held: self.held.len() });
+            emit(ShardsChanged { change: ShardOwnershipChange::Taken, shards: &new, held: self.held.len() });
         }
         let excess: Vec<u32> = self.held.keys().rev().take(claimed.too_many as usize).copied().collect();
         if !excess.is_empty() {
-            self.end(&excess, DRAINS_WITHIN).await;
-            emit(ShardsChanged { became: ShardOwnershipChange::Released, shards: &excess, held: self.held.len() });
-            answered(self.keeping.store.release_shards(self.returns.clone())).await?;
-            self.returns.clear();
+            self.close_shards(&excess, DRAIN_TIMEOUT).await;
+            emit(ShardsChanged { change: ShardOwnershipChange::Released, shards: &excess, held: self.held.len() });
+            with_timeout(self.config.store.release_shards(self.to_release.clone())).await?;
+            self.to_release.clear();
         }
         Ok(())
     }
 
     /// Closes shards, waits until their events are handled and stored, and drops their claims.
-    async fn end(&mut self, shards: &[u32], within: Duration) {
+    async fn close_shards(&mut self, shards: &[u32], timeout: Duration) {
         let ends = shards.iter().map(|shard| async {
-            self.roster.close(*shard, CLOSES_WITHIN).await;
-            self.keeping.events.let_go(*shard, within).await;
+            self.shard_set.close(*shard, CLOSE_TIMEOUT).await;
+            self.config.events.let_go(*shard, timeout).await;
         });
         join_all(ends).await;
         for shard in shards {
-            self.returns.extend(self.held.remove(shard).map(|(claim, _)| claim));
+            self.to_release.extend(self.held.remove(shard).map(|(claim, _)| claim));
         }
-        self.keeping.part.has(self.held.len());
+        self.config.gateway.set_shard_count(self.held.len());
     }
 
     /// Drops the shards whose lease has ended, or that have closed because it had: another process may own them.
-    async fn let_go_of_lost(&mut self) {
-        let is_lost = |shard: &u32, right: &LeaseGuard| !right.holds() || !self.roster.is_open(*shard);
-        let lost = self.held.iter().filter(|(shard, (_, right))| is_lost(shard, right));
+    async fn drop_lost(&mut self) {
+        let is_lost = |shard: &u32, lease: &LeaseGuard| !lease.holds() || !self.shard_set.is_open(*shard);
+        let lost = self.held.iter().filter(|(shard, (_, lease))| is_lost(shard, lease));
         let lost: Vec<u32> = lost.map(|(shard, _)| *shard).collect();
         if !lost.is_empty() {
-            self.end(&lost, Duration::ZERO).await;
-            emit(ShardsChanged { became: ShardOwnershipChange::Lost, shards: &lost, held: self.held.len() });
+            self.close_shards(&lost, Duration::ZERO).await;
+            emit(ShardsChanged { change: ShardOwnershipChange::Lost, shards: &lost, held: self.held.len() });
         }
     }
 }
 
-async fn answered<T>(asked: impl Future<Output = Result<T, guildhall_actors::ports::StoreError>>) -> Result<T, String> {
-    match timeout(ANSWERS_WITHIN, asked).await {
-        Ok(answer) => answer.map_err(|error| error.to_string()),
+async fn with_timeout<T>(
+    request: impl Future<Output = Result<T, guildhall_actors::ports::StoreError>>,
+) -> Result<T, String> {
+    match timeout(STORE_TIMEOUT, request).await {
+        Ok(result) => result.map_err(|error| error.to_string()),
         Err(_) => Err("the store did not respond in time".to_owned()),
     }
 }
 
 /// Waits until there may be shards to claim, to release, or that are lost.
-async fn news(notices: &mut broadcast::Receiver<ClusterEvent>) {
+async fn wait_for_change(events: &mut broadcast::Receiver<ClusterEvent>) {
     loop {
-        match notices.recv().await {
-            Ok(ClusterEvent::Members | ClusterEvent::Shards | ClusterEvent::Disowned | ClusterEvent::Anything)
+        match events.recv().await {
+            Ok(ClusterEvent::Members | ClusterEvent::Shards | ClusterEvent::LeaseLost | ClusterEvent::Anything)
             | Err(RecvError::Lagged(_)) => {
                 return;
             }
@@ -259,7 +266,7 @@ async fn news(notices: &mut broadcast::Receiver<ClusterEvent>) {
     }
 }
 
-async fn after(wait: Option<Duration>) {
+async fn sleep_or_pending(wait: Option<Duration>) {
     match wait {
         Some(wait) => sleep(wait).await,
         None => std::future::pending().await,

@@ -69,9 +69,9 @@ pub struct Signals {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnHangup {
     /// Ends the process, as when a terminal is closed.
-    Ends,
+    Exit,
     /// Requests a reload.
-    Reloads,
+    Reload,
 }
 
 impl Signals {
@@ -80,21 +80,21 @@ impl Signals {
     /// # Errors
     ///
     /// When the operating system provides no thread or no signals.
-    pub fn listen(ends_with: StopSource, on_hangup: OnHangup) -> io::Result<Self> {
-        let (tell_first, first) = oneshot::channel();
+    pub fn listen(stop_source: StopSource, on_hangup: OnHangup) -> io::Result<Self> {
+        let (first_sender, first) = oneshot::channel();
         let hangups = Arc::new(Notify::new());
-        let tell_hangup = (on_hangup == OnHangup::Reloads).then(|| Arc::clone(&hangups));
-        let input = match ends_with {
+        let hangup_sender = (on_hangup == OnHangup::Reload).then(|| Arc::clone(&hangups));
+        let input = match stop_source {
             StopSource::Signals => None,
-            StopSource::Input => Some(end_of_input()?),
+            StopSource::Input => Some(watch_input()?),
         };
-        let (tell_started, started) = mpsc::sync_channel(1);
+        let (started_sender, started) = mpsc::sync_channel(1);
         supervision::thread(Part::Signals, "signals".to_owned(), move || {
             let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => runtime,
-                Err(error) => return drop(tell_started.send(Err(error))),
+                Err(error) => return drop(started_sender.send(Err(error))),
             };
-            let watch = watch(&tell_started, tell_first, input, tell_hangup);
+            let watch = watch(&started_sender, first_sender, input, hangup_sender);
             runtime.block_on(failpoint::with_ticks(Part::Signals, watch));
         })?;
         started.recv().map_err(|_| io::Error::other("the signal thread ended"))??;
@@ -119,19 +119,19 @@ impl Signals {
 
 /// Reads and discards standard input until it ends.
 #[expect(clippy::disallowed_methods, reason = "the end of this thread is what it reports")]
-fn end_of_input() -> io::Result<oneshot::Receiver<()>> {
-    let (tell_ended, ended) = oneshot::channel();
+fn watch_input() -> io::Result<oneshot::Receiver<()>> {
+    let (ended_sender, ended) = oneshot::channel();
     // Not supervised: its end is what it reports.
     thread::Builder::new().name("input".to_owned()).spawn(move || {
         let mut ignored = [0; 256];
         while io::stdin().read(&mut ignored).is_ok_and(|read| read > 0) {}
-        let _ = tell_ended.send(());
+        let _ = ended_sender.send(());
     })?;
     Ok(ended)
 }
 
 /// Waits for the end of standard input, which is reported once.
-async fn ended(input: &mut Option<oneshot::Receiver<()>>) {
+async fn wait_for_input_end(input: &mut Option<oneshot::Receiver<()>>) {
     match input {
         // The thread reports it before it ends.
         Some(ended) => drop(ended.await),
@@ -140,7 +140,7 @@ async fn ended(input: &mut Option<oneshot::Receiver<()>>) {
     *input = None;
 }
 
-async fn received(stream: Option<&mut tokio::signal::unix::Signal>) {
+async fn wait_for_signal(stream: Option<&mut tokio::signal::unix::Signal>) {
     match stream {
         Some(stream) => drop(stream.recv().await),
         None => std::future::pending().await,
@@ -148,27 +148,27 @@ async fn received(stream: Option<&mut tokio::signal::unix::Signal>) {
 }
 
 async fn watch(
-    tell_started: &mpsc::SyncSender<io::Result<()>>,
-    tell_first: oneshot::Sender<Signal>,
+    started_sender: &mpsc::SyncSender<io::Result<()>>,
+    first_sender: oneshot::Sender<Signal>,
     mut input: Option<oneshot::Receiver<()>>,
-    tell_hangup: Option<Arc<Notify>>,
+    hangup_sender: Option<Arc<Notify>>,
 ) {
-    let hangups = || tell_hangup.as_ref().map(|_| signal(SignalKind::hangup())).transpose();
+    let hangups = || hangup_sender.as_ref().map(|_| signal(SignalKind::hangup())).transpose();
     let streams = signal(SignalKind::interrupt())
         .and_then(|interrupt| Ok((interrupt, signal(SignalKind::terminate())?, hangups()?)));
     let (mut interrupt, mut terminate, mut hangup) = match streams {
         Ok(streams) => streams,
-        Err(error) => return drop(tell_started.send(Err(error))),
+        Err(error) => return drop(started_sender.send(Err(error))),
     };
-    drop(tell_started.send(Ok(())));
-    let mut tell_first = Some(tell_first);
+    drop(started_sender.send(Ok(())));
+    let mut first_sender = Some(first_sender);
     loop {
         let signal = tokio::select! {
             _ = interrupt.recv() => Signal::Interrupt,
             _ = terminate.recv() => Signal::Terminate,
-            () = ended(&mut input) => Signal::InputEnded,
-            () = received(hangup.as_mut()) => {
-                match (&tell_hangup, &tell_first) {
+            () = wait_for_input_end(&mut input) => Signal::InputEnded,
+            () = wait_for_signal(hangup.as_mut()) => {
+                match (&hangup_sender, &first_sender) {
                     (Some(reload), Some(_)) => reload.notify_one(),
                     (_, None) => tracing::info!("reload ignored: the process is stopping"),
                     (None, Some(_)) => {}
@@ -176,7 +176,7 @@ async fn watch(
                 continue;
             }
         };
-        match tell_first.take() {
+        match first_sender.take() {
             Some(first) => drop(first.send(signal)),
             None => {
                 tracing::error!(signal = signal.name(), "second signal received; exiting immediately");

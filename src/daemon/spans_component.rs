@@ -1,12 +1,12 @@
 //! Exports the spans of traces, if an exporter is configured.
 
 #[cfg(feature = "otel")]
-pub(crate) use self::told::SpansComponent;
+pub(crate) use self::exporting::SpansComponent;
 #[cfg(not(feature = "otel"))]
 pub(crate) use self::untold::SpansComponent;
 
 #[cfg(feature = "otel")]
-mod told {
+mod exporting {
     use guildhall_actors::telemetry::span;
 
     use crate::{

@@ -12,14 +12,14 @@ use super::{
 };
 
 /// Maximum number of operations on one page.
-const PAGE: usize = 100;
+const PAGE_SIZE: usize = 100;
 
 /// Client of the daemon's API, with the operations that it has accepted.
 #[derive(Debug)]
 pub(crate) struct ApiClient {
     http: HttpClient,
-    accepted: BTreeSet<String>,
-    asked: BTreeMap<Snowflake, Vec<DemoOperation>>,
+    accepted_body: BTreeSet<String>,
+    expected: BTreeMap<Snowflake, Vec<DemoOperation>>,
 }
 
 /// Counts of the accepted operations by outcome.
@@ -33,20 +33,20 @@ pub(crate) struct OperationCounts {
     /// Accepted, but no longer listed.
     pub(crate) missing: u64,
     /// Submitted by handlers instead of the API: those that succeeded.
-    pub(crate) given: u64,
+    pub(crate) from_handlers: u64,
     /// Submitted by handlers: those that have not succeeded, or not yet.
-    pub(crate) given_undone: u64,
+    pub(crate) from_handlers_not_succeeded: u64,
 }
 
 impl OperationCounts {
-    pub(crate) fn settled(&self) -> u64 {
+    pub(crate) fn finished(&self) -> u64 {
         self.succeeded + self.failed + self.missing
     }
 }
 
 impl ApiClient {
     pub(crate) fn new(http: HttpClient) -> Self {
-        Self { http, accepted: BTreeSet::new(), asked: BTreeMap::new() }
+        Self { http, accepted_body: BTreeSet::new(), expected: BTreeMap::new() }
     }
 
     pub(crate) fn http(&self) -> &HttpClient {
@@ -54,82 +54,83 @@ impl ApiClient {
     }
 
     /// Number of accepted operations.
-    pub(crate) fn accepted(&self) -> u64 {
-        self.accepted.len() as u64
+    pub(crate) fn accepted_body(&self) -> u64 {
+        self.accepted_body.len() as u64
     }
 
     /// The expected operations of each guild, in the order in which they were accepted.
-    pub(crate) fn asked(&self) -> &BTreeMap<Snowflake, Vec<DemoOperation>> {
-        &self.asked
+    pub(crate) fn expected(&self) -> &BTreeMap<Snowflake, Vec<DemoOperation>> {
+        &self.expected
     }
 
     /// Whether the daemon accepts operations.
     pub(crate) async fn is_open(&self) -> bool {
-        self.http.get("/v1/operations?limit=1").await.is_ok_and(|answer| answer.status.is_success())
+        self.http.get("/v1/operations?limit=1").await.is_ok_and(|response| response.status.is_success())
     }
 
     /// The sum of a metric over its labels; if `label` is not empty, only of the series that contain it.
     pub(crate) async fn metric(&self, name: &str, label: &str) -> Option<u64> {
-        let answer = self.http.get("/metrics").await.ok()?;
-        sum(&answer.text, name, label)
+        let response = self.http.get("/metrics").await.ok()?;
+        sum_metric(&response.text, name, label)
     }
 
     /// Submits a batch of operations.
-    pub(crate) async fn ask_all(&mut self, guild: Snowflake, tasks: &[DemoOperation]) -> Result<(), DemoError> {
-        for answer in self.submit(guild, tasks).await? {
-            self.note(&answer);
+    pub(crate) async fn submit_all(&mut self, guild: Snowflake, operations: &[DemoOperation]) -> Result<(), DemoError> {
+        for operation in self.submit(guild, operations).await? {
+            self.record(&operation);
         }
-        self.asked.entry(guild).or_default().extend_from_slice(tasks);
+        self.expected.entry(guild).or_default().extend_from_slice(operations);
         Ok(())
     }
 
     /// Submits the same batch again, like a caller that did not receive the response. Returns how many the daemon
     /// deduplicated.
-    pub(crate) async fn ask_again(&mut self, guild: Snowflake, tasks: &[DemoOperation]) -> Result<u64, DemoError> {
-        let answers = self.submit(guild, tasks).await?;
-        let known = |answer: &&Value| answer["replayed"] == true && self.accepted.contains(id(answer));
-        let known = answers.iter().filter(known).count() as u64;
-        answers.iter().for_each(|answer| self.note(answer));
-        Ok(known)
+    pub(crate) async fn resubmit(&mut self, guild: Snowflake, operations: &[DemoOperation]) -> Result<u64, DemoError> {
+        let accepted = self.submit(guild, operations).await?;
+        let deduplicated =
+            |operation: &&Value| operation["replayed"] == true && self.accepted_body.contains(id(operation));
+        let deduplicated = accepted.iter().filter(deduplicated).count() as u64;
+        accepted.iter().for_each(|operation| self.record(operation));
+        Ok(deduplicated)
     }
 
     /// Adds operations that handlers are expected to submit.
-    pub(crate) fn expect(&mut self, guild: Snowflake, tasks: Vec<DemoOperation>) {
-        self.asked.entry(guild).or_default().extend(tasks);
+    pub(crate) fn expect(&mut self, guild: Snowflake, operations: Vec<DemoOperation>) {
+        self.expected.entry(guild).or_default().extend(operations);
     }
 
-    async fn submit(&self, guild: Snowflake, tasks: &[DemoOperation]) -> Result<Vec<Value>, DemoError> {
-        let all: Vec<Value> = tasks.iter().map(DemoOperation::in_batch).collect();
-        let answer = self.http.post(&place(guild), None, &json!({"operations": all})).await?;
-        let mut answer = accepted(&answer, "a batch of operations")?;
-        match answer["operations"].take() {
-            Value::Array(answers) => Ok(answers),
+    async fn submit(&self, guild: Snowflake, operations: &[DemoOperation]) -> Result<Vec<Value>, DemoError> {
+        let all: Vec<Value> = operations.iter().map(DemoOperation::in_batch).collect();
+        let response = self.http.post(&operations_path(guild), None, &json!({"operations": all})).await?;
+        let mut response = accepted_body(&response, "a batch of operations")?;
+        match response["operations"].take() {
+            Value::Array(items) => Ok(items),
             _ => Ok(Vec::new()),
         }
     }
 
-    fn note(&mut self, answer: &Value) {
-        self.accepted.insert(id(answer).to_owned());
+    fn record(&mut self, operation: &Value) {
+        self.accepted_body.insert(id(operation).to_owned());
     }
 
     /// Counts all accepted operations by their state in the API.
-    pub(crate) async fn standing(&self) -> Result<OperationCounts, DemoHttpError> {
+    pub(crate) async fn count_operations(&self) -> Result<OperationCounts, DemoHttpError> {
         let mut states = BTreeMap::new();
         let mut next = String::new();
         loop {
-            let page = self.http.get(&format!("/v1/operations?limit={PAGE}{next}")).await?.json();
+            let page = self.http.get(&format!("/v1/operations?limit={PAGE_SIZE}{next}")).await?.json();
             for operation in page["operations"].as_array().into_iter().flatten() {
                 states.insert(id(operation).to_owned(), operation["state"].as_str().unwrap_or_default().to_owned());
             }
             match page["next"].as_str() {
                 Some(cursor) => next = format!("&cursor={cursor}"),
-                None => return Ok(tally(&self.accepted, &states)),
+                None => return Ok(count_states(&self.accepted_body, &states)),
             }
         }
     }
 }
 
-fn place(guild: Snowflake) -> String {
+fn operations_path(guild: Snowflake) -> String {
     format!("/v1/guilds/{guild}/operations")
 }
 
@@ -137,34 +138,39 @@ fn id(operation: &Value) -> &str {
     operation["id"].as_str().unwrap_or_default()
 }
 
-fn accepted(answer: &DemoResponse, what: &str) -> Result<Value, DemoError> {
-    if answer.status.is_success() {
-        return Ok(answer.json());
+fn accepted_body(response: &DemoResponse, request: &str) -> Result<Value, DemoError> {
+    if response.status.is_success() {
+        return Ok(response.json());
     }
-    Err(DemoError::Refused { what: what.to_owned(), status: answer.status.as_u16(), says: answer.text.clone() })
+    Err(DemoError::Refused {
+        request: request.to_owned(),
+        status: response.status.as_u16(),
+        body: response.text.clone(),
+    })
 }
 
-fn tally(accepted: &BTreeSet<String>, states: &BTreeMap<String, String>) -> OperationCounts {
-    let mut standing = OperationCounts::default();
+fn count_states(accepted: &BTreeSet<String>, states: &BTreeMap<String, String>) -> OperationCounts {
+    let mut counts = OperationCounts::default();
     for id in accepted {
         let count = match states.get(id).map(String::as_str) {
-            Some("succeeded") => &mut standing.succeeded,
-            Some("dead" | "cancelled" | "needs_review") => &mut standing.failed,
-            Some(_) => &mut standing.pending,
-            None => &mut standing.missing,
+            Some("succeeded") => &mut counts.succeeded,
+            Some("dead" | "cancelled" | "needs_review") => &mut counts.failed,
+            Some(_) => &mut counts.pending,
+            None => &mut counts.missing,
         };
         *count += 1;
     }
-    let given: Vec<&String> = states.iter().filter(|(id, _)| !accepted.contains(*id)).map(|(_, state)| state).collect();
-    standing.given = given.iter().filter(|state| **state == "succeeded").count() as u64;
-    standing.given_undone = given.len() as u64 - standing.given;
-    standing
+    let by_handlers: Vec<&String> =
+        states.iter().filter(|(id, _)| !accepted.contains(*id)).map(|(_, state)| state).collect();
+    counts.from_handlers = by_handlers.iter().filter(|state| **state == "succeeded").count() as u64;
+    counts.from_handlers_not_succeeded = by_handlers.len() as u64 - counts.from_handlers;
+    counts
 }
 
-fn sum(metrics: &str, name: &str, label: &str) -> Option<u64> {
+fn sum_metric(metrics: &str, name: &str, label: &str) -> Option<u64> {
     let lines = metrics.lines().filter_map(|line| line.strip_prefix(name));
-    let of_it = lines.filter(|rest| rest.starts_with(['{', ' ']) && rest.contains(label));
-    let values = of_it.filter_map(|rest| rest.rsplit(' ').next()?.parse::<u64>().ok());
+    let series = lines.filter(|rest| rest.starts_with(['{', ' ']) && rest.contains(label));
+    let values = series.filter_map(|rest| rest.rsplit(' ').next()?.parse::<u64>().ok());
     values.fold(None, |sum: Option<u64>, value| Some(sum.unwrap_or(0) + value))
 }
 
@@ -173,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_accepted_and_is_not_there_is_missing() {
+    fn accepted_operation_that_is_not_listed_is_missing() {
         let accepted = ["a", "b", "c", "d", "e"].map(str::to_owned).into();
         let states = [
             ("a", "succeeded"),
@@ -184,18 +190,25 @@ mod tests {
             ("y", "queued"),
         ];
         let states = states.map(|(id, state)| (id.to_owned(), state.to_owned())).into();
-        let standing = tally(&accepted, &states);
+        let counts = count_states(&accepted, &states);
         assert_eq!(
-            standing,
-            OperationCounts { succeeded: 1, failed: 2, pending: 1, missing: 1, given: 1, given_undone: 1 }
+            counts,
+            OperationCounts {
+                succeeded: 1,
+                failed: 2,
+                pending: 1,
+                missing: 1,
+                from_handlers: 1,
+                from_handlers_not_succeeded: 1
+            }
         );
-        assert_eq!(standing.settled(), 4);
+        assert_eq!(counts.finished(), 4);
     }
 
     #[test]
     fn a_metric_is_summed_over_its_labels_and_no_others() {
         let text = "# HELP a_total of a\na_total{k=\"x\"} 2\na_total{k=\"y\"} 3\na_totals 9\nb 4\n";
-        assert_eq!((sum(text, "a_total", ""), sum(text, "a_total", "\"y\"")), (Some(5), Some(3)));
-        assert_eq!((sum(text, "b", ""), sum(text, "c", "")), (Some(4), None));
+        assert_eq!((sum_metric(text, "a_total", ""), sum_metric(text, "a_total", "\"y\"")), (Some(5), Some(3)));
+        assert_eq!((sum_metric(text, "b", ""), sum_metric(text, "c", "")), (Some(4), None));
     }
 }

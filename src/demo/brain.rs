@@ -20,20 +20,20 @@ use ring::hmac;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinHandle};
 
-use super::operation::{ANSWER, GREETER};
+use super::operation::{COMMAND_RESPONSE, NEWCOMER_ROLE};
 
 /// Maximum size of an event.
-const EVENT_MOST: usize = 1024 * 1024;
+const MAX_EVENT_BYTES: usize = 1024 * 1024;
 /// Size of its secret in bytes.
-const SECRET: usize = 32;
+const SECRET_BYTES: usize = 32;
 
 /// The running brain. Dropping it stops it.
 #[derive(Debug)]
 pub(crate) struct DemoBrain {
     address: SocketAddr,
     secret: String,
-    heard: Arc<Mutex<ReceivedMessages>>,
-    serving: JoinHandle<()>,
+    received: Arc<Mutex<ReceivedMessages>>,
+    server_task: JoinHandle<()>,
 }
 
 /// Messages that it received.
@@ -42,19 +42,19 @@ struct ReceivedMessages {
     /// Messages by their id, which is the same for every delivery.
     messages: HashSet<String>,
     /// Number of repeated deliveries.
-    again: u64,
+    repeated: u64,
 }
 
 impl DemoBrain {
     pub(crate) async fn start() -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        let bytes: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(SECRET).collect();
+        let bytes: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(SECRET_BYTES).collect();
         let secret = format!("whsec_{}", STANDARD.encode(&bytes));
         let key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &bytes));
-        let heard = Arc::<Mutex<ReceivedMessages>>::default();
-        let serving = spawn_work(serve(listener, key, Arc::clone(&heard)));
-        Ok(Self { address, secret, heard, serving })
+        let received = Arc::<Mutex<ReceivedMessages>>::default();
+        let server_task = spawn_work(serve(listener, key, Arc::clone(&received)));
+        Ok(Self { address, secret, received, server_task })
     }
 
     /// Handlers that send commands and messages to the brain, and a rule that needs no brain.
@@ -62,11 +62,11 @@ impl DemoBrain {
         let Self { address, secret, .. } = self;
         format!(
             r#"[[handlers]]
-name = "{GREETER}"
+name = "{NEWCOMER_ROLE}"
 on = "member.join"
 do = [
-    {{ kind = "ensure_role", payload = {{ key = "{GREETER}", name = "{GREETER}" }} }},
-    {{ kind = "assign_role", payload = {{ user_id = "{{user_id}}", role_id = {{ key = "{GREETER}" }} }} }},
+    {{ kind = "ensure_role", payload = {{ key = "{NEWCOMER_ROLE}", name = "{NEWCOMER_ROLE}" }} }},
+    {{ kind = "assign_role", payload = {{ user_id = "{{user_id}}", role_id = {{ key = "{NEWCOMER_ROLE}" }} }} }},
 ]
 
 [[handlers]]
@@ -79,46 +79,52 @@ webhook = {{ url = "http://{address}/events", secrets = ["{secret}"], allow_priv
     }
 
     /// Number of messages that it received, and of repeated deliveries.
-    pub(crate) fn heard(&self) -> (u64, u64) {
-        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        (heard.messages.len() as u64, heard.again)
+    pub(crate) fn received(&self) -> (u64, u64) {
+        let received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
+        (received.messages.len() as u64, received.repeated)
     }
 }
 
 impl Drop for DemoBrain {
     fn drop(&mut self) {
-        self.serving.abort();
+        self.server_task.abort();
     }
 }
 
-async fn serve(listener: TcpListener, key: Arc<hmac::Key>, heard: Arc<Mutex<ReceivedMessages>>) {
+async fn serve(listener: TcpListener, key: Arc<hmac::Key>, received: Arc<Mutex<ReceivedMessages>>) {
     while let Ok((stream, _)) = listener.accept().await {
-        let (key, heard) = (Arc::clone(&key), Arc::clone(&heard));
+        let (key, received) = (Arc::clone(&key), Arc::clone(&received));
         let service = service_fn(move |request| {
-            let (key, heard) = (Arc::clone(&key), Arc::clone(&heard));
-            async move { Ok::<_, Infallible>(answer(request, &key, &heard).await) }
+            let (key, received) = (Arc::clone(&key), Arc::clone(&received));
+            async move { Ok::<_, Infallible>(handle_request(request, &key, &received).await) }
         });
         // A daemon that is killed closes the connection, which the demo shows on purpose.
         spawn_work(async move { drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service).await) });
     }
 }
 
-async fn answer(request: Request<Incoming>, key: &hmac::Key, heard: &Mutex<ReceivedMessages>) -> Response<Full<Bytes>> {
+async fn handle_request(
+    request: Request<Incoming>,
+    key: &hmac::Key,
+    received: &Mutex<ReceivedMessages>,
+) -> Response<Full<Bytes>> {
     let (head, body) = request.into_parts();
-    let Ok(body) = Limited::new(body, EVENT_MOST).collect().await else { return says(StatusCode::BAD_REQUEST, None) };
+    let Ok(body) = Limited::new(body, MAX_EVENT_BYTES).collect().await else {
+        return respond(StatusCode::BAD_REQUEST, None);
+    };
     let body = body.to_bytes();
-    let Some(id) = signed_id(&head.headers, &body, key) else { return says(StatusCode::UNAUTHORIZED, None) };
+    let Some(id) = signed_id(&head.headers, &body, key) else { return respond(StatusCode::UNAUTHORIZED, None) };
     let event: Value = serde_json::from_slice(&body).unwrap_or_default();
     match event["event_type"].as_str() {
         Some("message.create") => {
-            let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
-            if !heard.messages.insert(id) {
-                heard.again += 1;
+            let mut received = received.lock().unwrap_or_else(PoisonError::into_inner);
+            if !received.messages.insert(id) {
+                received.repeated += 1;
             }
-            says(StatusCode::NO_CONTENT, None)
+            respond(StatusCode::NO_CONTENT, None)
         }
-        Some(_) => says(StatusCode::OK, Some(&json!({ "reply": { "content": ANSWER } }))),
-        None => says(StatusCode::BAD_REQUEST, None),
+        Some(_) => respond(StatusCode::OK, Some(&json!({ "reply": { "content": COMMAND_RESPONSE } }))),
+        None => respond(StatusCode::BAD_REQUEST, None),
     }
 }
 
@@ -127,14 +133,14 @@ fn signed_id(headers: &HeaderMap, body: &[u8], key: &hmac::Key) -> Option<String
     let header = |name: &str| headers.get(name)?.to_str().ok();
     let (id, at) = (header("webhook-id")?, header("webhook-timestamp")?);
     let signed = [format!("{id}.{at}.").as_bytes(), body].concat();
-    let fits = |one: &str| {
-        let tag = one.strip_prefix("v1,").and_then(|tag| STANDARD.decode(tag).ok());
+    let is_valid = |signature: &str| {
+        let tag = signature.strip_prefix("v1,").and_then(|tag| STANDARD.decode(tag).ok());
         tag.is_some_and(|tag| hmac::verify(key, &signed, &tag).is_ok())
     };
-    header("webhook-signature")?.split(' ').any(fits).then(|| id.to_owned())
+    header("webhook-signature")?.split(' ').any(is_valid).then(|| id.to_owned())
 }
 
-fn says(status: StatusCode, body: Option<&Value>) -> Response<Full<Bytes>> {
+fn respond(status: StatusCode, body: Option<&Value>) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body.map(Value::to_string).unwrap_or_default().into()));
     *response.status_mut() = status;
     response
@@ -145,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_signed_with_its_secret_is_heard() {
+    fn only_signed_events_are_accepted() {
         let key = hmac::Key::new(hmac::HMAC_SHA256, b"secret");
         let tag = STANDARD.encode(hmac::sign(&key, b"a.7.{}"));
         let headers = |id: &str, signature: String| -> HeaderMap {

@@ -18,11 +18,11 @@ use crate::{
 };
 
 /// Interval between two checks whether it has exited.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Ports that the system does not assign by itself, so that a free one stays free.
 const PORTS: std::ops::Range<u16> = 30_000..32_000;
 /// Maximum number of ports that are tried.
-const TRIES: usize = 100;
+const MAX_TRIES: usize = 100;
 
 /// The command line and settings of the daemon process, used for each start.
 #[derive(Debug)]
@@ -64,14 +64,14 @@ impl DaemonCommand {
 /// The running daemon. Dropping it kills it.
 #[derive(Debug)]
 pub(crate) struct DaemonProcess {
-    recipe: DaemonCommand,
+    daemon_command: DaemonCommand,
     child: Mutex<Child>,
 }
 
 impl DaemonProcess {
-    pub(crate) fn start(recipe: DaemonCommand) -> io::Result<Self> {
-        let child = Mutex::new(recipe.command().spawn()?);
-        Ok(Self { recipe, child })
+    pub(crate) fn start(daemon_command: DaemonCommand) -> io::Result<Self> {
+        let child = Mutex::new(daemon_command.command().spawn()?);
+        Ok(Self { daemon_command, child })
     }
 
     fn child(&self) -> MutexGuard<'_, Child> {
@@ -83,7 +83,7 @@ impl DaemonProcess {
     }
 
     /// Its exit status, if it has exited.
-    pub(crate) fn ended(&self) -> Option<ExitStatus> {
+    pub(crate) fn try_exit_status(&self) -> Option<ExitStatus> {
         self.child().try_wait().ok().flatten()
     }
 
@@ -95,26 +95,26 @@ impl DaemonProcess {
     }
 
     /// Starts it again, with the same store.
-    pub(crate) fn start_again(&self) -> io::Result<()> {
-        let fresh = self.recipe.command().spawn()?;
-        *self.child() = fresh;
+    pub(crate) fn restart(&self) -> io::Result<()> {
+        let child = self.daemon_command.command().spawn()?;
+        *self.child() = child;
         Ok(())
     }
 
     /// Waits until it exits.
-    pub(crate) async fn end(&self) -> ExitStatus {
+    pub(crate) async fn exit_status(&self) -> ExitStatus {
         loop {
-            if let Some(status) = self.ended() {
+            if let Some(status) = self.try_exit_status() {
                 return status;
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Stops it in order; `None` if that takes too long, and it is killed.
-    pub(crate) async fn stop(self, within: Duration) -> Option<ExitStatus> {
+    pub(crate) async fn stop(self, timeout: Duration) -> Option<ExitStatus> {
         drop(self.child().stdin.take());
-        tokio::time::timeout_at(Instant::now() + within, self.end()).await.ok()
+        tokio::time::timeout_at(Instant::now() + timeout, self.exit_status()).await.ok()
     }
 }
 
@@ -133,7 +133,7 @@ pub(crate) fn free_address(bind: SocketAddr) -> Result<SocketAddr, BindError> {
         // Bound and released: if it is not available, the error is reported here, and not by the daemon process.
         return api::bind(bind).map(|_| bind);
     }
-    for _ in 0..TRIES {
+    for _ in 0..MAX_TRIES {
         let candidate = SocketAddr::new(bind.ip(), fastrand::u16(PORTS));
         if api::bind(candidate).is_ok() {
             return Ok(candidate);
@@ -143,7 +143,7 @@ pub(crate) fn free_address(bind: SocketAddr) -> Result<SocketAddr, BindError> {
 }
 
 /// The address at which a listener can be reached: the loopback address, if it listens on all addresses.
-pub(crate) fn reachable(bind: SocketAddr) -> SocketAddr {
+pub(crate) fn reachable_address(bind: SocketAddr) -> SocketAddr {
     let ip = match bind.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
@@ -157,11 +157,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_setting_wins_over_both_forms_in_the_environment() {
-        let mut recipe = DaemonCommand::new(Some("here.toml".into())).unwrap();
-        recipe.set("redis.url", "redis://127.0.0.1");
-        recipe.set("redis.url", "redis://127.0.0.2");
-        let command = recipe.command();
+    fn setting_overrides_both_forms_in_the_environment() {
+        let mut daemon_command = DaemonCommand::new(Some("here.toml".into())).unwrap();
+        daemon_command.set("redis.url", "redis://127.0.0.1");
+        daemon_command.set("redis.url", "redis://127.0.0.2");
+        let command = daemon_command.command();
         let set: Vec<_> = command.get_envs().map(|(name, value)| (name.to_str().unwrap(), value)).collect();
         assert_eq!(
             set,
@@ -169,11 +169,11 @@ mod tests {
         );
         let args: Vec<_> = command.get_args().collect();
         assert_eq!(args, ["serve", "--until-input-ends", "--config", "here.toml"]);
-        assert!(!format!("{recipe:?}").contains("127.0.0.2"), "a setting may be a secret");
+        assert!(!format!("{daemon_command:?}").contains("127.0.0.2"), "a setting may be a secret");
     }
 
     #[test]
-    fn a_port_that_is_taken_is_refused_and_any_other_will_do() {
+    fn used_port_is_an_error_and_port_zero_finds_a_free_one() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let error = free_address(taken.local_addr().unwrap()).unwrap_err();
         assert!(error.to_string().contains("another process holds that port"), "{error}");

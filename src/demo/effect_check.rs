@@ -21,41 +21,41 @@ pub(crate) struct EffectReport {
 
 /// Compares the operations with the simulator's score. Within a guild the operations are in the order in which they
 /// were accepted.
-pub(crate) fn judge(asked: &BTreeMap<Snowflake, Vec<DemoOperation>>, score: &Score) -> EffectReport {
-    let mut verdict = EffectReport { duplicates: score.duplicates, ..EffectReport::default() };
-    for (guild, tasks) in asked {
+pub(crate) fn check_effects(expected: &BTreeMap<Snowflake, Vec<DemoOperation>>, score: &Score) -> EffectReport {
+    let mut report = EffectReport { duplicates: score.duplicates, ..EffectReport::default() };
+    for (guild, operations) in expected {
         let effects = score.effects.get(&guild.to_string()).map_or(&[][..], Vec::as_slice);
-        let mut places = HashMap::new();
-        for (place, task) in tasks.iter().enumerate() {
-            match label(&task.effect, effects) {
-                Some(label) if effects.iter().any(|effect| is(effect, &label)) => {
-                    verdict.found += 1;
-                    if in_line(&task.effect) {
-                        places.insert(label, place);
+        let mut positions = HashMap::new();
+        for (position, operation) in operations.iter().enumerate() {
+            match label(&operation.effect, effects) {
+                Some(label) if effects.iter().any(|effect| matches_label(effect, &label)) => {
+                    report.found += 1;
+                    if is_ordered(&operation.effect) {
+                        positions.insert(label, position);
                     }
                 }
-                Some(_) | None => verdict.lost.push(format!("{:?} in guild {guild}", task.effect)),
+                Some(_) | None => report.lost.push(format!("{:?} in guild {guild}", operation.effect)),
             }
         }
         let mut latest = 0;
         for effect in effects {
             let label = EffectLabel { verb: &effect.verb, kind: &effect.kind, name: effect.name.clone() };
-            let Some(place) = places.remove(&label) else { continue };
-            verdict.out_of_order += u64::from(place < latest);
-            latest = latest.max(place);
+            let Some(position) = positions.remove(&label) else { continue };
+            report.out_of_order += u64::from(position < latest);
+            latest = latest.max(position);
         }
     }
-    verdict
+    report
 }
 
 /// Whether the effect is ordered within its guild; responses to interactions are not.
-fn in_line(effect: &ExpectedEffect) -> bool {
+fn is_ordered(effect: &ExpectedEffect) -> bool {
     match effect {
         ExpectedEffect::Role(_)
         | ExpectedEffect::Channel(_)
         | ExpectedEffect::Message(_)
-        | ExpectedEffect::Given { .. }
-        | ExpectedEffect::Allowed { .. } => true,
+        | ExpectedEffect::RoleAssigned { .. }
+        | ExpectedEffect::PermissionsSet { .. } => true,
         ExpectedEffect::Deferred | ExpectedEffect::Edited(_) => false,
     }
 }
@@ -68,23 +68,24 @@ struct EffectLabel<'a> {
     name: String,
 }
 
-fn is(effect: &EffectScore, label: &EffectLabel<'_>) -> bool {
+fn matches_label(effect: &EffectScore, label: &EffectLabel<'_>) -> bool {
     effect.verb == label.verb && effect.kind == label.kind && effect.name == label.name
 }
 
 /// The label of an effect in the score; `None` if it refers to an object that does not exist.
 fn label(effect: &ExpectedEffect, effects: &[EffectScore]) -> Option<EffectLabel<'static>> {
     let id = |kind: &str, name: &str| {
-        let made = effects.iter().find(|effect| effect.verb == "create" && effect.kind == kind && effect.name == name);
-        made.map(|effect| effect.object)
+        let created_effect =
+            effects.iter().find(|effect| effect.verb == "create" && effect.kind == kind && effect.name == name);
+        created_effect.map(|effect| effect.object)
     };
     let created = |kind, name| EffectLabel { verb: "create", kind, name };
     Some(match effect {
         ExpectedEffect::Role(name) => created("role", name.clone()),
         ExpectedEffect::Channel(name) => created("channel", name.clone()),
         ExpectedEffect::Message(content) => created("message", content.clone()),
-        ExpectedEffect::Given { user, role } => created("member_role", format!("{user}:{}", id("role", role)?)),
-        ExpectedEffect::Allowed { channel, role } => {
+        ExpectedEffect::RoleAssigned { user, role } => created("member_role", format!("{user}:{}", id("role", role)?)),
+        ExpectedEffect::PermissionsSet { channel, role } => {
             created("overwrite", format!("{}:{}", id("channel", channel)?, id("role", role)?))
         }
         ExpectedEffect::Deferred => created("interaction", String::new()),
@@ -105,7 +106,7 @@ mod tests {
         DemoOperation { kind: "read", payload: Value::Null, key: String::new(), effect }
     }
 
-    fn took(kind: &str, object: u64, name: &str) -> EffectScore {
+    fn effect(kind: &str, object: u64, name: &str) -> EffectScore {
         EffectScore {
             arrived: At::from_micros(0),
             at: At::from_micros(0),
@@ -118,46 +119,46 @@ mod tests {
         }
     }
 
-    fn judged(effects: Vec<EffectScore>) -> EffectReport {
-        let tasks = [
+    fn check(effects: Vec<EffectScore>) -> EffectReport {
+        let expected_effects = [
             ExpectedEffect::Role("a".to_owned()),
-            ExpectedEffect::Given { user: Snowflake::new(7), role: "a".to_owned() },
+            ExpectedEffect::RoleAssigned { user: Snowflake::new(7), role: "a".to_owned() },
             ExpectedEffect::Channel("b".to_owned()),
-            ExpectedEffect::Allowed { channel: "b".to_owned(), role: "a".to_owned() },
+            ExpectedEffect::PermissionsSet { channel: "b".to_owned(), role: "a".to_owned() },
         ];
-        let asked = BTreeMap::from([(GUILD, tasks.map(task).to_vec())]);
+        let expected = BTreeMap::from([(GUILD, expected_effects.map(task).to_vec())]);
         let score = Score { effects: BTreeMap::from([(GUILD.to_string(), effects)]), ..Score::default() };
-        judge(&asked, &score)
+        check_effects(&expected, &score)
     }
 
-    fn all() -> Vec<EffectScore> {
+    fn all_effects() -> Vec<EffectScore> {
         vec![
-            took("role", 10, "a"),
-            took("member_role", 10, "7:10"),
-            took("channel", 11, "b"),
-            took("overwrite", 10, "11:10"),
+            effect("role", 10, "a"),
+            effect("member_role", 10, "7:10"),
+            effect("channel", 11, "b"),
+            effect("overwrite", 10, "11:10"),
         ]
     }
 
     #[test]
-    fn everything_that_took_effect_is_found_in_its_order() {
-        assert_eq!(judged(all()), EffectReport { found: 4, ..EffectReport::default() });
+    fn all_effects_are_found_in_order() {
+        assert_eq!(check(all_effects()), EffectReport { found: 4, ..EffectReport::default() });
     }
 
     #[test]
-    fn what_did_not_take_effect_is_lost_and_named() {
-        let mut effects = all();
+    fn missing_effect_is_reported_as_lost() {
+        let mut effects = all_effects();
         effects.remove(1);
-        let verdict = judged(effects);
-        assert_eq!((verdict.found, verdict.lost.len()), (3, 1));
-        assert!(verdict.lost[0].contains("Given"), "{:?}", verdict.lost);
-        assert_eq!(judged(Vec::new()).lost.len(), 4, "effects that depend on a lost one are lost, too");
+        let report = check(effects);
+        assert_eq!((report.found, report.lost.len()), (3, 1));
+        assert!(report.lost[0].contains("Given"), "{:?}", report.lost);
+        assert_eq!(check(Vec::new()).lost.len(), 4, "effects that depend on a lost one are lost, too");
     }
 
     #[test]
-    fn what_came_before_an_earlier_one_is_out_of_order() {
-        let mut effects = all();
+    fn swapped_effects_are_out_of_order() {
+        let mut effects = all_effects();
         effects.swap(1, 2);
-        assert_eq!(judged(effects).out_of_order, 1);
+        assert_eq!(check(effects).out_of_order, 1);
     }
 }

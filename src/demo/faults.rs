@@ -7,7 +7,7 @@ use guildhall_sim::{Fault, FaultAction, Stage};
 pub(crate) fn faults() -> Vec<Fault> {
     let (roles, channels) = ("POST /guilds/{guild.id}/roles", "POST /guilds/{guild.id}/channels");
     let messages = "POST /channels/{channel.id}/messages";
-    let given = "PUT /guilds/{guild.id}/members/{user.id}/roles/{role.id}";
+    let member_roles = "PUT /guilds/{guild.id}/members/{user.id}/roles/{role.id}";
     let status = |status| FaultAction::Status { status, code: 0 };
     let once =
         |route: &str, skip, action| Fault { route: route.to_owned(), action, probability: 1.0, count: Some(1), skip };
@@ -26,7 +26,7 @@ pub(crate) fn faults() -> Vec<Fault> {
         once(messages, 6, status(500)),
         once(messages, 16, FaultAction::DropAfter),
         once(messages, 40, FaultAction::DropAfter),
-        once(given, 5, status(504)),
-        once(given, 25, FaultAction::DropAfter),
+        once(member_roles, 5, status(504)),
+        once(member_roles, 25, FaultAction::DropAfter),
     ]
 }

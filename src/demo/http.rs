@@ -17,16 +17,16 @@ use serde_json::Value;
 use crate::settings::SecretValue;
 
 /// Timeout of a request, long enough for a busy machine.
-const WITHIN: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum size of a response: all of the simulator's guilds, or a page of operations.
-const ANSWER_MOST: usize = 16 * 1024 * 1024;
+const MAX_RESPONSE_BYTES: usize = 16 * 1024 * 1024;
 
 /// No response was received.
 #[derive(Debug, thiserror::Error)]
-#[error("no response from {url}: {why}")]
+#[error("no response from {url}: {reason}")]
 pub struct DemoHttpError {
     url: String,
-    why: String,
+    reason: String,
 }
 
 /// A client of one server.
@@ -87,7 +87,7 @@ impl HttpClient {
         body: Bytes,
     ) -> Result<DemoResponse, DemoHttpError> {
         let url = format!("http://{}{path}", self.address);
-        let failed = |why: String| DemoHttpError { url: url.clone(), why };
+        let failed = |reason: String| DemoHttpError { url: url.clone(), reason };
         let mut request = Request::builder().method(method).uri(&url).header(CONTENT_TYPE, "application/json");
         if let Some(key) = &self.key {
             request = request.header(AUTHORIZATION, format!("Bearer {}", key.expose()));
@@ -96,14 +96,14 @@ impl HttpClient {
             request = request.header("Idempotency-Key", key);
         }
         let request = request.body(Full::new(body)).map_err(|error| failed(error.to_string()))?;
-        let answer = async {
-            let answer = self.client.request(request).await.map_err(|error| failed(error.to_string()))?;
-            let status = answer.status();
-            let body = Limited::new(answer.into_body(), ANSWER_MOST).collect().await;
+        let response = async {
+            let response = self.client.request(request).await.map_err(|error| failed(error.to_string()))?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await;
             let body = body.map_err(|error| failed(error.to_string()))?.to_bytes();
             Ok(DemoResponse { status, text: String::from_utf8_lossy(&body).into_owned() })
         };
-        let timeout = tokio::time::timeout(WITHIN, answer).await;
-        timeout.unwrap_or_else(|_| Err(failed(format!("timed out after {} s", WITHIN.as_secs()))))
+        let result = tokio::time::timeout(REQUEST_TIMEOUT, response).await;
+        result.unwrap_or_else(|_| Err(failed(format!("timed out after {} s", REQUEST_TIMEOUT.as_secs()))))
     }
 }

@@ -9,7 +9,7 @@ use tokio::{sync::watch, task::JoinHandle};
 use super::http::{DemoHttpError, HttpClient};
 
 /// Messages per second, over all guilds.
-const A_SECOND: u32 = 40;
+const MESSAGES_PER_SECOND: u32 = 40;
 /// Duration of a round of messages; the stream can stop after each round.
 const ROUND_SECONDS: f64 = 0.25;
 
@@ -17,16 +17,16 @@ const ROUND_SECONDS: f64 = 0.25;
 #[derive(Debug)]
 pub(crate) struct MessageStream {
     sent: watch::Receiver<u64>,
-    enough: watch::Sender<bool>,
-    writing: JoinHandle<Result<(), DemoHttpError>>,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<Result<(), DemoHttpError>>,
 }
 
 impl MessageStream {
     /// Starts to send messages in the simulator at this address.
     pub(crate) fn start(sim: SocketAddr) -> Self {
-        let ((tell, sent), (enough, told)) = (watch::channel(0), watch::channel(false));
-        let writing = spawn_work(write(HttpClient::new(sim, None), tell, told));
-        Self { sent, enough, writing }
+        let ((sent_sender, sent), (stop_sender, stop)) = (watch::channel(0), watch::channel(false));
+        let task = spawn_work(send_messages(HttpClient::new(sim, None), sent_sender, stop));
+        Self { sent, stop: stop_sender, task }
     }
 
     /// Number of messages sent so far.
@@ -43,28 +43,28 @@ impl MessageStream {
 
     /// Stops the stream, and returns the number of messages sent.
     pub(crate) async fn end(mut self) -> Result<u64, DemoHttpError> {
-        self.enough.send_replace(true);
+        self.stop.send_replace(true);
         // It is aborted only when the stream is dropped.
-        (&mut self.writing).await.unwrap_or(Ok(()))?;
+        (&mut self.task).await.unwrap_or(Ok(()))?;
         Ok(self.sent())
     }
 }
 
 impl Drop for MessageStream {
     fn drop(&mut self) {
-        self.writing.abort();
+        self.task.abort();
     }
 }
 
-async fn write(
-    world: HttpClient,
-    tell: watch::Sender<u64>,
-    enough: watch::Receiver<bool>,
+async fn send_messages(
+    sim_http: HttpClient,
+    sent_sender: watch::Sender<u64>,
+    stop: watch::Receiver<bool>,
 ) -> Result<(), DemoHttpError> {
-    let round = json!({ "events_per_s": A_SECOND, "seconds": ROUND_SECONDS, "event": "MESSAGE_CREATE" });
-    while !*enough.borrow() {
-        let report = world.post("/sim/storm", None, &round).await?.json();
-        tell.send_modify(|sent| *sent += report["sent"].as_u64().unwrap_or(0));
+    let round = json!({ "events_per_s": MESSAGES_PER_SECOND, "seconds": ROUND_SECONDS, "event": "MESSAGE_CREATE" });
+    while !*stop.borrow() {
+        let report = sim_http.post("/sim/storm", None, &round).await?.json();
+        sent_sender.send_modify(|sent| *sent += report["sent"].as_u64().unwrap_or(0));
     }
     Ok(())
 }

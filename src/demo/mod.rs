@@ -55,10 +55,10 @@ const BOT: u64 = 1_100_000_000_000_000_000;
 /// Timeout of each step, long enough for a busy machine.
 const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval between two checks whether a step is complete.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The default log filter. Failures that the demo causes itself are part of its scenario, and so are its requests
 /// before the API is open.
-const QUIET: &str = "warn,guildhall_actors::telemetry::operations=error,guildhall::api::events=error";
+const DEFAULT_LOG_FILTER: &str = "warn,guildhall_actors::telemetry::operations=error,guildhall::api::events=error";
 
 /// Why the demo failed.
 #[derive(Debug, thiserror::Error)]
@@ -86,16 +86,16 @@ pub enum DemoError {
     Unfinished(Duration),
     /// The API of the daemon or the simulator does not respond.
     #[error(transparent)]
-    NoAnswer(#[from] DemoHttpError),
+    NoResponse(#[from] DemoHttpError),
     /// The daemon's API rejected a request.
-    #[error("the API rejected {what} with status {status}: {says}")]
+    #[error("the API rejected {request} with status {status}: {body}")]
     Refused {
         /// What was requested.
-        what: String,
+        request: String,
         /// The status of the response.
         status: u16,
         /// The body of the response.
-        says: String,
+        body: String,
     },
     /// The simulator rejected a request.
     #[error("the simulator rejected the request: {0}")]
@@ -117,14 +117,14 @@ pub struct DemoSettings {
 pub struct Demo {
     sim: SimHandle,
     /// The simulator's HTTP interface, for state that only it provides.
-    world: HttpClient,
-    worker: DaemonProcess,
+    sim_http: HttpClient,
+    daemon: DaemonProcess,
     /// Receives commands and messages from the daemon.
     brain: DemoBrain,
-    desk: ApiClient,
+    api: ApiClient,
     key: SecretValue,
     table: StepTable,
-    begun: Instant,
+    started: Instant,
     /// The folder of the store. Last, so that it is deleted when nothing uses it any more.
     _folder: TempDir,
 }
@@ -136,9 +136,9 @@ impl Demo {
     ///
     /// When either cannot start.
     pub async fn start(settings: DemoSettings) -> Result<Self, DemoError> {
-        let begun = Instant::now();
-        let address = daemon_process::free_address(bind(&settings.loaded))?;
-        let token = format!("{}.demo.{}", STANDARD_NO_PAD.encode(BOT.to_string()), chance());
+        let started = Instant::now();
+        let address = daemon_process::free_address(bind_address(&settings.loaded))?;
+        let token = format!("{}.demo.{}", STANDARD_NO_PAD.encode(BOT.to_string()), random_text());
         let mut config = SimConfig { guilds: GUILDS, ..SimConfig::default() };
         config.bots = vec![BotConfig { token: token.clone(), ..BotConfig::default() }];
         config.gateway.shards = SHARDS;
@@ -153,26 +153,26 @@ impl Demo {
         let handlers = folder.path().join("handlers.toml");
         let mut file = private_files::create_new(&handlers).map_err(DemoError::Folder)?;
         file.write_all(brain.handlers().as_bytes()).map_err(DemoError::Folder)?;
-        let key = SecretValue::new(format!("gh_demo_{}", chance()));
-        let mut recipe = given(settings, folder.path()).map_err(DemoError::Process)?;
-        recipe.set("discord.token", token);
-        recipe.set("discord.api_url", sim.api_url());
-        recipe.set("discord.gateway_url", sim.gateway_url());
-        recipe.set("store.url", format!("sqlite:{}", folder.path().join("guildhall.db").display()));
-        recipe.set("handlers.file", handlers.display().to_string());
-        recipe.set("handlers.shadow", "false");
-        recipe.set("interactions.defer", "auto");
-        recipe.set("api.bind", address.to_string());
-        recipe.set("api.admin_key", key.expose());
-        let worker = DaemonProcess::start(recipe).map_err(DemoError::Process)?;
-        let address = daemon_process::reachable(address);
+        let key = SecretValue::new(format!("gh_demo_{}", random_text()));
+        let mut command = daemon_command(settings, folder.path()).map_err(DemoError::Process)?;
+        command.set("discord.token", token);
+        command.set("discord.api_url", sim.api_url());
+        command.set("discord.gateway_url", sim.gateway_url());
+        command.set("store.url", format!("sqlite:{}", folder.path().join("guildhall.db").display()));
+        command.set("handlers.file", handlers.display().to_string());
+        command.set("handlers.shadow", "false");
+        command.set("interactions.defer", "auto");
+        command.set("api.bind", address.to_string());
+        command.set("api.admin_key", key.expose());
+        let daemon = DaemonProcess::start(command).map_err(DemoError::Process)?;
+        let address = daemon_process::reachable_address(address);
         println!(
             "Guildhall is at http://{address} (/v1, /livez, /readyz, /metrics), running as process {}.",
-            worker.id()
+            daemon.id()
         );
-        let world = HttpClient::new(sim.address(), None);
-        let desk = ApiClient::new(HttpClient::new(address, Some(key.clone())));
-        Ok(Self { sim, world, worker, brain, desk, key, table: StepTable::default(), begun, _folder: folder })
+        let sim_http = HttpClient::new(sim.address(), None);
+        let api = ApiClient::new(HttpClient::new(address, Some(key.clone())));
+        Ok(Self { sim, sim_http, daemon, brain, api, key, table: StepTable::default(), started, _folder: folder })
     }
 
     /// The results as a table.
@@ -184,8 +184,8 @@ impl Demo {
     /// Commands to try while the demo is running.
     #[must_use]
     pub fn hints(&self) -> String {
-        let (sim, api, key) = (self.sim.address(), self.desk.http().address(), self.key.expose());
-        let (guild, program) = (self.sim.guilds()[0], program());
+        let (sim, api, key) = (self.sim.address(), self.api.http().address(), self.key.expose());
+        let (guild, program) = (self.sim.guilds()[0], program_name());
         format!(
             "The demo runs until Ctrl-C. Try in another terminal:\n\
              \n  KEY='Authorization: Bearer {key}'\
@@ -214,7 +214,7 @@ impl Demo {
 
     /// Waits until the daemon exits unexpectedly.
     pub async fn ended(&self) -> DemoError {
-        DemoError::Ended(self.worker.end().await)
+        DemoError::Ended(self.daemon.exit_status().await)
     }
 
     /// Stops the daemon in order, then the simulator.
@@ -223,7 +223,7 @@ impl Demo {
     ///
     /// When the daemon does not stop in time, or exits with an error.
     pub async fn shutdown(self, timeout: Duration) -> Result<(), DemoError> {
-        match self.worker.stop(timeout).await {
+        match self.daemon.stop(timeout).await {
             Some(status) if status.success() => {}
             Some(status) => return Err(DemoError::Ended(status)),
             None => return Err(DemoError::Unfinished(timeout)),
@@ -234,7 +234,7 @@ impl Demo {
 }
 
 /// The address of the daemon. Port 8080 may be in use; unless it was set, any free port is used.
-fn bind(loaded: &LoadedSettings) -> std::net::SocketAddr {
+fn bind_address(loaded: &LoadedSettings) -> std::net::SocketAddr {
     let mut bind = loaded.settings.api.bind;
     if loaded.is_default("api.bind") {
         bind.set_port(0);
@@ -243,54 +243,54 @@ fn bind(loaded: &LoadedSettings) -> std::net::SocketAddr {
 }
 
 /// The daemon's command, with everything that was given to the demo, and with short waits where none were set.
-fn given(DemoSettings { file, flags, loaded }: DemoSettings, folder: &Path) -> io::Result<DaemonCommand> {
-    let mut recipe = DaemonCommand::new(file)?;
+fn daemon_command(DemoSettings { file, flags, loaded }: DemoSettings, folder: &Path) -> io::Result<DaemonCommand> {
+    let mut command = DaemonCommand::new(file)?;
     for flag in flags.iter().filter(|flag| !flag.path.ends_with("_file")) {
-        recipe.set(flag.path, &flag.value);
+        command.set(flag.path, &flag.value);
     }
-    let quick = [
-        ("log.filter", QUIET),
+    let overrides = [
+        ("log.filter", DEFAULT_LOG_FILTER),
         // The timeout of a call is how long the next process waits before it checks the outcome of the call.
         ("rest.request_timeout_ms", "2000"),
         ("operations.backoff_base_ms", "200"),
         ("operations.max_attempts", "6"),
     ];
-    for (path, value) in quick.into_iter().filter(|(path, _)| loaded.is_default(path)) {
-        recipe.set(path, value);
+    for (path, value) in overrides.into_iter().filter(|(path, _)| loaded.is_default(path)) {
+        command.set(path, value);
     }
     // A longer timeout for Redis, since two processes share a busy machine; it has to fit the other waits.
     if ["redis.timeout_ms", "redis.heartbeat_ms", "redis.newcomer_ms"].iter().all(|path| loaded.is_default(path)) {
-        recipe.set("redis.timeout_ms", "1500");
+        command.set("redis.timeout_ms", "1500");
     }
     // Every demo has the same bot: another demo on this machine, with another Redis, must not take the process lock of
     // a daemon that this one has killed, or this one's Redis is not notified that the lock is free.
     if loaded.is_default("redis.seat_dir") {
-        recipe.set("redis.seat_dir", folder.join("seats").display().to_string());
+        command.set("redis.seat_dir", folder.join("seats").display().to_string());
     }
     // The demo and its hints use plain HTTP; the daemon has nothing confidential.
     for file in ["api.tls.cert_file", "api.tls.key_file"] {
-        recipe.set(file, "");
+        command.set(file, "");
     }
-    recipe.set("api.allow_plaintext", "true");
-    recipe.set("gateway.shards", SHARDS.to_string());
+    command.set("api.allow_plaintext", "true");
+    command.set("gateway.shards", SHARDS.to_string());
     // No queue of our own: each shard has its own identify bucket in the simulator, which rejects those that come too
     // soon, while twilight's queue makes even those wait for a common round of five seconds.
-    recipe.set("gateway.max_concurrency", "0");
-    let needed = Intents::GUILDS | Intents::GUILD_MEMBERS | Intents::GUILD_MESSAGES;
-    let intents = loaded.settings.gateway.intents | needed;
+    command.set("gateway.max_concurrency", "0");
+    let required_intents = Intents::GUILDS | Intents::GUILD_MEMBERS | Intents::GUILD_MESSAGES;
+    let intents = loaded.settings.gateway.intents | required_intents;
     let names: Vec<String> = intents.iter_names().map(|(name, _)| name.to_lowercase()).collect();
-    recipe.set("gateway.intents", names.join(","));
-    Ok(recipe)
+    command.set("gateway.intents", names.join(","));
+    Ok(command)
 }
 
 /// The name of this program, quoted for a shell.
-fn program() -> String {
-    let called = std::env::args().next().unwrap_or_else(|| "guildhall".to_owned());
+fn program_name() -> String {
+    let name = std::env::args().next().unwrap_or_else(|| "guildhall".to_owned());
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_');
-    if called.chars().all(plain) { called } else { format!("'{}'", called.replace('\'', r"'\''")) }
+    if name.chars().all(plain) { name } else { format!("'{}'", name.replace('\'', r"'\''")) }
 }
 
 /// A random string that cannot be guessed.
-fn chance() -> String {
+fn random_text() -> String {
     std::iter::repeat_with(fastrand::alphanumeric).take(32).collect()
 }

@@ -4,9 +4,9 @@ use guildhall_sim::Snowflake;
 use serde_json::{Value, json};
 
 /// Key and name of the role of new members.
-pub(crate) const GREETER: &str = "greeter";
+pub(crate) const NEWCOMER_ROLE: &str = "greeter";
 /// The response to the command.
-pub(crate) const ANSWER: &str = "Hello from the guildhall.";
+pub(crate) const COMMAND_RESPONSE: &str = "Hello from the guildhall.";
 
 /// A guild of the simulator, with its objects.
 #[derive(Clone, Debug)]
@@ -29,9 +29,9 @@ pub(crate) enum ExpectedEffect {
     /// A message with this content.
     Message(String),
     /// A member's role.
-    Given { user: Snowflake, role: String },
+    RoleAssigned { user: Snowflake, role: String },
     /// A role's permissions in a channel.
-    Allowed { channel: String, role: String },
+    PermissionsSet { channel: String, role: String },
     /// The first response to an interaction.
     Deferred,
     /// The final content of a first response.
@@ -56,17 +56,17 @@ impl DemoOperation {
 }
 
 /// The operations of the rule for new members: a role, and its assignment to each of them.
-pub(crate) fn welcome(place: &DemoGuild) -> Vec<DemoOperation> {
-    let role = by_handler("ensure_role", ExpectedEffect::Role(GREETER.to_owned()));
-    let given = |user: &Snowflake| ExpectedEffect::Given { user: *user, role: GREETER.to_owned() };
-    std::iter::once(role).chain(place.joined.iter().map(|user| by_handler("assign_role", given(user)))).collect()
+pub(crate) fn welcome_operations(demo_guild: &DemoGuild) -> Vec<DemoOperation> {
+    let role = by_handler("ensure_role", ExpectedEffect::Role(NEWCOMER_ROLE.to_owned()));
+    let given = |user: &Snowflake| ExpectedEffect::RoleAssigned { user: *user, role: NEWCOMER_ROLE.to_owned() };
+    std::iter::once(role).chain(demo_guild.joined.iter().map(|user| by_handler("assign_role", given(user)))).collect()
 }
 
 /// The operations for a command: the deferral, then the brain's response.
-pub(crate) fn answer() -> Vec<DemoOperation> {
+pub(crate) fn command_operations() -> Vec<DemoOperation> {
     vec![
         by_handler("defer_reply", ExpectedEffect::Deferred),
-        by_handler("edit_original", ExpectedEffect::Edited(ANSWER.to_owned())),
+        by_handler("edit_original", ExpectedEffect::Edited(COMMAND_RESPONSE.to_owned())),
     ]
 }
 
@@ -83,34 +83,35 @@ const ROUNDS: usize = 6;
 const VIEW_CHANNEL: &str = "1024";
 
 /// A burst of thirty operations of one guild, many of which depend on an earlier one.
-pub(crate) fn burst(place: &DemoGuild) -> Vec<DemoOperation> {
-    let mut tasks = Vec::new();
-    let mut ask = |kind, payload, effect| {
-        let key = format!("{}:burst:{}", place.guild, tasks.len());
-        tasks.push(DemoOperation { kind, payload, key, effect });
+pub(crate) fn burst_operations(demo_guild: &DemoGuild) -> Vec<DemoOperation> {
+    let mut operations = Vec::new();
+    let mut push = |kind, payload, effect| {
+        let key = format!("{}:burst:{}", demo_guild.guild, operations.len());
+        operations.push(DemoOperation { kind, payload, key, effect });
     };
     for round in 0..ROUNDS {
-        let (role, plain, channel) = (format!("member {round}"), format!("guest {round}"), format!("room-{round}"));
-        ask("create_role", json!({"key": role_key(round), "name": role}), ExpectedEffect::Role(role.clone()));
-        ask("create_role", json!({"name": plain}), ExpectedEffect::Role(plain));
-        let (home, content) = (&place.channels[round % place.channels.len()], format!("round {round}"));
-        ask("send_message", json!({"channel_id": home, "content": content}), ExpectedEffect::Message(content));
+        let (role, guest_role, channel) =
+            (format!("member {round}"), format!("guest {round}"), format!("room-{round}"));
+        push("create_role", json!({"key": role_key(round), "name": role}), ExpectedEffect::Role(role.clone()));
+        push("create_role", json!({"name": guest_role}), ExpectedEffect::Role(guest_role));
+        let (channel_id, content) = (&demo_guild.channels[round % demo_guild.channels.len()], format!("round {round}"));
+        push("send_message", json!({"channel_id": channel_id, "content": content}), ExpectedEffect::Message(content));
         if round >= ROUNDS_WITH_CHANNEL {
             continue;
         }
         let key = format!("room-{round}");
-        ask("create_channel", json!({"key": key, "name": channel}), ExpectedEffect::Channel(channel.clone()));
+        push("create_channel", json!({"key": key, "name": channel}), ExpectedEffect::Channel(channel.clone()));
         let overwrite = json!({"role_id": {"key": role_key(round)}, "allow": VIEW_CHANNEL});
-        ask(
+        push(
             "update_permissions",
             json!({"channel_id": {"key": key}, "overwrites": [overwrite]}),
-            ExpectedEffect::Allowed { channel, role: role.clone() },
+            ExpectedEffect::PermissionsSet { channel, role: role.clone() },
         );
-        let user = place.joined[round % place.joined.len()];
+        let user = demo_guild.joined[round % demo_guild.joined.len()];
         let payload = json!({"user_id": user, "role_id": {"key": role_key(round)}});
-        ask("assign_role", payload, ExpectedEffect::Given { user, role });
+        push("assign_role", payload, ExpectedEffect::RoleAssigned { user, role });
     }
-    tasks
+    operations
 }
 
 fn role_key(round: usize) -> String {
@@ -124,17 +125,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_is_thirty_operations_each_with_a_key_and_an_effect_of_its_own() {
-        let place = DemoGuild {
+    fn burst_has_thirty_operations_with_distinct_effects() {
+        let demo_guild = DemoGuild {
             guild: Snowflake::new(1),
             channels: vec!["2".to_owned(), "3".to_owned()],
             joined: vec![Snowflake::new(4), Snowflake::new(5)],
         };
-        let tasks = burst(&place);
-        assert_eq!(tasks.len(), 30);
-        let keys: BTreeSet<&str> = tasks.iter().map(|task| task.key.as_str()).collect();
-        let all = welcome(&place).into_iter().chain(answer()).chain(tasks.clone());
-        let effects: BTreeSet<String> = all.map(|task| format!("{:?}", task.effect)).collect();
+        let operations = burst_operations(&demo_guild);
+        assert_eq!(operations.len(), 30);
+        let keys: BTreeSet<&str> = operations.iter().map(|operation| operation.key.as_str()).collect();
+        let all = welcome_operations(&demo_guild).into_iter().chain(command_operations()).chain(operations.clone());
+        let effects: BTreeSet<String> = all.map(|operation| format!("{:?}", operation.effect)).collect();
         assert_eq!((keys.len(), effects.len()), (30, 35), "otherwise a lost effect could be mistaken for another");
     }
 }

@@ -12,10 +12,10 @@ pub(crate) enum Expected {
 }
 
 impl Expected {
-    fn is(self, seen: u64) -> bool {
+    fn is_met_by(self, actual: u64) -> bool {
         match self {
-            Self::Exactly(count) => seen == count,
-            Self::AtMost(most) => seen <= most,
+            Self::Exactly(count) => actual == count,
+            Self::AtMost(max) => actual <= max,
         }
     }
 }
@@ -24,7 +24,7 @@ impl fmt::Display for Expected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exactly(count) => f.pad(&count.to_string()),
-            Self::AtMost(most) => f.pad(&format!("<= {most}")),
+            Self::AtMost(max) => f.pad(&format!("<= {max}")),
         }
     }
 }
@@ -32,9 +32,9 @@ impl fmt::Display for Expected {
 /// One row of the table.
 #[derive(Clone, Debug)]
 struct Step {
-    what: &'static str,
+    name: &'static str,
     expected: Expected,
-    seen: u64,
+    actual: u64,
 }
 
 /// All rows, in the order of the scenario.
@@ -44,22 +44,22 @@ pub(crate) struct StepTable {
 }
 
 impl StepTable {
-    pub(crate) fn note(&mut self, what: &'static str, expected: Expected, seen: u64) {
-        self.steps.push(Step { what, expected, seen });
+    pub(crate) fn add(&mut self, name: &'static str, expected: Expected, actual: u64) {
+        self.steps.push(Step { name, expected, actual });
     }
 
     /// Whether all rows are as expected.
-    pub(crate) fn holds(&self) -> bool {
-        self.steps.iter().all(|step| step.expected.is(step.seen))
+    pub(crate) fn is_as_expected(&self) -> bool {
+        self.steps.iter().all(|step| step.expected.is_met_by(step.actual))
     }
 }
 
 impl fmt::Display for StepTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:<32} {:>8} {:>8}", "", "expected", "actual")?;
-        for Step { what, expected, seen } in &self.steps {
-            let verdict = if expected.is(*seen) { "ok" } else { "FAILED" };
-            writeln!(f, "{what:<32} {expected:>8} {seen:>8}  {verdict}")?;
+        for Step { name, expected, actual } in &self.steps {
+            let status = if expected.is_met_by(*actual) { "ok" } else { "FAILED" };
+            writeln!(f, "{name:<32} {expected:>8} {actual:>8}  {status}")?;
         }
         Ok(())
     }
@@ -70,23 +70,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_that_does_not_hold_is_seen_and_spoils_the_whole() {
+    fn failed_row_is_shown_and_fails_the_table() {
         let mut table = StepTable::default();
-        table.note("guilds received", Expected::Exactly(10), 10);
-        table.note("most calls in a second", Expected::AtMost(50), 49);
-        assert!(table.holds(), "{table}");
-        table.note("duplicates", Expected::Exactly(0), 1);
-        assert!(!table.holds());
-        let shown = table.to_string();
-        let lines: Vec<&str> = shown.lines().collect();
+        table.add("guilds received", Expected::Exactly(10), 10);
+        table.add("most calls in a second", Expected::AtMost(50), 49);
+        assert!(table.is_as_expected(), "{table}");
+        table.add("duplicates", Expected::Exactly(0), 1);
+        assert!(!table.is_as_expected());
+        let text = table.to_string();
+        let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[1], "guilds received                        10       10  ok");
         assert_eq!(lines[2], "most calls in a second              <= 50       49  ok");
         assert_eq!(lines[3], "duplicates                              0        1  FAILED");
     }
 
     #[test]
-    fn more_than_the_most_is_wrong_and_so_is_more_than_expected() {
-        assert!(!Expected::AtMost(50).is(51));
-        assert!(!Expected::Exactly(2).is(3));
+    fn counts_above_the_expected_value_fail() {
+        assert!(!Expected::AtMost(50).is_met_by(51));
+        assert!(!Expected::Exactly(2).is_met_by(3));
     }
 }

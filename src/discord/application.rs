@@ -7,7 +7,7 @@ use crate::settings::SecretValue;
 /// Returns the application id, which is the first part of the token in base64. `None` for a token of another format,
 /// such as those of simulators.
 #[must_use]
-pub fn application_of(token: &SecretValue) -> Option<u64> {
+pub fn application_id(token: &SecretValue) -> Option<u64> {
     let first = token.expose().split('.').next()?.trim_end_matches('=');
     let id = STANDARD_NO_PAD.decode(first).ok()?;
     std::str::from_utf8(&id).ok()?.parse().ok().filter(|id| *id != 0)
@@ -18,12 +18,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_part_of_a_token_names_its_application() {
+    fn application_id_is_the_first_part_of_a_token() {
         assert_eq!(
-            application_of(&SecretValue::new("MTIzNDU2Nzg5MDEyMzQ1Njc4.abc.def")),
+            application_id(&SecretValue::new("MTIzNDU2Nzg5MDEyMzQ1Njc4.abc.def")),
             Some(123_456_789_012_345_678)
         );
-        assert_eq!(application_of(&SecretValue::new("sim-bot-token")), None);
-        assert_eq!(application_of(&SecretValue::new("")), None);
+        assert_eq!(application_id(&SecretValue::new("sim-bot-token")), None);
+        assert_eq!(application_id(&SecretValue::new("")), None);
     }
 }

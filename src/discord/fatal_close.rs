@@ -38,21 +38,21 @@ impl FatalClose {
             Ok(CloseCode::InvalidApiVersion) => {
                 "this gateway no longer supports API version 10; update Guildhall, or check discord.gateway_url"
             }
-            Ok(CloseCode::InvalidIntents) => return self.about_intents().into(),
-            Ok(CloseCode::DisallowedIntents) => return self.about_privileges().into(),
+            Ok(CloseCode::InvalidIntents) => return self.intents_advice().into(),
+            Ok(CloseCode::DisallowedIntents) => return self.privileges_advice().into(),
             _ => "reconnecting with the same settings cannot succeed",
         };
         advice.into()
     }
 
-    fn about_intents(&self) -> String {
+    fn intents_advice(&self) -> String {
         format!(
             "invalid combination of intents; check gateway.intents ({}), or update Guildhall if Discord has new ones",
-            names(self.intents)
+            intent_names(self.intents)
         )
     }
 
-    fn about_privileges(&self) -> String {
+    fn privileges_advice(&self) -> String {
         let privileged = self.intents & PRIVILEGED;
         if privileged.is_empty() {
             return "the bot is not permitted to use one of the requested intents, and none of those in gateway.intents \
@@ -64,12 +64,12 @@ impl FatalClose {
             "the bot is not permitted to use the requested privileged intents ({}); enable them in the Discord \
              developer portal (https://discord.com/developers/applications, the application, Bot, Privileged Gateway \
              Intents), or remove them from gateway.intents",
-            names(privileged)
+            intent_names(privileged)
         )
     }
 }
 
-fn names(intents: Intents) -> String {
+fn intent_names(intents: Intents) -> String {
     let names: Vec<_> = intents.iter_names().map(|(name, _)| name.to_lowercase()).collect();
     names.join(", ")
 }
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn every_close_that_cannot_be_reconnected_has_advice_of_its_own() {
+    fn every_fatal_close_code_has_specific_advice() {
         let other = close(4999, Intents::GUILDS);
         for code in [4004, 4010, 4011, 4012, 4013, 4014] {
             assert!(!CloseCode::try_from(code).unwrap().can_reconnect());
@@ -92,11 +92,11 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_use_privileged_intents_is_told_which_ones_and_where_to_switch_them_on() {
-        let says = close(4014, Intents::GUILDS | Intents::GUILD_MEMBERS | Intents::MESSAGE_CONTENT);
-        assert!(says.contains("(guild_members, message_content)"), "{says}");
-        assert!(says.contains("Privileged Gateway Intents") && says.contains("from gateway.intents"), "{says}");
-        let says = close(4013, Intents::GUILDS | Intents::DIRECT_MESSAGES);
-        assert!(says.contains("(guilds, direct_messages)"), "{says}");
+    fn privileged_intents_advice_names_them_and_where_to_enable_them() {
+        let advice = close(4014, Intents::GUILDS | Intents::GUILD_MEMBERS | Intents::MESSAGE_CONTENT);
+        assert!(advice.contains("(guild_members, message_content)"), "{advice}");
+        assert!(advice.contains("Privileged Gateway Intents") && advice.contains("from gateway.intents"), "{advice}");
+        let advice = close(4013, Intents::GUILDS | Intents::DIRECT_MESSAGES);
+        assert!(advice.contains("(guilds, direct_messages)"), "{advice}");
     }
 }

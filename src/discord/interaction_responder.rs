@@ -19,7 +19,7 @@ const ALREADY_ACKNOWLEDGED: u32 = 40_060;
 const UNKNOWN_INTERACTION: u32 = 10_062;
 
 /// Delay before a retry.
-const AGAIN: Duration = Duration::from_millis(100);
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Flag of a message that only one user sees.
 const EPHEMERAL: u64 = 1 << 6;
@@ -27,37 +27,37 @@ const EPHEMERAL: u64 = 1 << 6;
 /// Sends the first response to interactions.
 pub struct RestInteractionResponder {
     rest: Arc<dyn Rest>,
-    within: Duration,
+    timeout: Duration,
 }
 
 impl std::fmt::Debug for RestInteractionResponder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RestInteractionResponder").field("timeout", &self.within).finish_non_exhaustive()
+        f.debug_struct("RestInteractionResponder").field("timeout", &self.timeout).finish_non_exhaustive()
     }
 }
 
 impl RestInteractionResponder {
     /// Creates a responder that sends through the gate, each response within this timeout.
-    pub fn new(rest: Arc<dyn Rest>, within: Duration) -> Self {
-        Self { rest, within }
+    pub fn new(rest: Arc<dyn Rest>, timeout: Duration) -> Self {
+        Self { rest, timeout }
     }
 }
 
 impl InteractionResponder for RestInteractionResponder {
-    fn tell(&self, interaction: Arc<Interaction>, first: InitialResponse, trace: TraceContext) -> RespondFuture {
-        let (rest, deadline) = (Arc::clone(&self.rest), Instant::now() + self.within);
+    fn respond(&self, interaction: Arc<Interaction>, first: InitialResponse, trace: TraceContext) -> RespondFuture {
+        let (rest, deadline) = (Arc::clone(&self.rest), Instant::now() + self.timeout);
         Box::pin(async move {
-            let response = Bytes::from(response(first).to_string());
+            let response = Bytes::from(response_json(first).to_string());
             let late = ResponseResult::Failed("timed out before Discord accepted the response".to_owned());
-            let mut why = late.clone();
+            let mut failure = late.clone();
             loop {
-                match timeout_at(deadline, once(&*rest, &interaction, response.clone(), deadline, trace)).await {
-                    Err(_) => return why,
-                    Ok(Err(told)) => return told,
-                    Ok(Ok(again)) => why = ResponseResult::Failed(again),
+                match timeout_at(deadline, send_once(&*rest, &interaction, response.clone(), deadline, trace)).await {
+                    Err(_) => return failure,
+                    Ok(Err(result)) => return result,
+                    Ok(Ok(reason)) => failure = ResponseResult::Failed(reason),
                 }
-                if timeout_at(deadline, sleep(AGAIN)).await.is_err() {
-                    return why;
+                if timeout_at(deadline, sleep(RETRY_DELAY)).await.is_err() {
+                    return failure;
                 }
             }
         })
@@ -65,7 +65,7 @@ impl InteractionResponder for RestInteractionResponder {
 }
 
 /// Sends the response once. Returns the final result as an error, or the reason for a retry.
-async fn once(
+async fn send_once(
     rest: &dyn Rest,
     interaction: &Interaction,
     body: Bytes,
@@ -82,10 +82,10 @@ async fn once(
     request.trace = Some(trace);
     request.max_wait = deadline.saturating_duration_since(Instant::now());
     match rest.call(request).await {
-        CallOutcome::Answered(answered) if answered.status.is_success() => Err(ResponseResult::Now),
-        CallOutcome::Answered(answered) => match (answered.status.as_u16(), answered.code) {
-            (400, Some(ALREADY_ACKNOWLEDGED)) => Err(ResponseResult::Before),
-            (404, Some(UNKNOWN_INTERACTION)) => Err(ResponseResult::TooLate),
+        CallOutcome::Answered(response) if response.status.is_success() => Err(ResponseResult::Sent),
+        CallOutcome::Answered(response) => match (response.status.as_u16(), response.code) {
+            (400, Some(ALREADY_ACKNOWLEDGED)) => Err(ResponseResult::AlreadySent),
+            (404, Some(UNKNOWN_INTERACTION)) => Err(ResponseResult::Expired),
             (status @ (429 | 500..), _) => Ok(format!("Discord returned {status}")),
             (status, code) => Err(ResponseResult::Failed(format!("Discord returned {status}, code {code:?}"))),
         },
@@ -96,11 +96,11 @@ async fn once(
 }
 
 /// The response in Discord's format. A message mentions no one unless it lists allowed mentions.
-pub fn response(first: InitialResponse) -> Value {
+pub fn response_json(first: InitialResponse) -> Value {
     match first {
         InitialResponse::Deferred { ephemeral: true } => json!({ "type": 5, "data": { "flags": EPHEMERAL } }),
         InitialResponse::Deferred { ephemeral: false } => json!({ "type": 5 }),
-        InitialResponse::Whole(mut whole) => {
+        InitialResponse::Immediate(mut whole) => {
             if matches!(whole["type"].as_u64(), Some(4 | 7))
                 && let Some(data) = whole.get_mut("data").and_then(Value::as_object_mut)
             {
@@ -116,13 +116,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_response_mentions_nobody_unless_it_says_whom() {
-        let plain = response(InitialResponse::Whole(json!({ "type": 4, "data": { "content": "hi @everyone" } })));
+    fn response_mentions_no_one_by_default() {
+        let plain =
+            response_json(InitialResponse::Immediate(json!({ "type": 4, "data": { "content": "hi @everyone" } })));
         assert_eq!(plain["data"]["allowed_mentions"], json!({ "parse": [] }));
         let own = json!({ "type": 4, "data": { "allowed_mentions": { "parse": ["users"] } } });
-        assert_eq!(response(InitialResponse::Whole(own.clone())), own);
+        assert_eq!(response_json(InitialResponse::Immediate(own.clone())), own);
         let choices = json!({ "type": 8, "data": { "choices": [] } });
-        assert_eq!(response(InitialResponse::Whole(choices.clone())), choices);
-        assert_eq!(response(InitialResponse::Deferred { ephemeral: true })["data"]["flags"], 64);
+        assert_eq!(response_json(InitialResponse::Immediate(choices.clone())), choices);
+        assert_eq!(response_json(InitialResponse::Deferred { ephemeral: true })["data"]["flags"], 64);
     }
 }

@@ -9,11 +9,11 @@ mod reconcile;
 pub mod rest;
 
 pub use self::{
-    application::application_of,
+    application::application_id,
     fatal_close::FatalClose,
     gateway::{
         BackoffConfig, IdentifyLimits, IdentifyQueue, ResumeState, SessionKind, SessionStartLimit, ShardEnd,
         ShardEvent, ShardObserver, ShardPool, ShardPoolConfig, ShardSet, TokenSetter,
     },
-    interaction_responder::{RestInteractionResponder, response as first_response},
+    interaction_responder::{RestInteractionResponder, response_json as first_response},
 };

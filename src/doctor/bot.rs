@@ -11,14 +11,14 @@ use super::{
 };
 use crate::daemon::lifecycle::StartError;
 use crate::settings::Settings;
-use crate::terminal_text::plain;
+use crate::terminal_text::escape_controls;
 
 /// A smaller clock difference is harmless.
 const SKEW_OK: Duration = Duration::from_secs(2);
 /// From this clock difference on, effects of calls are not found again by their time.
 const SKEW_FAIL: Duration = Duration::from_secs(30);
 /// A warning is reported when less than this fraction (one tenth) of the day's session starts is left.
-const STARTS_FEW: u64 = 10;
+const LOW_STARTS_DIVISOR: u64 = 10;
 
 /// The privileged intents: the bits of the application's flags that allow each, and its name in the developer portal.
 const PRIVILEGED: [(Intents, u64, &str); 3] = [
@@ -31,17 +31,17 @@ const PRIVILEGED: [(Intents, u64, &str); 3] = [
 pub(crate) async fn token(
     settings: &Settings,
     caller: &mut DiscordCaller,
-    tell: &mut impl FnMut(Finding),
+    report: &mut impl FnMut(Finding),
 ) -> Option<u64> {
     if settings.discord.token.is_none() {
-        tell(Finding::fail("token", "discord.token is not set", StartError::NoToken.to_string()));
+        report(Finding::fail("token", "discord.token is not set", StartError::NoToken.to_string()));
         return None;
     }
     match caller.get("/users/@me").await {
         Ok(user) => {
             let id = user["id"].as_str().and_then(|id| id.parse().ok());
-            let name = plain(user["username"].as_str().unwrap_or("nameless")).into_owned();
-            tell(match id {
+            let name = escape_controls(user["username"].as_str().unwrap_or("nameless")).into_owned();
+            report(match id {
                 Some(id) => Finding::ok("token", format!("accepted by Discord: {name} ({id})")),
                 None => Finding::fail(
                     "token",
@@ -51,21 +51,21 @@ pub(crate) async fn token(
             });
             id
         }
-        Err(trouble) => {
-            tell(failed("token", &trouble));
+        Err(failure) => {
+            report(failure_finding("token", &failure));
             None
         }
     }
 }
 
 /// Converts a failed call to a finding.
-pub(crate) fn failed(check: &str, trouble: &CallFailure) -> Finding {
-    match trouble {
-        CallFailure::Stopped(_) => Finding::skip(check, trouble.seen()),
-        CallFailure::Limited(_) => Finding::warn(check, trouble.seen(), trouble.advice()),
-        CallFailure::Held(_) => Finding::warn(check, trouble.seen(), trouble.advice()),
+pub(crate) fn failure_finding(check: &str, failure: &CallFailure) -> Finding {
+    match failure {
+        CallFailure::Stopped(_) => Finding::skip(check, failure.describe()),
+        CallFailure::Limited(_) => Finding::warn(check, failure.describe(), failure.advice()),
+        CallFailure::NotSent(_) => Finding::warn(check, failure.describe(), failure.advice()),
         CallFailure::Unreachable(_) | CallFailure::Unauthorized | CallFailure::Refused { .. } => {
-            Finding::fail(check, trouble.seen(), trouble.advice())
+            Finding::fail(check, failure.describe(), failure.advice())
         }
     }
 }
@@ -73,26 +73,26 @@ pub(crate) fn failed(check: &str, trouble: &CallFailure) -> Finding {
 /// Checks that the application may use the intents in the settings.
 pub(crate) async fn intents(settings: &Settings, caller: &mut DiscordCaller) -> Finding {
     match caller.get("/applications/@me").await {
-        Ok(application) => judge_intents(settings.gateway.intents, &application),
-        Err(trouble) => failed("intents", &trouble),
+        Ok(application) => evaluate_intents(settings.gateway.intents, &application),
+        Err(failure) => failure_finding("intents", &failure),
     }
 }
 
-fn judge_intents(asked: Intents, application: &Value) -> Finding {
+fn evaluate_intents(requested: Intents, application: &Value) -> Finding {
     let Some(flags) = application["flags"].as_u64() else {
         return Finding::skip("intents", "Discord does not report which intents are enabled for the application");
     };
-    let privileged = PRIVILEGED.iter().filter(|(intent, _, _)| asked.contains(*intent));
+    let privileged = PRIVILEGED.iter().filter(|(intent, _, _)| requested.contains(*intent));
     let (enabled, missing): (Vec<_>, Vec<_>) = privileged.partition(|(_, bits, _)| flags & bits != 0);
-    let names = |some: &[&(Intents, u64, &str)]| {
-        let some = some.iter().flat_map(|(intent, _, _)| intent.iter_names());
-        some.map(|(name, _)| name.to_lowercase()).collect::<Vec<_>>().join(", ")
+    let names = |entries: &[&(Intents, u64, &str)]| {
+        let entries = entries.iter().flat_map(|(intent, _, _)| intent.iter_names());
+        entries.map(|(name, _)| name.to_lowercase()).collect::<Vec<_>>().join(", ")
     };
     if missing.is_empty() {
         let enabled = names(&enabled);
         let privileged =
             if enabled.is_empty() { "none of them privileged".to_owned() } else { format!("{enabled} enabled") };
-        let count = asked.iter_names().count();
+        let count = requested.iter_names().count();
         return Finding::ok("intents", format!("gateway.intents has {count}, {privileged}"));
     }
     let switches = missing.iter().map(|(_, _, name)| *name).collect::<Vec<_>>().join(", ");
@@ -110,12 +110,12 @@ fn judge_intents(asked: Intents, application: &Value) -> Finding {
 /// Checks how many session starts are left.
 pub(crate) async fn sessions(settings: &Settings, caller: &mut DiscordCaller) -> Finding {
     match caller.get("/gateway/bot").await {
-        Ok(gateway) => judge_sessions(settings.gateway.shards, &gateway),
-        Err(trouble) => failed("session starts", &trouble),
+        Ok(gateway) => evaluate_sessions(settings.gateway.shards, &gateway),
+        Err(failure) => failure_finding("session starts", &failure),
     }
 }
 
-fn judge_sessions(shards: u32, gateway: &Value) -> Finding {
+fn evaluate_sessions(shards: u32, gateway: &Value) -> Finding {
     const CHECK: &str = "session starts";
     let (limit, recommended) = (&gateway["session_start_limit"], gateway["shards"].as_u64().unwrap_or(1));
     let (Some(remaining), Some(total)) = (limit["remaining"].as_u64(), limit["total"].as_u64()) else {
@@ -123,52 +123,52 @@ fn judge_sessions(shards: u32, gateway: &Value) -> Finding {
     };
     let reset = Duration::from_millis(limit["reset_after"].as_u64().unwrap_or(0));
     let needed = if shards == 0 { recommended } else { u64::from(shards) };
-    let set = if shards == 0 { String::new() } else { format!(", gateway.shards is {shards}") };
+    let shards_note = if shards == 0 { String::new() } else { format!(", gateway.shards is {shards}") };
     let seen = format!(
-        "{remaining} of {total} left, reset in {}; Discord recommends {recommended} shard{}{set}",
-        hours(reset),
+        "{remaining} of {total} left, reset in {}; Discord recommends {recommended} shard{}{shards_note}",
+        format_hours(reset),
         if recommended == 1 { "" } else { "s" },
     );
-    let again = "find out what starts sessions so often: when none are left, Discord resets the token";
+    let cause_advice = "find out what starts sessions so often: when none are left, Discord resets the token";
     if remaining < needed {
         return Finding::fail(
             CHECK,
             seen,
-            format!("a start of the daemon needs {needed}; wait {}, and {again}", hours(reset)),
+            format!("a start of the daemon needs {needed}; wait {}, and {cause_advice}", format_hours(reset)),
         );
     }
-    if remaining * STARTS_FEW < total {
-        return Finding::warn(CHECK, seen, again);
+    if remaining * LOW_STARTS_DIVISOR < total {
+        return Finding::warn(CHECK, seen, cause_advice);
     }
     Finding::ok(CHECK, seen)
 }
 
-fn hours(span: Duration) -> String {
-    let minutes = span.as_secs().div_ceil(60);
+fn format_hours(duration: Duration) -> String {
+    let minutes = duration.as_secs().div_ceil(60);
     if minutes < 60 { format!("{minutes} min") } else { format!("{} h {} min", minutes / 60, minutes % 60) }
 }
 
 /// Compares this machine's clock with Discord's.
 pub(crate) fn clock(caller: &DiscordCaller) -> Finding {
     match caller.date() {
-        Some(dated) => judge_clock(dated),
+        Some(sample) => evaluate_clock(sample),
         None => {
-            let why = caller.stopped().map_or_else(|| "its responses have no date".to_owned(), str::to_owned);
-            Finding::skip("clock", format!("cannot read Discord's clock: {why}"))
+            let reason = caller.stopped().map_or_else(|| "its responses have no date".to_owned(), str::to_owned);
+            Finding::skip("clock", format!("cannot read Discord's clock: {reason}"))
         }
     }
 }
 
-fn judge_clock(DateSample { theirs, asked, answered }: DateSample) -> Finding {
+fn evaluate_clock(DateSample { discord_time, sent_at, received_at }: DateSample) -> Finding {
     // Discord's date is truncated to seconds.
-    let theirs_end = theirs + Duration::from_secs(1);
-    let ahead = asked.duration_since(theirs_end).unwrap_or_default();
-    let behind = theirs.duration_since(answered).unwrap_or_default();
-    let (skew, which) = if ahead > behind { (ahead, "ahead of") } else { (behind, "behind") };
+    let discord_time_end = discord_time + Duration::from_secs(1);
+    let ahead = sent_at.duration_since(discord_time_end).unwrap_or_default();
+    let behind = discord_time.duration_since(received_at).unwrap_or_default();
+    let (skew, direction) = if ahead > behind { (ahead, "ahead of") } else { (behind, "behind") };
     let seen = if skew.is_zero() {
         "this machine's clock matches Discord's".to_owned()
     } else {
-        format!("this machine's clock is {:.1} s {which} Discord's", skew.as_secs_f64())
+        format!("this machine's clock is {:.1} s {direction} Discord's", skew.as_secs_f64())
     };
     let advice = "synchronize the clock of this machine (chrony, systemd-timesyncd): the effects of calls are looked \
         up by their time, and webhook signatures expire by it";
@@ -189,46 +189,46 @@ mod tests {
     use crate::doctor::CheckStatus;
 
     #[test]
-    fn privileged_intents_have_to_be_enabled_in_full_or_for_few_guilds() {
-        let asked = Intents::GUILDS | Intents::GUILD_MEMBERS | Intents::MESSAGE_CONTENT;
-        let judged = |flags: u64| judge_intents(asked, &json!({ "flags": flags }));
-        assert_eq!(judged(1 << 15 | 1 << 18).verdict, CheckStatus::Ok);
-        let one = judged(1 << 14);
+    fn privileged_intents_have_to_be_enabled() {
+        let requested = Intents::GUILDS | Intents::GUILD_MEMBERS | Intents::MESSAGE_CONTENT;
+        let finding = |flags: u64| evaluate_intents(requested, &json!({ "flags": flags }));
+        assert_eq!(finding(1 << 15 | 1 << 18).verdict, CheckStatus::Ok);
+        let one = finding(1 << 14);
         assert_eq!(one.verdict, CheckStatus::Fail);
         assert!(one.seen.contains("message_content") && !one.seen.contains("guild_members"), "{one:?}");
         assert!(one.advice.unwrap().contains("Message Content Intent"));
-        let plain = judge_intents(Intents::GUILDS, &json!({"flags": 0}));
+        let plain = evaluate_intents(Intents::GUILDS, &json!({"flags": 0}));
         assert_eq!(
             (plain.verdict, plain.seen.as_str()),
             (CheckStatus::Ok, "gateway.intents has 1, none of them privileged")
         );
-        assert_eq!(judge_intents(asked, &json!({})).verdict, CheckStatus::Skip);
+        assert_eq!(evaluate_intents(requested, &json!({})).verdict, CheckStatus::Skip);
     }
 
     #[test]
     fn session_starts_have_to_be_enough_for_all_shards() {
-        let judged = |remaining: u64, shards: u32| {
+        let finding = |remaining: u64, shards: u32| {
             let limit = json!({"total": 1000, "remaining": remaining, "reset_after": 7_230_000, "max_concurrency": 1});
-            judge_sessions(shards, &json!({"shards": 4, "session_start_limit": limit}))
+            evaluate_sessions(shards, &json!({"shards": 4, "session_start_limit": limit}))
         };
-        assert_eq!(judged(1000, 0).seen, "1000 of 1000 left, reset in 2 h 1 min; Discord recommends 4 shards");
+        assert_eq!(finding(1000, 0).seen, "1000 of 1000 left, reset in 2 h 1 min; Discord recommends 4 shards");
         assert_eq!(
-            [judged(100, 0).verdict, judged(99, 0).verdict, judged(3, 0).verdict],
+            [finding(100, 0).verdict, finding(99, 0).verdict, finding(3, 0).verdict],
             [CheckStatus::Ok, CheckStatus::Warn, CheckStatus::Fail]
         );
-        assert_eq!(judged(3, 2).verdict, CheckStatus::Warn, "two are enough for two shards");
-        assert_eq!(judge_sessions(0, &json!({})).verdict, CheckStatus::Skip);
+        assert_eq!(finding(3, 2).verdict, CheckStatus::Warn, "two are enough for two shards");
+        assert_eq!(evaluate_sessions(0, &json!({})).verdict, CheckStatus::Skip);
     }
 
     #[test]
-    fn a_clock_is_wrong_only_by_what_the_exchange_cannot_explain() {
+    fn clock_difference_excludes_the_duration_of_the_call() {
         let at = |ms: u64| SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_000 + ms);
-        let judged = |theirs, asked, answered| {
-            judge_clock(DateSample { theirs: at(theirs), asked: at(asked), answered: at(answered) })
+        let finding = |theirs, asked, answered| {
+            evaluate_clock(DateSample { discord_time: at(theirs), sent_at: at(asked), received_at: at(answered) })
         };
-        assert_eq!(judged(10_000, 10_400, 10_500).seen, "this machine's clock matches Discord's");
-        assert_eq!(judged(10_000, 4_000, 9_000).verdict, CheckStatus::Ok, "a slow response is not a wrong clock");
-        let ahead = judged(10_000, 16_000, 16_100);
+        assert_eq!(finding(10_000, 10_400, 10_500).seen, "this machine's clock matches Discord's");
+        assert_eq!(finding(10_000, 4_000, 9_000).verdict, CheckStatus::Ok, "a slow response is not a wrong clock");
+        let ahead = finding(10_000, 16_000, 16_100);
         assert_eq!(
             (ahead.verdict, ahead.seen.as_str()),
             (
@@ -237,7 +237,7 @@ mod tests {
             Discord's"
             )
         );
-        let behind = judged(100_000, 16_000, 16_100);
+        let behind = finding(100_000, 16_000, 16_100);
         assert_eq!(behind.verdict, CheckStatus::Fail);
         assert!(behind.seen.contains("83.9 s behind"), "{behind:?}");
     }

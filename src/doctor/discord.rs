@@ -18,12 +18,12 @@ use crate::discord::rest::{HyperTransport, TransportConfig};
 use crate::settings::{SecretValue, Settings};
 
 /// Maximum duration of one call.
-const WITHIN: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Minimum time between two calls. A daemon may use the same limits at the same time.
-const PAUSE: Duration = Duration::from_millis(200);
+const CALL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A longer rate limit is not waited for.
-const LIMIT_WAIT: Duration = Duration::from_secs(5);
+const MAX_LIMIT_WAIT: Duration = Duration::from_secs(5);
 
 /// Calls Discord as the bot.
 pub(crate) struct DiscordCaller {
@@ -37,9 +37,9 @@ pub(crate) struct DiscordCaller {
 /// The time of a response by Discord's clock, and the times by our clock between which it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DateSample {
-    pub(crate) theirs: SystemTime,
-    pub(crate) asked: SystemTime,
-    pub(crate) answered: SystemTime,
+    pub(crate) discord_time: SystemTime,
+    pub(crate) sent_at: SystemTime,
+    pub(crate) received_at: SystemTime,
 }
 
 /// Why a call returned no result.
@@ -48,7 +48,7 @@ pub(crate) enum CallFailure {
     /// No more calls are made, for this reason.
     Stopped(String),
     /// The gate did not send the call.
-    Held(String),
+    NotSent(String),
     /// Discord is unavailable.
     Unreachable(String),
     /// Discord refused the token.
@@ -56,21 +56,21 @@ pub(crate) enum CallFailure {
     /// Discord rate limited the call.
     Limited(Option<Duration>),
     /// Discord rejected the call.
-    Refused { status: u16, code: Option<u32>, says: String },
+    Refused { status: u16, code: Option<u32>, message: String },
 }
 
 impl CallFailure {
     /// What failed, and why.
-    pub(crate) fn seen(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         match self {
-            Self::Stopped(why) => format!("Discord was not called: {why}"),
-            Self::Held(why) => format!("the gate did not send the call: {why}"),
-            Self::Unreachable(why) => format!("Discord is unavailable: {why}"),
+            Self::Stopped(reason) => format!("Discord was not called: {reason}"),
+            Self::NotSent(reason) => format!("the gate did not send the call: {reason}"),
+            Self::Unreachable(reason) => format!("Discord is unavailable: {reason}"),
             Self::Unauthorized => "Discord refused the token (401)".to_owned(),
             Self::Limited(_) => "Discord rate limited the call (429)".to_owned(),
-            Self::Refused { status, code, says } => {
+            Self::Refused { status, code, message } => {
                 let code = code.map_or_else(String::new, |code| format!(", code {code}"));
-                format!("Discord returned {status}{code}: {says}")
+                format!("Discord returned {status}{code}: {message}")
             }
         }
     }
@@ -79,7 +79,7 @@ impl CallFailure {
     pub(crate) fn advice(&self) -> String {
         match self {
             Self::Stopped(_) => "fix the failures above first".to_owned(),
-            Self::Held(_) => {
+            Self::NotSent(_) => {
                 "run `guildhall limits` and `guildhall breakers` to see what is closed, and until when".to_owned()
             }
             Self::Unreachable(_) => {
@@ -97,9 +97,9 @@ impl CallFailure {
     }
 
     /// Why no more calls should be made after this failure.
-    fn stops(&self) -> Option<String> {
+    fn stop_reason(&self) -> Option<String> {
         match self {
-            Self::Held(_) => Some("the gate did not send an earlier call".to_owned()),
+            Self::NotSent(_) => Some("the gate did not send an earlier call".to_owned()),
             Self::Unreachable(_) => Some("Discord was unavailable in an earlier call".to_owned()),
             Self::Unauthorized => Some("Discord refused the token".to_owned()),
             Self::Limited(_) => Some("Discord rate limited an earlier call".to_owned()),
@@ -110,27 +110,30 @@ impl CallFailure {
 
 impl DiscordCaller {
     /// A caller that has made no call yet. Chooses the gate to call through.
-    pub(crate) async fn new(examination: &DoctorOptions<'_>, tell: &mut impl FnMut(Finding)) -> Self {
+    pub(crate) async fn new(options: &DoctorOptions<'_>, report: &mut impl FnMut(Finding)) -> Self {
         const CHECK: &str = "gate";
         let mut caller = Self { gate: None, next: Instant::now(), stopped: None, date: None };
-        let mut settings = examination.settings.clone();
+        let mut settings = options.settings.clone();
         let Some(token) = settings.discord.token.clone() else {
             caller.stopped = Some("discord.token is not set".to_owned());
             return caller;
         };
-        settings.rest.connect_timeout = settings.rest.connect_timeout.min(WITHIN);
-        settings.rest.request_timeout = settings.rest.request_timeout.min(WITHIN);
-        match CommandGate::find(&settings, &token, &examination.daemon).await {
+        settings.rest.connect_timeout = settings.rest.connect_timeout.min(CALL_TIMEOUT);
+        settings.rest.request_timeout = settings.rest.request_timeout.min(CALL_TIMEOUT);
+        match CommandGate::find(&settings, &token, &options.daemon).await {
             Ok(gate) => {
-                tell(Finding::ok(CHECK, gate.describe()));
+                report(Finding::ok(CHECK, gate.describe()));
                 if gate.is_daemon() {
-                    caller.date = clock_of(&settings, token).await;
+                    caller.date = read_discord_clock(&settings, token).await;
                 }
                 caller.gate = Some(gate);
             }
-            Err(CommandGateError::DaemonRuns { why, .. }) => {
+            Err(CommandGateError::DaemonRunning { reason, .. }) => {
                 caller.stopped = Some("a daemon is running, and does not accept calls from this command".to_owned());
-                tell(Finding::skip(CHECK, format!("a daemon is running, so Discord is not called directly: {why}")));
+                report(Finding::skip(
+                    CHECK,
+                    format!("a daemon is running, so Discord is not called directly: {reason}"),
+                ));
             }
             Err(error @ (CommandGateError::Rest(_) | CommandGateError::Store(_))) => {
                 caller.stopped = Some(error.to_string());
@@ -158,37 +161,37 @@ impl DiscordCaller {
 
     /// Gets a path. Waits once for a short rate limit, which two runs in a row can meet.
     pub(crate) async fn get(&mut self, path: &str) -> Result<Value, CallFailure> {
-        let mut read = self.ask(path).await;
-        if let Err(CallFailure::Limited(Some(wait))) = &read
-            && *wait <= LIMIT_WAIT
+        let mut result = self.call(path).await;
+        if let Err(CallFailure::Limited(Some(wait))) = &result
+            && *wait <= MAX_LIMIT_WAIT
         {
-            self.next = Instant::now() + *wait + PAUSE;
-            read = self.ask(path).await;
+            self.next = Instant::now() + *wait + CALL_INTERVAL;
+            result = self.call(path).await;
         }
-        if let Err(trouble) = &read
+        if let Err(failure) = &result
             && self.stopped.is_none()
         {
-            self.stopped = trouble.stops();
+            self.stopped = failure.stop_reason();
         }
-        read
+        result
     }
 
-    async fn ask(&mut self, path: &str) -> Result<Value, CallFailure> {
-        if let Some(why) = &self.stopped {
-            return Err(CallFailure::Stopped(why.clone()));
+    async fn call(&mut self, path: &str) -> Result<Value, CallFailure> {
+        if let Some(reason) = &self.stopped {
+            return Err(CallFailure::Stopped(reason.clone()));
         }
         let Some(gate) = &self.gate else { return Err(CallFailure::Stopped("no gate is available".to_owned())) };
         sleep_until(self.next).await;
-        let asked = SentAt(SystemTime::now());
+        let sent_at = SentAt(SystemTime::now());
         let mut request = RestRequest::new(Method::GET, path, gate.credential());
         request.lane = Lane::Interactive;
-        request.max_wait = WITHIN;
+        request.max_wait = CALL_TIMEOUT;
         let outcome = gate.call(request).await;
-        self.next = Instant::now() + PAUSE;
-        if let CallOutcome::Answered(answered) = &outcome {
-            self.date = self.date.or(asked.dated(&answered.headers));
+        self.next = Instant::now() + CALL_INTERVAL;
+        if let CallOutcome::Answered(response) = &outcome {
+            self.date = self.date.or(sent_at.date_sample(&response.headers));
         }
-        read(outcome)
+        parse_outcome(outcome)
     }
 }
 
@@ -196,42 +199,44 @@ impl DiscordCaller {
 struct SentAt(SystemTime);
 
 impl SentAt {
-    fn dated(&self, headers: &HeaderMap) -> Option<DateSample> {
-        let theirs = headers.get(header::DATE).and_then(|date| date.to_str().ok());
-        let theirs = theirs.and_then(|date| httpdate::parse_http_date(date).ok())?;
-        Some(DateSample { theirs, asked: self.0, answered: SystemTime::now() })
+    fn date_sample(&self, headers: &HeaderMap) -> Option<DateSample> {
+        let discord_time = headers.get(header::DATE).and_then(|date| date.to_str().ok());
+        let discord_time = discord_time.and_then(|date| httpdate::parse_http_date(date).ok())?;
+        Some(DateSample { discord_time, sent_at: self.0, received_at: SystemTime::now() })
     }
 }
 
 /// Reads Discord's clock with one call without the token, which counts towards no bot's limit: a daemon does not pass
 /// on headers.
-async fn clock_of(settings: &Settings, token: SecretValue) -> Option<DateSample> {
+async fn read_discord_clock(settings: &Settings, token: SecretValue) -> Option<DateSample> {
     let transport = HyperTransport::new(TransportConfig::new(settings, token)).ok()?;
-    let asked = SentAt(SystemTime::now());
+    let sent_at = SentAt(SystemTime::now());
     let received = transport.exchange(RestRequest::new(Method::GET, "/gateway", Credential::Anonymous)).await.ok()?;
-    asked.dated(&received.headers)
+    sent_at.date_sample(&received.headers)
 }
 
-fn read(outcome: CallOutcome) -> Result<Value, CallFailure> {
-    let received = match outcome {
-        CallOutcome::Answered(answered) => answered,
-        CallOutcome::NotSent(NotSent { reason: "unreachable", why, .. }) => return Err(CallFailure::Unreachable(why)),
-        CallOutcome::NotSent(not_sent) => return Err(CallFailure::Held(not_sent.why)),
+fn parse_outcome(outcome: CallOutcome) -> Result<Value, CallFailure> {
+    let response = match outcome {
+        CallOutcome::Answered(response) => response,
+        CallOutcome::NotSent(NotSent { reason: "unreachable", message, .. }) => {
+            return Err(CallFailure::Unreachable(message));
+        }
+        CallOutcome::NotSent(not_sent) => return Err(CallFailure::NotSent(not_sent.message)),
         CallOutcome::Unknown(unknown) => return Err(CallFailure::Unreachable(unknown.to_string())),
     };
-    let body = serde_json::from_slice::<Value>(&received.body);
-    let refused = |says: &str| CallFailure::Refused {
-        status: received.status.as_u16(),
-        code: received.code,
-        says: crate::terminal_text::plain(says).into_owned(),
+    let body = serde_json::from_slice::<Value>(&response.body);
+    let refused = |message: &str| CallFailure::Refused {
+        status: response.status.as_u16(),
+        code: response.code,
+        message: crate::terminal_text::escape_controls(message).into_owned(),
     };
-    match received.class {
+    match response.class {
         ResponseClass::Success => body.map_err(|_| refused("the response is not JSON")),
         ResponseClass::Unauthorized => Err(CallFailure::Unauthorized),
         ResponseClass::RateLimited { retry_after, .. } => Err(CallFailure::Limited(Some(retry_after))),
         ResponseClass::Blocked { retry_after } => Err(CallFailure::Limited(retry_after)),
         ResponseClass::ServerError => {
-            Err(CallFailure::Unreachable(format!("it returned {}", received.status.as_u16())))
+            Err(CallFailure::Unreachable(format!("it returned {}", response.status.as_u16())))
         }
         ResponseClass::InteractionEnded
         | ResponseClass::Forbidden

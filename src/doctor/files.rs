@@ -12,48 +12,48 @@ use crate::settings::{Settings, StoreUrl};
 
 const CHECK: &str = "files";
 /// Suffixes of the files that SQLite and the daemon write beside the database file.
-const BESIDE: [&str; 4] = ["-wal", "-shm", "-journal", ".lock"];
+const SIDE_FILE_SUFFIXES: [&str; 4] = ["-wal", "-shm", "-journal", ".lock"];
 /// Write permission of the group and of all others.
 const WRITE: u32 = 0o022;
 
 /// Reports files that other users can read, and folders that they can write to.
-pub(crate) fn permissions(settings: &Settings, tell: &mut impl FnMut(Finding)) {
+pub(crate) fn permissions(settings: &Settings, report: &mut impl FnMut(Finding)) {
     let key_file = settings.api.admin_key.is_none().then(|| admin_key::file(&settings.store.url));
     let mut files = Vec::new();
     if let StoreUrl::Sqlite(path) = &settings.store.url {
         files.push(path.clone());
-        files.extend(BESIDE.map(|suffix| with_suffix(path, suffix)));
+        files.extend(SIDE_FILE_SUFFIXES.map(|suffix| with_suffix(path, suffix)));
     }
     let mut folders: Vec<&Path> = files.first().into_iter().chain(&key_file).filter_map(|file| file.parent()).collect();
     folders.dedup();
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for file in &files {
-        found.extend(judge(file, 0o077, "600", "other users can read it"));
+        findings.extend(check_mode(file, 0o077, "600", "other users can read it"));
     }
     for folder in folders {
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-        found.extend(judge(folder, WRITE, "700", "other users can replace the files in it"));
+        findings.extend(check_mode(folder, WRITE, "700", "other users can replace the files in it"));
     }
     // `serve` does not start with such a key file.
     if let Some(file) = &key_file
-        && let Some(wide) =
-            judge(file, 0o077, "600", "other users can read the admin key, so `guildhall serve` refuses it")
+        && let Some(finding) =
+            check_mode(file, 0o077, "600", "other users can read the admin key, so `guildhall serve` refuses it")
     {
-        found.push(Finding { verdict: super::CheckStatus::Fail, ..wide });
+        findings.push(Finding { verdict: super::CheckStatus::Fail, ..finding });
     }
-    if found.is_empty() {
-        found.push(Finding::ok(CHECK, "only their owner can read the store's file and the admin key file"));
+    if findings.is_empty() {
+        findings.push(Finding::ok(CHECK, "only their owner can read the store's file and the admin key file"));
     }
-    found.into_iter().for_each(tell);
+    findings.into_iter().for_each(report);
 }
 
 /// Checks the permissions of a file or folder; returns a warning if they are too wide.
-fn judge(path: &Path, forbidden: u32, wanted: &str, effect: &str) -> Option<Finding> {
+fn check_mode(path: &Path, forbidden: u32, suggested_mode: &str, effect: &str) -> Option<Finding> {
     match mode(path) {
         Ok(mode) if mode.is_none_or(|mode| mode & forbidden == 0) => None,
         Ok(Some(mode)) if forbidden == WRITE && mode & STICKY != 0 => None,
         Ok(_) => {
-            let advice = format!("run: chmod {wanted} {}", quoted(path));
+            let advice = format!("run: chmod {suggested_mode} {}", shell_quoted(path));
             Some(Finding::warn(CHECK, format!("{}: {effect}", path.display()), advice))
         }
         // The check of the store reports paths that cannot be reached.
@@ -71,7 +71,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// Quotes a path for a shell.
-fn quoted(path: &Path) -> String {
+fn shell_quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-');
     if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_path_is_quoted_for_a_shell() {
-        assert_eq!(quoted(Path::new("data/guildhall.db-wal")), "data/guildhall.db-wal");
-        assert_eq!(quoted(Path::new("it's here")), r"'it'\''s here'");
+        assert_eq!(shell_quoted(Path::new("data/guildhall.db-wal")), "data/guildhall.db-wal");
+        assert_eq!(shell_quoted(Path::new("it's here")), r"'it'\''s here'");
     }
 }

@@ -82,28 +82,28 @@ pub struct DoctorOptions<'a> {
     /// Guilds in which to check the bot's roles; if empty, the first ones that the bot is in.
     pub guilds: Vec<u64>,
     /// Maximum number of guilds if `guilds` is empty.
-    pub guilds_most: u32,
+    pub max_guilds: u32,
 }
 
 /// Runs all checks, and reports each finding as soon as it is known.
-pub async fn examine(examination: &DoctorOptions<'_>, mut tell: impl FnMut(Finding)) {
-    let settings = examination.settings;
+pub async fn examine(options: &DoctorOptions<'_>, mut report: impl FnMut(Finding)) {
+    let settings = options.settings;
     // Before the store is opened: SQLite would create files with the mode that is reported.
     let mut permissions = Vec::new();
     files::permissions(settings, &mut |finding| permissions.push(finding));
-    let mut caller = DiscordCaller::new(examination, &mut tell).await;
-    let bot = bot::token(settings, &mut caller, &mut tell).await;
-    tell(bot::intents(settings, &mut caller).await);
-    tell(bot::sessions(settings, &mut caller).await);
-    tell(bot::clock(&caller));
-    permissions.into_iter().for_each(&mut tell);
-    let looked = storage::store(settings, &mut tell).await;
-    tell(admin_key::examine(settings, looked.as_ref()));
-    storage::redis(settings, &mut tell).await;
-    tell(Finding::skip("rabbitmq", "not configured: this version has no broker"));
-    let is_there = daemon::ready(&examination.daemon, &mut tell).await;
-    tell(daemon::guild_restarts(is_there.as_ref().copied()).await);
-    tell(daemon::ban_budget(settings, is_there, looked.and_then(|looked| looked.kept)).await);
-    roles::look(examination, bot, &mut caller, &mut tell).await;
+    let mut caller = DiscordCaller::new(options, &mut report).await;
+    let bot = bot::token(settings, &mut caller, &mut report).await;
+    report(bot::intents(settings, &mut caller).await);
+    report(bot::sessions(settings, &mut caller).await);
+    report(bot::clock(&caller));
+    permissions.into_iter().for_each(&mut report);
+    let probe = storage::store(settings, &mut report).await;
+    report(admin_key::examine(settings, probe.as_ref()));
+    storage::redis(settings, &mut report).await;
+    report(Finding::skip("rabbitmq", "not configured: this version has no broker"));
+    let client = daemon::check_ready(&options.daemon, &mut report).await;
+    report(daemon::guild_restarts(client.as_ref().copied()).await);
+    report(daemon::ban_budget(settings, client, probe.and_then(|probe| probe.stored_value)).await);
+    roles::check_roles(options, bot, &mut caller, &mut report).await;
     caller.leave().await;
 }

@@ -4,64 +4,64 @@ use serde_json::Value;
 
 use super::{
     DoctorOptions, Finding,
-    bot::failed,
+    bot::failure_finding,
     discord::{CallFailure, DiscordCaller},
 };
-use crate::terminal_text::plain;
+use crate::terminal_text::escape_controls;
 
 const CHECK: &str = "roles";
 const ADMINISTRATOR: u64 = 1 << 3;
 const MANAGE_ROLES: u64 = 1 << 28;
 /// Maximum number of roles above the bot that are named.
-const NAMED: usize = 10;
+const MAX_NAMED_ROLES: usize = 10;
 
 /// Checks the roles in the given guilds, or in the first that the bot is in.
-pub(crate) async fn look(
-    examination: &DoctorOptions<'_>,
+pub(crate) async fn check_roles(
+    options: &DoctorOptions<'_>,
     bot: Option<u64>,
     caller: &mut DiscordCaller,
-    tell: &mut impl FnMut(Finding),
+    report: &mut impl FnMut(Finding),
 ) {
     let Some(bot) = bot else {
-        let why = caller.stopped().unwrap_or("the bot's id is unknown").to_owned();
-        return tell(Finding::skip(CHECK, CallFailure::Stopped(why).seen()));
+        let reason = caller.stopped().unwrap_or("the bot's id is unknown").to_owned();
+        return report(Finding::skip(CHECK, CallFailure::Stopped(reason).describe()));
     };
-    let guilds = match guilds(examination, caller).await {
+    let guilds = match guilds_to_check(options, caller).await {
         Ok(guilds) => guilds,
-        Err(trouble) => return tell(failed(CHECK, &trouble)),
+        Err(failure) => return report(failure_finding(CHECK, &failure)),
     };
     if guilds.is_empty() {
-        let seen = if examination.guilds_most == 0 { "no guild to check" } else { "the bot is in no guild" };
-        return tell(Finding::skip(CHECK, seen));
+        let seen = if options.max_guilds == 0 { "no guild to check" } else { "the bot is in no guild" };
+        return report(Finding::skip(CHECK, seen));
     }
     for guild in guilds {
         let id = guild;
-        let finding = match look_at(guild, bot, caller).await {
-            Ok((guild, member)) => judge(&guild, &member),
+        let finding = match fetch_guild(guild, bot, caller).await {
+            Ok((guild, member)) => evaluate_roles(&guild, &member),
             Err(CallFailure::Refused { status: status @ (403 | 404), .. }) => Finding::fail(
                 CHECK,
                 format!("the bot is not in guild {id}, or the guild does not exist ({status})"),
                 "check --guild, and invite the bot to the guild",
             ),
-            Err(trouble) => failed(CHECK, &trouble),
+            Err(failure) => failure_finding(CHECK, &failure),
         };
-        tell(finding);
+        report(finding);
     }
 }
 
-async fn guilds(examination: &DoctorOptions<'_>, caller: &mut DiscordCaller) -> Result<Vec<u64>, CallFailure> {
-    if !examination.guilds.is_empty() || examination.guilds_most == 0 {
-        return Ok(examination.guilds.clone());
+async fn guilds_to_check(options: &DoctorOptions<'_>, caller: &mut DiscordCaller) -> Result<Vec<u64>, CallFailure> {
+    if !options.guilds.is_empty() || options.max_guilds == 0 {
+        return Ok(options.guilds.clone());
     }
-    let listed = caller.get(&format!("/users/@me/guilds?limit={}", examination.guilds_most)).await?;
+    let response = caller.get(&format!("/users/@me/guilds?limit={}", options.max_guilds)).await?;
     let id = |guild: &Value| guild["id"].as_str()?.parse().ok();
-    Ok(listed.as_array().into_iter().flatten().filter_map(id).take(examination.guilds_most as usize).collect())
+    Ok(response.as_array().into_iter().flatten().filter_map(id).take(options.max_guilds as usize).collect())
 }
 
-async fn look_at(guild: u64, bot: u64, caller: &mut DiscordCaller) -> Result<(Value, Value), CallFailure> {
-    let found = caller.get(&format!("/guilds/{guild}")).await?;
+async fn fetch_guild(guild: u64, bot: u64, caller: &mut DiscordCaller) -> Result<(Value, Value), CallFailure> {
+    let guild_object = caller.get(&format!("/guilds/{guild}")).await?;
     let member = caller.get(&format!("/guilds/{guild}/members/{bot}")).await?;
-    Ok((found, member))
+    Ok((guild_object, member))
 }
 
 /// The fields of a role that the check needs.
@@ -73,7 +73,7 @@ struct GuildRole<'a> {
 }
 
 impl<'a> GuildRole<'a> {
-    fn read(role: &'a Value) -> Option<Self> {
+    fn parse(role: &'a Value) -> Option<Self> {
         Some(Self {
             id: role["id"].as_str()?.parse().ok()?,
             name: role["name"].as_str().unwrap_or_default(),
@@ -88,18 +88,18 @@ impl<'a> GuildRole<'a> {
     }
 }
 
-fn judge(guild: &Value, member: &Value) -> Finding {
-    let roles: Vec<_> = guild["roles"].as_array().into_iter().flatten().filter_map(GuildRole::read).collect();
+fn evaluate_roles(guild: &Value, member: &Value) -> Finding {
+    let roles: Vec<_> = guild["roles"].as_array().into_iter().flatten().filter_map(GuildRole::parse).collect();
     let everyone = guild["id"].as_str().and_then(|id| id.parse::<u64>().ok());
     let ids: Vec<u64> =
         member["roles"].as_array().into_iter().flatten().filter_map(|id| id.as_str()?.parse().ok()).collect();
     let held = || roles.iter().filter(|role| ids.contains(&role.id));
-    let may =
+    let permissions =
         held().chain(roles.iter().filter(|role| Some(role.id) == everyone)).fold(0, |all, role| all | role.permissions);
-    let name = format!("{} ({})", plain(guild["name"].as_str().unwrap_or_default()), everyone.unwrap_or(0));
-    let can = may & (ADMINISTRATOR | MANAGE_ROLES) != 0;
-    let lacks = "it lacks MANAGE_ROLES, so it can neither create nor assign roles";
-    let give = "grant Manage Roles to a role of the bot in the guild's settings, or invite the bot with that \
+    let name = format!("{} ({})", escape_controls(guild["name"].as_str().unwrap_or_default()), everyone.unwrap_or(0));
+    let can_manage = permissions & (ADMINISTRATOR | MANAGE_ROLES) != 0;
+    let lacks_note = "it lacks MANAGE_ROLES, so it can neither create nor assign roles";
+    let grant_advice = "grant Manage Roles to a role of the bot in the guild's settings, or invite the bot with that \
         permission";
     let Some(top) = held().max_by_key(|role| role.rank()) else {
         let advice = "give the bot a role with Manage Roles, above those that it should manage";
@@ -108,22 +108,29 @@ fn judge(guild: &Value, member: &Value) -> Finding {
     let mut above: Vec<_> = roles.iter().filter(|role| role.rank() > top.rank()).collect();
     above.sort_by_key(|role| std::cmp::Reverse(role.rank()));
     let below = roles.iter().filter(|role| role.rank() < top.rank() && Some(role.id) != everyone).count();
-    let place =
-        format!("{name}: its highest role is {}, above {below} of {}", plain(top.name), roles.len().saturating_sub(1));
+    let position = format!(
+        "{name}: its highest role is {}, above {below} of {}",
+        escape_controls(top.name),
+        roles.len().saturating_sub(1)
+    );
     if above.is_empty() {
-        return if can { Finding::ok(CHECK, place) } else { Finding::warn(CHECK, format!("{place}; {lacks}"), give) };
+        return if can_manage {
+            Finding::ok(CHECK, position)
+        } else {
+            Finding::warn(CHECK, format!("{position}; {lacks_note}"), grant_advice)
+        };
     }
-    let names: Vec<_> = above.iter().take(NAMED).map(|role| plain(role.name)).collect();
-    let more = match above.len().saturating_sub(NAMED) {
+    let names: Vec<_> = above.iter().take(MAX_NAMED_ROLES).map(|role| escape_controls(role.name)).collect();
+    let more = match above.len().saturating_sub(MAX_NAMED_ROLES) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    let lacks = if can { String::new() } else { format!("; {lacks}") };
-    let give = if can { String::new() } else { format!("{give}. Then ") };
+    let lacks_note = if can_manage { String::new() } else { format!("; {lacks_note}") };
+    let grant_advice = if can_manage { String::new() } else { format!("{grant_advice}. Then ") };
     Finding::warn(
         CHECK,
-        format!("{place}; it can neither assign nor change {}{more}{lacks}", names.join(", ")),
-        format!("{give}drag its role above those that it should manage, under Roles in the guild's settings"),
+        format!("{position}; it can neither assign nor change {}{more}{lacks_note}", names.join(", ")),
+        format!("{grant_advice}drag its role above those that it should manage, under Roles in the guild's settings"),
     )
 }
 
@@ -138,8 +145,8 @@ mod tests {
         json!({"id": id.to_string(), "name": name, "position": position, "permissions": permissions.to_string()})
     }
 
-    fn judged(roles: &[Value], held: &[&str]) -> Finding {
-        judge(&json!({"id": "1", "name": "Hall", "roles": roles}), &json!({ "roles": held }))
+    fn evaluate(roles: &[Value], held: &[&str]) -> Finding {
+        evaluate_roles(&json!({"id": "1", "name": "Hall", "roles": roles}), &json!({ "roles": held }))
     }
 
     #[test]
@@ -152,30 +159,30 @@ mod tests {
             role(4, "Older\u{1b}", 3, 0),
             role(6, "Top", 4, ADMINISTRATOR),
         ];
-        let found = judged(&roles, &["3"]);
-        assert_eq!(found.verdict, CheckStatus::Warn);
+        let finding = evaluate(&roles, &["3"]);
+        assert_eq!(finding.verdict, CheckStatus::Warn);
         assert_eq!(
-            found.seen,
+            finding.seen,
             "Hall (1): its highest role is Bot, above 1 of 5; it can neither assign nor change Top, Older\\u{1b}, \
              Younger"
         );
-        assert_eq!(judged(&roles, &["3", "6"]).verdict, CheckStatus::Ok);
+        assert_eq!(evaluate(&roles, &["3", "6"]).verdict, CheckStatus::Ok);
     }
 
     #[test]
-    fn a_bot_without_the_permission_or_a_role_is_told_so() {
+    fn missing_permission_or_role_is_a_warning() {
         let roles = [role(1, "@everyone", 0, 0), role(3, "Bot", 1, 0)];
-        let found = judged(&roles, &["3"]);
-        assert!(found.verdict == CheckStatus::Warn && found.seen.contains("lacks MANAGE_ROLES"), "{found:?}");
+        let finding = evaluate(&roles, &["3"]);
+        assert!(finding.verdict == CheckStatus::Warn && finding.seen.contains("lacks MANAGE_ROLES"), "{finding:?}");
         let open = [role(1, "@everyone", 0, MANAGE_ROLES), role(3, "Bot", 1, 0)];
-        assert_eq!(judged(&open, &["3"]).verdict, CheckStatus::Ok, "the permissions of @everyone count, too");
-        assert!(judged(&roles, &[]).seen.contains("no role of its own"));
+        assert_eq!(evaluate(&open, &["3"]).verdict, CheckStatus::Ok, "the permissions of @everyone count, too");
+        assert!(evaluate(&roles, &[]).seen.contains("no role of its own"));
     }
 
     #[test]
     fn many_roles_above_are_counted() {
         let mut roles: Vec<_> = (10..25).map(|id| role(id, &format!("r{id}"), id, 0)).collect();
         roles.push(role(3, "Bot", 1, ADMINISTRATOR));
-        assert!(judged(&roles, &["3"]).seen.ends_with("r15 and 5 more"), "{:?}", judged(&roles, &["3"]));
+        assert!(evaluate(&roles, &["3"]).seen.ends_with("r15 and 5 more"), "{:?}", evaluate(&roles, &["3"]));
     }
 }

@@ -11,7 +11,7 @@ use guildhall_core::{state_key::GATE, time::UnixMs};
 
 use super::Finding;
 use crate::{
-    discord::application_of,
+    discord::application_id,
     redis::{self, RedisConfig},
     settings::{Settings, StoreSettings, StoreUrl},
     store::{
@@ -21,60 +21,60 @@ use crate::{
 };
 
 /// Processes that ended longer ago cause no warning.
-const LATELY: Duration = Duration::from_secs(24 * 3_600);
+const RECENT: Duration = Duration::from_secs(24 * 3_600);
 
 /// A slower response causes a warning.
-const SLOW: Duration = Duration::from_millis(100);
+const SLOW_RESPONSE: Duration = Duration::from_millis(100);
 
 /// A clock difference of at most this is ignored.
-const CLOCK_OK_MS: u64 = 2_000;
+const MAX_CLOCK_DIFFERENCE_MS: u64 = 2_000;
 
 /// Checks that the store is available and compatible with this program; returns what was read from it.
-pub(crate) async fn store(settings: &Settings, tell: &mut impl FnMut(Finding)) -> Option<StoreProbe> {
+pub(crate) async fn store(settings: &Settings, report: &mut impl FnMut(Finding)) -> Option<StoreProbe> {
     let url = &settings.store.url;
     if let StoreUrl::Sqlite(path) = url
-        && let Some(why) = unwritable(path)
+        && let Some(reason) = write_error(path)
     {
-        tell(Finding::fail(
+        report(Finding::fail(
             "store",
-            format!("{url}: {why}"),
+            format!("{url}: {reason}"),
             "allow this user to write there, or set store.url to another file",
         ));
         return None;
     }
     let token = settings.discord.token.as_ref();
-    let application = token.and_then(application_of).unwrap_or(1);
-    match store::look(&settings.store, &format!("{GATE}{application}")).await {
+    let application = token.and_then(application_id).unwrap_or(1);
+    match store::probe_store(&settings.store, &format!("{GATE}{application}")).await {
         Ok(None) => {
-            tell(Finding::ok("store", format!("{url} does not exist yet; `guildhall serve` creates it")));
+            report(Finding::ok("store", format!("{url} does not exist yet; `guildhall serve` creates it")));
             None
         }
-        Ok(Some(looked)) => {
-            let seen = format!("{url}, {}, responded in {} ms", looked.engine, looked.took.as_millis());
-            tell(fits(&settings.store, &seen, &looked.steps));
+        Ok(Some(probe)) => {
+            let seen = format!("{url}, {}, responded in {} ms", probe.engine, probe.elapsed.as_millis());
+            report(evaluate_schema(&settings.store, &seen, &probe.migrations));
             if let Some(bound) = store::file_bound(&settings.store) {
-                let origin = if bound.derived { "derived from the free disk space" } else { "store.max_bytes" };
-                tell(Finding::ok("store", format!("its file may grow to {} bytes ({origin})", bound.bytes)));
+                let origin = if bound.derive_bound { "derived from the free disk space" } else { "store.max_bytes" };
+                report(Finding::ok("store", format!("its file may grow to {} bytes ({origin})", bound.bytes)));
             }
-            tell(restarts(&looked.process_ends, WallClock::system().now()));
-            if looked.took > SLOW {
+            report(restarts(&probe.process_ends, WallClock::system().now()));
+            if probe.elapsed > SLOW_RESPONSE {
                 let advice = "every accepted operation waits for the store: move it closer to this machine, or find \
                     out what else uses it";
-                tell(Finding::warn(
+                report(Finding::warn(
                     "store",
-                    format!("slow: it took {} ms to respond", looked.took.as_millis()),
+                    format!("slow: it took {} ms to respond", probe.elapsed.as_millis()),
                     advice,
                 ));
             }
-            if let Some(finding) = judge_clock(looked.clock_ahead_ms) {
-                tell(finding);
+            if let Some(finding) = evaluate_clock(probe.clock_ahead_ms) {
+                report(finding);
             }
-            Some(looked)
+            Some(probe)
         }
         Err(error) => {
-            let says = error.to_string();
-            let (seen, advice) = says.split_once("; ").unwrap_or((&says, "check store.url"));
-            tell(Finding::fail("store", format!("{url}: {seen}"), advice));
+            let message = error.to_string();
+            let (seen, advice) = message.split_once("; ").unwrap_or((&message, "check store.url"));
+            report(Finding::fail("store", format!("{url}: {seen}"), advice));
             None
         }
     }
@@ -83,14 +83,14 @@ pub(crate) async fn store(settings: &Settings, tell: &mut impl FnMut(Finding)) -
 /// Checks whether parts have recently ended processes of this store.
 fn restarts(ends: &[ProcessEnd], now: UnixMs) -> Finding {
     const CHECK: &str = "restarts";
-    let lately = ends.iter().filter(|end| now.since(end.at) < LATELY).count();
+    let recent = ends.iter().filter(|end| now.since(end.at) < RECENT).count();
     match ends.first() {
         None => Finding::ok(CHECK, "no part has ended a process"),
         Some(ProcessEnd { instance, part, cause, at }) => {
             let ago = now.since(*at).as_secs() / 60;
             let seen =
-                format!("{lately} processes ended by a part in 24 h; last: {part} {cause}, {instance}, {ago} min ago");
-            if lately == 0 {
+                format!("{recent} processes ended by a part in 24 h; last: {part} {cause}, {instance}, {ago} min ago");
+            if recent == 0 {
                 return Finding::ok(CHECK, seen);
             }
             let advice = "search the log of that process for `part ended`, and see \
@@ -101,23 +101,23 @@ fn restarts(ends: &[ProcessEnd], now: UnixMs) -> Finding {
 }
 
 /// Compares this machine's clock with the database's; returns a warning if they differ.
-fn judge_clock(ahead_ms: i64) -> Option<Finding> {
-    let (off, which) = (ahead_ms.unsigned_abs(), if ahead_ms > 0 { "ahead of" } else { "behind" });
-    if off <= CLOCK_OK_MS {
+fn evaluate_clock(ahead_ms: i64) -> Option<Finding> {
+    let (difference, direction) = (ahead_ms.unsigned_abs(), if ahead_ms > 0 { "ahead of" } else { "behind" });
+    if difference <= MAX_CLOCK_DIFFERENCE_MS {
         return None;
     }
     #[expect(clippy::cast_precision_loss, reason = "one digit is shown")]
-    let seen = format!("this machine's clock is {:.1} s {which} the database's", off as f64 / 1e3);
+    let seen = format!("this machine's clock is {:.1} s {direction} the database's", difference as f64 / 1e3);
     let advice = "synchronize the clocks of both machines (chrony, systemd-timesyncd): operations are stored by the \
         database's clock, and logs and metrics of this machine do not match it";
     Some(Finding::warn("store", seen, advice))
 }
 
 /// Checks whether the schema of a store is compatible with this program.
-fn fits(settings: &StoreSettings, seen: &str, steps: &[MigrationStatus]) -> Finding {
-    for step in steps {
-        let name = &step.name;
-        match step.fit() {
+fn evaluate_schema(settings: &StoreSettings, seen: &str, migrations: &[MigrationStatus]) -> Finding {
+    for migration in migrations {
+        let name = &migration.name;
+        match migration.compatibility() {
             Compatibility::Pending | Compatibility::Applied | Compatibility::Newer => {}
             Compatibility::Changed { stored, known } => {
                 let seen = format!("{seen}; migration {name} was applied with other SQL (hash {stored}, not {known})");
@@ -129,12 +129,12 @@ fn fits(settings: &StoreSettings, seen: &str, steps: &[MigrationStatus]) -> Find
             }
         }
     }
-    let newer = steps.iter().filter(|step| step.fit() == Compatibility::Newer).count();
+    let newer = migrations.iter().filter(|migration| migration.compatibility() == Compatibility::Newer).count();
     if newer > 0 {
         let seen = format!("{seen}; it has {newer} compatible migrations of a newer version");
         return Finding::warn("store", seen, "finish the upgrade: run the newer version everywhere");
     }
-    let missing = steps.iter().filter(|step| !step.applied).count();
+    let missing = migrations.iter().filter(|migration| !migration.applied).count();
     match (missing, settings.migrate) {
         (0, _) => Finding::ok("store", format!("{seen}; its schema is up to date")),
         (missing, true) => {
@@ -152,7 +152,7 @@ fn fits(settings: &StoreSettings, seen: &str, steps: &[MigrationStatus]) -> Find
 }
 
 /// Why a file cannot be written. Does not write to it.
-fn unwritable(path: &Path) -> Option<String> {
+fn write_error(path: &Path) -> Option<String> {
     if path.exists() {
         let error = OpenOptions::new().append(true).open(path).err()?;
         return Some(error.to_string());
@@ -167,42 +167,42 @@ fn unwritable(path: &Path) -> Option<String> {
 }
 
 /// Checks whether Redis is available, and whether it can lose its data.
-pub(crate) async fn redis(settings: &Settings, tell: &mut impl FnMut(Finding)) {
+pub(crate) async fn redis(settings: &Settings, report: &mut impl FnMut(Finding)) {
     let Some(config) = RedisConfig::new(&settings.redis) else {
         let seen = match &settings.store.url {
             StoreUrl::Sqlite(_) => "not configured: the process of this store has the whole rate limit",
             StoreUrl::Postgres { .. } => "not configured: the processes of this store divide the rate limit",
         };
-        return tell(Finding::skip("redis", seen));
+        return report(Finding::skip("redis", seen));
     };
-    let (url, patience) = (config.url.clone(), config.timeout);
-    let looked = match redis::look(config).await {
-        Ok(looked) => looked,
+    let (url, timeout) = (config.url.clone(), config.timeout);
+    let probe = match redis::probe_redis(config).await {
+        Ok(probe) => probe,
         Err(error) => {
             let advice = "check redis.url and redis.ca_file; without Redis a daemon uses its share of the limit for a \
                 while, and one that never reached Redis sends nothing";
-            return tell(Finding::fail("redis", format!("{url}: {error}"), advice));
+            return report(Finding::fail("redis", format!("{url}: {error}"), advice));
         }
     };
     let seen =
-        format!("{}, Redis {}, responded in {:.1} ms", looked.node, looked.version, looked.took.as_secs_f64() * 1e3);
-    tell(if looked.took > SLOW.min(patience / 2) {
+        format!("{}, Redis {}, responded in {:.1} ms", probe.node, probe.version, probe.ping_time.as_secs_f64() * 1e3);
+    report(if probe.ping_time > SLOW_RESPONSE.min(timeout / 2) {
         let advice = format!(
             "move it closer to this machine: each call to Discord waits for it, and redis.timeout_ms is {}",
-            patience.as_millis()
+            timeout.as_millis()
         );
         Finding::warn("redis", seen, advice)
     } else {
         Finding::ok("redis", seen)
     });
-    tell(eviction(&looked));
-    tell(persistence(&looked));
+    report(eviction(&probe));
+    report(persistence(&probe));
 }
 
-fn eviction(looked: &redis::RedisProbe) -> Finding {
+fn eviction(probe: &redis::RedisProbe) -> Finding {
     const CHECK: &str = "redis eviction";
-    let policy = &looked.policy;
-    match (policy.as_str(), looked.memory_most) {
+    let policy = &probe.policy;
+    match (policy.as_str(), probe.max_memory) {
         ("noeviction", _) => Finding::ok(CHECK, "maxmemory-policy is noeviction"),
         (_, 0) => Finding::ok(CHECK, format!("maxmemory-policy is {policy}, and its memory is not limited")),
         (_, bytes) => Finding::warn(
@@ -216,17 +216,17 @@ fn eviction(looked: &redis::RedisProbe) -> Finding {
     }
 }
 
-fn persistence(looked: &redis::RedisProbe) -> Finding {
+fn persistence(probe: &redis::RedisProbe) -> Finding {
     const CHECK: &str = "redis persistence";
-    if looked.is_disk_broken {
+    if probe.is_disk_broken {
         let advice = "find out why it cannot write to its disk: with its default settings it then refuses every write";
         return Finding::fail(CHECK, "the last save failed", advice);
     }
-    let appends = if looked.appends { "appendonly is on" } else { "appendonly is off" };
+    let append_only = if probe.has_append_only_file { "appendonly is on" } else { "appendonly is off" };
     Finding::ok(
         CHECK,
         format!(
-            "{appends}; persistence is not needed: Guildhall detects that Redis has lost its data, \
+            "{append_only}; persistence is not needed: Guildhall detects that Redis has lost its data, \
         and the limit is still enforced"
         ),
     )
@@ -237,30 +237,30 @@ mod tests {
     use super::*;
     use crate::doctor::CheckStatus;
 
-    fn looked() -> redis::RedisProbe {
+    fn probe() -> redis::RedisProbe {
         redis::RedisProbe {
             node: "a:1".to_owned(),
             version: "7.0.0".to_owned(),
-            took: Duration::from_millis(1),
+            ping_time: Duration::from_millis(1),
             policy: "allkeys-lru".to_owned(),
-            memory_most: 0,
-            appends: false,
+            max_memory: 0,
+            has_append_only_file: false,
             is_disk_broken: false,
         }
     }
 
     #[test]
-    fn a_redis_that_forgets_is_told_of_once_it_can_be_full() {
-        assert_eq!(eviction(&looked()).verdict, CheckStatus::Ok);
-        let bounded = eviction(&redis::RedisProbe { memory_most: 1_000_000, ..looked() });
+    fn eviction_is_a_warning_if_memory_is_limited() {
+        assert_eq!(eviction(&probe()).verdict, CheckStatus::Ok);
+        let bounded = eviction(&redis::RedisProbe { max_memory: 1_000_000, ..probe() });
         assert!(bounded.verdict == CheckStatus::Warn && bounded.seen.contains("allkeys-lru"), "{bounded:?}");
-        let kept = redis::RedisProbe { memory_most: 1_000_000, policy: "noeviction".to_owned(), ..looked() };
-        assert_eq!(eviction(&kept).verdict, CheckStatus::Ok);
-        assert_eq!(persistence(&redis::RedisProbe { is_disk_broken: true, ..looked() }).verdict, CheckStatus::Fail);
+        let noeviction = redis::RedisProbe { max_memory: 1_000_000, policy: "noeviction".to_owned(), ..probe() };
+        assert_eq!(eviction(&noeviction).verdict, CheckStatus::Ok);
+        assert_eq!(persistence(&redis::RedisProbe { is_disk_broken: true, ..probe() }).verdict, CheckStatus::Fail);
     }
 
     #[test]
-    fn a_process_that_a_part_ended_is_a_warning_for_a_day() {
+    fn process_end_is_a_warning_for_a_day() {
         let end = ProcessEnd {
             instance: "a-1".to_owned(),
             part: "token_bucket".to_owned(),
@@ -275,11 +275,11 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_made_is_told_before_anything_tries_to() {
+    fn unwritable_store_file_is_found_without_writing() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(unwritable(&folder.path().join("a/b/c.db")), None);
+        assert_eq!(write_error(&folder.path().join("a/b/c.db")), None);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "no file is left behind");
-        assert!(unwritable(Path::new("/proc/nowhere/c.db")).unwrap().contains("/proc"));
-        assert_eq!(unwritable(Path::new("c.db")), None);
+        assert!(write_error(Path::new("/proc/nowhere/c.db")).unwrap().contains("/proc"));
+        assert_eq!(write_error(Path::new("c.db")), None);
     }
 }

@@ -66,24 +66,24 @@ pub enum DryRunAction {
 impl DryRun {
     /// Evaluates these handlers.
     #[must_use]
-    pub fn of(handlers: &EventHandlers, sample: &Sample) -> Self {
+    pub fn run(handlers: &EventHandlers, sample: &Sample) -> Self {
         let view = EventView::new(&sample.event);
-        let handlers = handlers.iter().map(|handler| tried(handler, &view, &sample.state)).collect();
+        let handlers = handlers.iter().map(|handler| dry_run_handler(handler, &view, &sample.state)).collect();
         Self { event_type: sample.event.name.as_str().to_owned(), handlers }
     }
 
     /// Whether at least one handler applies to the event, and no handler has errors.
     #[must_use]
-    pub fn is_fine(&self) -> bool {
+    pub fn is_ok(&self) -> bool {
         self.handlers.iter().any(|tried| tried.would.is_some())
             && self.handlers.iter().all(|tried| tried.problems.is_empty())
     }
 }
 
-fn tried(handler: &EventHandler, view: &EventView<'_>, state: &BTreeMap<String, Value>) -> HandlerDryRun {
+fn dry_run_handler(handler: &EventHandler, view: &EventView<'_>, state: &BTreeMap<String, Value>) -> HandlerDryRun {
     let event = view.event();
     let matches = handler.on.iter().find(|pattern| pattern.matches(event.name.as_str()));
-    let mut tried = HandlerDryRun {
+    let mut result = HandlerDryRun {
         name: handler.name.to_string(),
         matches: matches.map(EventPattern::as_str).map(str::to_owned),
         unmet: None,
@@ -92,60 +92,60 @@ fn tried(handler: &EventHandler, view: &EventView<'_>, state: &BTreeMap<String, 
         problems: Vec::new(),
     };
     if matches.is_none() {
-        return tried;
+        return result;
     }
-    tried.unmet = handler.unmet(view);
-    if tried.unmet.is_some() {
-        return tried;
+    result.unmet = handler.unmet(view);
+    if result.unmet.is_some() {
+        return result;
     }
-    let needed = match handler.needed(view) {
+    let needed = match handler.needed_keys(view) {
         Ok(needed) => needed,
         Err(problem) => {
-            tried.problems.push(problem.to_string());
-            return tried;
+            result.problems.push(problem.to_string());
+            return result;
         }
     };
     let state: BTreeMap<String, Value> =
         needed.into_iter().filter_map(|key| state.get(&key).map(|value| (key.clone(), value.clone()))).collect();
-    match &handler.does {
-        HandlerAction::Rule(rule) => by_rule(rule, view, &state, &mut tried),
+    match &handler.action {
+        HandlerAction::Rule(rule) => apply_rule(rule, view, &state, &mut result),
         HandlerAction::Webhook(webhook) => {
             // The payload is Discord's; if it is not JSON, it is displayed as a string.
             let body = body(event, &state);
             let body = serde_json::from_str(&body).unwrap_or(Value::String(body));
-            tried.would = Some(DryRunAction::Ask { url: webhook.url.clone(), body: Box::new(body) });
-            tried.problems.extend(handler.cooldown(view).err().map(|problem| problem.to_string()));
+            result.would = Some(DryRunAction::Ask { url: webhook.url.clone(), body: Box::new(body) });
+            result.problems.extend(handler.cooldown(view).err().map(|problem| problem.to_string()));
         }
     }
-    tried
+    result
 }
 
-fn by_rule(rule: &Rule, view: &EventView<'_>, state: &BTreeMap<String, Value>, tried: &mut HandlerDryRun) {
+fn apply_rule(rule: &Rule, view: &EventView<'_>, state: &BTreeMap<String, Value>, result: &mut HandlerDryRun) {
     match rule.apply(view, state) {
         Ok(RuleOutput { operations, reply, set, cooldown }) => {
-            tried.problems = problems(&operations, view.event());
+            result.problems = operation_problems(&operations, view.event());
             let millis = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
             let set = set
                 .into_iter()
                 .map(|(key, value, lasts)| json!({"key": key, "value": value, "for_ms": lasts.map(millis)}));
             let cooldown = cooldown.map(|(key, lasts)| json!({"key": key, "for_ms": millis(lasts)}));
-            tried.would = Some(DryRunAction::Do { operations, reply, set: set.collect(), cooldown });
+            result.would = Some(DryRunAction::Do { operations, reply, set: set.collect(), cooldown });
         }
-        Err(problem) => tried.problems.push(problem.to_string()),
+        Err(problem) => result.problems.push(problem.to_string()),
     }
 }
 
 /// Validates operations after their placeholders were filled in.
-fn problems(operations: &[Value], event: &Event) -> Vec<String> {
+fn operation_problems(operations: &[Value], event: &Event) -> Vec<String> {
     let mut problems = Vec::new();
     for (n, operation) in operations.iter().enumerate() {
         let under = |field: &str| if field.is_empty() { format!("do[{n}]") } else { format!("do[{n}].{field}") };
         match OperationRequest::read(operation.clone()) {
-            Err(wrong) => {
-                problems.extend(wrong.iter().map(|wrong| format!("`{}` {}", under(&wrong.field), wrong.message)));
+            Err(errors) => {
+                problems.extend(errors.iter().map(|errors| format!("`{}` {}", under(&errors.field), errors.message)));
             }
-            Ok(asked) => {
-                if let Err(invalid) = Payload::parse(asked.kind, &asked.payload, event.guild) {
+            Ok(request) => {
+                if let Err(invalid) = Payload::parse(request.kind, &request.payload, event.guild) {
                     problems.extend(invalid.errors.iter().map(|error| {
                         let between = if error.field.is_empty() || error.field.starts_with('[') { "" } else { "." };
                         format!("`{}{between}{}` {}", under("payload"), error.field, error.message)

@@ -24,22 +24,22 @@ pub use self::warnings::{HandlerWarning, warnings};
 use crate::settings::{self, SecretValue};
 
 /// Maximum size of a handlers file, in bytes.
-const LARGEST: u64 = 4 * 1024 * 1024;
+const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Error that makes a handlers file unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum HandlersError {
     /// The file cannot be read.
-    #[error("cannot read the handlers in {}: {why}; check handlers.file", path.display())]
+    #[error("cannot read the handlers in {}: {reason}; check handlers.file", path.display())]
     Unreadable {
         /// Path of the file.
         path: PathBuf,
         /// Cause of the failure.
-        why: String,
+        reason: String,
     },
     /// The file has invalid fields. All of them are listed.
-    #[error("{}", Listed { path, problems })]
-    Wrong {
+    #[error("{}", ErrorList { path, problems })]
+    Invalid {
         /// Path of the file.
         path: PathBuf,
         /// The errors; never empty, and never with a secret.
@@ -50,25 +50,25 @@ pub enum HandlersError {
 impl HandlersError {
     /// Returns all errors, each with its field.
     #[must_use]
-    pub fn fields(&self) -> Vec<(String, String)> {
+    pub fn field_errors(&self) -> Vec<(String, String)> {
         match self {
             Self::Unreadable { .. } => vec![("handlers.file".to_owned(), self.to_string())],
-            Self::Wrong { problems, .. } => {
+            Self::Invalid { problems, .. } => {
                 problems.iter().map(|wrong| (wrong.field.clone(), wrong.to_string())).collect()
             }
         }
     }
 }
 
-struct Listed<'a> {
+struct ErrorList<'a> {
     path: &'a Path,
     problems: &'a [HandlerFieldError],
 }
 
-impl fmt::Display for Listed<'_> {
+impl fmt::Display for ErrorList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let things = if self.problems.len() == 1 { "error" } else { "errors" };
-        write!(f, "{} {things} in the handlers in {}:", self.problems.len(), self.path.display())?;
+        let noun = if self.problems.len() == 1 { "error" } else { "errors" };
+        write!(f, "{} {noun} in the handlers in {}:", self.problems.len(), self.path.display())?;
         self.problems.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
     }
 }
@@ -79,7 +79,7 @@ impl fmt::Display for Listed<'_> {
 ///
 /// If the file is missing, or a field in it is invalid.
 pub fn load(settings: &settings::HandlerSettings) -> Result<EventHandlers, HandlersError> {
-    load_printed(settings).map(|(handlers, _)| handlers)
+    load_with_digests(settings).map(|(handlers, _)| handlers)
 }
 
 /// The name of each handler, in order, and a digest of its definition.
@@ -90,36 +90,43 @@ pub type HandlerDigests = Vec<(Arc<str>, [u8; 32])>;
 /// # Errors
 ///
 /// See [`load`].
-pub fn load_printed(settings: &settings::HandlerSettings) -> Result<(EventHandlers, HandlerDigests), HandlersError> {
+pub fn load_with_digests(
+    settings: &settings::HandlerSettings,
+) -> Result<(EventHandlers, HandlerDigests), HandlersError> {
     let Some(path) = &settings.file else { return Ok((EventHandlers::default(), HandlerDigests::new())) };
-    let parsed = parse_values(&read(path)?);
-    let (handlers, values) = parsed.map_err(|problems| HandlersError::Wrong { path: path.clone(), problems })?;
-    let print = |value: &Value| {
+    let parsed = parse_values(&read_text(path)?);
+    let (handlers, values) = parsed.map_err(|problems| HandlersError::Invalid { path: path.clone(), problems })?;
+    let digest_of = |value: &Value| {
         let mut digest = Sha256::new();
         digest.update([u8::from(settings.shadow)]);
         digest.update(value.to_string());
         digest.finalize().into()
     };
-    let prints = handlers.iter().map(|handler| Arc::clone(&handler.name)).zip(values.iter().map(print)).collect();
-    Ok((if settings.shadow { handlers.in_shadow() } else { handlers }, prints))
+    let digests = handlers.iter().map(|handler| Arc::clone(&handler.name)).zip(values.iter().map(digest_of)).collect();
+    Ok((if settings.shadow { handlers.in_shadow() } else { handlers }, digests))
 }
 
 /// Returns all secrets of the handlers, which no log line may contain.
 #[must_use]
 pub fn secrets(handlers: &EventHandlers) -> Vec<SecretValue> {
-    let webhooks = handlers.iter().filter_map(|handler| match &handler.does {
+    let webhooks = handlers.iter().filter_map(|handler| match &handler.action {
         HandlerAction::Webhook(webhook) => Some(webhook),
         HandlerAction::Rule(_) => None,
     });
     webhooks.flat_map(|webhook| &webhook.secrets).map(|secret| SecretValue::new(secret.expose())).collect()
 }
 
-fn read(path: &Path) -> Result<String, HandlersError> {
-    let unreadable = |why: String| HandlersError::Unreadable { path: path.to_owned(), why };
+fn read_text(path: &Path) -> Result<String, HandlersError> {
+    let unreadable = |reason: String| HandlersError::Unreadable { path: path.to_owned(), reason };
     let mut text = String::new();
     let file = File::open(path).map_err(|error| unreadable(error.to_string()))?;
-    let bytes = file.take(LARGEST + 1).read_to_string(&mut text).map_err(|error| unreadable(error.to_string()))?;
-    if bytes as u64 > LARGEST { Err(unreadable(format!("the file is larger than {LARGEST} bytes"))) } else { Ok(text) }
+    let bytes =
+        file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(|error| unreadable(error.to_string()))?;
+    if bytes as u64 > MAX_FILE_BYTES {
+        Err(unreadable(format!("the file is larger than {MAX_FILE_BYTES} bytes")))
+    } else {
+        Ok(text)
+    }
 }
 
 /// Parses the text of a handlers file.
@@ -132,9 +139,9 @@ fn parse(text: &str) -> Result<EventHandlers, Vec<HandlerFieldError>> {
 fn parse_values(text: &str) -> Result<(EventHandlers, Vec<Value>), Vec<HandlerFieldError>> {
     let mut value = toml_to_json::to_json(text)?;
     let mut problems = Vec::new();
-    for (place, handler) in handlers_of(&mut value) {
-        problems.extend(secrets::fill_in(handler, &place));
-        problems.extend(urls::check(handler, &place));
+    for (handler_path, handler) in handlers_of(&mut value) {
+        problems.extend(secrets::load_secrets(handler, &handler_path));
+        problems.extend(urls::check(handler, &handler_path));
     }
     match EventHandlers::parse(&value) {
         Ok(handlers) if problems.is_empty() => {

@@ -22,18 +22,18 @@ pub enum SampleError {
     /// It is neither a gateway frame nor the body of a webhook request.
     #[error(
         "not an event: expected a gateway frame, such as {{\"t\": \"GUILD_MEMBER_ADD\", \"d\": {{…}}}}, or an event as \
-         it is sent to a webhook, with `event_type` and `data`{}", because.as_ref().map_or_else(String::new, |why| format!(" ({why})"))
+         it is sent to a webhook, with `event_type` and `data`{}", reason.as_ref().map_or_else(String::new, |why| format!(" ({why})"))
     )]
-    Neither {
+    NotAnEvent {
         /// Parse error, if any.
-        because: Option<String>,
+        reason: Option<String>,
     },
     /// It is an invalid frame.
     #[error("invalid frame: {0}")]
     Frame(#[from] FrameError),
     /// It is a frame without an event.
     #[error("a frame with op {op} is not an event: handlers receive only frames with op 0")]
-    Control {
+    NotDispatch {
         /// Opcode of the frame.
         op: u8,
     },
@@ -48,10 +48,10 @@ impl Sample {
     /// # Errors
     ///
     /// If it is neither.
-    pub fn read(text: &str, now: UnixMs) -> Result<Self, SampleError> {
+    pub fn parse(text: &str, now: UnixMs) -> Result<Self, SampleError> {
         let value: Value =
-            serde_json::from_str(text).map_err(|error| SampleError::Neither { because: Some(error.to_string()) })?;
-        let Value::Object(fields) = value else { return Err(SampleError::Neither { because: None }) };
+            serde_json::from_str(text).map_err(|error| SampleError::NotAnEvent { reason: Some(error.to_string()) })?;
+        let Value::Object(fields) = value else { return Err(SampleError::NotAnEvent { reason: None }) };
         if fields.contains_key("event_type") {
             let state = match fields.get("state") {
                 Some(Value::Object(state)) => state.clone().into_iter().collect(),
@@ -60,17 +60,17 @@ impl Sample {
             return Ok(Self { event: from_body(text)?, state });
         }
         if !fields.contains_key("t") && !fields.contains_key("op") {
-            return Err(SampleError::Neither { because: None });
+            return Err(SampleError::NotAnEvent { reason: None });
         }
-        match read(whole(text, fields), 0, &"sample".into(), now)? {
+        match read(complete_frame(text, fields), 0, &"sample".into(), now)? {
             Frame::Event(event) => Ok(Self { event, state: BTreeMap::new() }),
-            Frame::Control { op } => Err(SampleError::Control { op }),
+            Frame::Control { op } => Err(SampleError::NotDispatch { op }),
         }
     }
 }
 
 /// Adds the fields of a frame that users usually omit.
-fn whole(text: &str, mut frame: Map<String, Value>) -> String {
+fn complete_frame(text: &str, mut frame: Map<String, Value>) -> String {
     if frame.contains_key("op") && frame.contains_key("s") {
         return text.to_owned();
     }

@@ -28,31 +28,31 @@ fn problems(text: &str) -> Vec<String> {
 }
 
 fn sample(text: &str) -> Result<Sample, SampleError> {
-    Sample::read(text, UnixMs::new(5))
+    Sample::parse(text, UnixMs::new(5))
 }
 
 #[test]
-fn the_shipped_example_can_be_read_and_does_what_it_says() {
+fn shipped_example_is_valid() {
     let handlers = parse(include_str!("../../config/handlers.example.toml")).unwrap();
     let names: Vec<&str> = handlers.iter().map(|handler| &*handler.name).collect();
     assert_eq!(names, ["welcome-role", "hello", "brain"]);
     let frame = json!({"t": "GUILD_MEMBER_ADD", "d": {"guild_id": "1", "user": {"id": "2"}}}).to_string();
-    let trial = DryRun::of(&handlers, &sample(&frame).unwrap());
-    assert!(trial.is_fine(), "{trial:#?}");
+    let trial = DryRun::run(&handlers, &sample(&frame).unwrap());
+    assert!(trial.is_ok(), "{trial:#?}");
     let Some(DryRunAction::Do { operations, .. }) = &trial.handlers[0].would else { panic!("{trial:#?}") };
     assert_eq!(operations[0]["payload"], json!({"user_id": "2", "role_id": "1100000000000000001"}));
     assert_eq!((&trial.handlers[1].matches, &trial.handlers[2].matches), (&None, &None));
 }
 
 #[test]
-fn without_a_file_there_are_no_handlers_and_one_that_is_missing_is_an_error() {
+fn no_file_means_no_handlers_and_a_missing_file_is_an_error() {
     assert!(load(&settings(None, false)).unwrap().is_empty());
     let says = load(&settings(Some("/nowhere/handlers.toml".into()), false)).unwrap_err().to_string();
     assert!(says.contains("/nowhere/handlers.toml") && says.contains("handlers.file"), "{says}");
 }
 
 #[test]
-fn shadow_is_set_on_all_of_them_by_the_settings() {
+fn settings_put_all_handlers_in_shadow() {
     let file = file("[[handlers]]\nname = 'a'\non = '#'\ndo = []\n");
     for shadow in [false, true] {
         let handlers = load(&settings(Some(file.path().to_owned()), shadow)).unwrap();
@@ -61,7 +61,7 @@ fn shadow_is_set_on_all_of_them_by_the_settings() {
 }
 
 #[test]
-fn all_that_is_wrong_is_listed_under_the_name_of_the_file() {
+fn all_errors_are_listed_with_the_file_name() {
     let file = file(
         "[[handlers]]\nname = 'a'\non = 'members.join'\ndo = []\n\
          [[handlers]]\nname = 'b'\non = '#'\nwebhook = { url = 'https://u:hunter2@b.example', secrets_file = '/nowhere/s' }\n",
@@ -79,12 +79,12 @@ fn all_that_is_wrong_is_listed_under_the_name_of_the_file() {
 }
 
 #[test]
-fn secrets_may_stand_in_a_file_of_their_own_one_a_line() {
+fn secrets_are_read_from_a_file_one_a_line() {
     let (other, mut text) = (SECRET.replace("c2Vj", "b3Ro"), String::new());
-    let kept = file(&format!("{SECRET}\n\n  {other}\n"));
+    let secrets_file = file(&format!("{SECRET}\n\n  {other}\n"));
     text.push_str(&format!(
         "[[handlers]]\nname = 'a'\non = '#'\nwebhook = {{ url = 'https://a.example', secrets_file = {:?} }}\n",
-        kept.path().to_str().unwrap()
+        secrets_file.path().to_str().unwrap()
     ));
     let handlers = parse(&text).unwrap();
     let secrets: Vec<String> = secrets(&handlers).iter().map(|secret| secret.expose().to_owned()).collect();
@@ -92,15 +92,15 @@ fn secrets_may_stand_in_a_file_of_their_own_one_a_line() {
     assert!(!format!("{handlers:?}").contains("whsec_"), "secrets are never displayed");
     let twice = text.replace("secrets_file", &format!("secrets = ['{SECRET}'], secrets_file"));
     assert!(problems(&twice)[0].contains("use only one of them"));
-    std::fs::write(kept.path(), "\n").unwrap();
+    std::fs::write(secrets_file.path(), "\n").unwrap();
     assert!(problems(&text)[0].contains("is empty"));
-    std::fs::write(kept.path(), "hunter2\n").unwrap();
+    std::fs::write(secrets_file.path(), "hunter2\n").unwrap();
     let says = problems(&text);
     assert!(says.len() == 1 && says[0].contains("secrets[0]") && !says[0].contains("hunter2"), "{says:?}");
 }
 
 #[test]
-fn addresses_that_could_not_be_asked_are_refused() {
+fn invalid_urls_are_rejected() {
     let with = |url: &str| {
         problems(&format!(
             "[[handlers]]\nname = 'a'\non = '#'\nwebhook = {{ url = '{url}', secrets = ['{SECRET}'] }}\n"
@@ -120,7 +120,7 @@ fn addresses_that_could_not_be_asked_are_refused() {
 }
 
 #[test]
-fn an_event_is_a_frame_or_what_a_webhook_is_sent() {
+fn sample_is_a_frame_or_a_webhook_body() {
     let frame = sample(r#"{"t":"MESSAGE_CREATE","s":9,"op":0,"d":{"content":"hi","author":{"id":"7"}}}"#).unwrap();
     assert_eq!((frame.event.name.as_str(), frame.event.user), ("message.create", Some(7)));
     let short = sample(r#"{"t":"MESSAGE_CREATE","d":{"content":"hi"}}"#).unwrap();
@@ -142,7 +142,7 @@ fn an_event_is_a_frame_or_what_a_webhook_is_sent() {
 }
 
 #[test]
-fn a_trial_tells_of_each_handler_what_it_would_do_and_what_is_wrong_with_it() {
+fn dry_run_reports_actions_and_problems() {
     let handlers = parse(&format!(
         "[[handlers]]\nname = 'rule'\non = 'message.*'\nneeds = ['k', 'other']\n\
          set = [{{ key = 'seen:{{user_id}}', value = '{{state.k}}', for_ms = 5 }}]\ncooldown = {{ key = 'x', for_ms = 7 }}\n\
@@ -157,7 +157,7 @@ fn a_trial_tells_of_each_handler_what_it_would_do_and_what_is_wrong_with_it() {
     let mut sample =
         sample(r#"{"t":"MESSAGE_CREATE","d":{"content":"hi","guild_id":"1","author":{"id":"7"}}}"#).unwrap();
     sample.state.insert("k".to_owned(), json!(4));
-    let trial = DryRun::of(&handlers, &sample);
+    let trial = DryRun::run(&handlers, &sample);
     let [rule, picky, deaf, brain, lacking] = &trial.handlers[..] else { panic!("five") };
     assert_eq!(rule.matches.as_deref(), Some("message.*"));
     assert_eq!(
@@ -179,6 +179,6 @@ fn a_trial_tells_of_each_handler_what_it_would_do_and_what_is_wrong_with_it() {
     );
     assert!(brain.shadow && brain.problems.is_empty());
     assert!(lacking.problems[0].contains("{data.nothing}"));
-    assert!(!trial.is_fine(), "two handlers have errors");
+    assert!(!trial.is_ok(), "two handlers have errors");
     assert!(!serde_json::to_string(&trial).unwrap().contains(SECRET));
 }

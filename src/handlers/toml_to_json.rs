@@ -24,28 +24,28 @@ pub(super) fn to_json(text: &str) -> Result<Value, Vec<HandlerFieldError>> {
         return Err(found.into_iter().map(wrong).collect());
     }
     let mut wrong = Vec::new();
-    let value = of_table(table.get_ref(), "", &mut wrong);
+    let value = convert_table(table.get_ref(), "", &mut wrong);
     if wrong.is_empty() { Ok(value) } else { Err(wrong) }
 }
 
-fn of_table(table: &DeTable<'_>, path: &str, wrong: &mut Vec<HandlerFieldError>) -> Value {
+fn convert_table(table: &DeTable<'_>, path: &str, errors: &mut Vec<HandlerFieldError>) -> Value {
     let between = if path.is_empty() { "" } else { "." };
     let fields = table.iter().map(|(name, value)| {
         let name = name.get_ref();
-        (name.clone().into_owned(), of_value(value.get_ref(), &format!("{path}{between}{name}"), wrong))
+        (name.clone().into_owned(), convert_value(value.get_ref(), &format!("{path}{between}{name}"), errors))
     });
     Value::Object(fields.collect::<Map<_, _>>())
 }
 
-fn of_value(value: &DeValue<'_>, path: &str, wrong: &mut Vec<HandlerFieldError>) -> Value {
-    let says = match value {
+fn convert_value(value: &DeValue<'_>, path: &str, errors: &mut Vec<HandlerFieldError>) -> Value {
+    let message = match value {
         DeValue::String(text) => return Value::String(text.clone().into_owned()),
         DeValue::Boolean(truth) => return Value::Bool(*truth),
         DeValue::Array(items) => {
             let items = items.iter().enumerate();
-            return items.map(|(n, item)| of_value(item.get_ref(), &format!("{path}[{n}]"), wrong)).collect();
+            return items.map(|(n, item)| convert_value(item.get_ref(), &format!("{path}[{n}]"), errors)).collect();
         }
-        DeValue::Table(table) => return of_table(table, path, wrong),
+        DeValue::Table(table) => return convert_table(table, path, errors),
         DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
             Ok(number) => return Value::from(number),
             Err(_) => "is out of range; write the number in quotes",
@@ -56,7 +56,7 @@ fn of_value(value: &DeValue<'_>, path: &str, wrong: &mut Vec<HandlerFieldError>)
         },
         DeValue::Datetime(_) => "is a date, which JSON does not support; write it in quotes",
     };
-    wrong.push(HandlerFieldError { field: path.to_owned(), message: says.to_owned() });
+    errors.push(HandlerFieldError { field: path.to_owned(), message: message.to_owned() });
     Value::Null
 }
 
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_value_becomes_json_or_is_named() {
+    fn every_value_converts_or_is_reported() {
         let read = to_json("a = 0x10\nb = -1_000\nc = 1.5\nd = [true, 'x', {e = 'y'}]\n[f.g]\nh = 2\n").unwrap();
         assert_eq!(read, json!({"a": 16, "b": -1000, "c": 1.5, "d": [true, "x", {"e": "y"}], "f": {"g": {"h": 2}}}));
         let wrong = to_json("a = [1979-05-27]\n[[b]]\nc = nan\nd = 99999999999999999999\n").unwrap_err();
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_toml_is_told_by_its_line_and_not_quoted() {
+    fn syntax_errors_are_reported_by_line_without_text() {
         let wrong = to_json("a = 1\nsecret = whsec_abc\nb = [\n").unwrap_err();
         assert_eq!(wrong[0].field, "line 2");
         assert!(!format!("{wrong:?}").contains("whsec_abc"), "{wrong:?}");

@@ -5,9 +5,9 @@ use serde_json::Value;
 use url::Url;
 
 /// Checks a webhook's URL, except for its scheme.
-pub(super) fn check(handler: &Value, place: &str) -> Option<HandlerFieldError> {
+pub(super) fn check(handler: &Value, handler_path: &str) -> Option<HandlerFieldError> {
     let text = handler.get("webhook")?.get("url")?.as_str()?;
-    let says = match Url::parse(text) {
+    let message = match Url::parse(text) {
         // Other schemes are reported by the parser of handlers.
         Ok(url) if !matches!(url.scheme(), "http" | "https") => return None,
         Ok(url) if !url.username().is_empty() || url.password().is_some() => {
@@ -19,5 +19,5 @@ pub(super) fn check(handler: &Value, place: &str) -> Option<HandlerFieldError> {
         Err(_) if !text.contains("://") => return None,
         Err(error) => format!("is not a valid URL: {error}"),
     };
-    Some(HandlerFieldError { field: format!("{place}.webhook.url"), message: says })
+    Some(HandlerFieldError { field: format!("{handler_path}.webhook.url"), message })
 }

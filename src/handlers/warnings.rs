@@ -41,7 +41,7 @@ pub enum HandlerWarning {
 pub fn warnings(handlers: &EventHandlers) -> Vec<HandlerWarning> {
     let mut warnings = Vec::new();
     for handler in handlers {
-        let HandlerAction::Webhook(webhook) = &handler.does else { continue };
+        let HandlerAction::Webhook(webhook) = &handler.action else { continue };
         let Ok(url) = Url::parse(&webhook.url) else { continue };
         if !may_be_plain(&url) {
             continue;

@@ -18,16 +18,16 @@ use crate::{error_chain::chain, settings::TelemetrySettings};
 const PATH: &str = "/v1/traces";
 
 /// Maximum size of a response that is read.
-const ANSWER_MOST: usize = 64 * 1024;
+const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 
 /// Maximum length of a response in a log line.
-const SAID_MOST: usize = 200;
+const MAX_QUOTED_CHARS: usize = 200;
 
 /// Time after which an unused connection is closed.
-const IDLE: Duration = Duration::from_secs(30);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Maximum `Retry-After` of a collector that is respected.
-const WAIT_MOST: Duration = Duration::from_secs(30);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(30);
 
 /// Error in the settings of the collector.
 #[derive(Debug, thiserror::Error)]
@@ -46,9 +46,9 @@ pub enum EndpointError {
 #[derive(Debug)]
 pub(super) enum ExportError {
     /// The export can be retried, after `wait` if the collector sent one.
-    Later { says: String, wait: Option<Duration> },
+    Retryable { message: String, wait: Option<Duration> },
     /// The export cannot be retried.
-    Never { says: String },
+    Permanent { message: String },
 }
 
 /// HTTP client for a collector.
@@ -68,11 +68,11 @@ impl CollectorClient {
         let uri: Uri = format!("{endpoint}{PATH}").parse().map_err(|_| EndpointError::Url)?;
         let mut headers = HeaderMap::new();
         for (name, value) in &settings.otlp_headers {
-            let wrong = || EndpointError::Header(name.clone());
-            let known = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong())?;
-            let mut value = HeaderValue::from_str(value.expose()).map_err(|_| wrong())?;
+            let invalid = || EndpointError::Header(name.clone());
+            let header_name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid())?;
+            let mut value = HeaderValue::from_str(value.expose()).map_err(|_| invalid())?;
             value.set_sensitive(true);
-            headers.insert(known, value);
+            headers.insert(header_name, value);
         }
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(header::USER_AGENT, HeaderValue::from_static(concat!("Guildhall/", env!("CARGO_PKG_VERSION"))));
@@ -88,7 +88,7 @@ impl CollectorClient {
             .wrap_connector(tcp);
         let http = Pooled::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE)
+            .pool_idle_timeout(IDLE_TIMEOUT)
             .pool_max_idle_per_host(1)
             .build(connector);
         Ok(Some(Self { http, uri, headers, timeout: settings.timeout }))
@@ -96,50 +96,53 @@ impl CollectorClient {
 
     /// Sends a request once. Returns the number of spans that the collector rejected.
     pub(super) async fn send(&self, body: Bytes) -> Result<u64, ExportError> {
-        let later = |says: String| ExportError::Later { says, wait: None };
+        let later = |says: String| ExportError::Retryable { message: says, wait: None };
         match tokio::time::timeout(self.timeout, self.exchange(body)).await {
-            Ok(answered) => answered,
+            Ok(result) => result,
             Err(_) => Err(later(format!("no response within {:?}", self.timeout))),
         }
     }
 
     async fn exchange(&self, body: Bytes) -> Result<u64, ExportError> {
-        let later = |says: String| ExportError::Later { says, wait: None };
+        let later = |says: String| ExportError::Retryable { message: says, wait: None };
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.uri.clone();
         *request.headers_mut() = self.headers.clone();
-        let answer = self.http.request(request).await.map_err(|error| later(chain(&error)))?;
-        let (head, body) = answer.into_parts();
-        let read = Limited::new(body, ANSWER_MOST).collect().await.map_err(|error| later(chain(&*error)))?;
-        judge(head.status, &head.headers, &read.to_bytes())
+        let response = self.http.request(request).await.map_err(|error| later(chain(&error)))?;
+        let (head, body) = response.into_parts();
+        let read = Limited::new(body, MAX_RESPONSE_BYTES).collect().await.map_err(|error| later(chain(&*error)))?;
+        evaluate_response(head.status, &head.headers, &read.to_bytes())
     }
 }
 
 /// Maps a response to a result.
-fn judge(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Result<u64, ExportError> {
+fn evaluate_response(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Result<u64, ExportError> {
     if status.is_success() {
-        return Ok(rejected(body));
+        return Ok(rejected_spans(body));
     }
-    let said: String =
-        String::from_utf8_lossy(body).chars().filter(|next| !next.is_control()).take(SAID_MOST).collect();
-    let says = format!("response {}: {said}", status.as_u16());
+    let quoted: String =
+        String::from_utf8_lossy(body).chars().filter(|next| !next.is_control()).take(MAX_QUOTED_CHARS).collect();
+    let message = format!("response {}: {quoted}", status.as_u16());
     match status {
         StatusCode::TOO_MANY_REQUESTS
         | StatusCode::BAD_GATEWAY
         | StatusCode::SERVICE_UNAVAILABLE
         | StatusCode::GATEWAY_TIMEOUT => {
-            let asked = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-            Err(ExportError::Later { says, wait: asked.map(|seconds| Duration::from_secs(seconds).min(WAIT_MOST)) })
+            let retry_after = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+            Err(ExportError::Retryable {
+                message,
+                wait: retry_after.map(|seconds| Duration::from_secs(seconds).min(MAX_RETRY_AFTER)),
+            })
         }
-        _ => Err(ExportError::Never { says }),
+        _ => Err(ExportError::Permanent { message }),
     }
 }
 
 /// Returns the number of rejected spans in a response. OTLP encodes the number as a string.
-fn rejected(body: &[u8]) -> u64 {
-    let answer: Value = serde_json::from_slice(body).unwrap_or_default();
-    let count = &answer["partialSuccess"]["rejectedSpans"];
+fn rejected_spans(body: &[u8]) -> u64 {
+    let response: Value = serde_json::from_slice(body).unwrap_or_default();
+    let count = &response["partialSuccess"]["rejectedSpans"];
     count.as_u64().or_else(|| count.as_str()?.parse().ok()).unwrap_or(0)
 }
 
@@ -159,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn traces_go_below_the_collectors_address_or_where_it_names_itself() {
+    fn traces_path_is_appended_once() {
         for endpoint in ["http://127.0.0.1:4318", "http://127.0.0.1:4318/v1/traces"] {
             let client = CollectorClient::new(&settings(endpoint, &[])).unwrap().unwrap();
             assert_eq!(client.uri, "http://127.0.0.1:4318/v1/traces");
@@ -169,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_header_is_named_without_its_value() {
+    fn invalid_header_is_named_without_its_value() {
         for header in [("a b", "hush"), ("fine", "hu\nsh")] {
             let error = CollectorClient::new(&settings("http://127.0.0.1", &[header])).unwrap_err().to_string();
             assert!(error.contains(header.0) && !error.contains("hu"), "{error}");
@@ -177,21 +180,21 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_taken_next_time_is_told_from_what_never_will() {
-        let judged = |status: u16, headers: &HeaderMap, body: &str| {
-            judge(StatusCode::from_u16(status).unwrap(), headers, body.as_bytes())
+    fn retryable_statuses_are_distinguished() {
+        let evaluated = |status: u16, headers: &HeaderMap, body: &str| {
+            evaluate_response(StatusCode::from_u16(status).unwrap(), headers, body.as_bytes())
         };
         let none = HeaderMap::new();
-        assert_eq!(judged(200, &none, "").unwrap(), 0);
-        assert_eq!(judged(200, &none, r#"{"partialSuccess":{"rejectedSpans":"3"}}"#).unwrap(), 3);
+        assert_eq!(evaluated(200, &none, "").unwrap(), 0);
+        assert_eq!(evaluated(200, &none, r#"{"partialSuccess":{"rejectedSpans":"3"}}"#).unwrap(), 3);
         let busy = HeaderMap::from_iter([(header::RETRY_AFTER, HeaderValue::from_static("5"))]);
         for status in [429, 502, 503, 504] {
-            let refused = judged(status, &busy, "busy").unwrap_err();
-            let ExportError::Later { wait, .. } = refused else { panic!("{refused:?}") };
+            let refused = evaluated(status, &busy, "busy").unwrap_err();
+            let ExportError::Retryable { wait, .. } = refused else { panic!("{refused:?}") };
             assert_eq!(wait, Some(Duration::from_secs(5)));
         }
         assert!(
-            matches!(judged(400, &none, "what?"), Err(ExportError::Never { says }) if says == "response 400: what?")
+            matches!(evaluated(400, &none, "what?"), Err(ExportError::Permanent { message }) if message == "response 400: what?")
         );
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::logging::Secrets;
 
 /// Maximum length of a text in a span: an error may quote a whole response.
-const TEXT_MOST: usize = 1_024;
+const MAX_TEXT_CHARS: usize = 1_024;
 
 /// OTLP's status code for errors.
 const STATUS_ERROR: u8 = 2;
@@ -22,8 +22,8 @@ impl Resource {
     /// Creates a resource for a service name. The secrets are replaced in all requests.
     pub(super) fn new(service: &str, secrets: Secrets) -> Self {
         let attributes = json!([
-            word("service.name", service),
-            word("service.version", env!("CARGO_PKG_VERSION")),
+            string_attribute("service.name", service),
+            string_attribute("service.version", env!("CARGO_PKG_VERSION")),
             { "key": "process.pid", "value": { "intValue": std::process::id().to_string() } },
         ]);
         Self { attributes, secrets }
@@ -33,19 +33,19 @@ impl Resource {
     pub(super) fn request(&self, spans: &[Span]) -> Vec<u8> {
         let spans: Vec<Value> = spans.iter().map(span).collect();
         let scope = json!({ "name": "guildhall", "version": env!("CARGO_PKG_VERSION") });
-        let written = json!({
+        let encoded = json!({
             "resourceSpans": [{
                 "resource": { "attributes": self.attributes },
                 "scopeSpans": [{ "scope": scope, "spans": spans }],
             }],
         });
-        self.secrets.remove_from(written.to_string().into_bytes())
+        self.secrets.remove_from(encoded.to_string().into_bytes())
     }
 }
 
 fn span(span: &Span) -> Value {
     let attributes: Vec<Value> = span.attributes.iter().map(|(key, value)| attribute(key, value)).collect();
-    let mut written = json!({
+    let mut encoded = json!({
         "traceId": span.trace.id.to_string(),
         "spanId": span.trace.span.to_string(),
         "name": span.name,
@@ -62,27 +62,27 @@ fn span(span: &Span) -> Value {
         "status": {},
     });
     if let Some(parent) = span.parent {
-        written["parentSpanId"] = parent.to_string().into();
+        encoded["parentSpanId"] = parent.to_string().into();
     }
-    if let Some(why) = &span.failed {
-        written["status"] = json!({ "code": STATUS_ERROR, "message": shortened(why) });
+    if let Some(message) = &span.failed {
+        encoded["status"] = json!({ "code": STATUS_ERROR, "message": truncate(message) });
     }
-    written
+    encoded
 }
 
 fn attribute(key: &str, value: &Attribute) -> Value {
     match value {
-        Attribute::Text(text) => word(key, text),
+        Attribute::Text(text) => string_attribute(key, text),
         Attribute::Number(number) => json!({ "key": key, "value": { "intValue": number.to_string() } }),
     }
 }
 
-fn word(key: &str, text: &str) -> Value {
-    json!({ "key": key, "value": { "stringValue": shortened(text) } })
+fn string_attribute(key: &str, text: &str) -> Value {
+    json!({ "key": key, "value": { "stringValue": truncate(text) } })
 }
 
-fn shortened(text: &str) -> String {
-    text.chars().take(TEXT_MOST).collect()
+fn truncate(text: &str) -> String {
+    text.chars().take(MAX_TEXT_CHARS).collect()
 }
 
 #[cfg(test)]
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
     use crate::settings::SecretValue;
 
-    fn written(spans: &[Span], secrets: &[&str]) -> Value {
+    fn encoded(spans: &[Span], secrets: &[&str]) -> Value {
         let resource = Resource::new("town", Secrets::new(secrets.iter().copied().map(SecretValue::new).collect()));
         serde_json::from_slice(&resource.request(spans)).unwrap()
     }
@@ -107,12 +107,12 @@ mod tests {
     }
 
     #[test]
-    fn a_span_is_written_as_otlp_has_it() {
-        let span = Span::over(trace(), Some(SpanId::new(0xab)), "work", UnixMs::new(1_000), UnixMs::new(1_250));
+    fn span_is_encoded_as_otlp() {
+        let span = Span::from_times(trace(), Some(SpanId::new(0xab)), "work", UnixMs::new(1_000), UnixMs::new(1_250));
         let span = span.kind(SpanKind::Client).text("a", "b").number("n", 7);
-        let request = written(&[span], &[]);
+        let request = encoded(&[span], &[]);
         let resource = &request["resourceSpans"][0];
-        assert_eq!(resource["resource"]["attributes"][0], word("service.name", "town"));
+        assert_eq!(resource["resource"]["attributes"][0], string_attribute("service.name", "town"));
         assert_eq!(
             resource["scopeSpans"][0]["spans"],
             json!([{
@@ -129,20 +129,20 @@ mod tests {
     }
 
     #[test]
-    fn the_first_part_of_a_trace_has_no_parent_and_one_that_failed_says_why_in_few_words() {
-        let span = Span::just_now(trace(), None, "asked", Duration::from_millis(1)).failed(Some("x".repeat(10_000)));
-        let request = written(&[span], &[]);
+    fn root_span_has_no_parent_and_errors_are_truncated() {
+        let span = Span::ended_now(trace(), None, "asked", Duration::from_millis(1)).failed(Some("x".repeat(10_000)));
+        let request = encoded(&[span], &[]);
         let span = &request["resourceSpans"][0]["scopeSpans"][0]["spans"][0];
         assert_eq!(span.get("parentSpanId"), None);
         assert_eq!(span["status"]["code"], 2);
-        assert_eq!(span["status"]["message"].as_str().unwrap().len(), TEXT_MOST);
+        assert_eq!(span["status"]["message"].as_str().unwrap().len(), MAX_TEXT_CHARS);
     }
 
     #[test]
-    fn no_secret_is_told() {
+    fn secrets_are_redacted() {
         let span =
-            Span::just_now(trace(), None, "asked", Duration::ZERO).failed(Some("the token s3cret is no good".into()));
-        let request = written(&[span], &["s3cret"]).to_string();
+            Span::ended_now(trace(), None, "asked", Duration::ZERO).failed(Some("the token s3cret is no good".into()));
+        let request = encoded(&[span], &["s3cret"]).to_string();
         assert!(!request.contains("s3cret") && request.contains("(redacted)"), "{request}");
     }
 }

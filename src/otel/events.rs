@@ -11,12 +11,12 @@ use crate::metrics::{SPANS_DROPPED, SPANS_EXPORTED};
 /// A collector accepted spans.
 pub(super) struct SpansExported {
     pub(super) count: u64,
-    pub(super) took: Duration,
+    pub(super) elapsed: Duration,
 }
 
 impl InternalEvent for SpansExported {
     fn emit(self) {
-        let duration_ms = u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX);
+        let duration_ms = u64::try_from(self.elapsed.as_millis()).unwrap_or(u64::MAX);
         debug!(count = self.count, duration_ms, "spans exported");
         counter!(SPANS_EXPORTED).increment(self.count);
     }
@@ -26,12 +26,12 @@ impl InternalEvent for SpansExported {
 pub(super) struct SpansDropped {
     pub(super) count: u64,
     /// Reason, from a fixed set: `full`, `refused`, `rejected`, `unreachable`.
-    pub(super) why: &'static str,
+    pub(super) reason: &'static str,
 }
 
 impl InternalEvent for SpansDropped {
     fn emit(self) {
-        counter!(SPANS_DROPPED, "why" => self.why).increment(self.count);
+        counter!(SPANS_DROPPED, "why" => self.reason).increment(self.count);
     }
 }
 
@@ -54,26 +54,26 @@ impl InternalEvent for SpanQueueOverflowed {
 /// The export of spans failed, and they were dropped.
 pub(super) struct ExportFailed<'a> {
     pub(super) count: u64,
-    pub(super) why: &'static str,
-    pub(super) says: &'a str,
+    pub(super) reason: &'static str,
+    pub(super) message: &'a str,
 }
 
 impl InternalEvent for ExportFailed<'_> {
     fn emit(self) {
-        let Self { count, why, says } = self;
+        let Self { count, reason: why, message: says } = self;
         warn!(count, why, says, "span export failed; check telemetry.otlp_endpoint");
-        SpansDropped { count, why }.emit();
+        SpansDropped { count, reason: why }.emit();
     }
 }
 
 /// An export failed and will be retried.
 pub(super) struct ExportRetried<'a> {
-    pub(super) says: &'a str,
+    pub(super) message: &'a str,
     pub(super) wait: Duration,
 }
 
 impl InternalEvent for ExportRetried<'_> {
     fn emit(self) {
-        debug!(says = self.says, wait = ?self.wait, "span export failed; retrying");
+        debug!(says = self.message, wait = ?self.wait, "span export failed; retrying");
     }
 }

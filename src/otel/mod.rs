@@ -44,14 +44,14 @@ pub struct Exporter {
 pub(crate) struct SpanQueue {
     spans: mpsc::Sender<Span>,
     /// Spans that were dropped since the worker last reported, because the queue was full.
-    lost: Arc<AtomicU64>,
+    dropped: Arc<AtomicU64>,
 }
 
 impl SpanListener for SpanQueue {
     fn on_ended(&self, span: Span) {
         if self.spans.try_send(span).is_err() {
-            self.lost.fetch_add(1, Ordering::Relaxed);
-            emit(SpansDropped { count: 1, why: "full" });
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            emit(SpansDropped { count: 1, reason: "full" });
         }
     }
 }
@@ -69,9 +69,9 @@ impl Exporter {
         let lost = Arc::new(AtomicU64::new(0));
         let (stop, stopped) = watch::channel(false);
         let resource = Resource::new(&settings.service_name, secrets);
-        let worker = ExportWorker { client, resource, waiting, lost: Arc::clone(&lost), stopped };
+        let worker = ExportWorker { client, resource, queue: waiting, dropped: Arc::clone(&lost), stopped };
         let task = supervision::spawn(Part::SpanExporter, worker.run());
-        Ok(Some(Self { queue: Arc::new(SpanQueue { spans, lost }), stop, task }))
+        Ok(Some(Self { queue: Arc::new(SpanQueue { spans, dropped: lost }), stop, task }))
     }
 
     /// Returns the listener for spans that end.

@@ -23,22 +23,22 @@ use super::{
 };
 
 /// Maximum number of spans in a request.
-const BATCH: usize = 512;
+const BATCH_SIZE: usize = 512;
 /// How long the first span of a batch waits for others.
-const GATHERS: Duration = Duration::from_secs(1);
+const BATCH_DELAY: Duration = Duration::from_secs(1);
 /// Attempts to send a batch before it is dropped.
-const TRIES: u32 = 3;
+const MAX_ATTEMPTS: u32 = 3;
 /// Attempts, and the delay between them, while the process is shutting down.
-const LAST_TRIES: u32 = 2;
-const LAST_WAIT: Duration = Duration::from_millis(200);
+const SHUTDOWN_ATTEMPTS: u32 = 2;
+const SHUTDOWN_RETRY_DELAY: Duration = Duration::from_millis(200);
 /// Delay after the first failure; doubles with each attempt.
 const BACKOFF: Duration = Duration::from_secs(1);
 
 pub(super) struct ExportWorker {
     pub(super) client: CollectorClient,
     pub(super) resource: Resource,
-    pub(super) waiting: mpsc::Receiver<Span>,
-    pub(super) lost: Arc<AtomicU64>,
+    pub(super) queue: mpsc::Receiver<Span>,
+    pub(super) dropped: Arc<AtomicU64>,
     pub(super) stopped: watch::Receiver<bool>,
 }
 
@@ -47,12 +47,12 @@ impl ExportWorker {
     pub(super) async fn run(mut self) {
         loop {
             let mut batch = Vec::new();
-            self.gather(&mut batch).await;
+            self.fill_batch(&mut batch).await;
             if batch.is_empty() {
                 break;
             }
             self.export(&batch).await;
-            let lost = self.lost.swap(0, Ordering::Relaxed);
+            let lost = self.dropped.swap(0, Ordering::Relaxed);
             if lost > 0 {
                 emit(SpanQueueOverflowed { count: lost });
             }
@@ -60,18 +60,18 @@ impl ExportWorker {
     }
 
     /// Waits for the first span, and then a moment for others. `batch` stays empty if there will be no more.
-    async fn gather(&mut self, batch: &mut Vec<Span>) {
+    async fn fill_batch(&mut self, batch: &mut Vec<Span>) {
         let mut until = None;
-        while batch.len() < BATCH {
+        while batch.len() < BATCH_SIZE {
             if *self.stopped.borrow() {
                 // No spans are added any more: the queued ones are the last.
-                self.waiting.close();
-                let room = BATCH - batch.len();
-                self.waiting.recv_many(batch, room).await;
+                self.queue.close();
+                let room = BATCH_SIZE - batch.len();
+                self.queue.recv_many(batch, room).await;
                 return;
             }
-            let room = BATCH - batch.len();
-            let (waiting, stopped) = (&mut self.waiting, &mut self.stopped);
+            let room = BATCH_SIZE - batch.len();
+            let (waiting, stopped) = (&mut self.queue, &mut self.stopped);
             let more = async {
                 match until {
                     None => Some(waiting.recv_many(batch, room).await),
@@ -81,7 +81,7 @@ impl ExportWorker {
             tokio::select! {
                 more = more => match more {
                     None | Some(0) => return,
-                    Some(_) => { until.get_or_insert_with(|| Instant::now() + GATHERS); }
+                    Some(_) => { until.get_or_insert_with(|| Instant::now() + BATCH_DELAY); }
                 },
                 _ = stopped.changed() => {}
             }
@@ -90,28 +90,32 @@ impl ExportWorker {
 
     async fn export(&mut self, batch: &[Span]) {
         let (body, count) = (Bytes::from(self.resource.request(batch)), batch.len() as u64);
-        let (began, mut tried) = (Instant::now(), 0);
+        let (started, mut attempts) = (Instant::now(), 0);
         loop {
-            tried += 1;
-            let (says, wait) = match self.client.send(body.clone()).await {
+            attempts += 1;
+            let (message, wait) = match self.client.send(body.clone()).await {
                 Ok(rejected) => {
                     let rejected = rejected.min(count);
-                    emit(SpansExported { count: count - rejected, took: began.elapsed() });
+                    emit(SpansExported { count: count - rejected, elapsed: started.elapsed() });
                     if rejected > 0 {
-                        emit(SpansDropped { count: rejected, why: "rejected" });
+                        emit(SpansDropped { count: rejected, reason: "rejected" });
                     }
                     return;
                 }
-                Err(ExportError::Never { says }) => return emit(ExportFailed { count, why: "refused", says: &says }),
-                Err(ExportError::Later { says, wait }) => (says, wait.unwrap_or(BACKOFF * 2_u32.pow(tried - 1))),
+                Err(ExportError::Permanent { message }) => {
+                    return emit(ExportFailed { count, reason: "refused", message: &message });
+                }
+                Err(ExportError::Retryable { message, wait }) => {
+                    (message, wait.unwrap_or(BACKOFF * 2_u32.pow(attempts - 1)))
+                }
             };
             // During shutdown it retries once, after a short delay.
-            let ends = *self.stopped.borrow();
-            if tried >= TRIES || ends && tried >= LAST_TRIES {
-                return emit(ExportFailed { count, why: "unreachable", says: &says });
+            let is_stopping = *self.stopped.borrow();
+            if attempts >= MAX_ATTEMPTS || is_stopping && attempts >= SHUTDOWN_ATTEMPTS {
+                return emit(ExportFailed { count, reason: "unreachable", message: &message });
             }
-            let wait = if ends { wait.min(LAST_WAIT) } else { wait };
-            emit(ExportRetried { says: &says, wait });
+            let wait = if is_stopping { wait.min(SHUTDOWN_RETRY_DELAY) } else { wait };
+            emit(ExportRetried { message: &message, wait });
             tokio::select! {
                 () = sleep(wait) => {}
                 _ = self.stopped.changed() => {}

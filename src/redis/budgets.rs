@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use super::{RedisClient, RedisKeys, Script};
 
 /// Maximum wait of a request, as in the script: 100 years, which it still counts to the microsecond.
-const LONGEST_WAIT: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
+const MAX_WAIT: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
 
 /// Budgets in Redis.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl RedisBudgets {
         &self,
         op: &str,
         name: &BudgetName,
-        tidings: &BudgetReport,
+        report: &BudgetReport,
         rest: impl FnOnce(&mut BudgetArguments),
     ) -> Result<BudgetResponse, Unreachable> {
         let keys = [
@@ -66,18 +66,18 @@ impl RedisBudgets {
             self.keys.of(&format!("budget:{name}:spent:{}", self.member)),
         ];
         let started = Instant::now();
-        let answer = self
+        let response = self
             .redis
             .run(&self.script, &keys, |run_id| {
                 let mut arguments = BudgetArguments(Vec::new());
-                arguments.text(op).text(run_id).text(&self.member).tidings(tidings);
+                arguments.text(op).text(run_id).text(&self.member).report(report);
                 rest(&mut arguments);
                 arguments.0
             })
             .await
             .map_err(|lost| Unreachable(lost.to_string()))?;
         self.trips.lock().unwrap_or_else(PoisonError::into_inner).add(started.elapsed(), Instant::now());
-        BudgetResponse::read(answer).ok_or_else(strange)
+        BudgetResponse::read(response).ok_or_else(unexpected_response)
     }
 }
 
@@ -85,53 +85,54 @@ impl SharedBudgets for RedisBudgets {
     fn acquire<'a>(
         &'a self,
         name: &'a BudgetName,
-        tidings: &'a BudgetReport,
-        asks: &'a [SpendRequest],
+        report: &'a BudgetReport,
+        requests: &'a [SpendRequest],
     ) -> SharedReplyFuture<'a, Vec<Result<BudgetDecision, BudgetError>>> {
         Box::pin(async move {
-            let asked = |arguments: &mut BudgetArguments| {
-                for ask in asks {
-                    arguments.points(ask.cost).micros(ask.max_wait.min(LONGEST_WAIT));
+            let write_requests = |arguments: &mut BudgetArguments| {
+                for request in requests {
+                    arguments.points(request.cost).micros(request.max_wait.min(MAX_WAIT));
                 }
             };
-            let mut answer = self.call("acquire", name, tidings, asked).await?;
-            let maximum = answer.standing.limits.maximum;
-            let outcomes: Option<Vec<_>> = asks.iter().map(|ask| answer.outcome(ask.cost, maximum)).collect();
-            Ok(SharedReply { answer: outcomes.ok_or_else(strange)?, standing: answer.standing })
+            let mut response = self.call("acquire", name, report, write_requests).await?;
+            let maximum = response.state.limits.maximum;
+            let outcomes: Option<Vec<_>> =
+                requests.iter().map(|request| response.outcome(request.cost, maximum)).collect();
+            Ok(SharedReply { result: outcomes.ok_or_else(unexpected_response)?, state: response.state })
         })
     }
 
     fn observe<'a>(
         &'a self,
         name: &'a BudgetName,
-        tidings: &'a BudgetReport,
-        seen: &'a Observation,
+        report: &'a BudgetReport,
+        observation: &'a Observation,
     ) -> SharedReplyFuture<'a, ()> {
         Box::pin(async move {
             // The script counts back from when it runs, which is later. Too far back is better than too little:
             // spending after the observed call must not count as known to the upstream.
-            let on_the_way = self.trips.lock().unwrap_or_else(PoisonError::into_inner).slowest();
-            let age = seen.age.saturating_add(on_the_way).min(Budget::MEMORY);
-            let said = |arguments: &mut BudgetArguments| {
-                for points in [seen.available, seen.maximum, seen.restore_per_second] {
-                    arguments.maybe(points.map(Points::micros));
+            let round_trip = self.trips.lock().unwrap_or_else(PoisonError::into_inner).slowest();
+            let age = observation.age.saturating_add(round_trip).min(Budget::MEMORY);
+            let write_observation = |arguments: &mut BudgetArguments| {
+                for points in [observation.available, observation.maximum, observation.restore_per_second] {
+                    arguments.optional(points.map(Points::micros));
                 }
-                arguments.maybe(seen.retry_after.map(|wait| micros(wait.min(LONGEST_WAIT)))).micros(age);
+                arguments.optional(observation.retry_after.map(|wait| micros(wait.min(MAX_WAIT)))).micros(age);
             };
-            let answer = self.call("observe", name, tidings, said).await?;
-            Ok(SharedReply { answer: (), standing: answer.standing })
+            let response = self.call("observe", name, report, write_observation).await?;
+            Ok(SharedReply { result: (), state: response.state })
         })
     }
 
-    fn show<'a>(&'a self, name: &'a BudgetName, tidings: &'a BudgetReport) -> SharedReplyFuture<'a, Points> {
+    fn show<'a>(&'a self, name: &'a BudgetName, report: &'a BudgetReport) -> SharedReplyFuture<'a, Points> {
         Box::pin(async move {
-            let answer = self.call("show", name, tidings, |_| {}).await?;
-            Ok(SharedReply { answer: answer.booked.ok_or_else(strange)?, standing: answer.standing })
+            let response = self.call("show", name, report, |_| {}).await?;
+            Ok(SharedReply { result: response.booked.ok_or_else(unexpected_response)?, state: response.state })
         })
     }
 }
 
-fn strange() -> Unreachable {
+fn unexpected_response() -> Unreachable {
     Unreachable("unexpected response from Redis; check whether other programs write to its keys".to_owned())
 }
 
@@ -148,7 +149,7 @@ impl BudgetArguments {
         self.text(&number.to_string())
     }
 
-    fn maybe(&mut self, number: Option<u64>) -> &mut Self {
+    fn optional(&mut self, number: Option<u64>) -> &mut Self {
         match number {
             Some(number) => self.number(number),
             None => self.text(""),
@@ -163,14 +164,14 @@ impl BudgetArguments {
         self.number(micros(duration))
     }
 
-    fn tidings(&mut self, tidings: &BudgetReport) -> &mut Self {
-        let BudgetReport { epoch, limits, observed, booked_for, configure, spent } = tidings;
+    fn report(&mut self, report: &BudgetReport) -> &mut Self {
+        let BudgetReport { epoch, limits, observed, booked_for, configure, spent } = report;
         self.text(epoch.as_ref().map_or("", BudgetEpoch::as_str));
         self.points(limits.maximum).points(limits.restore_per_second);
         self.number(u64::from(observed.maximum) + 2 * u64::from(observed.restore));
-        self.micros((*booked_for).min(LONGEST_WAIT));
-        self.maybe(configure.map(|limits| limits.maximum.micros()));
-        self.maybe(configure.map(|limits| limits.restore_per_second.micros()));
+        self.micros((*booked_for).min(MAX_WAIT));
+        self.optional(configure.map(|limits| limits.maximum.micros()));
+        self.optional(configure.map(|limits| limits.restore_per_second.micros()));
         self.number(spent.map_or(0, |spent| spent.number)).number(spent.map_or(0, |spent| spent.points.micros()))
     }
 }
@@ -181,14 +182,14 @@ fn micros(duration: Duration) -> u64 {
 
 /// The response of the script, read from the front.
 struct BudgetResponse {
-    standing: BudgetState,
+    state: BudgetState,
     booked: Option<Points>,
     outcomes: std::vec::IntoIter<Value>,
 }
 
 impl BudgetResponse {
-    fn read(answer: Value) -> Option<Self> {
-        let Value::Array(values) = answer else { return None };
+    fn read(response: Value) -> Option<Self> {
+        let Value::Array(values) = response else { return None };
         let mut values = values.into_iter();
         let epoch = match values.next()? {
             Value::BulkString(epoch) => BudgetEpoch::new(std::str::from_utf8(&epoch).ok()?),
@@ -201,16 +202,16 @@ impl BudgetResponse {
         let observed = ObservedLimits { maximum: bits & 1 != 0, restore: bits & 2 != 0 };
         let available = points(&mut values)?;
         let booked = u64::try_from(int(&mut values)?).ok().and_then(Points::from_micros);
-        let booked_for = wait(int(&mut values)?)?;
-        let blocked_for = wait(int(&mut values)?)?;
-        let standing = BudgetState { epoch, limits, observed, available, booked_for, blocked_for, members };
-        Some(Self { standing, booked, outcomes: values })
+        let booked_for = optional_wait(int(&mut values)?)?;
+        let blocked_for = optional_wait(int(&mut values)?)?;
+        let state = BudgetState { epoch, limits, observed, available, booked_for, blocked_for, members };
+        Some(Self { state, booked, outcomes: values })
     }
 
     /// The result of the next request.
     fn outcome(&mut self, cost: Points, maximum: Points) -> Option<Result<BudgetDecision, BudgetError>> {
         let outcome = int(&mut self.outcomes)?;
-        let until = wait(int(&mut self.outcomes)?);
+        let until = optional_wait(int(&mut self.outcomes)?);
         let remaining = points(&mut self.outcomes)?;
         match outcome {
             0 => Some(Ok(BudgetDecision::Refused { retry_after: until, remaining })),
@@ -233,7 +234,7 @@ fn points(values: &mut impl Iterator<Item = Value>) -> Option<Points> {
 }
 
 /// `None` means forever.
-fn wait(micros: i64) -> Option<Duration> {
+fn optional_wait(micros: i64) -> Option<Duration> {
     u64::try_from(micros).ok().map(Duration::from_micros)
 }
 
@@ -241,27 +242,27 @@ fn wait(micros: i64) -> Option<Duration> {
 #[derive(Debug)]
 struct SlowestRoundTrip {
     since: Instant,
-    now: Duration,
-    before: Duration,
+    current: Duration,
+    previous: Duration,
 }
 
 impl SlowestRoundTrip {
     const HALF: Duration = Duration::from_secs(30);
 
     fn new(since: Instant) -> Self {
-        Self { since, now: Duration::ZERO, before: Duration::ZERO }
+        Self { since, current: Duration::ZERO, previous: Duration::ZERO }
     }
 
     fn add(&mut self, trip: Duration, now: Instant) {
         if now - self.since > Self::HALF {
-            self.before = std::mem::take(&mut self.now);
+            self.previous = std::mem::take(&mut self.current);
             self.since = now;
         }
-        self.now = self.now.max(trip);
+        self.current = self.current.max(trip);
     }
 
     fn slowest(&self) -> Duration {
-        self.now.max(self.before)
+        self.current.max(self.previous)
     }
 }
 
@@ -270,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slowest_trip_is_remembered_for_half_a_minute_at_least_and_then_forgotten() {
+    fn slowest_trip_is_stored_for_at_least_half_a_minute() {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
         let mut trips = SlowestRoundTrip::new(start);
         trips.add(Duration::from_millis(9), start + 29 * second);
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_the_script_never_gives_is_not_taken_for_one() {
+    fn malformed_responses_are_rejected() {
         for strange in [Value::Nil, Value::Int(1), Value::Array(vec![Value::Int(1)])] {
             assert!(BudgetResponse::read(strange).is_none());
         }

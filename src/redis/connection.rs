@@ -21,29 +21,29 @@ pub(super) struct RedisConnection {
     pub(super) node: RedisNode,
     /// The server's id of its current run. Everything in its memory is lost when it ends.
     pub(super) run_id: String,
-    of_use: AtomicBool,
+    used: AtomicBool,
     wire: MultiplexedConnection,
 }
 
 impl RedisConnection {
     /// Takes a connection that has logged in, and identifies the server.
-    pub(super) async fn greet(
+    pub(super) async fn handshake(
         generation: u64,
         node: RedisNode,
         wire: MultiplexedConnection,
     ) -> Result<Self, RedisFailure> {
-        let mut connection = Self { generation, node, run_id: String::new(), of_use: AtomicBool::new(false), wire };
+        let mut connection = Self { generation, node, run_id: String::new(), used: AtomicBool::new(false), wire };
         let server = connection.info("server").await?;
         let replication = connection.info("replication").await?;
         match field(&replication, "role") {
             Some("master") => {}
-            Some(_) => return Err(connection.refuse_replica(&server, &replication)),
+            Some(_) => return Err(connection.replica_failure(&server, &replication)),
             None => {
-                let says = format!(
+                let message = format!(
                     "{} does not report that it is a primary; for sentinels, use redis+sentinel://",
                     connection.node
                 );
-                return Err(RedisFailure::new(RedisErrorReason::Error, says));
+                return Err(RedisFailure::new(RedisErrorReason::Error, message));
             }
         }
         let run_id = field(&server, "run_id").ok_or_else(|| {
@@ -60,8 +60,8 @@ impl RedisConnection {
 
     /// Returns a section of the server's INFO.
     pub(super) async fn info(&self, section: &str) -> Result<String, RedisFailure> {
-        let answer = self.send(cmd("INFO").arg(section)).await.map_err(|error| self.explain(&error))?;
-        ::redis::from_redis_value(answer).map_err(|_| {
+        let response = self.send(cmd("INFO").arg(section)).await.map_err(|error| self.to_failure(&error))?;
+        ::redis::from_redis_value(response).map_err(|_| {
             RedisFailure::new(
                 RedisErrorReason::Error,
                 "the response to INFO is not text; check that the server is \
@@ -71,16 +71,17 @@ impl RedisConnection {
     }
 
     /// A replica accepts no writes. In a cluster it knows its primary.
-    fn refuse_replica(&self, server: &str, replication: &str) -> RedisFailure {
-        let says = format!("{} is a replica; use the address of its primary, or of sentinels that know it", self.node);
+    fn replica_failure(&self, server: &str, replication: &str) -> RedisFailure {
+        let message =
+            format!("{} is a replica; use the address of its primary, or of sentinels that know it", self.node);
         let primary = || {
             let host = field(replication, "master_host")?.to_owned();
             let port = field(replication, "master_port")?.parse().ok()?;
             Some(RedisNode { host, port })
         };
         match primary() {
-            Some(primary) if field(server, "redis_mode") == Some("cluster") => RedisFailure::moved(primary, says),
-            _ => RedisFailure::new(RedisErrorReason::Replica, says),
+            Some(primary) if field(server, "redis_mode") == Some("cluster") => RedisFailure::moved(primary, message),
+            _ => RedisFailure::new(RedisErrorReason::Replica, message),
         }
     }
 
@@ -88,16 +89,16 @@ impl RedisConnection {
     pub(super) async fn run(&self, script: &Script, keys: &[String], args: &[Vec<u8>]) -> Result<Value, RedisFailure> {
         let mut call = cmd("EVALSHA");
         call.arg(script.sha()).arg(keys.len()).arg(keys).arg(args);
-        let mut answer = self.send(&call).await;
-        if answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)) {
+        let mut response = self.send(&call).await;
+        if response.as_ref().is_err_and(|error| error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)) {
             // Loaded, not sent with EVAL: newer servers may evict scripts that were sent with EVAL.
-            answer = self.send(cmd("SCRIPT").arg("LOAD").arg(script.text())).await;
-            if answer.is_ok() {
-                answer = self.send(&call).await;
+            response = self.send(cmd("SCRIPT").arg("LOAD").arg(script.text())).await;
+            if response.is_ok() {
+                response = self.send(&call).await;
             }
         }
-        let value = answer.map_err(|error| self.explain(&error))?;
-        self.of_use.store(true, Ordering::Relaxed);
+        let value = response.map_err(|error| self.to_failure(&error))?;
+        self.used.store(true, Ordering::Relaxed);
         Ok(value)
     }
 
@@ -106,24 +107,24 @@ impl RedisConnection {
         if channels.is_empty() {
             return Ok(());
         }
-        self.wire.clone().subscribe(channels).await.map_err(|error| self.explain(&error))
+        self.wire.clone().subscribe(channels).await.map_err(|error| self.to_failure(&error))
     }
 
     /// Sends a PING.
     pub(super) async fn ping(&self) -> Result<(), RedisFailure> {
-        self.send(&cmd("PING")).await.map(drop).map_err(|error| self.explain(&error))
+        self.send(&cmd("PING")).await.map(drop).map_err(|error| self.to_failure(&error))
     }
 
     /// Whether any script call over it has succeeded.
-    pub(super) fn was_of_use(&self) -> bool {
-        self.of_use.load(Ordering::Relaxed)
+    pub(super) fn was_used(&self) -> bool {
+        self.used.load(Ordering::Relaxed)
     }
 
     async fn send(&self, command: &Cmd) -> ::redis::RedisResult<Value> {
         self.wire.clone().req_packed_command(command).await?.extract_error()
     }
 
-    fn explain(&self, error: &::redis::RedisError) -> RedisFailure {
+    fn to_failure(&self, error: &::redis::RedisError) -> RedisFailure {
         RedisFailure::of(error, &self.node)
     }
 }

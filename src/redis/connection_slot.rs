@@ -33,7 +33,7 @@ pub(super) struct ConnectionSlot {
     state: watch::Sender<SlotState>,
     pub(super) router: SubscriptionRouter,
     /// Notified when a channel must be subscribed to.
-    pub(super) wanted: Notify,
+    pub(super) subscribe_requested: Notify,
     /// Generation of the newest connection that the server has closed.
     closed: AtomicU64,
 }
@@ -43,7 +43,7 @@ impl ConnectionSlot {
         Self {
             state: watch::Sender::new(SlotState::Connecting { after: None }),
             router: SubscriptionRouter::default(),
-            wanted: Notify::new(),
+            subscribe_requested: Notify::new(),
             closed: AtomicU64::new(0),
         }
     }
@@ -51,8 +51,8 @@ impl ConnectionSlot {
     /// Returns the connection. Waits while one is being made; fails at once after a failed attempt.
     pub(super) async fn connection(&self) -> Result<Arc<RedisConnection>, RedisErrorReason> {
         let mut state = self.state.subscribe();
-        let settled = state.wait_for(|state| !matches!(state, SlotState::Connecting { .. })).await;
-        match &*settled.expect("invariant: the slot owns the sender") {
+        let ready = state.wait_for(|state| !matches!(state, SlotState::Connecting { .. })).await;
+        match &*ready.expect("invariant: the slot owns the sender") {
             SlotState::Up(connection) => Ok(Arc::clone(connection)),
             SlotState::Down(reason) => Err(*reason),
             SlotState::Connecting { .. } => unreachable!("invariant: excluded by the condition above"),
@@ -60,13 +60,13 @@ impl ConnectionSlot {
     }
 
     /// Waits until there is a connection.
-    pub(super) async fn up(&self) {
+    pub(super) async fn wait_until_up(&self) {
         let mut state = self.state.subscribe();
         drop(state.wait_for(|state| matches!(state, SlotState::Up(_))).await);
     }
 
     /// Waits until this connection is dropped, and returns the reason.
-    pub(super) async fn end_of(&self, generation: u64) -> Arc<RedisFailure> {
+    pub(super) async fn wait_for_end(&self, generation: u64) -> Arc<RedisFailure> {
         let mut state = self.state.subscribe();
         let ended = state.wait_for(|state| !matches!(state, SlotState::Up(up) if up.generation == generation)).await;
         match &*ended.expect("invariant: the slot owns the sender") {
@@ -88,15 +88,18 @@ impl ConnectionSlot {
 
     fn close(&self, generation: u64) {
         self.closed.store(generation, Ordering::SeqCst);
-        self.lose(generation, RedisFailure::new(RedisErrorReason::Disconnected, "the server closed the connection"));
+        self.drop_connection(
+            generation,
+            RedisFailure::new(RedisErrorReason::Disconnected, "the server closed the connection"),
+        );
     }
 
-    pub(super) fn set_down(&self, why: RedisErrorReason) {
-        self.state.send_replace(SlotState::Down(why));
+    pub(super) fn set_down(&self, reason: RedisErrorReason) {
+        self.state.send_replace(SlotState::Down(reason));
     }
 
     /// Drops a connection, unless that has happened already: callers no longer get it, and a new one is made.
-    pub(super) fn lose(&self, generation: u64, failure: RedisFailure) {
+    pub(super) fn drop_connection(&self, generation: u64, failure: RedisFailure) {
         let lost = self.state.send_if_modified(|state| {
             let current = matches!(state, SlotState::Up(up) if up.generation == generation);
             if current {
@@ -105,26 +108,26 @@ impl ConnectionSlot {
             current
         });
         if lost {
-            self.router.end(generation);
+            self.router.end_connection(generation);
         }
     }
 }
 
 /// Handles the pushes of a connection. It holds only a weak reference to the slot, because the slot owns the
 /// connection.
-pub(super) fn pushes(
-    link: &Arc<ConnectionSlot>,
+pub(super) fn push_handler(
+    slot: &Arc<ConnectionSlot>,
     generation: u64,
 ) -> impl Fn(PushInfo) -> Result<(), SlotDropped> + Send + Sync + 'static {
-    let link: Weak<ConnectionSlot> = Arc::downgrade(link);
+    let slot: Weak<ConnectionSlot> = Arc::downgrade(slot);
     move |push: PushInfo| {
-        let link = link.upgrade().ok_or(SlotDropped)?;
+        let slot = slot.upgrade().ok_or(SlotDropped)?;
         match (push.kind, push.data.as_slice()) {
-            (PushKind::Subscribe, [Value::BulkString(channel), ..]) => link.router.subscribed(generation, channel),
+            (PushKind::Subscribe, [Value::BulkString(channel), ..]) => slot.router.subscribed(generation, channel),
             (PushKind::Message, [Value::BulkString(channel), Value::BulkString(message)]) => {
-                link.router.message(generation, channel, message);
+                slot.router.message(generation, channel, message);
             }
-            (PushKind::Disconnection, _) => link.close(generation),
+            (PushKind::Disconnection, _) => slot.close(generation),
             _ => {}
         }
         Ok(())

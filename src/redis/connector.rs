@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::{
     RedisConfigError,
     connection::RedisConnection,
-    connection_slot::{ConnectionSlot, pushes},
+    connection_slot::{ConnectionSlot, push_handler},
     error::{RedisErrorReason, RedisFailure},
 };
 use crate::settings::{RedisNode, RedisTarget, RedisUrl, SecretValue};
@@ -30,43 +30,43 @@ pub(super) struct Connector {
     /// Certificate authorities to trust instead of the public ones, as PEM.
     ca: Option<Vec<u8>>,
     /// Index of the sentinel to query first.
-    first: usize,
+    first_sentinel: usize,
     generation: u64,
 }
 
 impl Connector {
     pub(super) fn new(url: RedisUrl, ca_file: Option<PathBuf>) -> Result<Self, RedisConfigError> {
-        Ok(Self { url, ca: ca_file.map(read_ca).transpose()?, first: 0, generation: 0 })
+        Ok(Self { url, ca: ca_file.map(read_ca).transpose()?, first_sentinel: 0, generation: 0 })
     }
 
     /// Connects to a primary: to `node` if given, else to the target of the URL.
     pub(super) async fn connect(
         &mut self,
-        link: &Arc<ConnectionSlot>,
+        slot: &Arc<ConnectionSlot>,
         node: Option<RedisNode>,
     ) -> Result<RedisConnection, RedisFailure> {
         self.generation += 1;
-        link.router.begin(self.generation);
-        let made = timeout(CONNECT_TIMEOUT, self.try_connect(link, node)).await.unwrap_or_else(|_| {
+        slot.router.start_connection(self.generation);
+        let result = timeout(CONNECT_TIMEOUT, self.try_connect(slot, node)).await.unwrap_or_else(|_| {
             Err(RedisFailure::new(
                 RedisErrorReason::Timeout,
                 format!("no connection within {} s", CONNECT_TIMEOUT.as_secs()),
             ))
         });
-        made.map_err(|failure| {
-            link.router.end(self.generation);
+        result.map_err(|failure| {
+            slot.router.end_connection(self.generation);
             // Another sentinel may have newer information.
-            self.first = self.first.wrapping_add(1);
+            self.first_sentinel = self.first_sentinel.wrapping_add(1);
             self.redact(failure)
         })
     }
 
     async fn try_connect(
         &self,
-        link: &Arc<ConnectionSlot>,
+        slot: &Arc<ConnectionSlot>,
         node: Option<RedisNode>,
     ) -> Result<RedisConnection, RedisFailure> {
-        let node = match (node, &self.url.place) {
+        let node = match (node, &self.url.target) {
             (Some(node), _) => node,
             (None, RedisTarget::Server(node)) => node.clone(),
             (None, RedisTarget::Sentinels { nodes, service }) => self.primary_of(service, nodes).await?,
@@ -78,12 +78,12 @@ impl Connector {
         if let Some(password) = &self.url.password {
             login = login.set_password(password.expose());
         }
-        let config = patient().set_push_sender(pushes(link, self.generation));
+        let config = connection_config().set_push_sender(push_handler(slot, self.generation));
         let connected =
             async { self.client(&node, login)?.get_multiplexed_async_connection_with_config(&config).await };
-        let wire = connected.await.map_err(|error| unreachable(&error, &node))?;
-        let connection = RedisConnection::greet(self.generation, node, wire).await?;
-        connection.subscribe(&link.router.wanted()).await?;
+        let wire = connected.await.map_err(|error| connect_failure(&error, &node))?;
+        let connection = RedisConnection::handshake(self.generation, node, wire).await?;
+        connection.subscribe(&slot.router.take_pending()).await?;
         Ok(connection)
     }
 
@@ -91,22 +91,22 @@ impl Connector {
     async fn primary_of(&self, service: &str, sentinels: &[RedisNode]) -> Result<RedisNode, RedisFailure> {
         let mut failure = None;
         for number in 0..sentinels.len() {
-            let sentinel = &sentinels[(self.first % sentinels.len() + number) % sentinels.len()];
-            match self.ask(sentinel, service).await {
+            let sentinel = &sentinels[(self.first_sentinel % sentinels.len() + number) % sentinels.len()];
+            match self.query_sentinel(sentinel, service).await {
                 Ok(Some((host, port))) => return Ok(RedisNode { host, port }),
                 Ok(None) => {
-                    let says = format!("the sentinel at {sentinel} knows no primary for the service {service:?}");
-                    failure = Some(RedisFailure::new(RedisErrorReason::Unreachable, says));
+                    let message = format!("the sentinel at {sentinel} knows no primary for the service {service:?}");
+                    failure = Some(RedisFailure::new(RedisErrorReason::Unreachable, message));
                 }
-                Err(error) => failure = Some(unreachable(&error, sentinel)),
+                Err(error) => failure = Some(connect_failure(&error, sentinel)),
             }
         }
         Err(failure.expect("invariant: there is at least one sentinel"))
     }
 
-    async fn ask(&self, sentinel: &RedisNode, service: &str) -> RedisResult<Option<(String, u16)>> {
+    async fn query_sentinel(&self, sentinel: &RedisNode, service: &str) -> RedisResult<Option<(String, u16)>> {
         let client = self.client(sentinel, RedisConnectionInfo::default())?;
-        let mut connection = client.get_multiplexed_async_connection_with_config(&patient()).await?;
+        let mut connection = client.get_multiplexed_async_connection_with_config(&connection_config()).await?;
         cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(service).query_async(&mut connection).await
     }
 
@@ -132,7 +132,7 @@ impl Connector {
         if let Some(password) =
             self.url.password.as_ref().map(SecretValue::expose).filter(|password| !password.is_empty())
         {
-            failure.says = failure.says.replace(password, "(redacted)");
+            failure.message = failure.message.replace(password, "(redacted)");
         }
         failure
     }
@@ -150,20 +150,20 @@ fn read_ca(path: PathBuf) -> Result<Vec<u8>, RedisConfigError> {
 }
 
 /// Disables the timeouts of the library. Each call and each connection attempt has a timeout of our own.
-fn patient() -> AsyncConnectionConfig {
+fn connection_config() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None)
 }
 
 /// Describes an error that occurred before there was a connection.
-fn unreachable(error: &RedisError, node: &RedisNode) -> RedisFailure {
+fn connect_failure(error: &RedisError, node: &RedisNode) -> RedisFailure {
     let failure = RedisFailure::of(error, node);
-    let why = match failure.why {
+    let reason = match failure.reason {
         RedisErrorReason::Disconnected => RedisErrorReason::Unreachable,
-        why => why,
+        reason => reason,
     };
-    let mut says = format!("{node}: {}", failure.says);
-    if says.contains("certificate") {
-        says.push_str("; if the certificate is from a private authority, set redis.ca_file");
+    let mut message = format!("{node}: {}", failure.message);
+    if message.contains("certificate") {
+        message.push_str("; if the certificate is from a private authority, set redis.ca_file");
     }
-    RedisFailure { why, says, ..failure }
+    RedisFailure { reason, message, ..failure }
 }

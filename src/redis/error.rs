@@ -10,10 +10,10 @@ pub const ACL_RULES: &str = "~guildhall:* &guildhall:* +@read +@write +@connecti
 
 /// Redis did not respond, or not as expected. The call may have taken effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("Redis call failed: {}", why.name())]
+#[error("Redis call failed: {}", reason.name())]
 pub struct RedisCallError {
     /// Short reason.
-    pub why: RedisErrorReason,
+    pub reason: RedisErrorReason,
 }
 
 /// Why a call failed.
@@ -61,13 +61,13 @@ impl RedisErrorReason {
 /// A failure, with its log message.
 #[derive(Clone, Debug)]
 pub(super) struct RedisFailure {
-    pub(super) why: RedisErrorReason,
+    pub(super) reason: RedisErrorReason,
     /// Message without secrets.
-    pub(super) says: String,
+    pub(super) message: String,
     /// Node to connect to instead, if the server named one.
-    pub(super) elsewhere: Option<RedisNode>,
+    pub(super) redirect: Option<RedisNode>,
     /// Whether the connection can be used further.
-    pub(super) fate: ConnectionAction,
+    pub(super) action: ConnectionAction,
 }
 
 /// What a failure means for its connection.
@@ -81,32 +81,32 @@ pub(super) enum ConnectionAction {
 
 impl RedisFailure {
     /// A failure after which the connection is dropped.
-    pub(super) fn new(why: RedisErrorReason, says: impl Into<String>) -> Self {
-        Self { why, says: says.into(), elsewhere: None, fate: ConnectionAction::Drop }
+    pub(super) fn new(reason: RedisErrorReason, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into(), redirect: None, action: ConnectionAction::Drop }
     }
 
-    pub(super) fn moved(to: RedisNode, says: impl Into<String>) -> Self {
-        Self { elsewhere: Some(to), ..Self::new(RedisErrorReason::Moved, says) }
+    pub(super) fn moved(to: RedisNode, message: impl Into<String>) -> Self {
+        Self { redirect: Some(to), ..Self::new(RedisErrorReason::Moved, message) }
     }
 
     /// Converts the error of a call. `here` is the node that it was sent to.
     pub(super) fn of(error: &RedisError, here: &RedisNode) -> Self {
-        let (why, fate) = classify(error);
-        let elsewhere = match why {
-            RedisErrorReason::Moved => error.redirect_node().and_then(|(node, _)| read_node(node, here)),
+        let (reason, action) = classify(error);
+        let redirect = match reason {
+            RedisErrorReason::Moved => error.redirect_node().and_then(|(node, _)| parse_node(node, here)),
             _ => None,
         };
-        let says = match advice(error, why) {
+        let message = match advice(error, reason) {
             Some(advice) => format!("{error}; {advice}"),
             None => error.to_string(),
         };
-        Self { why, says, elsewhere, fate }
+        Self { reason, message, redirect, action }
     }
 }
 
 /// How to fix the error, where its message does not say so.
-fn advice(error: &RedisError, why: RedisErrorReason) -> Option<String> {
-    match (error.kind(), why) {
+fn advice(error: &RedisError, reason: RedisErrorReason) -> Option<String> {
+    match (error.kind(), reason) {
         (ErrorKind::Server(ServerErrorKind::NoPerm), _) => {
             Some(format!("the user of redis.url needs these rules: {ACL_RULES}"))
         }
@@ -159,7 +159,7 @@ fn wrapped_code(error: &RedisError) -> Option<&str> {
 }
 
 /// Parses `host:port` in the format of a cluster. An empty host or `?` means the node that responded.
-fn read_node(text: &str, here: &RedisNode) -> Option<RedisNode> {
+fn parse_node(text: &str, here: &RedisNode) -> Option<RedisNode> {
     let (host, port) = text.rsplit_once(':')?;
     let port = port.parse().ok()?;
     let host = if host.is_empty() || host == "?" { &here.host } else { host };
@@ -173,15 +173,15 @@ mod tests {
     use super::*;
 
     fn failure(line: &str) -> RedisFailure {
-        let answer = parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+        let response = parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
         let here = RedisNode { host: "here".to_owned(), port: 1 };
-        RedisFailure::of(&answer.extract_error().unwrap_err(), &here)
+        RedisFailure::of(&response.extract_error().unwrap_err(), &here)
     }
 
     #[test]
-    fn an_error_answer_has_a_reason_and_says_whether_another_connection_could_do_better() {
+    fn error_response_gives_a_reason_and_a_connection_action() {
         use ConnectionAction::{Drop, Keep};
-        for (line, why, fate) in [
+        for (line, reason, action) in [
             ("LOADING Redis is loading the dataset in memory", RedisErrorReason::Busy, Keep),
             ("BUSY Redis is busy running a script", RedisErrorReason::Busy, Keep),
             ("TRYAGAIN Multiple keys request during rehashing of slot", RedisErrorReason::Busy, Keep),
@@ -211,24 +211,24 @@ mod tests {
             ("WRONGTYPE Operation against a key holding the wrong kind of value", RedisErrorReason::Error, Keep),
         ] {
             let failure = failure(line);
-            assert_eq!((failure.why, failure.fate), (why, fate), "{line}");
-            assert_eq!(failure.elsewhere, None);
+            assert_eq!((failure.reason, failure.action), (reason, action), "{line}");
+            assert_eq!(failure.redirect, None);
         }
     }
 
     #[test]
-    fn the_documentation_names_the_rules_that_the_errors_name() {
+    fn documentation_contains_the_acl_rules() {
         assert!(include_str!("../../docs/configuration.md").contains(ACL_RULES));
     }
 
     #[test]
-    fn a_moved_answer_says_where_to_go() {
+    fn moved_response_gives_the_redirect() {
         for (line, host) in
             [("MOVED 1 other:7", "other"), ("MOVED 1 :7", "here"), ("MOVED 1 ?:7", "here"), ("MOVED 1 ::1:7", "::1")]
         {
             let failure = failure(line);
-            assert_eq!((failure.why, failure.fate), (RedisErrorReason::Moved, ConnectionAction::Drop), "{line}");
-            assert_eq!(failure.elsewhere, Some(RedisNode { host: host.to_owned(), port: 7 }), "{line}");
+            assert_eq!((failure.reason, failure.action), (RedisErrorReason::Moved, ConnectionAction::Drop), "{line}");
+            assert_eq!(failure.redirect, Some(RedisNode { host: host.to_owned(), port: 7 }), "{line}");
         }
     }
 }

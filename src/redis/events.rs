@@ -27,28 +27,28 @@ impl InternalEvent for RedisConnected<'_> {
 
 /// A connection has ended. Attempts to reconnect follow.
 pub(super) struct RedisDisconnected<'a> {
-    pub(super) why: RedisErrorReason,
+    pub(super) reason: RedisErrorReason,
     /// Full error message.
-    pub(super) says: &'a str,
+    pub(super) message: &'a str,
 }
 
 impl InternalEvent for RedisDisconnected<'_> {
     fn emit(self) {
-        warn!(why = self.why.name(), error = self.says, "connection to Redis lost");
+        warn!(why = self.reason.name(), error = self.message, "connection to Redis lost");
         gauge!(REDIS_UP).set(0);
     }
 }
 
 /// A connection attempt has failed. More follow.
 pub(super) struct RedisUnreachable<'a> {
-    pub(super) why: RedisErrorReason,
+    pub(super) reason: RedisErrorReason,
     /// Full error message.
-    pub(super) says: &'a str,
+    pub(super) message: &'a str,
 }
 
 impl InternalEvent for RedisUnreachable<'_> {
     fn emit(self) {
-        warn!(why = self.why.name(), error = self.says, "cannot connect to Redis");
+        warn!(why = self.reason.name(), error = self.message, "cannot connect to Redis");
         gauge!(REDIS_UP).set(0);
     }
 }
@@ -57,28 +57,28 @@ impl InternalEvent for RedisUnreachable<'_> {
 pub(super) struct RedisCallFinished {
     pub(super) script: &'static str,
     /// The error, if it failed.
-    pub(super) lost: Option<RedisErrorReason>,
-    pub(super) took: Duration,
+    pub(super) error: Option<RedisErrorReason>,
+    pub(super) elapsed: Duration,
 }
 
 impl InternalEvent for RedisCallFinished {
     fn emit(self) {
-        let result = self.lost.map_or("ok", RedisErrorReason::name);
+        let result = self.error.map_or("ok", RedisErrorReason::name);
         counter!(REDIS_CALLS, "script" => self.script, "result" => result).increment(1);
-        histogram!(REDIS_CALL_SECONDS).record(self.took);
+        histogram!(REDIS_CALL_SECONDS).record(self.elapsed);
     }
 }
 
 /// Redis responded to a call with an error that another connection would not avoid.
 pub(super) struct RedisCallRejected<'a> {
     pub(super) script: &'static str,
-    pub(super) why: RedisErrorReason,
-    pub(super) says: &'a str,
+    pub(super) reason: RedisErrorReason,
+    pub(super) message: &'a str,
 }
 
 impl InternalEvent for RedisCallRejected<'_> {
     fn emit(self) {
-        warn!(script = self.script, why = self.why.name(), error = self.says, "Redis rejected a call");
+        warn!(script = self.script, why = self.reason.name(), error = self.message, "Redis rejected a call");
     }
 }
 

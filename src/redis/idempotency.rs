@@ -34,13 +34,13 @@ use super::{RedisClient, RedisKeys, Script, events::IdempotencyKeysDropped};
 use crate::events::emit;
 
 /// How long a key is stored.
-pub const REMEMBERED_FOR: Duration = Duration::from_secs(24 * 3_600);
+pub const IDEMPOTENCY_RETENTION: Duration = Duration::from_secs(24 * 3_600);
 /// Maximum number of keys that wait to be written.
-const WAITING_MOST: usize = 4_096;
+const MAX_WAITING: usize = 4_096;
 /// Maximum number of keys in one call.
-const AT_ONCE: usize = 256;
+const BATCH_SIZE: usize = 256;
 /// How long Redis is not called after a failure. A submission waits for a failing Redis at most once in this time.
-const LEFT_ALONE: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 const GET: &str = "return redis.call('GET', KEYS[1])";
 const PUT: &str = "\
@@ -57,7 +57,7 @@ pub struct RedisIdempotency {
     get: Script,
     waiting: Sender<(IdempotencyKey, IdempotencyRecord)>,
     /// When Redis may be called again after a failure.
-    again_at: Mutex<Option<Instant>>,
+    retry_at: Mutex<Option<Instant>>,
     task: JoinHandle<()>,
 }
 
@@ -65,49 +65,49 @@ impl RedisIdempotency {
     /// Starts the task for the keys of one application. Must be called on a Tokio runtime.
     #[must_use]
     pub fn start(redis: RedisClient, keys: RedisKeys) -> Self {
-        let (waiting, line) = mpsc::channel(WAITING_MOST);
-        let task = supervision::spawn(Part::RedisIdempotency, write(redis.clone(), keys.clone(), line));
+        let (waiting, queue) = mpsc::channel(MAX_WAITING);
+        let task = supervision::spawn(Part::RedisIdempotency, write_batches(redis.clone(), keys.clone(), queue));
         let get = Script::new("idempotency_get", GET);
-        Self { redis, keys, get, waiting, again_at: Mutex::new(None), task }
+        Self { redis, keys, get, waiting, retry_at: Mutex::new(None), task }
     }
 
-    fn may_ask(&self) -> bool {
-        let again_at = *self.again_at.lock().unwrap_or_else(PoisonError::into_inner);
-        again_at.is_none_or(|at| at <= Instant::now())
+    fn may_call(&self) -> bool {
+        let retry_at = *self.retry_at.lock().unwrap_or_else(PoisonError::into_inner);
+        retry_at.is_none_or(|at| at <= Instant::now())
     }
 
-    fn leave_alone(&self) {
-        *self.again_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + LEFT_ALONE);
+    fn pause_calls(&self) {
+        *self.retry_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + RETRY_DELAY);
     }
 }
 
 impl IdempotencyCache for RedisIdempotency {
     fn get<'a>(&'a self, key: &'a IdempotencyKey) -> CacheFuture<'a> {
         Box::pin(async move {
-            if !self.may_ask() {
+            if !self.may_call() {
                 return None;
             }
-            match self.redis.run(&self.get, &[name(&self.keys, key)], |_| Vec::new()).await {
+            match self.redis.run(&self.get, &[redis_key(&self.keys, key)], |_| Vec::new()).await {
                 Ok(Value::BulkString(bytes)) => unpack(&bytes),
                 // No value, or a value that other programs stored there.
                 Ok(_) => None,
                 Err(_) => {
-                    self.leave_alone();
+                    self.pause_calls();
                     None
                 }
             }
         })
     }
 
-    fn put(&self, used: Vec<(IdempotencyKey, IdempotencyRecord)>) {
-        let mut left_out = 0;
-        for entry in used {
+    fn put(&self, records: Vec<(IdempotencyKey, IdempotencyRecord)>) {
+        let mut dropped = 0;
+        for entry in records {
             if self.waiting.try_send(entry).is_err() {
-                left_out += 1;
+                dropped += 1;
             }
         }
-        if left_out > 0 {
-            emit(IdempotencyKeysDropped { count: left_out });
+        if dropped > 0 {
+            emit(IdempotencyKeysDropped { count: dropped });
         }
     }
 }
@@ -119,14 +119,14 @@ impl Drop for RedisIdempotency {
 }
 
 /// Writes waiting keys in batches. Keys that a failed call does not write are dropped.
-async fn write(redis: RedisClient, keys: RedisKeys, mut line: Receiver<(IdempotencyKey, IdempotencyRecord)>) {
+async fn write_batches(redis: RedisClient, keys: RedisKeys, mut queue: Receiver<(IdempotencyKey, IdempotencyRecord)>) {
     let script = Script::new("idempotency_put", PUT);
-    let mut batch = Vec::with_capacity(AT_ONCE);
-    while line.recv_many(&mut batch, AT_ONCE).await > 0 {
+    let mut batch = Vec::with_capacity(BATCH_SIZE);
+    while queue.recv_many(&mut batch, BATCH_SIZE).await > 0 {
         failpoint::message(Part::RedisIdempotency);
-        let names: Vec<_> = batch.iter().map(|(key, _)| name(&keys, key)).collect();
-        let values = batch.iter().map(|(_, remembered)| pack(remembered));
-        let ttl = REMEMBERED_FOR.as_millis().to_string().into_bytes();
+        let names: Vec<_> = batch.iter().map(|(key, _)| redis_key(&keys, key)).collect();
+        let values = batch.iter().map(|(_, record)| pack(record));
+        let ttl = IDEMPOTENCY_RETENTION.as_millis().to_string().into_bytes();
         let args: Vec<Vec<u8>> = std::iter::once(ttl).chain(values).collect();
         if redis.run(&script, &names, |_| args).await.is_err() {
             emit(IdempotencyKeysDropped { count: batch.len() as u64 });
@@ -136,7 +136,7 @@ async fn write(redis: RedisClient, keys: RedisKeys, mut line: Receiver<(Idempote
 }
 
 /// A caller's key may be long and contain any characters, so its hash is used.
-fn name(keys: &RedisKeys, key: &IdempotencyKey) -> String {
+fn redis_key(keys: &RedisKeys, key: &IdempotencyKey) -> String {
     let mut hash = Sha256::new();
     // The length separates scope and key.
     hash.update((key.scope.len() as u64).to_be_bytes());
@@ -146,8 +146,8 @@ fn name(keys: &RedisKeys, key: &IdempotencyKey) -> String {
     keys.of(&format!("idempotency:{hash}"))
 }
 
-fn pack(remembered: &IdempotencyRecord) -> Vec<u8> {
-    [&remembered.payload_hash[..], remembered.id.uuid().as_bytes()].concat()
+fn pack(record: &IdempotencyRecord) -> Vec<u8> {
+    [&record.payload_hash[..], record.id.uuid().as_bytes()].concat()
 }
 
 fn unpack(bytes: &[u8]) -> Option<IdempotencyRecord> {
@@ -167,18 +167,19 @@ mod tests {
     }
 
     #[test]
-    fn scopes_and_keys_do_not_run_into_each_other() {
+    fn scopes_and_keys_do_not_collide() {
         let keys = RedisKeys::new(42);
-        let names = [name(&keys, &key("a", "bc")), name(&keys, &key("ab", "c")), name(&keys, &key("abc", ""))];
+        let names =
+            [redis_key(&keys, &key("a", "bc")), redis_key(&keys, &key("ab", "c")), redis_key(&keys, &key("abc", ""))];
         assert!(names[0] != names[1] && names[1] != names[2] && names[0] != names[2]);
         assert!(names[0].starts_with("guildhall:{42}:idempotency:") && names[0].len() == 27 + 64, "{}", names[0]);
     }
 
     #[test]
-    fn what_is_remembered_reads_back_and_nothing_else_does() {
-        let remembered = IdempotencyRecord { payload_hash: [7; 32], id: OperationId::new(1_700_000_000_000, [3; 10]) };
-        let packed = pack(&remembered);
-        assert_eq!(unpack(&packed), Some(remembered));
+    fn records_round_trip_and_malformed_ones_are_rejected() {
+        let record = IdempotencyRecord { payload_hash: [7; 32], id: OperationId::new(1_700_000_000_000, [3; 10]) };
+        let packed = pack(&record);
+        assert_eq!(unpack(&packed), Some(record));
         for length in [0, 31, 32, 47] {
             assert_eq!(unpack(&packed[..length]), None);
         }

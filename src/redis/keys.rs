@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_keys_of_an_application_share_the_part_that_a_cluster_hashes() {
+    fn all_keys_of_an_application_share_a_hash_tag() {
         let keys = RedisKeys::new(42);
         assert_eq!(keys.of("breakers"), "guildhall:{42}:breakers");
         assert_eq!(keys.of("budget:{x}"), "guildhall:{42}:budget:{x}");

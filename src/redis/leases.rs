@@ -15,7 +15,7 @@ use super::{RedisClient, RedisKeys, Script};
 use crate::random;
 
 /// Maximum length of a holder's name, in characters.
-const HOLDER_LENGTH: usize = 200;
+const MAX_HOLDER_CHARS: usize = 200;
 
 /// Leases in Redis.
 #[derive(Debug)]
@@ -36,17 +36,17 @@ impl RedisLeases {
     async fn run(&self, name: &LeaseName, arguments: [String; 4]) -> Result<Option<LeaseFence>, LeaseError> {
         let keys = [self.keys.of(&format!("bulk-lock:{name}")), self.keys.of(&format!("bulk-fence:{name}"))];
         let arguments = arguments.map(String::into_bytes).to_vec();
-        let answer = self.redis.run(&self.script, &keys, |_| arguments).await;
-        read(&answer.map_err(|lost| LeaseError::Unreachable(lost.to_string()))?)
+        let response = self.redis.run(&self.script, &keys, |_| arguments).await;
+        parse_fence(&response.map_err(|error| LeaseError::Unreachable(error.to_string()))?)
     }
 }
 
 impl LeaseStore for RedisLeases {
     fn acquire<'a>(&'a self, name: &'a LeaseName, holder: &'a str, ttl: Duration) -> LeaseFuture<'a, Option<Lease>> {
         Box::pin(async move {
-            let token = LeaseToken::new(random::bytes().map_err(|_| LeaseError::Chance)?);
-            let ttl = Lease::given(ttl);
-            let holder = holder.chars().take(HOLDER_LENGTH).collect();
+            let token = LeaseToken::new(random::bytes().map_err(|_| LeaseError::NoRandomBytes)?);
+            let ttl = Lease::clamp_ttl(ttl);
+            let holder = holder.chars().take(MAX_HOLDER_CHARS).collect();
             let sent = Instant::now();
             let fence = self.run(name, ["acquire".to_owned(), hex(&token), millis(ttl), holder]).await?;
             Ok(fence.map(|fence| Lease { name: name.clone(), token, fence, until: sent + ttl }))
@@ -55,7 +55,7 @@ impl LeaseStore for RedisLeases {
 
     fn renew<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> LeaseFuture<'a, Option<Lease>> {
         Box::pin(async move {
-            let ttl = Lease::given(ttl);
+            let ttl = Lease::clamp_ttl(ttl);
             let sent = Instant::now();
             let arguments = ["renew".to_owned(), hex(&lease.token), millis(ttl), String::new()];
             let fence = self.run(&lease.name, arguments).await?;
@@ -71,8 +71,8 @@ impl LeaseStore for RedisLeases {
     }
 }
 
-fn read(answer: &Value) -> Result<Option<LeaseFence>, LeaseError> {
-    match answer {
+fn parse_fence(response: &Value) -> Result<Option<LeaseFence>, LeaseError> {
+    match response {
         Value::Int(0) => Ok(None),
         Value::Int(fence @ 1..) => Ok(Some(LeaseFence(fence.unsigned_abs()))),
         _ => Err(LeaseError::Unreachable(
@@ -97,16 +97,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_that_the_script_never_gives_is_not_taken_for_one() {
-        assert_eq!(read(&Value::Int(0)), Ok(None));
-        assert_eq!(read(&Value::Int(1_790_000_000_000_000)), Ok(Some(LeaseFence(1_790_000_000_000_000))));
+    fn malformed_responses_are_rejected() {
+        assert_eq!(parse_fence(&Value::Int(0)), Ok(None));
+        assert_eq!(parse_fence(&Value::Int(1_790_000_000_000_000)), Ok(Some(LeaseFence(1_790_000_000_000_000))));
         for strange in [Value::Nil, Value::Int(-1), Value::Okay, Value::Array(vec![Value::Int(1)])] {
-            assert!(read(&strange).is_err(), "{strange:?}");
+            assert!(parse_fence(&strange).is_err(), "{strange:?}");
         }
     }
 
     #[test]
-    fn a_token_is_written_with_all_its_bits() {
+    fn token_is_written_with_all_its_bits() {
         let mut bits = [0; 16];
         (bits[0], bits[15]) = (1, 255);
         assert_eq!(hex(&LeaseToken::new(bits)), format!("01{}ff", "00".repeat(14)));

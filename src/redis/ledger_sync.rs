@@ -16,7 +16,7 @@ use super::{
 use crate::events::emit;
 
 /// Minimum time between two requests to the lender.
-const GAP: Duration = Duration::from_millis(100);
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(super) struct LedgerSync {
     redis: RedisClient,
@@ -50,21 +50,21 @@ impl LedgerSync {
     }
 
     /// Ends with the actor.
-    pub(super) async fn run(&mut self, bell: &StateNotifier) {
+    pub(super) async fn run(&mut self, notifier: &StateNotifier) {
         loop {
             // Notified or not: a process that is silent for too long counts as lost.
-            let _ = timeout(self.heartbeat, bell.counted.notified()).await;
+            let _ = timeout(self.heartbeat, notifier.counted.notified()).await;
             if let Err(ActorStopped) = self.sync().await {
                 return;
             }
-            sleep(GAP.min(self.heartbeat)).await;
+            sleep(MIN_INTERVAL.min(self.heartbeat)).await;
         }
     }
 
     async fn sync(&mut self) -> Result<(), ActorStopped> {
-        let Some(ask) = send(&self.breaker, TakeLedgerRequest).await? else { return Ok(()) };
+        let Some(request) = send(&self.breaker, TakeLedgerRequest).await? else { return Ok(()) };
         // After a failure it is retried soon; whatever became of the request, the ledger keeps to what it reported.
-        if let Ok(Some(synced)) = self.ask("sync", ask).await {
+        if let Ok(Some(synced)) = self.request("sync", request).await {
             send(&self.breaker, LedgerSynced(synced)).await?;
         }
         Ok(())
@@ -72,64 +72,64 @@ impl LedgerSync {
 
     /// Returns what was lent.
     pub(super) async fn leave(&mut self) {
-        if let Ok(Some(ask)) = send(&self.breaker, LeaveLedger).await {
+        if let Ok(Some(request)) = send(&self.breaker, LeaveLedger).await {
             // If the request is lost, the loan is held for a while and then given to the others.
-            drop(self.ask("leave", ask).await);
+            drop(self.request("leave", request).await);
         }
     }
 
     /// Sends a request to the lender. Returns `None` if it came too late, or if there are too many members.
-    async fn ask(&mut self, how: &str, ask: LenderRequest) -> Result<Option<LenderReply>, RedisCallError> {
+    async fn request(&mut self, mode: &str, request: LenderRequest) -> Result<Option<LenderReply>, RedisCallError> {
         self.number += 1;
         let window = u64::try_from(self.invalid.window.as_millis()).unwrap_or(u64::MAX);
         let args = |server: &str| {
             let numbers = [
                 self.number,
-                ask.counted,
-                ask.unacknowledged,
-                ask.in_flight.into(),
-                ask.ceiling,
-                ask.total.into(),
-                ask.holders.into(),
+                request.counted,
+                request.unacknowledged,
+                request.in_flight.into(),
+                request.ceiling,
+                request.total.into(),
+                request.holders.into(),
                 self.invalid.limit.into(),
                 window,
             ];
-            let mut args = vec![how.as_bytes().to_vec(), self.process.as_bytes().to_vec()];
+            let mut args = vec![mode.as_bytes().to_vec(), self.process.as_bytes().to_vec()];
             args.extend(numbers.iter().map(|number| number.to_string().into_bytes()));
             args.push(server.as_bytes().to_vec());
-            args.extend(holders_args(&ask).map(String::into_bytes));
+            args.extend(holders_args(&request).map(String::into_bytes));
             args
         };
-        let answer = self.redis.run(&self.script, &self.keys, args).await?;
-        match read(&answer, &ask) {
+        let response = self.redis.run(&self.script, &self.keys, args).await?;
+        match parse_reply(&response, &request) {
             Some(synced) => Ok(Some(synced)),
-            None if matches!(&answer, Value::Array(parts) if parts.is_empty()) => Ok(None),
+            None if matches!(&response, Value::Array(parts) if parts.is_empty()) => Ok(None),
             None => {
-                let why = RedisErrorReason::Error;
-                let says = "unexpected response of the script; check that all processes run the same version";
-                emit(RedisCallRejected { script: self.script.name(), why, says });
-                Err(RedisCallError { why })
+                let reason = RedisErrorReason::Error;
+                let message = "unexpected response of the script; check that all processes run the same version";
+                emit(RedisCallRejected { script: self.script.name(), reason, message });
+                Err(RedisCallError { reason })
             }
         }
     }
 }
 
 /// Script arguments about holders: numbers and names, each an argument of its own.
-fn holders_args(ask: &LenderRequest) -> impl Iterator<Item = String> {
-    let of_holders = [ask.cap, ask.exposure, ask.elsewhere_exposure].map(u64::from);
-    let counts = of_holders.into_iter().chain([ask.runs.len() as u64, ask.large.len() as u64]);
-    let runs = ask.runs.iter().flat_map(|run| {
+fn holders_args(request: &LenderRequest) -> impl Iterator<Item = String> {
+    let of_holders = [request.cap, request.exposure, request.elsewhere_exposure].map(u64::from);
+    let counts = of_holders.into_iter().chain([request.runs.len() as u64, request.large.len() as u64]);
+    let runs = request.runs.iter().flat_map(|run| {
         let mut names: Vec<String> = run.owner.holders().map(|holder| holder.encode()).collect();
         names.resize(3, String::new());
         [run.start.to_string(), run.end.to_string()].into_iter().chain(names)
     });
-    let large = ask.large.iter().flat_map(|(holder, count)| [holder.encode(), count.to_string()]);
+    let large = request.large.iter().flat_map(|(holder, count)| [holder.encode(), count.to_string()]);
     counts.map(|count| count.to_string()).chain(runs).chain(large)
 }
 
 /// Parses a response of the script.
-fn read(answer: &Value, ask: &LenderRequest) -> Option<LenderReply> {
-    let Value::Array(parts) = answer else { return None };
+fn parse_reply(response: &Value, request: &LenderRequest) -> Option<LenderReply> {
+    let Value::Array(parts) = response else { return None };
     let mut parts = LedgerResponse(parts.iter());
     let [ceiling, members, holders, elsewhere, exposure, elsewhere_exposure, floor] =
         [(); 7].map(|()| parts.number()).into_iter().collect::<Option<Vec<u64>>>()?.try_into().ok()?;
@@ -144,13 +144,13 @@ fn read(answer: &Value, ask: &LenderRequest) -> Option<LenderReply> {
         large.push((Holder::decode(name)?, parts.slots()?));
     }
     Some(LenderReply {
-        asked: ask.asked,
-        acknowledged: ask.counted,
+        requested_at: request.requested_at,
+        acknowledged: request.counted,
         ceiling,
         slots,
         members: u32::try_from(members).ok()?,
         holders: u32::try_from(holders).ok()?,
-        elsewhere: u32::try_from(elsewhere).ok()?,
+        in_flight_elsewhere: u32::try_from(elsewhere).ok()?,
         exposure: u32::try_from(exposure).ok()?,
         elsewhere_exposure: u32::try_from(elsewhere_exposure).ok()?,
         floor: u32::try_from(floor).ok()?,
@@ -184,10 +184,10 @@ mod tests {
 
     use super::*;
 
-    fn ask() -> LenderRequest {
+    fn lender_request() -> LenderRequest {
         let owner = Submitter::of(&"key".into(), &"acme".into()).in_guild(Some(7));
         LenderRequest {
-            asked: Timestamp::ZERO,
+            requested_at: Timestamp::ZERO,
             counted: 7,
             unacknowledged: 1,
             in_flight: 0,
@@ -202,46 +202,46 @@ mod tests {
         }
     }
 
-    fn answer(numbers: &[i64]) -> Value {
+    fn response(numbers: &[i64]) -> Value {
         Value::Array(numbers.iter().copied().map(Value::Int).collect())
     }
 
     #[test]
     fn holders_are_sent_by_name() {
-        let args: Vec<String> = holders_args(&ask()).collect();
+        let args: Vec<String> = holders_args(&lender_request()).collect();
         assert_eq!(args, ["25", "3", "4", "1", "1", "6", "7", "k:key", "t:acme", "g:7", "g:7", "5"]);
     }
 
     #[test]
-    fn an_answer_of_the_keeper_is_read() {
-        let Value::Array(mut parts) = answer(&[57, 2, 3, 4, 5, 6, 7, 2, 1_000, 5, 2_000, 2]) else { unreachable!() };
+    fn reply_of_the_lender_is_parsed() {
+        let Value::Array(mut parts) = response(&[57, 2, 3, 4, 5, 6, 7, 2, 1_000, 5, 2_000, 2]) else { unreachable!() };
         parts.push(Value::BulkString(b"t:acme".to_vec()));
         parts.extend([1, 500, 9].map(Value::Int));
-        let synced = read(&Value::Array(parts), &ask()).unwrap();
+        let synced = parse_reply(&Value::Array(parts), &lender_request()).unwrap();
         assert_eq!((synced.acknowledged, synced.ceiling), (7, 57));
-        assert_eq!((synced.members, synced.holders, synced.elsewhere), (2, 3, 4));
+        assert_eq!((synced.members, synced.holders, synced.in_flight_elsewhere), (2, 3, 4));
         assert_eq!((synced.exposure, synced.elsewhere_exposure, synced.floor), (5, 6, 7));
         assert_eq!(synced.slots, [(Duration::from_secs(1), 5), (Duration::from_secs(2), 2)]);
         assert_eq!(synced.large, [(Holder::Tenant("acme".into()), vec![(Duration::from_millis(500), 9)])]);
     }
 
     #[test]
-    fn anything_else_is_none() {
+    fn malformed_replies_are_rejected() {
         let text = Value::Array(vec![Value::BulkString(b"1".to_vec()); 8]);
-        let Value::Array(mut unknown) = answer(&[1, 1, 1, 1, 1, 1, 1, 0]) else { unreachable!() };
+        let Value::Array(mut unknown) = response(&[1, 1, 1, 1, 1, 1, 1, 0]) else { unreachable!() };
         unknown.extend([Value::BulkString(b"x:1".to_vec()), Value::Int(0)]);
         for other in [
-            answer(&[]),
-            answer(&[1, 1, 1]),
-            answer(&[1, 1, 1, 1, 1, 1, 1, 1, 5]),
-            answer(&[-1, 1, 1, 1, 1, 1, 1, 0]),
-            answer(&[1, 1, 1, 1, 1, 1, 1, i64::MAX]),
-            answer(&[1, 1, 1, 1, 1, 1, 1, 0, 1]),
+            response(&[]),
+            response(&[1, 1, 1]),
+            response(&[1, 1, 1, 1, 1, 1, 1, 1, 5]),
+            response(&[-1, 1, 1, 1, 1, 1, 1, 0]),
+            response(&[1, 1, 1, 1, 1, 1, 1, i64::MAX]),
+            response(&[1, 1, 1, 1, 1, 1, 1, 0, 1]),
             Value::Array(unknown),
             text,
             Value::Nil,
         ] {
-            assert_eq!(read(&other, &ask()), None, "{other:?}");
+            assert_eq!(parse_reply(&other, &lender_request()), None, "{other:?}");
         }
     }
 }

@@ -54,11 +54,11 @@ use crate::{events::emit, settings};
 pub use self::{
     budgets::RedisBudgets,
     error::{ACL_RULES, RedisCallError, RedisErrorReason},
-    idempotency::{REMEMBERED_FOR, RedisIdempotency},
+    idempotency::{IDEMPOTENCY_RETENTION, RedisIdempotency},
     keys::RedisKeys,
     leases::RedisLeases,
     policies::RedisPolicies,
-    probe::{RedisProbe, RedisProbeError, look},
+    probe::{RedisProbe, RedisProbeError, probe_redis},
     process_lock::{ProcessLock, ProcessLockError},
     pubsub::{BreakerRecord, PubSubMessage, PubSubParseError, RateLimitBlock},
     script::Script,
@@ -69,7 +69,7 @@ pub use self::{
 pub use crate::settings::RedisUrl;
 
 /// How often the same error is logged.
-const SAY_AGAIN: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Configuration of the connection.
 #[derive(Clone, Debug)]
@@ -113,10 +113,10 @@ pub enum RedisConfigError {
 /// A Redis client. Cheap to clone; the connection ends with the last clone.
 #[derive(Clone)]
 pub struct RedisClient {
-    link: Arc<ConnectionSlot>,
+    slot: Arc<ConnectionSlot>,
     timeout: Duration,
-    trouble: Arc<Mutex<Option<(RedisErrorReason, Instant)>>>,
-    _keeper: Arc<ReconnectTask>,
+    last_error: Arc<Mutex<Option<(RedisErrorReason, Instant)>>>,
+    _reconnect: Arc<ReconnectTask>,
 }
 
 impl RedisClient {
@@ -128,9 +128,9 @@ impl RedisClient {
     pub fn new(config: RedisConfig) -> Result<Self, RedisConfigError> {
         let RedisConfig { url, ca_file, timeout } = config;
         let connector = Connector::new(url, ca_file)?;
-        let link = Arc::new(ConnectionSlot::new());
-        let keeper = Arc::new(ReconnectTask::start(Arc::clone(&link), connector, timeout));
-        Ok(Self { link, timeout, trouble: Arc::default(), _keeper: keeper })
+        let slot = Arc::new(ConnectionSlot::new());
+        let reconnect = Arc::new(ReconnectTask::start(Arc::clone(&slot), connector, timeout));
+        Ok(Self { slot, timeout, last_error: Arc::default(), _reconnect: reconnect })
     }
 
     /// Runs a script: one round trip, and two more on a server that has not loaded it yet. `args` receives the `run_id`
@@ -151,10 +151,10 @@ impl RedisClient {
         let result = self.try_run(started + self.timeout, script, keys, args).await;
         emit(RedisCallFinished {
             script: script.name(),
-            lost: result.as_ref().err().copied(),
-            took: started.elapsed(),
+            error: result.as_ref().err().copied(),
+            elapsed: started.elapsed(),
         });
-        result.map_err(|why| RedisCallError { why })
+        result.map_err(|reason| RedisCallError { reason })
     }
 
     async fn try_run(
@@ -165,7 +165,7 @@ impl RedisClient {
         args: impl FnOnce(&str) -> Vec<Vec<u8>>,
     ) -> Result<Value, RedisErrorReason> {
         let connection =
-            timeout_at(deadline, self.link.connection()).await.unwrap_or(Err(RedisErrorReason::Timeout))?;
+            timeout_at(deadline, self.slot.connection()).await.unwrap_or(Err(RedisErrorReason::Timeout))?;
         let args = args(&connection.run_id);
         let failure = match timeout_at(deadline, connection.run(script, keys, &args)).await {
             Ok(Ok(value)) => return Ok(value),
@@ -174,37 +174,42 @@ impl RedisClient {
             // dropped.
             Err(_) => RedisFailure::new(RedisErrorReason::Timeout, "call timed out"),
         };
-        let why = failure.why;
-        self.suffer(&connection, script, failure);
-        Err(why)
+        let reason = failure.reason;
+        self.on_failure(&connection, script, failure);
+        Err(reason)
     }
 
     /// Handles a failed call: drops the connection, or logs the error.
-    fn suffer(&self, connection: &RedisConnection, script: &Script, failure: RedisFailure) {
-        match failure.fate {
-            ConnectionAction::Drop => self.link.lose(connection.generation, failure),
+    fn on_failure(&self, connection: &RedisConnection, script: &Script, failure: RedisFailure) {
+        match failure.action {
+            ConnectionAction::Drop => self.slot.drop_connection(connection.generation, failure),
             ConnectionAction::Keep => {
                 let now = Instant::now();
-                let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-                let told = trouble.is_some_and(|(why, at)| why == failure.why && now - at < SAY_AGAIN);
-                if !told {
-                    *trouble = Some((failure.why, now));
-                    emit(RedisCallRejected { script: script.name(), why: failure.why, says: &failure.says });
+                let mut last_error = self.last_error.lock().unwrap_or_else(PoisonError::into_inner);
+                let recently_logged =
+                    last_error.is_some_and(|(reason, at)| reason == failure.reason && now - at < LOG_INTERVAL);
+                if !recently_logged {
+                    *last_error = Some((failure.reason, now));
+                    emit(RedisCallRejected {
+                        script: script.name(),
+                        reason: failure.reason,
+                        message: &failure.message,
+                    });
                 }
             }
         }
     }
 
     /// Waits until there is a connection. After a failed call, this is when to retry.
-    pub async fn up(&self) {
-        self.link.up().await;
+    pub async fn wait_until_up(&self) {
+        self.slot.wait_until_up().await;
     }
 
     /// Subscribes to a channel, across all connections.
     #[must_use]
     pub fn subscribe(&self, channel: &str) -> Subscription {
-        let events = self.link.router.listen(channel);
-        self.link.wanted.notify_one();
+        let events = self.slot.router.listen(channel);
+        self.slot.subscribe_requested.notify_one();
         Subscription::new(events, self.clone())
     }
 }

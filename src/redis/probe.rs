@@ -23,13 +23,13 @@ pub struct RedisProbe {
     /// Its version.
     pub version: String,
     /// Round-trip time of a PING.
-    pub took: Duration,
+    pub ping_time: Duration,
     /// Eviction policy.
     pub policy: String,
     /// Memory limit in bytes; 0 means no limit.
-    pub memory_most: u64,
+    pub max_memory: u64,
     /// Whether the append-only file is enabled.
-    pub appends: bool,
+    pub has_append_only_file: bool,
     /// Whether the last write to disk has failed.
     pub is_disk_broken: bool,
 }
@@ -53,37 +53,37 @@ pub enum RedisProbeError {
 /// # Errors
 ///
 /// When the settings are invalid, or there is no response in time.
-pub async fn look(config: RedisConfig) -> Result<RedisProbe, RedisProbeError> {
-    let RedisConfig { url, ca_file, timeout: within } = config;
+pub async fn probe_redis(config: RedisConfig) -> Result<RedisProbe, RedisProbeError> {
+    let RedisConfig { url, ca_file, timeout: limit } = config;
     let mut connector = Connector::new(url, ca_file)?;
     // It has a timeout of its own.
     let connection = connector.connect(&Arc::new(ConnectionSlot::new()), None).await.map_err(failed)?;
-    let late = |_| RedisProbeError::Failed(format!("no response within redis.timeout_ms = {}", within.as_millis()));
-    timeout(within, ask(&connection)).await.map_err(late)?.map_err(failed)
+    let late = |_| RedisProbeError::Failed(format!("no response within redis.timeout_ms = {}", limit.as_millis()));
+    timeout(limit, query_server(&connection)).await.map_err(late)?.map_err(failed)
 }
 
 fn failed(failure: RedisFailure) -> RedisProbeError {
-    RedisProbeError::Failed(failure.says)
+    RedisProbeError::Failed(failure.message)
 }
 
-async fn ask(connection: &RedisConnection) -> Result<RedisProbe, RedisFailure> {
+async fn query_server(connection: &RedisConnection) -> Result<RedisProbe, RedisFailure> {
     let started = Instant::now();
     connection.ping().await?;
-    let took = started.elapsed();
+    let ping_time = started.elapsed();
     let server = connection.info("server").await?;
     let memory = connection.info("memory").await?;
     let disk = connection.info("persistence").await?;
-    let told = |info: &str, name: &str| field(info, name).unwrap_or("unknown").to_owned();
+    let field_or_unknown = |info: &str, name: &str| field(info, name).unwrap_or("unknown").to_owned();
     let is_broken = ["rdb_last_bgsave_status", "aof_last_write_status", "aof_last_bgrewrite_status"]
         .into_iter()
         .any(|name| field(&disk, name).is_some_and(|status| status != "ok"));
     Ok(RedisProbe {
         node: connection.node.to_string(),
-        version: told(&server, "redis_version"),
-        took,
-        policy: told(&memory, "maxmemory_policy"),
-        memory_most: field(&memory, "maxmemory").and_then(|bytes| bytes.parse().ok()).unwrap_or(0),
-        appends: field(&disk, "aof_enabled") == Some("1"),
+        version: field_or_unknown(&server, "redis_version"),
+        ping_time,
+        policy: field_or_unknown(&memory, "maxmemory_policy"),
+        max_memory: field(&memory, "maxmemory").and_then(|bytes| bytes.parse().ok()).unwrap_or(0),
+        has_append_only_file: field(&disk, "aof_enabled") == Some("1"),
         is_disk_broken: is_broken,
     })
 }

@@ -23,10 +23,10 @@ use tracing::warn;
 use crate::events::{InternalEvent, emit};
 
 /// Number of lock files in a folder.
-const SEATS: u32 = 256;
+const MAX_LOCK_FILES: u32 = 256;
 
 /// Maximum number of ids in a file. The death of a process beyond it is detected by its silence.
-const MOST_IDS: usize = 32;
+const MAX_IDS: usize = 32;
 
 /// Others must not be able to report a process as dead.
 const WRITABLE_BY_ALL: u32 = 0o002;
@@ -61,7 +61,7 @@ pub enum ProcessLockError {
 pub struct ProcessLock {
     id: String,
     life: u64,
-    place: Option<LockFile>,
+    file: Option<LockFile>,
 }
 
 /// A locked file in its folder.
@@ -93,9 +93,11 @@ impl ProcessLock {
             return Err(ProcessLockError::Foreign { path: folder.to_owned() });
         }
         let mut failed = None;
-        for number in 0..SEATS {
-            match LockFile::lock(folder, number, MissingFile::Make).and_then(|free| free.map(Self::sit).transpose()) {
-                Ok(Some(seat)) => return Ok(seat),
+        for number in 0..MAX_LOCK_FILES {
+            match LockFile::lock(folder, number, MissingFile::Create)
+                .and_then(|free| free.map(Self::acquire).transpose())
+            {
+                Ok(Some(lock)) => return Ok(lock),
                 Ok(None) => {}
                 Err(error) => failed = Some(error),
             }
@@ -103,25 +105,25 @@ impl ProcessLock {
         Err(failed.map_or_else(|| ProcessLockError::Full { path: folder.to_owned() }, unusable))
     }
 
-    fn sit(place: LockFile) -> io::Result<Self> {
-        let seat = Self::without_place();
-        let before = place.read()?;
-        place.write([&seat.id].into_iter().chain(&before))?;
-        Ok(Self { place: Some(place), ..seat })
+    fn acquire(file: LockFile) -> io::Result<Self> {
+        let lock = Self::without_file();
+        let before = file.read()?;
+        file.write([&lock.id].into_iter().chain(&before))?;
+        Ok(Self { file: Some(file), ..lock })
     }
 
     /// Takes a lock file. If that fails, logs a warning and continues without one: the death of this process is then
     /// detected only by its silence.
     #[must_use]
-    pub fn take_or_do_without(folder: &Path) -> Self {
+    pub fn take_or_continue_without(folder: &Path) -> Self {
         Self::take(folder).unwrap_or_else(|error| {
             emit(ProcessLockUnavailable { error: &error });
-            Self::without_place()
+            Self::without_file()
         })
     }
 
-    fn without_place() -> Self {
-        Self { id: format!("{:016x}{:016x}", chance(), chance()), life: chance(), place: None }
+    fn without_file() -> Self {
+        Self { id: format!("{:016x}{:016x}", random_number(), random_number()), life: random_number(), file: None }
     }
 
     /// Id of this process, unique for all time.
@@ -138,29 +140,29 @@ impl ProcessLock {
 
     /// Ids of processes that used this folder and are certainly dead. They are reported until [`ProcessLock::forget`].
     #[must_use]
-    pub fn dead(&self) -> Vec<String> {
-        let Some(own) = &self.place else { return Vec::new() };
-        let mut dead: Vec<String> = own.read_or_nothing().into_iter().filter(|id| *id != self.id).collect();
-        for free in own.free_ones() {
-            dead.extend(free.read_or_nothing());
+    pub fn dead_ids(&self) -> Vec<String> {
+        let Some(own) = &self.file else { return Vec::new() };
+        let mut dead: Vec<String> = own.read_or_empty().into_iter().filter(|id| *id != self.id).collect();
+        for free in own.free_files() {
+            dead.extend(free.read_or_empty());
         }
         dead
     }
 
     /// Removes dead processes that all others know of, and their files.
     pub fn forget(&mut self, dead: &[String]) {
-        let Some(own) = &self.place else { return };
+        let Some(own) = &self.file else { return };
         let is_known = |id: &String| dead.contains(id) && *id != self.id;
-        own.strike(is_known);
-        for free in own.free_ones() {
-            free.strike(is_known);
+        own.remove_ids(is_known);
+        for free in own.free_files() {
+            free.remove_ids(is_known);
         }
     }
 
     /// Releases the lock file of a process that has left properly: its death need not be reported.
-    pub fn leave(self) {
-        if let Some(own) = &self.place {
-            own.strike(|id| *id == self.id);
+    pub fn release(self) {
+        if let Some(own) = &self.file {
+            own.remove_ids(|id| *id == self.id);
         }
     }
 }
@@ -168,21 +170,21 @@ impl ProcessLock {
 /// What to do about a missing file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MissingFile {
-    Make,
-    Pass,
+    Create,
+    Skip,
 }
 
 impl LockFile {
     /// Locks a file. `None` if another process holds it.
     fn lock(folder: &Path, number: u32, missing: MissingFile) -> io::Result<Option<Self>> {
         let path = folder.join(format!("{number}.seat"));
-        let make = missing == MissingFile::Make;
+        let create = missing == MissingFile::Create;
         loop {
-            let file = match File::options().read(true).write(true).create(make).truncate(false).mode(0o600).open(&path)
-            {
-                Err(error) if !make && error.kind() == io::ErrorKind::NotFound => return Ok(None),
-                file => file?,
-            };
+            let file =
+                match File::options().read(true).write(true).create(create).truncate(false).mode(0o600).open(&path) {
+                    Err(error) if !create && error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                    file => file?,
+                };
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => return Ok(None),
@@ -190,7 +192,7 @@ impl LockFile {
             }
             // The file may have been removed between the two steps: then the lock is on a deleted file.
             match fs::metadata(&path) {
-                Ok(there) if is_same(&there, &file.metadata()?) => {
+                Ok(present) if is_same_file(&present, &file.metadata()?) => {
                     return Ok(Some(Self { folder: folder.to_owned(), path, file }));
                 }
                 Ok(_) => {}
@@ -201,36 +203,36 @@ impl LockFile {
     }
 
     /// Locks the other free files of the folder, each while it is processed.
-    fn free_ones(&self) -> impl Iterator<Item = Self> {
+    fn free_files(&self) -> impl Iterator<Item = Self> {
         // A file that cannot be opened or locked proves no death. The own file is locked, too.
-        (0..SEATS).filter_map(|number| Self::lock(&self.folder, number, MissingFile::Pass).ok().flatten())
+        (0..MAX_LOCK_FILES).filter_map(|number| Self::lock(&self.folder, number, MissingFile::Skip).ok().flatten())
     }
 
     fn read(&self) -> io::Result<Vec<String>> {
-        let mut bytes = vec![0; MOST_IDS * 64];
+        let mut bytes = vec![0; MAX_IDS * 64];
         let length = self.file.read_at(&mut bytes, 0)?;
         let text = String::from_utf8_lossy(&bytes[..length]);
         Ok(text.lines().filter(|line| is_id(line)).map(str::to_owned).collect())
     }
 
-    fn read_or_nothing(&self) -> Vec<String> {
+    fn read_or_empty(&self) -> Vec<String> {
         self.read().unwrap_or_default()
     }
 
     fn write<'a>(&self, ids: impl Iterator<Item = &'a String>) -> io::Result<()> {
-        let text: String = ids.take(MOST_IDS).flat_map(|id| [id, "\n"]).collect();
+        let text: String = ids.take(MAX_IDS).flat_map(|id| [id, "\n"]).collect();
         // Overwrites first and truncates after: the file is never empty.
         self.file.write_all_at(text.as_bytes(), 0)?;
         self.file.set_len(text.len() as u64)
     }
 
     /// Removes ids, and the file itself if none remains. If that fails, they are only reported once more.
-    fn strike(&self, is_known: impl Fn(&String) -> bool) {
+    fn remove_ids(&self, is_known: impl Fn(&String) -> bool) {
         let Ok(ids) = self.read() else { return };
         let rest: Vec<&String> = ids.iter().filter(|id| !is_known(id)).collect();
         let done = match rest.len() {
             0 => fs::remove_file(&self.path),
-            left if left < ids.len() => self.write(rest.into_iter()),
+            remaining if remaining < ids.len() => self.write(rest.into_iter()),
             _ => return,
         };
         drop(done);
@@ -248,7 +250,7 @@ fn is_id(text: &str) -> bool {
     text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-fn is_same(one: &Metadata, other: &Metadata) -> bool {
+fn is_same_file(one: &Metadata, other: &Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
@@ -259,22 +261,22 @@ fn is_safe(folder: &Metadata, own_uid: u32) -> bool {
 
 /// User id of this process: the owner of a file that it creates.
 fn own_uid(folder: &Path) -> io::Result<u32> {
-    let path = folder.join(format!("{:016x}.new", chance()));
-    let about = File::options().write(true).create_new(true).mode(0o600).open(&path)?.metadata();
+    let path = folder.join(format!("{:016x}.new", random_number()));
+    let metadata = File::options().write(true).create_new(true).mode(0o600).open(&path)?.metadata();
     fs::remove_file(&path)?;
-    Ok(about?.uid())
+    Ok(metadata?.uid())
 }
 
 /// User that this process runs as, so that users do not conflict.
 fn user() -> String {
     match fs::metadata("/proc/self") {
-        Ok(about) => about.uid().to_string(),
+        Ok(metadata) => metadata.uid().to_string(),
         Err(_) => env::var("USER").ok().filter(|name| !name.contains('/')).unwrap_or_else(|| "unknown".to_owned()),
     }
 }
 
 /// From the system's random source: no two processes may have the same.
-fn chance() -> u64 {
+fn random_number() -> u64 {
     RandomState::new().hash_one(0_u8)
 }
 

@@ -29,7 +29,7 @@ pub struct RateLimitBlock {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BreakerRecord {
     /// The change.
-    pub news: breaker::RemoteChange,
+    pub change: breaker::RemoteChange,
     /// The processes that it applies to: those that reach Discord from the same address. `None`: all.
     pub group: Option<String>,
     /// The process that published it.
@@ -72,8 +72,8 @@ enum WireState {
 }
 
 impl WireState {
-    const fn of(stand: SharedBreakerState) -> Self {
-        match stand {
+    const fn of(state: SharedBreakerState) -> Self {
+        match state {
             SharedBreakerState::Closed => Self::Closed,
             SharedBreakerState::Open { .. } => Self::Open,
             SharedBreakerState::ForcedOpen => Self::ForcedOpen,
@@ -95,11 +95,11 @@ impl PubSubMessage {
     /// # Errors
     ///
     /// When it is not a valid message.
-    pub fn read(text: &[u8]) -> Result<Self, PubSubParseError> {
+    pub fn parse(text: &[u8]) -> Result<Self, PubSubParseError> {
         match serde_json::from_slice(text).map_err(|_| PubSubParseError)? {
             WireMessage::Breaker(wire) => {
                 let remaining = wire.ms;
-                wire.record(remaining).map(Self::Breaker)
+                wire.into_record(remaining).map(Self::Breaker)
             }
             WireMessage::Block(block) => Ok(Self::Block(block)),
         }
@@ -108,11 +108,11 @@ impl PubSubMessage {
 
 impl BreakerRecord {
     /// Parses a stored record, at `now_ms` by the server's clock.
-    pub(super) fn read(text: &[u8], now_ms: u64) -> Result<Self, PubSubParseError> {
+    pub(super) fn parse(text: &[u8], now_ms: u64) -> Result<Self, PubSubParseError> {
         match serde_json::from_slice(text).map_err(|_| PubSubParseError)? {
             WireMessage::Breaker(wire) => {
                 let remaining = wire.until_ms.saturating_sub(now_ms);
-                wire.record(remaining)
+                wire.into_record(remaining)
             }
             WireMessage::Block(_) => Err(PubSubParseError),
         }
@@ -120,33 +120,33 @@ impl BreakerRecord {
 }
 
 impl WireRecord {
-    fn record(self, remaining_ms: u64) -> Result<BreakerRecord, PubSubParseError> {
+    fn into_record(self, remaining_ms: u64) -> Result<BreakerRecord, PubSubParseError> {
         let key: BreakerKey = self.key.parse().map_err(|_| PubSubParseError)?;
-        let stand = match self.state {
+        let state = match self.state {
             WireState::Closed => SharedBreakerState::Closed,
             WireState::Open => SharedBreakerState::Open { remaining: Duration::from_millis(remaining_ms) },
             WireState::ForcedOpen => SharedBreakerState::ForcedOpen,
         };
-        let word = BreakerStatus { matter: SharedBreakerKey { key, token: self.token }, stand, why: self.why };
+        let status = BreakerStatus { shared_key: SharedBreakerKey { key, token: self.token }, state, reason: self.why };
         let version = self.version.parse().map_err(|_| PubSubParseError)?;
-        Ok(BreakerRecord { news: breaker::RemoteChange { word, version }, group: self.group, by: self.by })
+        Ok(BreakerRecord { change: breaker::RemoteChange { status, version }, group: self.group, by: self.by })
     }
 }
 
 /// A record in the form that `tell.lua` takes.
 pub(super) struct ScriptRecord {
     /// Field of the hash that it is stored in.
-    pub(super) field: String,
+    pub(super) field_name: String,
     /// Start of the record: JSON without the last brace.
     pub(super) head: String,
     pub(super) state: &'static str,
-    pub(super) why: &'static str,
+    pub(super) reason: &'static str,
     pub(super) remaining_ms: u64,
 }
 
 /// Builds the record to publish. A ban applies to an address, so its record concerns only processes behind that
 /// address.
-pub(super) fn write(word: &BreakerStatus, ip_group: &str, by: &str) -> ScriptRecord {
+pub(super) fn to_script_record(status: &BreakerStatus, ip_group: &str, by: &str) -> ScriptRecord {
     #[derive(Serialize)]
     struct Head<'a> {
         kind: &'static str,
@@ -157,33 +157,33 @@ pub(super) fn write(word: &BreakerStatus, ip_group: &str, by: &str) -> ScriptRec
         why: BreakerReason,
         by: &'a str,
     }
-    let BreakerStatus { matter: SharedBreakerKey { key, token }, stand, why } = word;
+    let BreakerStatus { shared_key: SharedBreakerKey { key, token }, state: stand, reason } = status;
     let group = (*key == BreakerKey::Address).then_some(ip_group);
     let token = token.as_deref();
     let state = WireState::of(*stand);
-    let head = Head { kind: "breaker", key, token, group, state, why: *why, by };
+    let head = Head { kind: "breaker", key, token, group, state, why: *reason, by };
     let mut head = serde_json::to_string(&head).expect("invariant: text can be written as JSON");
     head.truncate(head.len() - 1);
-    let field = field(&word.matter, ip_group);
+    let field = field_name(&status.shared_key, ip_group);
     let remaining_ms = match stand {
-        SharedBreakerState::Open { remaining } => u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX).min(MOST_MS),
+        SharedBreakerState::Open { remaining } => u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX).min(MAX_MS),
         SharedBreakerState::Closed | SharedBreakerState::ForcedOpen => 0,
     };
-    ScriptRecord { field, head, state: state.name(), why: why.name(), remaining_ms }
+    ScriptRecord { field_name: field, head, state: state.name(), reason: reason.name(), remaining_ms }
 }
 
 /// Name of a breaker's field in Redis, among those of an application.
-pub(super) fn field(matter: &SharedBreakerKey, ip_group: &str) -> String {
-    let SharedBreakerKey { key, token } = matter;
+pub(super) fn field_name(breaker_key: &SharedBreakerKey, ip_group: &str) -> String {
+    let SharedBreakerKey { key, token } = breaker_key;
     let group = (*key == BreakerKey::Address).then_some(ip_group);
     match group.or(token.as_deref()) {
-        Some(concerned) => format!("{key}|{concerned}"),
+        Some(suffix) => format!("{key}|{suffix}"),
         None => key.to_string(),
     }
 }
 
 /// The script computes with doubles: below this, no sum with the current time is rounded.
-const MOST_MS: u64 = 1 << 50;
+const MAX_MS: u64 = 1 << 50;
 
 #[cfg(test)]
 mod tests {
@@ -194,24 +194,24 @@ mod tests {
 
     const BOT: Credential = Credential::Application(42);
 
-    fn word(key: BreakerKey, token: Option<&str>, stand: SharedBreakerState, why: BreakerReason) -> BreakerStatus {
-        BreakerStatus { matter: SharedBreakerKey { key, token: token.map(str::to_owned) }, stand, why }
+    fn status(key: BreakerKey, token: Option<&str>, state: SharedBreakerState, reason: BreakerReason) -> BreakerStatus {
+        BreakerStatus { shared_key: SharedBreakerKey { key, token: token.map(str::to_owned) }, state, reason }
     }
 
     /// The record that the script stores.
-    fn kept(told: &ScriptRecord, version: u64, now_ms: u64) -> String {
-        let ScriptRecord { head, remaining_ms, .. } = told;
+    fn stored_text(record: &ScriptRecord, version: u64, now_ms: u64) -> String {
+        let ScriptRecord { head, remaining_ms, .. } = record;
         let until = now_ms + remaining_ms;
         format!(r#"{head},"version":"{version}","ms":{remaining_ms},"until_ms":{until}}}"#)
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn records_round_trip() {
         let open = SharedBreakerState::Open { remaining: Duration::from_millis(1_500) };
-        for (word, field) in [
-            (word(BreakerKey::Address, None, open, BreakerReason::Blocked), "discord|home"),
+        for (status, field) in [
+            (status(BreakerKey::Address, None, open, BreakerReason::Blocked), "discord|home"),
             (
-                word(
+                status(
                     BreakerKey::Discord(BOT),
                     Some("ab12"),
                     SharedBreakerState::ForcedOpen,
@@ -220,7 +220,7 @@ mod tests {
                 "discord:42|ab12",
             ),
             (
-                word(
+                status(
                     BreakerKey::Route(BOT, RouteKey::new("GET /x \"y\"")),
                     None,
                     SharedBreakerState::Closed,
@@ -229,7 +229,7 @@ mod tests {
                 "discord:42/GET /x \"y\"",
             ),
             (
-                word(
+                status(
                     BreakerKey::Target("crm|1".to_owned()),
                     None,
                     SharedBreakerState::ForcedOpen,
@@ -238,47 +238,50 @@ mod tests {
                 "target:crm|1",
             ),
         ] {
-            let told = write(&word, "home", "me");
-            assert_eq!(told.field, field);
-            let text = kept(&told, 1 << 52, 1_000);
-            let group = (word.matter.key == BreakerKey::Address).then(|| "home".to_owned());
+            let script_record = to_script_record(&status, "home", "me");
+            assert_eq!(script_record.field_name, field);
+            let text = stored_text(&script_record, 1 << 52, 1_000);
+            let group = (status.shared_key.key == BreakerKey::Address).then(|| "home".to_owned());
             let record = BreakerRecord {
-                news: breaker::RemoteChange { word: word.clone(), version: 1 << 52 },
+                change: breaker::RemoteChange { status: status.clone(), version: 1 << 52 },
                 group,
                 by: "me".to_owned(),
             };
-            assert_eq!(PubSubMessage::read(text.as_bytes()), Ok(PubSubMessage::Breaker(record.clone())));
-            assert_eq!(BreakerRecord::read(text.as_bytes(), 1_000), Ok(record));
+            assert_eq!(PubSubMessage::parse(text.as_bytes()), Ok(PubSubMessage::Breaker(record.clone())));
+            assert_eq!(BreakerRecord::parse(text.as_bytes(), 1_000), Ok(record));
         }
     }
 
     #[test]
-    fn a_record_is_open_for_what_time_has_left_of_it() {
+    fn record_is_open_for_the_remaining_time() {
         let remaining = Duration::from_secs(2);
-        let told = write(
-            &word(BreakerKey::Address, None, SharedBreakerState::Open { remaining }, BreakerReason::Blocked),
+        let record = to_script_record(
+            &status(BreakerKey::Address, None, SharedBreakerState::Open { remaining }, BreakerReason::Blocked),
             "home",
             "me",
         );
-        let text = kept(&told, 1, 1_000);
-        let left = |now| BreakerRecord::read(text.as_bytes(), now).unwrap().news.word.stand;
-        assert_eq!(left(2_500), SharedBreakerState::Open { remaining: Duration::from_millis(500) });
-        assert_eq!(left(9_000), SharedBreakerState::Open { remaining: Duration::ZERO });
+        let text = stored_text(&record, 1, 1_000);
+        let state_at = |now| BreakerRecord::parse(text.as_bytes(), now).unwrap().change.status.state;
+        assert_eq!(state_at(2_500), SharedBreakerState::Open { remaining: Duration::from_millis(500) });
+        assert_eq!(state_at(9_000), SharedBreakerState::Open { remaining: Duration::ZERO });
     }
 
     #[test]
-    fn a_block_is_read() {
+    fn blocks_are_parsed() {
         let text = br#"{"kind":"block","scope":"bot","ms":1234,"by":"7-1"}"#;
         let block = RateLimitBlock { scope: "bot".to_owned(), ms: 1_234, by: "7-1".to_owned() };
-        assert_eq!(PubSubMessage::read(text), Ok(PubSubMessage::Block(block)));
-        assert_eq!(BreakerRecord::read(text, 0), Err(PubSubParseError));
+        assert_eq!(PubSubMessage::parse(text), Ok(PubSubMessage::Block(block)));
+        assert_eq!(BreakerRecord::parse(text, 0), Err(PubSubParseError));
     }
 
     #[test]
-    fn what_is_no_news_is_refused() {
-        let told =
-            write(&word(BreakerKey::Address, None, SharedBreakerState::Closed, BreakerReason::Reset), "home", "me");
-        let good = kept(&told, 1, 1);
+    fn malformed_messages_are_rejected() {
+        let record = to_script_record(
+            &status(BreakerKey::Address, None, SharedBreakerState::Closed, BreakerReason::Reset),
+            "home",
+            "me",
+        );
+        let good = stored_text(&record, 1, 1);
         for text in [
             "",
             "{}",
@@ -291,7 +294,7 @@ mod tests {
             &good.replace(r#""closed""#, r#""ajar""#),
             &good.replace(r#""reset""#, r#""whim""#),
         ] {
-            assert_eq!(PubSubMessage::read(text.as_bytes()), Err(PubSubParseError), "{text}");
+            assert_eq!(PubSubMessage::parse(text.as_bytes()), Err(PubSubParseError), "{text}");
         }
     }
 }

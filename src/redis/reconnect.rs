@@ -24,8 +24,8 @@ use crate::events::emit;
 pub(super) struct ReconnectTask(AbortHandle);
 
 impl ReconnectTask {
-    pub(super) fn start(link: Arc<ConnectionSlot>, connector: Connector, call_timeout: Duration) -> Self {
-        let task = keep_up(link, connector, call_timeout);
+    pub(super) fn start(slot: Arc<ConnectionSlot>, connector: Connector, call_timeout: Duration) -> Self {
+        let task = keep_connected(slot, connector, call_timeout);
         let task = failpoint::with_ticks(Part::RedisConnection, Box::pin(task));
         Self(supervision::spawn(Part::RedisConnection, task).abort_handle())
     }
@@ -37,37 +37,37 @@ impl Drop for ReconnectTask {
     }
 }
 
-async fn keep_up(link: Arc<ConnectionSlot>, mut connector: Connector, call_timeout: Duration) {
+async fn keep_connected(slot: Arc<ConnectionSlot>, mut connector: Connector, call_timeout: Duration) {
     let mut backoff = Backoff::default();
     // The node of the last cluster redirect. It is used until that node is gone.
     let mut moved_to = None;
     // A server that stays unreachable is logged once, not at each attempt.
-    let mut said = None;
+    let mut last_logged = None;
     loop {
-        match connector.connect(&link, moved_to.clone()).await {
+        match connector.connect(&slot, moved_to.clone()).await {
             Ok(connection) => {
                 let connection = Arc::new(connection);
                 emit(RedisConnected { node: &connection.node, run_id: &connection.run_id });
-                link.set_up(Arc::clone(&connection));
-                let failure = stay_subscribed(&link, &connection, call_timeout).await;
-                if connection.was_of_use() {
+                slot.set_up(Arc::clone(&connection));
+                let failure = stay_subscribed(&slot, &connection, call_timeout).await;
+                if connection.was_used() {
                     backoff.reset();
                 }
-                emit(RedisDisconnected { why: failure.why, says: &failure.says });
-                said = None;
-                if failure.elsewhere.is_some() {
-                    moved_to.clone_from(&failure.elsewhere);
+                emit(RedisDisconnected { reason: failure.reason, message: &failure.message });
+                last_logged = None;
+                if failure.redirect.is_some() {
+                    moved_to.clone_from(&failure.redirect);
                 }
             }
             Err(failure) => {
-                if said.replace(failure.why) != Some(failure.why) {
-                    emit(RedisUnreachable { why: failure.why, says: &failure.says });
+                if last_logged.replace(failure.reason) != Some(failure.reason) {
+                    emit(RedisUnreachable { reason: failure.reason, message: &failure.message });
                 }
                 // The next attempt goes to the node of the redirect, and callers may wait for it.
-                if failure.elsewhere.is_none() {
-                    link.set_down(failure.why);
+                if failure.redirect.is_none() {
+                    slot.set_down(failure.reason);
                 }
-                moved_to = failure.elsewhere;
+                moved_to = failure.redirect;
             }
         }
         sleep(backoff.next(fastrand::f64())).await;
@@ -76,21 +76,21 @@ async fn keep_up(link: Arc<ConnectionSlot>, mut connector: Connector, call_timeo
 
 /// Subscribes to requested channels until the connection is dropped.
 async fn stay_subscribed(
-    link: &ConnectionSlot,
+    slot: &ConnectionSlot,
     connection: &RedisConnection,
     call_timeout: Duration,
 ) -> Arc<RedisFailure> {
-    let ended = link.end_of(connection.generation);
+    let ended = slot.wait_for_end(connection.generation);
     let subscribing = async {
         loop {
-            link.wanted.notified().await;
-            let subscribed = timeout(call_timeout, connection.subscribe(&link.router.wanted())).await;
+            slot.subscribe_requested.notified().await;
+            let subscribed = timeout(call_timeout, connection.subscribe(&slot.router.take_pending())).await;
             let failure = match subscribed {
                 Ok(Ok(())) => continue,
                 Ok(Err(failure)) => failure,
                 Err(_) => RedisFailure::new(RedisErrorReason::Timeout, "SUBSCRIBE timed out"),
             };
-            link.lose(connection.generation, failure);
+            slot.drop_connection(connection.generation, failure);
         }
     };
     tokio::select! {

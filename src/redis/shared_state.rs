@@ -26,7 +26,7 @@ use super::{RedisClient, RedisKeys, breaker_sync::BreakerSync, ledger_sync::Ledg
 use crate::settings::SecretValue;
 
 /// Timeout of the last call to Redis.
-const GOODBYE: Duration = Duration::from_secs(1);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Configuration of the shared state of a process.
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ pub struct SharedStateConfig {
     /// The limit on invalid requests; the same for all behind an address.
     pub invalid: InvalidConfig,
     /// What the ledger does after a whole window without contact.
-    pub when_lost: LedgerFallback,
+    pub fallback: LedgerFallback,
     /// How often the full state is read: pub/sub may lose messages.
     pub heartbeat: Duration,
 }
@@ -51,7 +51,7 @@ pub struct SharedStateConfig {
 /// Shares a process's breakers and ledger with the others for as long as it lives.
 #[derive(Debug)]
 pub struct SharedState {
-    bell: Arc<StateNotifier>,
+    notifier: Arc<StateNotifier>,
     task: Option<JoinHandle<()>>,
 }
 
@@ -66,26 +66,28 @@ impl SharedState {
         config: SharedStateConfig,
         on_block: impl Fn(RateLimitBlock) + Send + Sync + 'static,
     ) -> Self {
-        let bell = Arc::new(StateNotifier::default());
-        let courier: Arc<dyn BreakerReplicator> = bell.clone();
+        let notifier = Arc::new(StateNotifier::default());
+        let replicator: Arc<dyn BreakerReplicator> = notifier.clone();
         // Once, and before anything else: there is room in the mailbox.
-        breaker.do_send(ShareBreakers { courier, tokens: config.tokens.clone(), when_lost: config.when_lost });
+        breaker.do_send(ShareBreakers { replicator, tokens: config.tokens.clone(), fallback: config.fallback });
         let keys = RedisKeys::new(config.application);
         let ledger = LedgerSync::new(redis.clone(), breaker.clone(), &keys, &config);
         let breakers = BreakerSync::new(redis, breaker, &keys, config, Box::new(on_block));
-        let task =
-            supervision::spawn(Part::RedisState, carry(Arc::clone(&bell), breakers.run(Arc::clone(&bell)), ledger));
-        Self { bell, task: Some(task) }
+        let task = supervision::spawn(
+            Part::RedisState,
+            synchronize(Arc::clone(&notifier), breakers.run(Arc::clone(&notifier)), ledger),
+        );
+        Self { notifier, task: Some(task) }
     }
 
     /// Leaves: returns to the others what the ledger was lent. Nothing more is permitted. Call it when no call is in
     /// flight any more; those that still are count as invalid.
     pub async fn leave(mut self) {
-        self.bell.leaving.notify_one();
+        self.notifier.leaving.notify_one();
         if let Some(task) = self.task.take() {
             let abort = task.abort_handle();
             // Redis may be lost, and then no process can be notified.
-            if timeout(GOODBYE, task).await.is_err() {
+            if timeout(LEAVE_TIMEOUT, task).await.is_err() {
                 abort.abort();
             }
         }
@@ -101,11 +103,11 @@ impl Drop for SharedState {
 }
 
 /// Ends with the actor, or when the process leaves.
-async fn carry(bell: Arc<StateNotifier>, breakers: impl Future<Output = ()>, mut ledger: LedgerSync) {
+async fn synchronize(notifier: Arc<StateNotifier>, breakers: impl Future<Output = ()>, mut ledger: LedgerSync) {
     tokio::select! {
         () = breakers => {}
-        () = ledger.run(&bell) => {}
-        () = bell.leaving.notified() => ledger.leave().await,
+        () = ledger.run(&notifier) => {}
+        () = notifier.leaving.notified() => ledger.leave().await,
     }
 }
 
@@ -118,11 +120,11 @@ pub(super) struct StateNotifier {
 }
 
 impl BreakerReplicator for StateNotifier {
-    fn turned(&self) {
+    fn on_breaker_changed(&self) {
         self.turned.notify_one();
     }
 
-    fn counted(&self) {
+    fn on_ledger_changed(&self) {
         self.counted.notify_one();
     }
 }
@@ -154,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fingerprint_tells_tokens_apart_and_holds_nothing_of_them() {
+    fn fingerprints_distinguish_tokens_without_revealing_them() {
         let (one, other) =
             (fingerprint(&SecretValue::new("MTIz.secret.one")), fingerprint(&SecretValue::new("MTIz.secret.two")));
         assert_ne!(one, other);

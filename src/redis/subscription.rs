@@ -69,13 +69,13 @@ struct RouterState {
 struct Channel {
     listeners: broadcast::Sender<SubscriptionEvent>,
     /// Whether the server must still be asked to subscribe.
-    wanted: bool,
+    needs_subscribe: bool,
     /// Whether listeners were last notified that messages arrive.
     subscribed: bool,
 }
 
 impl RouterState {
-    fn forget_connection(&mut self) {
+    fn clear_connection(&mut self) {
         self.generation = None;
         for channel in self.channels.values_mut() {
             if std::mem::take(&mut channel.subscribed) {
@@ -91,55 +91,55 @@ impl SubscriptionRouter {
         let mut inner = self.inner();
         let entry = inner.channels.entry(channel.to_owned()).or_insert_with(|| Channel {
             listeners: broadcast::Sender::new(BACKLOG),
-            wanted: true,
+            needs_subscribe: true,
             subscribed: false,
         });
         // Also when others listen already: the new listener must receive `Subscribed`, too.
-        entry.wanted = true;
+        entry.needs_subscribe = true;
         entry.listeners.subscribe()
     }
 
     /// A connection starts. Channels without listeners are removed.
-    pub(super) fn begin(&self, generation: u64) {
+    pub(super) fn start_connection(&self, generation: u64) {
         let mut inner = self.inner();
-        inner.forget_connection();
+        inner.clear_connection();
         inner.generation = Some(generation);
         inner.channels.retain(|_, channel| channel.listeners.receiver_count() > 0);
-        inner.channels.values_mut().for_each(|channel| channel.wanted = true);
+        inner.channels.values_mut().for_each(|channel| channel.needs_subscribe = true);
     }
 
     /// Returns the channels to subscribe to, each once.
-    pub(super) fn wanted(&self) -> Vec<String> {
+    pub(super) fn take_pending(&self) -> Vec<String> {
         let mut inner = self.inner();
-        let wanted = inner.channels.iter_mut().filter(|(_, channel)| channel.wanted);
-        wanted
+        let pending = inner.channels.iter_mut().filter(|(_, channel)| channel.needs_subscribe);
+        pending
             .map(|(name, channel)| {
-                channel.wanted = false;
+                channel.needs_subscribe = false;
                 name.clone()
             })
             .collect()
     }
 
     pub(super) fn subscribed(&self, generation: u64, channel: &[u8]) {
-        self.tell(generation, channel, |channel| {
+        self.notify(generation, channel, |channel| {
             channel.subscribed = true;
             SubscriptionEvent::Subscribed
         });
     }
 
     pub(super) fn message(&self, generation: u64, channel: &[u8], message: &[u8]) {
-        self.tell(generation, channel, |_| SubscriptionEvent::Message(Bytes::copy_from_slice(message)));
+        self.notify(generation, channel, |_| SubscriptionEvent::Message(Bytes::copy_from_slice(message)));
     }
 
     /// A connection has ended.
-    pub(super) fn end(&self, generation: u64) {
+    pub(super) fn end_connection(&self, generation: u64) {
         let mut inner = self.inner();
         if inner.generation == Some(generation) {
-            inner.forget_connection();
+            inner.clear_connection();
         }
     }
 
-    fn tell(&self, generation: u64, channel: &[u8], event: impl FnOnce(&mut Channel) -> SubscriptionEvent) {
+    fn notify(&self, generation: u64, channel: &[u8], event: impl FnOnce(&mut Channel) -> SubscriptionEvent) {
         let mut inner = self.inner();
         if inner.generation != Some(generation) {
             return;

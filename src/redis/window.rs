@@ -18,14 +18,14 @@ use crate::events::emit;
 pub const GATE: &str = include_str!("gate.lua");
 
 /// Keys of the script, in its order.
-const PARTS: [&str; 9] = ["state", "tokens", "holders", "seats", "live", "limits", "away", "queue", "due"];
+const KEY_NAMES: [&str; 9] = ["state", "tokens", "holders", "seats", "live", "limits", "away", "queue", "due"];
 
 /// The script computes with doubles. Longer durations are cut to this, which is 71 years, so that no sum there is
 /// rounded.
-const MOST_MICROS: u64 = 1 << 51;
+const MAX_MICROS: u64 = 1 << 51;
 
 /// Maximum length of an epoch's name.
-const MOST_NAME: usize = 64;
+const MAX_EPOCH_LEN: usize = 64;
 
 /// The windows of an application's credentials. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -62,15 +62,16 @@ impl RedisWindow {
     /// When there is no valid response in time. The call may have taken effect.
     pub async fn call(&self, credential: Credential, call: &ScriptCall) -> Result<ScriptReply, RedisCallError> {
         let WindowState { script, rules, bot, anonymous } = &*self.inner;
-        let place = match WindowScope::of(credential) {
+        let window_keys = match WindowScope::of(credential) {
             WindowScope::Bot => bot,
             WindowScope::Anonymous => anonymous,
         };
-        let answer = self.redis.run(script, place.keys(), |server| place.arguments(call, rules, server)).await?;
-        read_reply(answer).map_err(|error| {
-            let why = RedisErrorReason::Error;
-            emit(RedisCallRejected { script: script.name(), why, says: &error.to_string() });
-            RedisCallError { why }
+        let response =
+            self.redis.run(script, window_keys.keys(), |server| window_keys.arguments(call, rules, server)).await?;
+        read_reply(response).map_err(|error| {
+            let reason = RedisErrorReason::Error;
+            emit(RedisCallRejected { script: script.name(), reason, message: &error.to_string() });
+            RedisCallError { reason }
         })
     }
 }
@@ -109,15 +110,15 @@ impl WindowScope {
 pub struct WindowKeys {
     scope: WindowScope,
     keys: Vec<String>,
-    news: String,
+    channel: String,
 }
 
 impl WindowKeys {
     /// The keys of this window among those of an application.
     #[must_use]
     pub fn new(keys: &RedisKeys, scope: WindowScope) -> Self {
-        let parts = PARTS.iter().map(|part| keys.of(&format!("{}:{part}", scope.name())));
-        Self { scope, keys: parts.collect(), news: keys.of("news") }
+        let parts = KEY_NAMES.iter().map(|part| keys.of(&format!("{}:{part}", scope.name())));
+        Self { scope, keys: parts.collect(), channel: keys.of("news") }
     }
 
     /// The script's keys.
@@ -130,16 +131,16 @@ impl WindowKeys {
     #[must_use]
     pub fn arguments(&self, call: &ScriptCall, rules: &SharedLimitConfig, server: &str) -> Vec<Vec<u8>> {
         let mut arguments = WindowArguments::default();
-        arguments.text(match &call.doing {
-            ScriptCommand::Look => "look",
+        arguments.text(match &call.command {
+            ScriptCommand::Probe => "look",
             ScriptCommand::Join(_) => "join",
             ScriptCommand::Sync(_) => "sync",
             ScriptCommand::Leave(_) => "leave",
         });
-        arguments.text(&call.member).text(format!("{:x}", call.life)).number(call.not_after).text(server);
-        arguments.text(&self.news).text(self.scope.name()).rules(rules);
-        match &call.doing {
-            ScriptCommand::Look => {}
+        arguments.text(&call.member).text(format!("{:x}", call.incarnation)).number(call.not_after).text(server);
+        arguments.text(&self.channel).text(self.scope.name()).rules(rules);
+        match &call.command {
+            ScriptCommand::Probe => {}
             ScriptCommand::Join(join) => arguments.join(join),
             ScriptCommand::Sync(sync) | ScriptCommand::Leave(sync) => arguments.sync(sync),
         }
@@ -162,7 +163,7 @@ impl WindowArguments {
 
     fn micros(&mut self, duration: Duration) -> &mut Self {
         let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-        self.number(micros.min(MOST_MICROS))
+        self.number(micros.min(MAX_MICROS))
     }
 
     /// A token or a booking: text that sorts like its number.
@@ -172,20 +173,32 @@ impl WindowArguments {
 
     fn rules(&mut self, rules: &SharedLimitConfig) {
         self.number(rules.limit).micros(rules.window).micros(rules.silence).micros(rules.forget).micros(rules.newcomer);
-        self.micros(rules.gather()).micros(rules.horizon).micros(rules.grace).micros(rules.guard).micros(rules.hold());
+        self.micros(rules.gather_time())
+            .micros(rules.horizon)
+            .micros(rules.grace)
+            .micros(rules.guard)
+            .micros(rules.hold());
         self.number(rules.burst).micros(rules.retry);
     }
 
     fn join(&mut self, join: &JoinRequest) {
-        self.text(&join.epoch).text(&join.renew).number(join.held).number(join.wants_share);
-        self.number(join.flying).number(join.cooling).number(join.untold).micros(join.ready_in).micros(join.block);
+        self.text(&join.epoch).text(&join.renew).number(join.held).number(join.uses_share);
+        self.number(join.in_flight)
+            .number(join.cooling)
+            .number(join.unreported)
+            .micros(join.ready_in)
+            .micros(join.block);
         self.micros(join.global_block);
     }
 
     fn sync(&mut self, sync: &SyncRequest) {
-        self.text(&sync.epoch).number(sync.held).number(sync.wants_share).number(sync.want).number(sync.urgent);
-        self.micros(sync.block).text(sync.ended.len().to_string()).text(sync.dead.len().to_string());
-        for SlotReport { token, booking, how } in &sync.ended {
+        self.text(&sync.epoch)
+            .number(sync.held)
+            .number(sync.uses_share)
+            .number(sync.requested_slots)
+            .number(sync.urgent);
+        self.micros(sync.block).text(sync.reports.len().to_string()).text(sync.dead.len().to_string());
+        for SlotReport { token, booking, outcome: how } in &sync.reports {
             self.numbered(*token).numbered(*booking);
             match how {
                 SlotOutcome::Answered(ago) => self.micros(*ago),
@@ -208,15 +221,15 @@ pub struct InvalidReply;
 /// # Errors
 ///
 /// When it is malformed.
-pub fn read_reply(answer: Value) -> Result<ScriptReply, InvalidReply> {
-    let Value::Array(parts) = answer else { return Err(InvalidReply) };
+pub fn read_reply(response: Value) -> Result<ScriptReply, InvalidReply> {
+    let Value::Array(parts) = response else { return Err(InvalidReply) };
     let mut parts = ReplyReader(parts.into_iter());
     let (kind, now) = (parts.text()?, parts.number()?);
     let reply = match kind.as_str() {
         "stale" => ScriptReply::Stale { now },
-        "seen" => ScriptReply::Seen { now, epoch: parts.name_or_nothing()? },
+        "seen" => ScriptReply::Status { now, epoch: parts.epoch_or_empty()? },
         "rejoin" => ScriptReply::Rejoin { now, replaced: parts.flag()? },
-        "done" => ScriptReply::Done(parts.standing(now)?),
+        "done" => ScriptReply::Done(parts.state(now)?),
         _ => return Err(InvalidReply),
     };
     if parts.0.len() == 0 { Ok(reply) } else { Err(InvalidReply) }
@@ -269,14 +282,14 @@ impl ReplyReader {
     }
 
     /// The name of an epoch, which appears in logs and responses: alphanumeric and short.
-    fn name_or_nothing(&mut self) -> Result<String, InvalidReply> {
+    fn epoch_or_empty(&mut self) -> Result<String, InvalidReply> {
         let name = self.text()?;
         let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-        if is_plain && name.len() <= MOST_NAME { Ok(name) } else { Err(InvalidReply) }
+        if is_plain && name.len() <= MAX_EPOCH_LEN { Ok(name) } else { Err(InvalidReply) }
     }
 
-    fn standing(&mut self, now: u64) -> Result<MembershipState, InvalidReply> {
-        let epoch = self.name_or_nothing()?;
+    fn state(&mut self, now: u64) -> Result<MembershipState, InvalidReply> {
+        let epoch = self.epoch_or_empty()?;
         if epoch.is_empty() {
             return Err(InvalidReply);
         }
@@ -289,7 +302,7 @@ impl ReplyReader {
             pool: self.count()?,
             blocked: self.micros()?,
             global_block: self.micros()?,
-            again: match self.integer()? {
+            retry_after: match self.integer()? {
                 -1 => None,
                 wait => Some(Duration::from_micros(u64::try_from(wait).map_err(|_| InvalidReply)?)),
             },
@@ -321,18 +334,18 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_answer_is_read() {
+    fn every_kind_of_reply_is_parsed() {
         let read = |parts: Vec<Value>| read_reply(Value::Array(parts)).unwrap();
         assert_eq!(read(vec![text("stale"), Value::Int(9)]), ScriptReply::Stale { now: 9 });
-        let seen = ScriptReply::Seen { now: 9, epoch: "8-ff".to_owned() };
+        let seen = ScriptReply::Status { now: 9, epoch: "8-ff".to_owned() };
         assert_eq!(read(vec![text("seen"), Value::Int(9), text("8-ff")]), seen);
         assert_eq!(
             read(vec![text("seen"), Value::Int(9), text("")]),
-            ScriptReply::Seen { now: 9, epoch: String::new() }
+            ScriptReply::Status { now: 9, epoch: String::new() }
         );
         let rejoin = ScriptReply::Rejoin { now: 9, replaced: true };
         assert_eq!(read(vec![text("rejoin"), Value::Int(9), Value::Int(1)]), rejoin);
-        let standing = MembershipState {
+        let state = MembershipState {
             now: 9,
             epoch: "8-ff".to_owned(),
             share: 5,
@@ -341,26 +354,26 @@ mod tests {
             pool: 40,
             blocked: Duration::from_micros(7),
             global_block: Duration::from_micros(6),
-            again: None,
+            retry_after: None,
             slots: vec![Slot { token: 1, booking: 52, wait: Duration::from_micros(250) }],
         };
-        assert_eq!(read(done()), ScriptReply::Done(standing));
+        assert_eq!(read(done()), ScriptReply::Done(state));
     }
 
     #[test]
-    fn an_answer_with_any_part_missing_or_of_another_kind_cannot_be_read() {
-        for (place, part) in done().iter().enumerate() {
+    fn malformed_replies_are_rejected() {
+        for (index, part) in done().iter().enumerate() {
             let mut missing = done();
-            missing.remove(place);
-            assert_eq!(read_reply(Value::Array(missing)), Err(InvalidReply), "without {place}");
-            let wrong = match part {
+            missing.remove(index);
+            assert_eq!(read_reply(Value::Array(missing)), Err(InvalidReply), "without {index}");
+            let invalid = match part {
                 Value::Int(_) => [text("1"), Value::Int(-2), Value::Nil],
                 _ => [Value::Int(1), text("no such\n"), Value::Nil],
             };
-            for other in wrong {
+            for other in invalid {
                 let mut changed = done();
-                changed[place] = other.clone();
-                assert_eq!(read_reply(Value::Array(changed)), Err(InvalidReply), "{other:?} at {place}");
+                changed[index] = other.clone();
+                assert_eq!(read_reply(Value::Array(changed)), Err(InvalidReply), "{other:?} at {index}");
             }
         }
         for other in [Value::Nil, Value::Okay, Value::Array(Vec::new()), Value::Array(vec![text("stale")])] {
@@ -368,16 +381,16 @@ mod tests {
         }
         let too_long = vec![text("stale"), Value::Int(1), Value::Int(1)];
         assert_eq!(read_reply(Value::Array(too_long)), Err(InvalidReply));
-        let long_name = vec![text("seen"), Value::Int(1), text(&"a".repeat(MOST_NAME + 1))];
+        let long_name = vec![text("seen"), Value::Int(1), text(&"a".repeat(MAX_EPOCH_LEN + 1))];
         assert_eq!(read_reply(Value::Array(long_name)), Err(InvalidReply));
         let nameless = vec![text("done"), Value::Int(9), text("")];
         assert_eq!(read_reply(Value::Array(nameless)), Err(InvalidReply));
     }
 
     #[test]
-    fn the_longest_durations_stay_whole_numbers_for_the_script() {
+    fn long_durations_are_capped_for_the_script() {
         let mut arguments = WindowArguments::default();
         arguments.micros(Duration::MAX).micros(Duration::from_micros(1));
-        assert_eq!(arguments.0, [MOST_MICROS.to_string().into_bytes(), b"1".to_vec()]);
+        assert_eq!(arguments.0, [MAX_MICROS.to_string().into_bytes(), b"1".to_vec()]);
     }
 }

@@ -150,7 +150,7 @@ fn refuse_open_bind(effective: &[Effective]) -> Option<SettingsProblem> {
     find(effective, "api.admin_key")?.value.is_none().then(|| SettingsProblem {
         key: "api.bind".to_owned(),
         origin: Some(bind.origin.clone()),
-        says: format!(
+        message: format!(
             "is {address}, which other machines can reach, but api.admin_key is not set; set \
              GUILDHALL__API__ADMIN_KEY, or GUILDHALL__API__ADMIN_KEY_FILE to a file that contains it, or bind a \
              loopback address such as 127.0.0.1:8080"
@@ -163,11 +163,11 @@ fn refuse_plaintext(effective: &[Effective]) -> Option<SettingsProblem> {
     let (bind, address) = open_bind(effective)?;
     let is_set = |path| find(effective, path).is_some_and(|file| !matches!(file.value, Some(Value::Path(None))));
     let is_allowed = matches!(find(effective, "api.allow_plaintext")?.value, None | Some(Value::Bool(true)));
-    let is_spoken = is_set("api.tls.cert_file") || is_set("api.tls.key_file");
-    (!is_allowed && !is_spoken).then(|| SettingsProblem {
+    let has_tls = is_set("api.tls.cert_file") || is_set("api.tls.key_file");
+    (!is_allowed && !has_tls).then(|| SettingsProblem {
         key: "api.bind".to_owned(),
         origin: Some(bind.origin.clone()),
-        says: format!(
+        message: format!(
             "is {address}, which other machines can reach, and without TLS they could read the keys of callers; set \
              api.tls.cert_file and api.tls.key_file, or bind a loopback address such as 127.0.0.1:8080, or, if a proxy \
              in front of it terminates TLS, set api.allow_plaintext = true (GUILDHALL__API__ALLOW_PLAINTEXT=true)"
@@ -186,32 +186,34 @@ fn refuse_half_of_tls(effective: &[Effective]) -> Option<SettingsProblem> {
     Some(SettingsProblem {
         key: given_path.to_owned(),
         origin: Some(given.origin.clone()),
-        says: format!("is set, but {other_path} is not; TLS needs both a certificate and its key"),
+        message: format!("is set, but {other_path} is not; TLS needs both a certificate and its key"),
     })
 }
 
 /// Minimum length of a key that cannot be guessed.
-const KEY_SHORTEST: usize = 16;
+const MIN_KEY_CHARS: usize = 16;
 
 fn refuse_short_key(effective: &[Effective]) -> Option<SettingsProblem> {
     let key = find(effective, "api.admin_key")?;
     let Some(Value::Secret(secret)) = &key.value else { return None };
     let length = secret.expose().len();
-    (length < KEY_SHORTEST).then(|| SettingsProblem {
+    (length < MIN_KEY_CHARS).then(|| SettingsProblem {
         key: "api.admin_key".to_owned(),
         origin: Some(key.origin.clone()),
-        says: format!("has {length} characters, which is too easy to guess; allowed: {}", key.key.allowed),
+        message: format!("has {length} characters, which is too easy to guess; allowed: {}", key.key.allowed),
     })
 }
 
 fn refuse_long_delay(effective: &[Effective]) -> Option<SettingsProblem> {
     let (delay, timeout) = (find(effective, "shutdown.delay_ms")?, find(effective, "shutdown.timeout_ms")?);
-    let (Some(Value::Integer(wait)), Some(Value::Integer(most))) = (&delay.value, &timeout.value) else { return None };
-    (*wait > 0 && wait >= most).then(|| SettingsProblem {
+    let (Some(Value::Integer(wait)), Some(Value::Integer(max_ms))) = (&delay.value, &timeout.value) else {
+        return None;
+    };
+    (*wait > 0 && wait >= max_ms).then(|| SettingsProblem {
         key: "shutdown.delay_ms".to_owned(),
         origin: Some(delay.origin.clone()),
-        says: format!(
-            "is {wait}, which leaves nothing of shutdown.timeout_ms ({most}) for the shutdown itself; lower it, or \
+        message: format!(
+            "is {wait}, which leaves nothing of shutdown.timeout_ms ({max_ms}) for the shutdown itself; lower it, or \
              raise shutdown.timeout_ms"
         ),
     })

@@ -14,9 +14,9 @@ pub struct BudgetSettings {
     /// Limits of other budgets, which are created at their first use; `None` means that there are no others.
     pub others: Option<BudgetLimits>,
     /// Maximum number of budgets.
-    pub most: usize,
+    pub max_budgets: usize,
     /// How far ahead a use may be booked.
-    pub longest_wait: Duration,
+    pub max_wait: Duration,
 }
 
 /// A budget with its name, as in `shop=1000/50`.
@@ -51,18 +51,18 @@ impl FromStr for NamedBudget {
     fn from_str(text: &str) -> Result<Self, NamedBudgetError> {
         let (name, limits) = text.split_once('=').ok_or_else(|| NamedBudgetError::Form(text.to_owned()))?;
         let name = BudgetName::new(name.trim()).map_err(|_| NamedBudgetError::Name(text.to_owned()))?;
-        Ok(Self { name, limits: read_limits(limits)? })
+        Ok(Self { name, limits: parse_limits(limits)? })
     }
 }
 
 impl fmt::Display for NamedBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={}", self.name, written(self.limits))
+        write!(f, "{}={}", self.name, format_limits(self.limits))
     }
 }
 
 /// Parses limits: the maximum, a slash, and the amount restored a second.
-pub(super) fn read_limits(text: &str) -> Result<BudgetLimits, NamedBudgetError> {
+pub(super) fn parse_limits(text: &str) -> Result<BudgetLimits, NamedBudgetError> {
     let (maximum, restore) = text.split_once('/').ok_or_else(|| NamedBudgetError::Form(text.to_owned()))?;
     let points =
         |text: &str| text.trim().parse().ok().and_then(Points::new).filter(|points| *points <= BudgetMember::MOST);
@@ -74,7 +74,7 @@ pub(super) fn read_limits(text: &str) -> Result<BudgetLimits, NamedBudgetError> 
 }
 
 /// Formats limits as in the settings.
-pub(super) fn written(limits: BudgetLimits) -> String {
+pub(super) fn format_limits(limits: BudgetLimits) -> String {
     format!("{}/{}", limits.maximum, limits.restore_per_second)
 }
 
@@ -82,10 +82,10 @@ pub(super) fn typed(effective: &[Effective]) -> BudgetSettings {
     BudgetSettings {
         named: take!(effective, "budgets.named", Budgets),
         others: take!(effective, "budgets.others", BudgetLimits),
-        most: take!(effective, "budgets.most", Integer)
+        max_budgets: take!(effective, "budgets.most", Integer)
             .try_into()
             .expect("invariant: the schema's bounds fit the type"),
-        longest_wait: Duration::from_millis(take!(effective, "budgets.longest_wait_ms", Integer)),
+        max_wait: Duration::from_millis(take!(effective, "budgets.longest_wait_ms", Integer)),
     }
 }
 
@@ -97,7 +97,7 @@ pub(super) fn check(effective: &[Effective]) -> Option<SettingsProblem> {
     (budgets.len() as u64 > *most).then(|| SettingsProblem {
         key: "budgets.named".to_owned(),
         origin: Some(named.origin.clone()),
-        says: format!("has {} budgets, which is more than budgets.most ({most}); raise that", budgets.len()),
+        message: format!("has {} budgets, which is more than budgets.most ({most}); raise that", budgets.len()),
     })
 }
 
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_budget_is_read_from_its_text_and_written_back() {
+    fn budget_round_trips_through_text() {
         for text in ["shop=1000/50", "rpc.eu-1=40/0.5", "once=3/0"] {
             assert_eq!(text.parse::<NamedBudget>().unwrap().to_string(), text);
         }
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn each_mistake_is_told_apart() {
+    fn each_error_is_distinguished() {
         use NamedBudgetError::{Form, Maximum, Name, Restore};
         let wrong = |text: &str| text.parse::<NamedBudget>().unwrap_err();
         assert!(matches!(wrong("shop"), Form(_)));

@@ -12,12 +12,12 @@ pub struct SettingsProblem {
     /// Where the invalid value came from, if there is one.
     pub origin: Option<SettingOrigin>,
     /// Description of the error and of the permitted values. Never contains a secret.
-    pub says: String,
+    pub message: String,
 }
 
 impl fmt::Display for SettingsProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.key, self.says)?;
+        write!(f, "{} {}", self.key, self.message)?;
         match &self.origin {
             Some(origin) => write!(f, " ({origin})"),
             None => Ok(()),

@@ -56,7 +56,7 @@ impl ShardRange {
     }
 
     /// Iterates over the shard ids.
-    pub fn numbers(self) -> impl ExactSizeIterator<Item = u32> + Clone {
+    pub fn ids(self) -> impl ExactSizeIterator<Item = u32> + Clone {
         // A range of `u32` is not an `ExactSizeIterator` on small targets; these bounds fit into any `usize`.
         (self.first as usize..self.last as usize + 1).map(|number| u32::try_from(number).unwrap_or(u32::MAX))
     }
@@ -109,7 +109,7 @@ impl FromStr for ShardRange {
         let number = |text: &str| {
             let text = text.trim();
             let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-            plain.then(|| text.parse().ok()).flatten().filter(|number| *number < SHARDS_MOST)
+            plain.then(|| text.parse().ok()).flatten().filter(|number| *number < MAX_SHARDS)
         };
         let (first, last) = text.split_once('-').ok_or(ShardRangeError::Form)?;
         let (Some(first), Some(last)) = (number(first), number(last)) else { return Err(ShardRangeError::Form) };
@@ -118,7 +118,7 @@ impl FromStr for ShardRange {
 }
 
 /// Maximum number of shards.
-const SHARDS_MOST: u32 = 16_000;
+const MAX_SHARDS: u32 = 16_000;
 
 pub(super) fn typed(effective: &[Effective]) -> GatewaySettings {
     let narrow = "invariant: the schema's bounds fit the type";
@@ -169,19 +169,19 @@ fn presence(status: &str, kind: &str, name: String) -> UpdatePresencePayload {
 
 /// Checks constraints between settings of the gateway.
 pub(super) fn check(effective: &[Effective]) -> Vec<SettingsProblem> {
-    [range_without_shards(effective), base_past_cap(effective)].into_iter().flatten().collect()
+    [check_shard_range(effective), check_reconnect_delays(effective)].into_iter().flatten().collect()
 }
 
 /// Finds a setting. It is missing if it is invalid, which is reported elsewhere.
-fn found<'a>(effective: &'a [Effective], path: &str) -> Option<&'a Effective> {
+fn find<'a>(effective: &'a [Effective], path: &str) -> Option<&'a Effective> {
     effective.iter().find(|setting| setting.key.path == path)
 }
 
-fn range_without_shards(effective: &[Effective]) -> Option<SettingsProblem> {
-    let setting = found(effective, "gateway.shard_range")?;
+fn check_shard_range(effective: &[Effective]) -> Option<SettingsProblem> {
+    let setting = find(effective, "gateway.shard_range")?;
     let Some(Value::ShardRange(Some(range))) = &setting.value else { return None };
-    let Some(Value::Integer(shards)) = &found(effective, "gateway.shards")?.value else { return None };
-    let says = if *shards == 0 {
+    let Some(Value::Integer(shards)) = &find(effective, "gateway.shards")?.value else { return None };
+    let message = if *shards == 0 {
         format!(
             "is {range}, a part of the shards, but the total number is not set; set gateway.shards to the same number \
              in every process"
@@ -195,21 +195,21 @@ fn range_without_shards(effective: &[Effective]) -> Option<SettingsProblem> {
     } else {
         return None;
     };
-    Some(SettingsProblem { key: setting.key.path.to_owned(), origin: Some(setting.origin.clone()), says })
+    Some(SettingsProblem { key: setting.key.path.to_owned(), origin: Some(setting.origin.clone()), message })
 }
 
-fn base_past_cap(effective: &[Effective]) -> Option<SettingsProblem> {
-    let (base, cap) = (found(effective, "gateway.reconnect_base_ms")?, found(effective, "gateway.reconnect_cap_ms")?);
-    let (Some(Value::Integer(first)), Some(Value::Integer(most))) = (&base.value, &cap.value) else { return None };
-    (first > most).then(|| SettingsProblem {
+fn check_reconnect_delays(effective: &[Effective]) -> Option<SettingsProblem> {
+    let (base, cap) = (find(effective, "gateway.reconnect_base_ms")?, find(effective, "gateway.reconnect_cap_ms")?);
+    let (Some(Value::Integer(first)), Some(Value::Integer(max_ms))) = (&base.value, &cap.value) else { return None };
+    (first > max_ms).then(|| SettingsProblem {
         key: base.key.path.to_owned(),
         origin: [base, cap]
             .into_iter()
             .map(|setting| &setting.origin)
             .find(|at| **at != SettingOrigin::Default)
             .cloned(),
-        says: format!(
-            "is {first}, which is more than gateway.reconnect_cap_ms ({most}), the maximum delay; lower \
+        message: format!(
+            "is {first}, which is more than gateway.reconnect_cap_ms ({max_ms}), the maximum delay; lower \
              gateway.reconnect_base_ms or raise gateway.reconnect_cap_ms"
         ),
     })
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn a_range_is_two_numbers_in_order() {
         let range: ShardRange = "4-7".parse().unwrap();
-        assert_eq!((range.numbers().collect::<Vec<_>>(), range.count()), (vec![4, 5, 6, 7], 4));
+        assert_eq!((range.ids().collect::<Vec<_>>(), range.count()), (vec![4, 5, 6, 7], 4));
         assert_eq!(range.range(), 4..8);
         assert_eq!([3, 4, 7, 8].map(|shard| range.contains(shard)), [false, true, true, false]);
         assert_eq!((ShardRange::all(1).to_string(), ShardRange::all(3).to_string()), ("0-0".into(), "0-2".into()));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_bot_is_shown_as_is_what_discord_takes() {
+    fn presence_has_the_form_that_discord_expects() {
         let shown = serde_json::to_value(presence("dnd", "watching", "the gate".to_owned())).unwrap();
         assert_eq!((&shown["status"], &shown["afk"]), (&"dnd".into(), &false.into()));
         assert_eq!((&shown["activities"][0]["type"], &shown["activities"][0]["name"]), (&3.into(), &"the gate".into()));

@@ -18,7 +18,7 @@ pub struct HandlerSettings {
     /// An event whose handler takes longer is moved to the inbox.
     pub slow: Duration,
     /// Maximum number of events in the inbox.
-    pub inbox_most: u64,
+    pub max_inbox_events: u64,
     /// Maximum number of attempts of a handler with an event.
     pub attempts: u32,
     /// Delay before the first retry; doubles with each further one.
@@ -35,7 +35,7 @@ pub struct InteractionSettings {
     /// Whether only the user of an interaction sees the response.
     pub ephemeral: bool,
     /// How long a handler may take for an interaction that is not deferred.
-    pub within: Duration,
+    pub timeout: Duration,
     /// Public key that posted interactions must be signed with; `None` accepts none.
     pub public_key: Option<PublicKey>,
     /// Address that they are posted to.
@@ -51,7 +51,7 @@ pub(super) fn typed(effective: &[Effective]) -> HandlerSettings {
         shadow: take!(effective, "handlers.shadow", Bool),
         timeout: Duration::from_millis(take!(effective, "handlers.timeout_ms", Integer)),
         slow: Duration::from_millis(take!(effective, "handlers.slow_ms", Integer)),
-        inbox_most: take!(effective, "handlers.inbox_most", Integer),
+        max_inbox_events: take!(effective, "handlers.inbox_most", Integer),
         attempts: take!(effective, "handlers.attempts", Integer).try_into().expect(narrow),
         backoff_base: Duration::from_millis(take!(effective, "handlers.backoff_base_ms", Integer)),
         backoff_cap: Duration::from_millis(take!(effective, "handlers.backoff_cap_ms", Integer)),
@@ -65,7 +65,7 @@ pub(super) fn interactions(effective: &[Effective]) -> InteractionSettings {
             _ => DeferMode::Auto,
         },
         ephemeral: take!(effective, "interactions.ephemeral", Bool),
-        within: Duration::from_millis(take!(effective, "interactions.within_ms", Integer)),
+        timeout: Duration::from_millis(take!(effective, "interactions.within_ms", Integer)),
         public_key: take!(effective, "interactions.public_key", PublicKey),
         bind: take!(effective, "interactions.bind", Address),
         replay_window: Duration::from_millis(take!(effective, "interactions.replay_window_ms", Integer)),

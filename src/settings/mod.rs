@@ -245,10 +245,10 @@ impl LoadedSettings {
     /// Returns all settings that have another value in `new`.
     #[must_use]
     pub fn changes_to(&self, new: &Self) -> Vec<SettingChange> {
-        let shown = |value: &Option<Value>| value.as_ref().map_or(serde_json::Value::Null, Value::shown);
+        let shown = |value: &Option<Value>| value.as_ref().map_or(serde_json::Value::Null, Value::to_redacted_json);
         let pairs = self.effective.iter().map(|old| (old, of(&new.effective, old.key.path)));
         let changed = pairs.filter(|(old, new)| match (&old.value, &new.value) {
-            (Some(old), Some(new)) => !old.is_same(new),
+            (Some(old), Some(new)) => !old.equals(new),
             (None, None) => false,
             (Some(_), None) | (None, Some(_)) => true,
         });
@@ -262,12 +262,12 @@ impl LoadedSettings {
     }
 
     /// Returns all effective settings, with secrets redacted.
-    pub fn shown(&self) -> Vec<EffectiveSetting> {
+    pub fn effective_settings(&self) -> Vec<EffectiveSetting> {
         self.effective
             .iter()
             .map(|setting| EffectiveSetting {
                 key: setting.key.path,
-                value: setting.value.as_ref().map_or(serde_json::Value::Null, Value::shown),
+                value: setting.value.as_ref().map_or(serde_json::Value::Null, Value::to_redacted_json),
                 origin: match &setting.secret_file {
                     Some(path) => format!("{}, read from {path}", setting.origin),
                     None => setting.origin.to_string(),
@@ -312,7 +312,7 @@ fn file_layer(named: Option<&Path>) -> Layer {
             problems: vec![SettingsProblem {
                 key: path.display().to_string(),
                 origin: None,
-                says: format!("cannot be read: {error}"),
+                message: format!("cannot be read: {error}"),
             }],
             ..Layer::default()
         },

@@ -21,7 +21,7 @@ pub enum IpNetworkError {
     Prefix(String),
     /// The address has bits set after the prefix.
     #[error("has {given:?}, which is a single address of a network; write {network} for the network")]
-    Beyond {
+    HostBitsSet {
         /// The text.
         given: String,
         /// The network that was probably meant.
@@ -32,7 +32,7 @@ pub enum IpNetworkError {
 impl IpNetwork {
     /// Whether it contains an address.
     #[must_use]
-    pub fn holds(&self, address: IpAddr) -> bool {
+    pub fn contains(&self, address: IpAddr) -> bool {
         Self::of(address, self.prefix) == *self
     }
 
@@ -83,7 +83,7 @@ impl FromStr for IpNetwork {
         if network.address == address {
             Ok(network)
         } else {
-            Err(IpNetworkError::Beyond { given: text.to_owned(), network })
+            Err(IpNetworkError::HostBitsSet { given: text.to_owned(), network })
         }
     }
 }
@@ -92,12 +92,12 @@ impl FromStr for IpNetwork {
 mod tests {
     use super::*;
 
-    fn holds(network: &str, address: &str) -> bool {
-        network.parse::<IpNetwork>().unwrap().holds(address.parse().unwrap())
+    fn contains(network: &str, address: &str) -> bool {
+        network.parse::<IpNetwork>().unwrap().contains(address.parse().unwrap())
     }
 
     #[test]
-    fn a_network_holds_what_begins_alike() {
+    fn network_contains_addresses_with_its_prefix() {
         for (network, address) in [
             ("10.0.0.0/8", "10.255.1.2"),
             ("0.0.0.0/0", "203.0.113.9"),
@@ -107,7 +107,7 @@ mod tests {
             ("::/0", "2001:db8::1"),
             ("::1", "::1"),
         ] {
-            assert!(holds(network, address), "{address} is in {network}");
+            assert!(contains(network, address), "{address} is in {network}");
         }
         for (network, address) in [
             ("10.0.0.0/8", "11.0.0.0"),
@@ -117,12 +117,12 @@ mod tests {
             ("::/0", "10.0.0.1"),
             ("fd00::/8", "fe00::1"),
         ] {
-            assert!(!holds(network, address), "{address} is not in {network}");
+            assert!(!contains(network, address), "{address} is not in {network}");
         }
     }
 
     #[test]
-    fn what_is_none_says_what_to_write() {
+    fn invalid_networks_suggest_a_fix() {
         for (text, says) in [
             ("localhost", "not an IP address"),
             ("10.0.0.0/33", "a number of bits"),

@@ -65,7 +65,7 @@ pub(super) fn check(effective: &[Effective]) -> Vec<SettingsProblem> {
             vec![SettingsProblem {
                 key: settle.key.path.to_owned(),
                 origin: Some(settle.origin.clone()),
-                says: format!(
+                message: format!(
                     "is {settle_ms}, less than rest.request_timeout_ms ({timeout_ms}): a call could still take effect \
                      after its outcome was checked. Set it to at least {timeout_ms}, or to 0 to use the request timeout"
                 ),

@@ -11,7 +11,7 @@ pub struct PublicKey([u8; 32]);
 impl PublicKey {
     /// Returns the key that verifies signatures.
     #[must_use]
-    pub fn verifying(&self) -> VerifyingKey {
+    pub fn verifying_key(&self) -> VerifyingKey {
         VerifyingKey::from_bytes(&self.0).expect("invariant: it was validated when it was parsed")
     }
 }
@@ -24,7 +24,7 @@ pub enum PublicKeyError {
     Form,
     /// It is not a valid Ed25519 key.
     #[error("is not an Ed25519 key; copy it again from the General Information page of the application")]
-    NoKey,
+    InvalidKey,
 }
 
 impl FromStr for PublicKey {
@@ -34,7 +34,7 @@ impl FromStr for PublicKey {
         let bytes = from_hex(text.trim()).ok_or(PublicKeyError::Form)?;
         // A weak key would accept forged signatures.
         let key = VerifyingKey::from_bytes(&bytes).ok().filter(|key| !key.is_weak());
-        key.map(|_| Self(bytes)).ok_or(PublicKeyError::NoKey)
+        key.map(|_| Self(bytes)).ok_or(PublicKeyError::InvalidKey)
     }
 }
 
@@ -63,16 +63,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_reads_as_it_is_written_and_nothing_else_is_one() {
+    fn only_valid_keys_parse() {
         let key = SigningKey::from_bytes(&[7; 32]).verifying_key();
         let written: String = key.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
         let read: PublicKey = written.to_uppercase().parse().unwrap();
-        assert_eq!((read.verifying(), read.to_string()), (key, written.clone()));
+        assert_eq!((read.verifying_key(), read.to_string()), (key, written.clone()));
         for wrong in ["", "00", &written[1..], &format!("{written}0"), &written.replace(&written[..1], "g")] {
             assert_eq!(wrong.parse::<PublicKey>(), Err(PublicKeyError::Form), "{wrong}");
         }
         // The neutral element: anyone can create a valid signature for any message.
         let weak = format!("01{}", "0".repeat(62));
-        assert_eq!(weak.parse::<PublicKey>(), Err(PublicKeyError::NoKey));
+        assert_eq!(weak.parse::<PublicKey>(), Err(PublicKeyError::InvalidKey));
     }
 }

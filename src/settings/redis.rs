@@ -67,27 +67,27 @@ pub(super) fn typed(effective: &[Effective]) -> RedisSettings {
 
 /// Checks constraints between settings that are each valid.
 pub(super) fn check(effective: &[Effective]) -> Vec<SettingsProblem> {
-    let checks = [heartbeats_in_silence, shares_returned_early, newcomers_before_members];
+    let checks = [check_heartbeat, check_share_return, check_newcomer_delay];
     checks.into_iter().filter_map(|check| check(effective)).collect()
 }
 
 /// If one heartbeat is lost, the next one must still arrive in time.
-fn heartbeats_in_silence(effective: &[Effective]) -> Option<SettingsProblem> {
+fn check_heartbeat(effective: &[Effective]) -> Option<SettingsProblem> {
     let heartbeat = Number::find(effective, "redis.heartbeat_ms")?;
     let silence = Number::find(effective, "redis.silence_ms")?;
     if heartbeat.value.saturating_mul(2) < silence.value {
         return None;
     }
-    let says = format!(
+    let message = format!(
         "is {}, which is not less than half of redis.silence_ms ({}): a single lost heartbeat would detach a process; \
          lower redis.heartbeat_ms or raise redis.silence_ms",
         heartbeat.value, silence.value
     );
-    problem(says, &[&heartbeat, &silence])
+    problem(message, &[&heartbeat, &silence])
 }
 
 /// A share must not return to the others while its process may still use it.
-fn shares_returned_early(effective: &[Effective]) -> Option<SettingsProblem> {
+fn check_share_return(effective: &[Effective]) -> Option<SettingsProblem> {
     let forget = Number::find(effective, "redis.forget_ms")?;
     let share_for = Number::find(effective, "redis.share_for_ms")?;
     let silence = Number::find(effective, "redis.silence_ms")?;
@@ -96,7 +96,7 @@ fn shares_returned_early(effective: &[Effective]) -> Option<SettingsProblem> {
     if used < forget.value {
         return None;
     }
-    let says = format!(
+    let message = format!(
         "is {}, which is not more than redis.share_for_ms ({}), redis.silence_ms ({}) and {} s together: a share would \
          return to the others while a process without Redis still uses it; raise redis.forget_ms or lower \
          redis.share_for_ms",
@@ -105,23 +105,23 @@ fn shares_returned_early(effective: &[Effective]) -> Option<SettingsProblem> {
         silence.value,
         SLACK.as_secs()
     );
-    problem(says, &[&forget, &share_for, &silence])
+    problem(message, &[&forget, &share_for, &silence])
 }
 
 /// Existing processes must have had the time to send a heartbeat.
-fn newcomers_before_members(effective: &[Effective]) -> Option<SettingsProblem> {
+fn check_newcomer_delay(effective: &[Effective]) -> Option<SettingsProblem> {
     let newcomer = Number::find(effective, "redis.newcomer_ms")?;
     let heartbeat = Number::find(effective, "redis.heartbeat_ms")?;
     let timeout = Number::find(effective, "redis.timeout_ms")?;
     if newcomer.value > heartbeat.value.saturating_add(timeout.value) {
         return None;
     }
-    let says = format!(
+    let message = format!(
         "is {}, which is not more than redis.heartbeat_ms ({}) and redis.timeout_ms ({}) together: new processes could \
          take the whole limit before existing ones send a heartbeat; raise redis.newcomer_ms",
         newcomer.value, heartbeat.value, timeout.value
     );
-    problem(says, &[&newcomer, &heartbeat, &timeout])
+    problem(message, &[&newcomer, &heartbeat, &timeout])
 }
 
 struct Number<'a> {
@@ -144,8 +144,8 @@ impl<'a> Number<'a> {
 }
 
 /// Reports the problem for the first of the settings, with the origin of the first one that is not a default.
-fn problem(says: String, settings: &[&Number<'_>]) -> Option<SettingsProblem> {
+fn problem(message: String, settings: &[&Number<'_>]) -> Option<SettingsProblem> {
     let set = settings.iter().find(|setting| *setting.origin != SettingOrigin::Default);
     let origin = set.map(|setting| setting.origin.clone());
-    settings.first().map(|first| SettingsProblem { key: first.path.to_owned(), origin, says })
+    settings.first().map(|first| SettingsProblem { key: first.path.to_owned(), origin, message })
 }

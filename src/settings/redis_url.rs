@@ -17,7 +17,7 @@ const DEFAULT_SENTINEL_PORT: u16 = 26379;
 #[derive(Clone, Debug)]
 pub struct RedisUrl {
     /// Server or sentinels to connect to.
-    pub place: RedisTarget,
+    pub target: RedisTarget,
     /// Whether all connections use TLS.
     pub tls: bool,
     /// The user, if it is not the default one.
@@ -62,7 +62,7 @@ impl fmt::Display for RedisUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tls = if self.tls { "s" } else { "" };
         let login = if self.password.is_some() { "(redacted)@" } else { "" };
-        match &self.place {
+        match &self.target {
             RedisTarget::Server(node) => write!(f, "redis{tls}://{login}{node}/{}", self.db),
             RedisTarget::Sentinels { nodes, service } => {
                 let nodes: Vec<_> = nodes.iter().map(ToString::to_string).collect();
@@ -139,7 +139,7 @@ impl FromStr for RedisUrl {
             }
             (RedisTarget::Server(read_node(hosts, DEFAULT_PORT)?), path)
         };
-        Ok(Self { place, tls, username, password, db: read_db(db)? })
+        Ok(Self { target: place, tls, username, password, db: read_db(db)? })
     }
 }
 
@@ -194,13 +194,13 @@ mod tests {
     }
 
     #[test]
-    fn a_server_has_a_port_a_login_and_a_database_when_they_are_given() {
+    fn server_url_has_optional_port_login_and_database() {
         let plain: RedisUrl = "redis://cache".parse().unwrap();
-        assert_eq!(plain.place, RedisTarget::Server(node("cache", 6379)));
+        assert_eq!(plain.target, RedisTarget::Server(node("cache", 6379)));
         assert!(!plain.tls && plain.username.is_none() && plain.password.is_none() && plain.db == 0);
 
         let full: RedisUrl = "rediss://me:p%40ss%3A%2F@[::1]:7000/3".parse().unwrap();
-        assert_eq!(full.place, RedisTarget::Server(node("::1", 7000)));
+        assert_eq!(full.target, RedisTarget::Server(node("::1", 7000)));
         assert!(full.tls && full.db == 3);
         assert_eq!(full.username.unwrap().expose(), "me");
         assert_eq!(full.password.unwrap().expose(), "p@ss:/");
@@ -214,12 +214,12 @@ mod tests {
     fn sentinels_have_hosts_a_service_and_a_database() {
         let url: RedisUrl = "rediss+sentinel://:pass@a:1,b/primary/2".parse().unwrap();
         let nodes = vec![node("a", 1), node("b", 26379)];
-        assert_eq!(url.place, RedisTarget::Sentinels { nodes, service: "primary".to_owned() });
+        assert_eq!(url.target, RedisTarget::Sentinels { nodes, service: "primary".to_owned() });
         assert!(url.tls && url.db == 2);
     }
 
     #[test]
-    fn what_is_printed_holds_neither_user_nor_password() {
+    fn display_contains_neither_user_nor_password() {
         for text in ["redis://canary:canary@a:1/2", "redis+sentinel://canary:canary@a:1,[::1]:2/svc/0"] {
             let url: RedisUrl = text.parse().unwrap();
             assert!(!format!("{url} {url:?}").contains("canary"), "{url} {url:?}");
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_url_says_what_to_do_about_it_and_shows_nothing_of_itself() {
+    fn invalid_url_is_explained_but_not_quoted() {
         use RedisUrlError::*;
         for (text, expected) in [
             ("canary", Scheme),

@@ -29,7 +29,7 @@ pub(crate) fn resolve(mut layers: Vec<Layer>) -> (Vec<Effective>, Vec<SettingsPr
     let mut problems = Vec::new();
     for layer in &mut layers {
         problems.append(&mut layer.problems);
-        problems.extend(both_forms(layer));
+        problems.extend(duplicate_secret_forms(layer));
     }
     let mut settings = Vec::with_capacity(SCHEMA.len());
     for key in SCHEMA {
@@ -60,7 +60,7 @@ pub(crate) fn resolve(mut layers: Vec<Layer>) -> (Vec<Effective>, Vec<SettingsPr
                 Err(says) => problems.push(SettingsProblem {
                     key: key.file_form().unwrap_or_default(),
                     origin: Some(entry.origin.clone()),
-                    says,
+                    message: says,
                 }),
             },
         }
@@ -73,12 +73,12 @@ enum Winner<'a> {
     File(&'a Entry),
 }
 
-fn problem(key: &Key, entry: &Entry, says: String) -> SettingsProblem {
-    SettingsProblem { key: key.path.to_owned(), origin: Some(entry.origin.clone()), says }
+fn problem(key: &Key, entry: &Entry, message: String) -> SettingsProblem {
+    SettingsProblem { key: key.path.to_owned(), origin: Some(entry.origin.clone()), message }
 }
 
 /// Reports a secret that is set in both forms in one layer: it is unclear which one was meant.
-fn both_forms(layer: &Layer) -> Vec<SettingsProblem> {
+fn duplicate_secret_forms(layer: &Layer) -> Vec<SettingsProblem> {
     let file_forms = layer.entries.iter().filter_map(|entry| match entry.named {
         Named::SecretFile(key) => Some((key, entry)),
         Named::Value(_) => None,

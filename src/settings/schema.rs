@@ -32,7 +32,7 @@ pub(crate) enum Kind {
     /// A range of consecutive shards. The empty text means all of them.
     ShardRange,
     /// A line of text for display, with at most `max_chars` characters.
-    Line { most: usize },
+    Line { max_chars: usize },
     /// A numeric IP address and a port.
     Address,
     /// A list of IP addresses and networks.
@@ -63,7 +63,7 @@ pub(crate) struct Key {
 }
 
 /// Settings that a reload applies to a running process; the others need a restart. `docs/configuration.md` marks them.
-const RELOADED: &[&str] = &[
+const RELOADABLE: &[&str] = &[
     "discord.token",
     "handlers.file",
     "handlers.shadow",
@@ -175,7 +175,7 @@ pub(crate) const SCHEMA: &[Key] = &[
     },
     Key {
         path: "gateway.activity_name",
-        kind: Kind::Line { most: 128 },
+        kind: Kind::Line { max_chars: 128 },
         default: Some("\"\""),
         help: "What the bot plays, listens to, watches or competes in. Empty: no activity is displayed.",
         allowed: "a line of at most 128 characters",
@@ -1206,7 +1206,7 @@ impl Key {
 
     /// Whether a reload applies it to a running process.
     pub(crate) fn reloads(&self) -> bool {
-        RELOADED.contains(&self.path)
+        RELOADABLE.contains(&self.path)
     }
 
     /// Name of the file form, if the setting is a secret.
@@ -1240,8 +1240,8 @@ pub(crate) fn find(path: &str) -> Option<Named> {
 
 /// Whether this is the name of a section or of a section with subsections.
 pub(crate) fn is_section(name: &str) -> bool {
-    let stands_under = |path: &str| path.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
-    SCHEMA.iter().any(|key| stands_under(key.path))
+    let is_under = |path: &str| path.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
+    SCHEMA.iter().any(|key| is_under(key.path))
 }
 
 /// Returns the known path that is most similar to an unknown one, if any is similar enough.
@@ -1251,12 +1251,12 @@ pub(crate) fn nearest(path: &str) -> Option<String> {
 }
 
 /// Returns the candidate that is most similar to `unknown`, if any is similar enough.
-pub(crate) fn nearest_of(wrong: &str, candidates: impl Iterator<Item = String>) -> Option<String> {
+pub(crate) fn nearest_of(unknown: &str, candidates: impl Iterator<Item = String>) -> Option<String> {
     // Jaro-Winkler favours a common prefix, which fits typical typos; below 0.8 a suggestion misleads more than it
     // helps.
     candidates
-        .map(|candidate| (strsim::jaro_winkler(wrong, &candidate), candidate))
-        .filter(|(likeness, _)| *likeness >= 0.8)
+        .map(|candidate| (strsim::jaro_winkler(unknown, &candidate), candidate))
+        .filter(|(similarity, _)| *similarity >= 0.8)
         .max_by(|(a, _), (b, _)| a.total_cmp(b))
         .map(|(_, candidate)| candidate)
 }
@@ -1266,14 +1266,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mistyped_path_finds_its_neighbour_and_a_strange_one_finds_none() {
+    fn similar_path_is_suggested_for_a_typo() {
         assert_eq!(nearest("discord.tokn").as_deref(), Some("discord.token"));
         assert_eq!(nearest("gatway.shards").as_deref(), Some("gateway.shards"));
         assert_eq!(nearest("zzz.qqq"), None);
     }
 
     #[test]
-    fn a_section_may_have_sections_and_none_begins_twice() {
+    fn sections_may_nest_and_are_contiguous() {
         for section in ["api", "api.tls", "log"] {
             assert!(is_section(section), "{section}");
         }

@@ -78,7 +78,7 @@ impl Layer {
 
 fn unknown(path: &str, origin: SettingOrigin) -> SettingsProblem {
     let in_environment = matches!(origin, SettingOrigin::Environment(_));
-    let says = if schema::is_section(path) {
+    let message = if schema::is_section(path) {
         "is a section, not a setting".to_owned()
     } else {
         let guess = schema::nearest(path)
@@ -86,38 +86,38 @@ fn unknown(path: &str, origin: SettingOrigin) -> SettingsProblem {
             .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
         format!("is not a setting{guess}")
     };
-    SettingsProblem { key: path.to_owned(), origin: Some(origin), says }
+    SettingsProblem { key: path.to_owned(), origin: Some(origin), message }
 }
 
 /// Parses the text of a settings file. Reports all errors in it, not only the first.
 pub(crate) fn from_file(path: &std::path::Path, text: &str) -> Layer {
     let mut layer = Layer::default();
-    let place = |at: usize| SettingOrigin::File { path: path.to_owned(), line: line_of(text, at) };
+    let origin_at = |at: usize| SettingOrigin::File { path: path.to_owned(), line: line_of(text, at) };
     let (table, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         // The error's own `Display` quotes the line, which may contain a secret; its message does not.
         layer.problems.extend(errors.iter().map(|error| SettingsProblem {
             key: "(the file)".to_owned(),
-            origin: Some(place(error.span().map_or(0, |span| span.start))),
-            says: format!("is not valid TOML: {}", error.message()),
+            origin: Some(origin_at(error.span().map_or(0, |span| span.start))),
+            message: format!("is not valid TOML: {}", error.message()),
         }));
         return layer;
     }
-    take_table(&mut layer, "", table.get_ref(), &place);
+    take_table(&mut layer, "", table.get_ref(), &origin_at);
     layer
 }
 
 /// Takes the values in a table and in its subtables.
-fn take_table(layer: &mut Layer, section: &str, table: &DeTable<'_>, place: &impl Fn(usize) -> SettingOrigin) {
+fn take_table(layer: &mut Layer, section: &str, table: &DeTable<'_>, origin_at: &impl Fn(usize) -> SettingOrigin) {
     for (key, value) in table.iter() {
         let path = if section.is_empty() { key.get_ref().to_string() } else { format!("{section}.{}", key.get_ref()) };
-        let origin = place(key.span().start);
+        let origin = origin_at(key.span().start);
         match value.get_ref() {
-            DeValue::Table(settings) if schema::is_section(&path) => take_table(layer, &path, settings, place),
+            DeValue::Table(settings) if schema::is_section(&path) => take_table(layer, &path, settings, origin_at),
             // An unknown section: name the settings in it, so that each gets its own "did you mean".
             DeValue::Table(settings) if section.is_empty() && !settings.is_empty() => {
                 for (key, _) in settings.iter() {
-                    layer.problems.push(unknown(&format!("{path}.{}", key.get_ref()), place(key.span().start)));
+                    layer.problems.push(unknown(&format!("{path}.{}", key.get_ref()), origin_at(key.span().start)));
                 }
             }
             _ if section.is_empty() => layer.problems.push(unknown(&path, origin)),
@@ -168,7 +168,7 @@ pub(crate) fn from_environment(variables: impl IntoIterator<Item = (OsString, Os
                 layer.problems.push(SettingsProblem {
                     key: path,
                     origin: Some(origin),
-                    says: "is not UTF-8 text".to_owned(),
+                    message: "is not UTF-8 text".to_owned(),
                 });
             }
         }

@@ -40,7 +40,7 @@ pub struct StoreSettings {
     /// Maximum number of audit rows of one key; 0 means no limit.
     pub max_audit: u64,
     /// How long an idempotency key is stored after its operation has finished.
-    pub keep_keys: Duration,
+    pub idempotency_retention: Duration,
 }
 
 /// Row-level security of PostgreSQL, which restricts callers to the rows of their tenant.
@@ -75,24 +75,24 @@ pub struct LeaseSettings {
     /// Interval of heartbeats.
     pub heartbeat: Duration,
     /// How long after a heartbeat a process counts as alive.
-    pub lasts: Duration,
+    pub duration: Duration,
     /// How long before the end of its lease a process stops sending.
     pub margin: Duration,
 }
 
 impl Default for LeaseSettings {
     fn default() -> Self {
-        Self { heartbeat: Duration::from_secs(5), lasts: Duration::from_secs(10), margin: Duration::from_secs(2) }
+        Self { heartbeat: Duration::from_secs(5), duration: Duration::from_secs(10), margin: Duration::from_secs(2) }
     }
 }
 
 /// Checks constraints between settings that are each valid.
 pub(super) fn check(effective: &[Effective]) -> Vec<SettingsProblem> {
-    [leases_outlive_heartbeats(effective), direct_is_postgres(effective)].into_iter().flatten().collect()
+    [check_lease(effective), check_direct_url(effective)].into_iter().flatten().collect()
 }
 
 /// A heartbeat must renew the lease in time.
-fn leases_outlive_heartbeats(effective: &[Effective]) -> Option<SettingsProblem> {
+fn check_lease(effective: &[Effective]) -> Option<SettingsProblem> {
     let find = |path: &str| effective.iter().find(|setting| setting.key.path == path);
     // Errors of single settings are reported elsewhere.
     let number = |path: &str| match find(path)?.value {
@@ -106,18 +106,18 @@ fn leases_outlive_heartbeats(effective: &[Effective]) -> Option<SettingsProblem>
     }
     let paths = ["operations.lease_ms", "operations.heartbeat_ms", "operations.lease_margin_ms"];
     let set = paths.into_iter().filter_map(find).find(|setting| setting.origin != SettingOrigin::Default);
-    let says = format!(
+    let message = format!(
         "is {lease}, which is not more than operations.heartbeat_ms ({heartbeat}) and operations.lease_margin_ms \
          ({margin}) together: the lease would expire between two heartbeats; raise operations.lease_ms"
     );
-    Some(SettingsProblem { key: paths[0].to_owned(), origin: set.map(|setting| setting.origin.clone()), says })
+    Some(SettingsProblem { key: paths[0].to_owned(), origin: set.map(|setting| setting.origin.clone()), message })
 }
 
-fn direct_is_postgres(effective: &[Effective]) -> Option<SettingsProblem> {
+fn check_direct_url(effective: &[Effective]) -> Option<SettingsProblem> {
     let find = |path: &str| effective.iter().find(|setting| setting.key.path == path);
     let (direct, url) = (find("store.direct_url")?, find("store.url")?);
     let (Some(Value::StoreUrl(given)), Some(Value::StoreUrl(url))) = (&direct.value, &url.value) else { return None };
-    let says = match (given, url) {
+    let message = match (given, url) {
         (StoreUrl::Postgres { .. }, StoreUrl::Postgres { .. }) => return None,
         (StoreUrl::Sqlite(_), _) => "is an SQLite file; name the PostgreSQL behind store.url, or remove this setting",
         (_, StoreUrl::Sqlite(_)) => "is set, but store.url is an SQLite file; remove this setting",
@@ -125,7 +125,7 @@ fn direct_is_postgres(effective: &[Effective]) -> Option<SettingsProblem> {
     Some(SettingsProblem {
         key: direct.key.path.to_owned(),
         origin: Some(direct.origin.clone()),
-        says: says.to_owned(),
+        message: message.to_owned(),
     })
 }
 
@@ -140,7 +140,7 @@ pub(super) fn typed(effective: &[Effective]) -> StoreSettings {
         instance: Some(take!(effective, "store.instance", Text)).filter(|name| name != "auto"),
         lease: LeaseSettings {
             heartbeat: Duration::from_millis(take!(effective, "operations.heartbeat_ms", Integer)),
-            lasts: Duration::from_millis(take!(effective, "operations.lease_ms", Integer)),
+            duration: Duration::from_millis(take!(effective, "operations.lease_ms", Integer)),
             margin: Duration::from_millis(take!(effective, "operations.lease_margin_ms", Integer)),
         },
         migrate: take!(effective, "store.migrate", Bool),
@@ -157,7 +157,7 @@ pub(super) fn typed(effective: &[Effective]) -> StoreSettings {
         read_connections: take!(effective, "store.read_connections", Integer).try_into().expect(narrow),
         max_waiting: take!(effective, "store.max_waiting", Integer).try_into().expect(narrow),
         max_queued: take!(effective, "store.max_queued_per_guild", Integer),
-        keep_keys: Duration::from_millis(take!(effective, "retention.idempotency_ms", Integer)),
+        idempotency_retention: Duration::from_millis(take!(effective, "retention.idempotency_ms", Integer)),
         max_bytes: take!(effective, "store.max_bytes", Integer),
         max_audit: take!(effective, "retention.audit_max_per_key", Integer),
         usage: UsageLimits {

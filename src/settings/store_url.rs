@@ -20,7 +20,7 @@ pub enum StoreUrl {
         /// The whole URL.
         url: SecretValue,
         /// The URL without login and parameters, for display.
-        shown: String,
+        displayed: String,
     },
 }
 
@@ -82,14 +82,14 @@ fn postgres(text: &str) -> Result<StoreUrl, StoreUrlError> {
     if options.get_database().is_none_or(str::is_empty) {
         return Err(StoreUrlError::NoDatabase);
     }
-    let mut shown = url;
-    let login = !shown.username().is_empty() || shown.password().is_some();
-    shown.set_query(None);
-    shown.set_fragment(None);
+    let mut displayed = url;
+    let login = !displayed.username().is_empty() || displayed.password().is_some();
+    displayed.set_query(None);
+    displayed.set_fragment(None);
     // Neither can fail if there is a host; without a host, there is no login to hide.
-    let _ = (shown.set_username(""), shown.set_password(None));
-    let shown = if login { shown.as_str().replacen("://", "://(redacted)@", 1) } else { shown.to_string() };
-    Ok(StoreUrl::Postgres { url: SecretValue::new(text), shown })
+    let _ = (displayed.set_username(""), displayed.set_password(None));
+    let displayed = if login { displayed.as_str().replacen("://", "://(redacted)@", 1) } else { displayed.to_string() };
+    Ok(StoreUrl::Postgres { url: SecretValue::new(text), displayed })
 }
 
 impl StoreUrl {
@@ -97,9 +97,9 @@ impl StoreUrl {
     pub(super) fn secrets(&self) -> Vec<SecretValue> {
         let Self::Postgres { url, .. } = self else { return Vec::new() };
         let parsed = Url::parse(url.expose()).ok();
-        let written = parsed.as_ref().and_then(Url::password).map(ToOwned::to_owned);
-        let meant = written.as_deref().map(|text| percent_decode_str(text).decode_utf8_lossy().into_owned());
-        [written, meant].into_iter().flatten().filter(|text| !text.is_empty()).map(SecretValue::new).collect()
+        let encoded = parsed.as_ref().and_then(Url::password).map(ToOwned::to_owned);
+        let decoded = encoded.as_deref().map(|text| percent_decode_str(text).decode_utf8_lossy().into_owned());
+        [encoded, decoded].into_iter().flatten().filter(|text| !text.is_empty()).map(SecretValue::new).collect()
     }
 }
 
@@ -107,7 +107,7 @@ impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
-            Self::Postgres { shown, .. } => f.write_str(shown),
+            Self::Postgres { displayed: shown, .. } => f.write_str(shown),
         }
     }
 }
@@ -116,7 +116,7 @@ impl fmt::Display for StoreUrl {
 mod tests {
     use super::*;
 
-    fn wrong(text: &str) -> StoreUrlError {
+    fn error_of(text: &str) -> StoreUrlError {
         text.parse::<StoreUrl>().expect_err("this URL is invalid")
     }
 
@@ -129,20 +129,20 @@ mod tests {
     }
 
     #[test]
-    fn what_would_not_last_or_means_nothing_is_refused() {
+    fn invalid_urls_are_rejected() {
         for memory in ["sqlite::memory:", "sqlite://:memory:", "sqlite:file:x?mode=memory"] {
-            assert_eq!(wrong(memory), StoreUrlError::Memory);
+            assert_eq!(error_of(memory), StoreUrlError::Memory);
         }
-        assert_eq!(wrong("sqlite:"), StoreUrlError::NoFile);
-        assert_eq!(wrong("sqlite:a.db?mode=ro"), StoreUrlError::Parameters);
-        assert_eq!(wrong("mysql://localhost/x"), StoreUrlError::Scheme);
-        assert_eq!(wrong("postgres://localhost:port/x"), StoreUrlError::Postgres);
-        assert_eq!(wrong("postgres://localhost/x?sslmode=perhaps"), StoreUrlError::Postgres);
-        assert_eq!(wrong("postgres://localhost"), StoreUrlError::NoDatabase);
+        assert_eq!(error_of("sqlite:"), StoreUrlError::NoFile);
+        assert_eq!(error_of("sqlite:a.db?mode=ro"), StoreUrlError::Parameters);
+        assert_eq!(error_of("mysql://localhost/x"), StoreUrlError::Scheme);
+        assert_eq!(error_of("postgres://localhost:port/x"), StoreUrlError::Postgres);
+        assert_eq!(error_of("postgres://localhost/x?sslmode=perhaps"), StoreUrlError::Postgres);
+        assert_eq!(error_of("postgres://localhost"), StoreUrlError::NoDatabase);
     }
 
     #[test]
-    fn a_password_is_neither_shown_nor_forgotten_by_the_redaction() {
+    fn password_is_redacted_in_both_encodings() {
         let url: StoreUrl = "postgres://me:hunter%2F2@db:6000/guildhall?sslmode=require".parse().unwrap();
         assert_eq!(url.to_string(), "postgres://(redacted)@db:6000/guildhall");
         assert!(!format!("{url:?}").contains("hunter"));

@@ -42,23 +42,23 @@ pub(super) fn typed(effective: &[Effective]) -> TelemetrySettings {
 
 /// Rejects a collector if this program cannot export to one.
 pub(super) fn check(effective: &[Effective]) -> Option<SettingsProblem> {
-    refuse_unbuilt(effective, cfg!(feature = "otel"))
+    check_built(effective, cfg!(feature = "otel"))
 }
 
-fn refuse_unbuilt(effective: &[Effective], built: bool) -> Option<SettingsProblem> {
+fn check_built(effective: &[Effective], built: bool) -> Option<SettingsProblem> {
     let endpoint = effective.iter().find(|setting| setting.key.path == "telemetry.otlp_endpoint")?;
     let Some(Value::Url(Some(_))) = &endpoint.value else { return None };
     (!built).then(|| SettingsProblem {
         key: "telemetry.otlp_endpoint".to_owned(),
         origin: Some(endpoint.origin.clone()),
-        says: "is set, but this program was built without OpenTelemetry; build it with `cargo build --release \
+        message: "is set, but this program was built without OpenTelemetry; build it with `cargo build --release \
             --features otel`, or remove this setting"
             .to_owned(),
     })
 }
 
 /// Parses headers: `name=value`, separated by commas.
-pub(super) fn headers(text: &str) -> Result<Vec<(String, SecretValue)>, String> {
+pub(super) fn parse_headers(text: &str) -> Result<Vec<(String, SecretValue)>, String> {
     let header = |one: &str| {
         let (name, value) = one.split_once('=')?;
         let (name, value) = (name.trim(), value.trim());
@@ -87,27 +87,27 @@ mod tests {
     use crate::settings::{resolve, source};
 
     #[test]
-    fn a_collector_that_would_never_be_told_is_an_error_that_says_how_to_build_for_it() {
+    fn endpoint_without_the_otel_feature_is_an_error() {
         let effective = |endpoint: &str| {
             let set = ("GUILDHALL__TELEMETRY__OTLP_ENDPOINT".into(), endpoint.into());
             resolve::resolve(vec![source::from_environment([set])]).0
         };
-        let told = refuse_unbuilt(&effective("http://127.0.0.1:4318"), false).unwrap();
-        assert!(told.says.contains("--features otel"), "{told:?}");
-        assert!(refuse_unbuilt(&effective("http://127.0.0.1:4318"), true).is_none());
-        assert!(refuse_unbuilt(&effective(""), false).is_none());
+        let problem = check_built(&effective("http://127.0.0.1:4318"), false).unwrap();
+        assert!(problem.message.contains("--features otel"), "{problem:?}");
+        assert!(check_built(&effective("http://127.0.0.1:4318"), true).is_none());
+        assert!(check_built(&effective(""), false).is_none());
     }
 
     #[test]
     fn headers_are_names_and_values_and_their_values_are_secrets() {
-        let known = headers("Authorization=Bearer abc=, x-team = a/b").unwrap();
+        let known = parse_headers("Authorization=Bearer abc=, x-team = a/b").unwrap();
         let shown: Vec<_> = known.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
         assert_eq!(shown, [("authorization", "Bearer abc="), ("x-team", "a/b")]);
         let hidden: Vec<_> = secrets(&known).map(|secret| secret.expose().to_owned()).collect();
         assert_eq!(hidden, ["Bearer abc=", "abc=", "a/b"]);
         assert!(!format!("{known:?}").contains("abc"));
         for wrong in ["", "a", "=b", "a=", "a b=c", "a=b,,c=d", "a=\"b\"", "a=ü", "a=b\nc"] {
-            assert!(headers(wrong).is_err(), "{wrong}");
+            assert!(parse_headers(wrong).is_err(), "{wrong}");
         }
     }
 }

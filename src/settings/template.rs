@@ -19,7 +19,7 @@ pub fn template() -> String {
             push(&mut text, format_args!("\n[{section}]\n"));
         }
         push(&mut text, format_args!("\n"));
-        for line in wrapped(&format!("{} Allowed: {}.", key.help, key.allowed), 100) {
+        for line in wrap(&format!("{} Allowed: {}.", key.help, key.allowed), 100) {
             push(&mut text, format_args!("# {line}\n"));
         }
         push(&mut text, format_args!("#{name} = {}\n", key.default.unwrap_or("\"\"")));
@@ -34,7 +34,7 @@ fn push(text: &mut String, line: std::fmt::Arguments<'_>) {
     text.write_fmt(line).expect("invariant: writing to a String cannot fail");
 }
 
-fn wrapped(text: &str, width: usize) -> Vec<String> {
+fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut() {

@@ -30,11 +30,11 @@ fn errors_of(text: &str, environment: &[(&str, &str)]) -> Vec<String> {
 }
 
 fn origin_of(loaded: &LoadedSettings, key: &str) -> String {
-    loaded.shown().into_iter().find(|shown| shown.key == key).unwrap().origin
+    loaded.effective_settings().into_iter().find(|shown| shown.key == key).unwrap().origin
 }
 
 #[test]
-fn with_nothing_given_every_setting_has_its_default() {
+fn unset_settings_have_their_defaults() {
     let loaded = load_with("", &[], &[]).unwrap();
     assert_eq!(loaded.settings.discord.api_url, "https://discord.com/api/v10");
     assert_eq!(loaded.settings.discord.gateway_url, None);
@@ -42,7 +42,7 @@ fn with_nothing_given_every_setting_has_its_default() {
     assert_eq!(loaded.settings.gateway.shards, 0);
     assert_eq!(loaded.settings.api.bind.to_string(), "127.0.0.1:8080");
     assert_eq!(loaded.settings.shutdown.timeout, Duration::from_secs(10));
-    assert_eq!(loaded.shown().len(), SCHEMA.len());
+    assert_eq!(loaded.effective_settings().len(), SCHEMA.len());
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn the_default_intents_need_no_permission_from_discord() {
 }
 
 #[test]
-fn each_layer_wins_over_the_one_before_it_and_says_where_it_stood() {
+fn later_layers_override_earlier_ones_with_their_origin() {
     let text = "[gateway]\n\nshards = 2\n[api]\nbind = \"127.0.0.1:1\"\n[log]\nfilter = \"warn\"\n";
     let environment = [("GUILDHALL__GATEWAY__SHARDS", "3"), ("GUILDHALL__API__BIND", "127.0.0.1:2"), ("PATH", "/bin")];
     let flag = Flag { name: "--shards", path: "gateway.shards", value: "4".to_owned() };
@@ -67,7 +67,7 @@ fn each_layer_wins_over_the_one_before_it_and_says_where_it_stood() {
 }
 
 #[test]
-fn all_errors_come_at_once_each_with_key_origin_and_what_is_allowed() {
+fn all_errors_are_reported_with_key_origin_and_allowed_values() {
     let text = "[gateway]\nshards = 20000\nintents = [\"guild_member\"]\n[api]\nbind = \"localhost\"\nbnid = 1\n[log]\nformat = true\n";
     let errors = errors_of(text, &[("GUILDHALL__SHUTDOWN__TIMEOUT_MS", "soon"), ("GUILDHALL__LOG__FILTER", "info,=,")]);
     let expected = [
@@ -86,7 +86,7 @@ fn all_errors_come_at_once_each_with_key_origin_and_what_is_allowed() {
 }
 
 #[test]
-fn an_unknown_variable_of_ours_is_an_error_that_guesses_in_the_words_of_the_environment() {
+fn unknown_variable_suggests_a_variable() {
     let errors = errors_of("", &[("GUILDHALL__DISCORD__TOKN", CANARY), ("GUILDHALL_PORT", "tcp://10.0.0.1")]);
     assert_eq!(errors.len(), 1, "{errors:#?}");
     assert!(errors[0].contains("did you mean `GUILDHALL__DISCORD__TOKEN`?"), "{errors:#?}");
@@ -102,7 +102,7 @@ fn unknown_sections_and_settings_outside_a_section_are_errors() {
 }
 
 #[test]
-fn a_wrong_secret_is_never_shown() {
+fn invalid_secret_is_never_displayed() {
     let token_with_space = format!("{CANARY} ");
     let with_prefix = format!("Bot {CANARY}");
     for wrong in [token_with_space.as_str(), with_prefix.as_str()] {
@@ -125,7 +125,7 @@ fn a_wrong_secret_is_never_shown() {
 }
 
 #[test]
-fn a_password_in_a_url_is_refused_and_not_shown() {
+fn password_in_a_url_is_rejected_and_not_displayed() {
     for url in ["https://me:hunter2@127.0.0.1/", "me:hunter2@127.0.0.1"] {
         let errors = errors_of("", &[("GUILDHALL__DISCORD__API_URL", url)]);
         assert!(errors.len() == 1 && !errors[0].contains("hunter2"), "{errors:#?}");
@@ -133,13 +133,13 @@ fn a_password_in_a_url_is_refused_and_not_shown() {
 }
 
 #[test]
-fn a_url_loses_the_slash_at_its_end_because_paths_are_appended() {
+fn trailing_slash_of_a_url_is_removed() {
     let loaded = load_with("[discord]\ngateway_url = \"ws://127.0.0.1:9/\"\n", &[], &[]).unwrap();
     assert_eq!(loaded.settings.discord.gateway_url.as_deref(), Some("ws://127.0.0.1:9"));
 }
 
 #[test]
-fn a_secret_is_read_from_its_file_without_the_newline_at_its_end() {
+fn secret_file_is_read_without_its_trailing_newline() {
     let folder = tempfile::tempdir().unwrap();
     let secret = folder.path().join("token");
     fs::write(&secret, format!("{CANARY}\r\n")).unwrap();
@@ -147,12 +147,12 @@ fn a_secret_is_read_from_its_file_without_the_newline_at_its_end() {
     let loaded = load_with("", &[("GUILDHALL__DISCORD__TOKEN_FILE", path)], &[]).unwrap();
     assert_eq!(loaded.settings.discord.token.as_ref().unwrap().expose(), CANARY);
     assert!(origin_of(&loaded, "discord.token").contains(path));
-    let shown = format!("{:?} {:?}", loaded.settings, loaded.shown());
+    let shown = format!("{:?} {:?}", loaded.settings, loaded.effective_settings());
     assert!(!shown.contains(CANARY), "{shown}");
 }
 
 #[test]
-fn a_secret_file_that_is_missing_or_empty_or_odd_is_an_error_that_names_it() {
+fn missing_empty_or_invalid_secret_file_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     fs::write(path("empty"), "\n").unwrap();
@@ -164,7 +164,7 @@ fn a_secret_file_that_is_missing_or_empty_or_odd_is_an_error_that_names_it() {
 }
 
 #[test]
-fn both_forms_of_a_secret_in_one_layer_are_an_error_and_in_two_the_higher_wins() {
+fn both_forms_of_a_secret_conflict_only_within_a_layer() {
     let folder = tempfile::tempdir().unwrap();
     let secret = folder.path().join("token");
     fs::write(&secret, "from-the-file").unwrap();
@@ -183,7 +183,7 @@ fn both_forms_of_a_secret_in_one_layer_are_an_error_and_in_two_the_higher_wins()
 }
 
 #[test]
-fn a_wrong_redis_url_is_explained_and_never_shown() {
+fn invalid_redis_url_is_explained_but_never_displayed() {
     for (url, says) in [
         (format!("redis://{CANARY}@127.0.0.1"), "user without a password"),
         (format!("redis://:{CANARY}/@127.0.0.1"), "write / as %2F"),
@@ -203,7 +203,7 @@ fn a_wrong_redis_url_is_explained_and_never_shown() {
 }
 
 #[test]
-fn the_login_of_a_redis_url_is_never_shown() {
+fn login_of_a_redis_url_is_never_displayed() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("url");
     let url = format!("rediss://me:{CANARY}@127.0.0.1:7000/2");
@@ -214,15 +214,15 @@ fn the_login_of_a_redis_url_is_never_shown() {
         let loaded = load_with("", &[(name, value)], &[]).unwrap();
         let given = loaded.settings.redis.url.as_ref().unwrap();
         assert_eq!(given.password.as_ref().unwrap().expose(), CANARY);
-        let shown = loaded.shown().into_iter().find(|shown| shown.key == "redis.url").unwrap();
+        let shown = loaded.effective_settings().into_iter().find(|shown| shown.key == "redis.url").unwrap();
         assert_eq!(shown.value, "rediss://(redacted)@127.0.0.1:7000/2");
-        let all = format!("{:?} {:?}", loaded.settings, loaded.shown());
+        let all = format!("{:?} {:?}", loaded.settings, loaded.effective_settings());
         assert!(!all.contains(CANARY), "{all}");
     }
 }
 
 #[test]
-fn without_redis_a_process_is_alone_and_the_rest_has_its_defaults() {
+fn redis_is_optional_and_has_defaults() {
     let settings = load_with("", &[], &[]).unwrap().settings;
     assert!(settings.redis.url.is_none() && settings.redis.ca_file.is_none() && settings.redis.seat_dir.is_none());
     assert_eq!(settings.redis.on_loss, LimitFallback::Share);
@@ -235,7 +235,7 @@ fn without_redis_a_process_is_alone_and_the_rest_has_its_defaults() {
 }
 
 #[test]
-fn the_store_is_a_file_unless_somebody_names_another_place_and_its_password_is_never_shown() {
+fn store_defaults_to_sqlite_and_its_password_is_never_displayed() {
     let store = load_with("", &[], &[]).unwrap().settings.store;
     assert_eq!(store.url.to_string(), "sqlite:data/guildhall.db");
     assert!(store.migrate);
@@ -247,7 +247,7 @@ fn the_store_is_a_file_unless_somebody_names_another_place_and_its_password_is_n
         [("GUILDHALL__STORE__URL", url.as_str()), ("GUILDHALL__STORE__URL_FILE", file.to_str().unwrap())]
     {
         let loaded = load_with("", &[(name, value)], &[]).unwrap();
-        let all = format!("{:?} {:?}", loaded.settings, loaded.shown());
+        let all = format!("{:?} {:?}", loaded.settings, loaded.effective_settings());
         assert!(all.contains("postgres://(redacted)@127.0.0.1/guildhall") && !all.contains(CANARY), "{all}");
         assert!(loaded.settings.secrets().iter().any(|secret| secret.expose() == CANARY));
     }
@@ -258,7 +258,7 @@ fn the_store_is_a_file_unless_somebody_names_another_place_and_its_password_is_n
 }
 
 #[test]
-fn a_name_holds_nothing_that_could_mean_something_elsewhere() {
+fn names_reject_special_characters() {
     for wrong in ["", "a b", "a:b", "{a}", &"a".repeat(65)] {
         let errors = errors_of("", &[("GUILDHALL__EGRESS__IP_GROUP", wrong)]);
         assert!(errors.len() == 1 && errors[0].starts_with("egress.ip_group"), "{errors:#?}");
@@ -292,7 +292,7 @@ fn calls_are_booked_less_than_a_second_ahead() {
 }
 
 #[test]
-fn a_part_of_the_shards_needs_their_number_and_fits_it() {
+fn shard_range_needs_a_matching_shard_count() {
     let set = |shards, range| {
         let set = [("GUILDHALL__GATEWAY__SHARDS", shards), ("GUILDHALL__GATEWAY__SHARD_RANGE", range)];
         load_with("", &set, &[]).map(|loaded| loaded.settings.gateway.shard_range).map_err(|error| error.to_string())
@@ -311,19 +311,19 @@ fn a_part_of_the_shards_needs_their_number_and_fits_it() {
 }
 
 #[test]
-fn a_first_wait_is_not_longer_than_the_longest() {
+fn reconnect_base_must_not_exceed_the_cap() {
     let errors = errors_of("[gateway]\nreconnect_base_ms = 5000\nreconnect_cap_ms = 4000\n", &[]);
     assert!(errors.len() == 1 && errors[0].starts_with("gateway.reconnect_base_ms is 5000"), "{errors:#?}");
 }
 
 #[test]
-fn a_file_that_was_named_must_exist() {
+fn named_file_must_exist() {
     let error = load(sources(Path::new("no/such/file.toml"), &[], &[])).err().unwrap();
     assert!(error.to_string().contains("no/such/file.toml cannot be read"), "{error}");
 }
 
 #[test]
-fn the_shipped_file_is_the_template_and_every_line_of_it_can_be_switched_on() {
+fn shipped_file_is_the_template_and_every_line_is_valid() {
     let shipped = include_str!("../../config/guildhall.toml");
     assert_eq!(shipped, template(), "regenerate it: guildhall config template > config/guildhall.toml");
     let is_secret = |line: &str| {
@@ -335,13 +335,13 @@ fn the_shipped_file_is_the_template_and_every_line_of_it_can_be_switched_on() {
         .map(|line| format!("{}\n", line.trim_start_matches('#')))
         .collect();
     let loaded = load_with(&switched_on, &[], &[]).unwrap();
-    let from_file = loaded.shown().iter().filter(|shown| shown.origin.contains("guildhall.toml:")).count();
+    let from_file = loaded.effective_settings().iter().filter(|shown| shown.origin.contains("guildhall.toml:")).count();
     let secrets = SCHEMA.iter().filter(|key| key.is_secret()).count();
     assert_eq!(from_file, SCHEMA.len() - secrets, "all but the secrets");
 }
 
 #[test]
-fn the_container_example_lacks_nothing_but_the_secrets_it_mounts() {
+fn container_example_needs_only_its_mounted_secrets() {
     let example = include_str!("../../config/examples/container.toml");
     let errors = errors_of(example, &[]);
     assert!(errors.len() == 2 && errors[0].contains("/run/secrets/discord_token"), "{errors:#?}");
@@ -352,7 +352,7 @@ fn the_container_example_lacks_nothing_but_the_secrets_it_mounts() {
 }
 
 #[test]
-fn the_documentation_has_a_row_for_every_setting_with_its_variable_and_default() {
+fn docs_have_a_row_for_every_setting() {
     let page = include_str!("../../docs/configuration.md");
     for key in SCHEMA {
         let default = key.default.map_or_else(String::new, |default| format!("`{default}`"));
@@ -365,7 +365,7 @@ fn the_documentation_has_a_row_for_every_setting_with_its_variable_and_default()
 }
 
 #[test]
-fn an_address_that_others_can_reach_needs_a_key() {
+fn reachable_address_needs_a_key() {
     let plaintext = ("GUILDHALL__API__ALLOW_PLAINTEXT", "true");
     for address in ["0.0.0.0:8080", "[::]:8080", "192.0.2.1:80", "[::ffff:192.0.2.1]:80"] {
         let errors = errors_of("", &[("GUILDHALL__API__BIND", address), plaintext]);
@@ -379,7 +379,7 @@ fn an_address_that_others_can_reach_needs_a_key() {
 }
 
 #[test]
-fn an_address_that_others_can_reach_needs_tls_or_somebody_who_says_that_it_does_not() {
+fn reachable_address_needs_tls_unless_plaintext_is_allowed() {
     let open = [("GUILDHALL__API__BIND", "0.0.0.0:8080"), ("GUILDHALL__API__ADMIN_KEY", CANARY)];
     let errors = errors_of("", &open);
     assert!(errors.len() == 1 && errors[0].starts_with("api.bind is 0.0.0.0:8080"), "{errors:#?}");
@@ -404,7 +404,7 @@ fn tls_needs_both_of_its_files() {
 }
 
 #[test]
-fn a_section_of_a_section_is_read_and_what_is_wrong_in_it_is_found() {
+fn subsections_are_read_and_validated() {
     let loaded = load_with("[api]\nmax_connections = 7\npolicies.light_burst = 5\n", &[], &[]).unwrap();
     assert_eq!(loaded.settings.api.policies.light.unwrap().burst(), 5);
     assert_eq!(loaded.settings.api.max_connections, 7);
@@ -423,7 +423,7 @@ fn proxies_are_addresses_and_networks() {
     for loaded in [in_file, load_with("", &set, &[]).unwrap()] {
         let named: Vec<_> = loaded.settings.api.trusted_proxies.iter().map(ToString::to_string).collect();
         assert_eq!(named, ["10.0.0.0/8", "::1"]);
-        let shown = loaded.shown().into_iter().find(|shown| shown.key == "api.trusted_proxies").unwrap();
+        let shown = loaded.effective_settings().into_iter().find(|shown| shown.key == "api.trusted_proxies").unwrap();
         assert_eq!(shown.value, serde_json::json!(["10.0.0.0/8", "::1"]));
     }
     let errors = errors_of("[api]\ntrusted_proxies = [\"10.1.0.0/8\"]\n", &[]);
@@ -447,18 +447,18 @@ fn a_rate_of_nothing_is_no_limit() {
 }
 
 #[test]
-fn a_key_that_is_easily_guessed_is_refused_and_none_is_shown() {
+fn short_key_is_rejected_and_keys_are_never_displayed() {
     let errors = errors_of("", &[("GUILDHALL__API__ADMIN_KEY", "fifteen-letters")]);
     assert!(errors.len() == 1 && errors[0].starts_with("api.admin_key has 15 characters"), "{errors:#?}");
     assert!(!errors[0].contains("fifteen-letters"), "{errors:#?}");
     let loaded = load_with("", &[("GUILDHALL__API__ADMIN_KEY", "sixteen-letters.")], &[]).unwrap();
-    assert!(!format!("{:?} {:?}", loaded.settings, loaded.shown()).contains("sixteen-letters"));
+    assert!(!format!("{:?} {:?}", loaded.settings, loaded.effective_settings()).contains("sixteen-letters"));
     let secrets: Vec<_> = loaded.settings.secrets().iter().map(|secret| secret.expose().to_owned()).collect();
     assert_eq!(secrets, ["sixteen-letters."]);
 }
 
 #[test]
-fn budgets_are_read_from_a_list_or_a_variable_and_every_mistake_says_what_is_wrong() {
+fn budgets_parse_from_list_and_variable_and_errors_are_explained() {
     let text = "[budgets]\nnamed = [\"shop=1000/50\", \"rpc=300/0.5\"]\nothers = \"5/1\"\n";
     let loaded = load_with(text, &[], &[]).unwrap();
     let named: Vec<_> = loaded.settings.budgets.named.iter().map(ToString::to_string).collect();
@@ -483,11 +483,11 @@ fn budgets_are_read_from_a_list_or_a_variable_and_every_mistake_says_what_is_wro
 }
 
 #[test]
-fn settle_time_below_the_request_timeout_is_refused() {
-    let told = errors_of("[operations]\nsettle_ms = 5000\n[rest]\nrequest_timeout_ms = 8000\n", &[]);
-    assert_eq!(told.len(), 1, "{told:?}");
+fn settle_time_below_the_request_timeout_is_rejected() {
+    let errors = errors_of("[operations]\nsettle_ms = 5000\n[rest]\nrequest_timeout_ms = 8000\n", &[]);
+    assert_eq!(errors.len(), 1, "{errors:?}");
     for part in ["operations.settle_ms", "is 5000", "rest.request_timeout_ms (8000)", "at least 8000", ":2"] {
-        assert!(told[0].contains(part), "{part}: {told:?}");
+        assert!(errors[0].contains(part), "{part}: {errors:?}");
     }
     for (settle, expected) in [("0", 8), ("8000", 8), ("9000", 9)] {
         let text = format!("[operations]\nsettle_ms = {settle}\n[rest]\nrequest_timeout_ms = 8000\n");

@@ -43,7 +43,7 @@ pub(crate) enum Value {
 
 impl Value {
     /// Whether another value is the same, including secrets.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
+    pub(crate) fn equals(&self, other: &Self) -> bool {
         let exposed =
             |tokens: Vec<SecretValue>| tokens.iter().map(|token| token.expose().to_owned()).collect::<Vec<_>>();
         let secrets = |value: &Self| match value {
@@ -66,11 +66,11 @@ impl Value {
             | Self::Budgets(_)
             | Self::BudgetLimits(_) => Vec::new(),
         };
-        self.shown() == other.shown() && secrets(self) == secrets(other)
+        self.to_redacted_json() == other.to_redacted_json() && secrets(self) == secrets(other)
     }
 
     /// Returns the value as `config check` displays it, with secrets redacted.
-    pub(crate) fn shown(&self) -> serde_json::Value {
+    pub(crate) fn to_redacted_json(&self) -> serde_json::Value {
         match self {
             Self::Secret(_) | Self::Headers(_) => "(redacted)".into(),
             Self::RedisUrl(url) => url.to_string().into(),
@@ -86,7 +86,7 @@ impl Value {
             Self::Networks(networks) => networks.iter().map(ToString::to_string).collect::<Vec<_>>().into(),
             Self::PublicKey(key) => key.map_or_else(String::new, |key| key.to_string()).into(),
             Self::Budgets(budgets) => budgets.iter().map(ToString::to_string).collect::<Vec<_>>().into(),
-            Self::BudgetLimits(limits) => limits.map_or_else(String::new, budgets::written).into(),
+            Self::BudgetLimits(limits) => limits.map_or_else(String::new, budgets::format_limits).into(),
         }
     }
 }
@@ -104,27 +104,27 @@ pub(crate) fn intent_names(intents: Intents) -> Vec<String> {
 /// Validates a value of a setting. The error describes the problem and the permitted values, and never contains a
 /// secret.
 pub(crate) fn check(key: &Key, raw: &Raw) -> Result<Value, String> {
-    parse(key.kind, raw).map_err(|wrong| {
-        let wrong = match wrong {
-            Wrong::Value(says) => says,
-            Wrong::Unfit => match shown(raw) {
+    parse(key.kind, raw).map_err(|message| {
+        let message = match message {
+            ValueError::Message(says) => says,
+            ValueError::NotAllowed => match quote(raw) {
                 Some(text) if !key.is_secret() => format!("cannot be {text}"),
                 Some(_) | None => "has an invalid value".to_owned(),
             },
         };
-        format!("{wrong}; allowed: {}", key.allowed)
+        format!("{message}; allowed: {}", key.allowed)
     })
 }
 
-enum Wrong {
+enum ValueError {
     /// An error with a description of its own.
-    Value(String),
+    Message(String),
     /// The value is not permitted; the message quotes it unless it may be secret.
-    Unfit,
+    NotAllowed,
 }
 
 /// Formats a value for an error message; `None` if it might contain a password.
-fn shown(raw: &Raw) -> Option<String> {
+fn quote(raw: &Raw) -> Option<String> {
     let text = match raw {
         Raw::Text(text) | Raw::String(text) if text.contains('@') => return None,
         Raw::Text(text) | Raw::String(text) => format!("{text:?}"),
@@ -136,13 +136,13 @@ fn shown(raw: &Raw) -> Option<String> {
     Some(text)
 }
 
-fn parse(kind: Kind, raw: &Raw) -> Result<Value, Wrong> {
+fn parse(kind: Kind, raw: &Raw) -> Result<Value, ValueError> {
     match (kind, raw) {
         (Kind::Secret, Raw::Text(text) | Raw::String(text)) => secret(text).map(Value::Secret),
         (Kind::RedisUrl, Raw::Text(text) | Raw::String(text)) => redis_url(text).map(Value::RedisUrl),
         (Kind::StoreUrl, Raw::Text(text) | Raw::String(text)) => store_url(text).map(Value::StoreUrl),
         (Kind::Headers, Raw::Text(text) | Raw::String(text)) => {
-            telemetry::headers(text).map(Value::Headers).map_err(Wrong::Value)
+            telemetry::parse_headers(text).map(Value::Headers).map_err(ValueError::Message)
         }
         (Kind::Url { schemes, optional }, Raw::Text(text) | Raw::String(text)) => {
             if text.is_empty() && optional {
@@ -157,15 +157,15 @@ fn parse(kind: Kind, raw: &Raw) -> Result<Value, Wrong> {
                 Raw::Integer(number) => u64::try_from(*number).ok(),
                 _ => None,
             };
-            number.filter(|number| (min..=max).contains(number)).map(Value::Integer).ok_or(Wrong::Unfit)
+            number.filter(|number| (min..=max).contains(number)).map(Value::Integer).ok_or(ValueError::NotAllowed)
         }
         (Kind::Bool, Raw::Bool(truth)) => Ok(Value::Bool(*truth)),
-        (Kind::Bool, Raw::Text(text)) => text.parse().map(Value::Bool).map_err(|_| Wrong::Unfit),
+        (Kind::Bool, Raw::Text(text)) => text.parse().map(Value::Bool).map_err(|_| ValueError::NotAllowed),
         (Kind::Choice(words), Raw::Text(text) | Raw::String(text)) => {
             if words.contains(&text.as_str()) {
                 Ok(Value::Text(text.clone()))
             } else {
-                Err(Wrong::Unfit)
+                Err(ValueError::NotAllowed)
             }
         }
         (Kind::Name, Raw::Text(text) | Raw::String(text)) => name(text).map(Value::Text),
@@ -175,9 +175,9 @@ fn parse(kind: Kind, raw: &Raw) -> Result<Value, Wrong> {
         (Kind::Intents, Raw::List(names)) => intents(names.iter().map(String::as_str)),
         (Kind::Intents, Raw::Text(text)) => intents(text.split(',').map(str::trim).filter(|name| !name.is_empty())),
         (Kind::ShardRange, Raw::Text(text) | Raw::String(text)) => shard_range(text).map(Value::ShardRange),
-        (Kind::Line { most }, Raw::Text(text) | Raw::String(text)) => line(text, most).map(Value::Text),
+        (Kind::Line { max_chars: most }, Raw::Text(text) | Raw::String(text)) => line(text, most).map(Value::Text),
         (Kind::Address, Raw::Text(text) | Raw::String(text)) => {
-            text.parse().map(Value::Address).map_err(|_| Wrong::Unfit)
+            text.parse().map(Value::Address).map_err(|_| ValueError::NotAllowed)
         }
         (Kind::Networks, Raw::List(networks)) => all_networks(networks.iter().map(String::as_str)),
         (Kind::Networks, Raw::Text(text)) => all_networks(text.split(',').filter(|text| !text.trim().is_empty())),
@@ -209,109 +209,110 @@ fn parse(kind: Kind, raw: &Raw) -> Result<Value, Wrong> {
             | Kind::BudgetLimits
             | Kind::Filter,
             _,
-        ) => Err(Wrong::Unfit),
+        ) => Err(ValueError::NotAllowed),
     }
 }
 
-fn secret(text: &str) -> Result<SecretValue, Wrong> {
+fn secret(text: &str) -> Result<SecretValue, ValueError> {
     if text.is_empty() {
-        return Err(Wrong::Value("is empty".to_owned()));
+        return Err(ValueError::Message("is empty".to_owned()));
     }
     if text.starts_with("Bot ") {
-        return Err(Wrong::Value("starts with `Bot `, which is added where it is needed".to_owned()));
+        return Err(ValueError::Message("starts with `Bot `, which is added where it is needed".to_owned()));
     }
     // Plain characters only, so that a token is the same in JSON, in `Debug` output and on the wire: the redaction of
     // logs depends on it.
-    if text.chars().all(is_plain) { Ok(SecretValue::new(text)) } else { Err(Wrong::Unfit) }
+    if text.chars().all(is_plain) { Ok(SecretValue::new(text)) } else { Err(ValueError::NotAllowed) }
 }
 
 fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')
 }
 
-fn redis_url(text: &str) -> Result<RedisUrl, Wrong> {
+fn redis_url(text: &str) -> Result<RedisUrl, ValueError> {
     if text.is_empty() {
-        return Err(Wrong::Value("is empty".to_owned()));
+        return Err(ValueError::Message("is empty".to_owned()));
     }
-    text.parse().map_err(|error: RedisUrlError| Wrong::Value(error.to_string()))
+    text.parse().map_err(|error: RedisUrlError| ValueError::Message(error.to_string()))
 }
 
-fn store_url(text: &str) -> Result<StoreUrl, Wrong> {
-    text.parse().map_err(|error: StoreUrlError| Wrong::Value(error.to_string()))
+fn store_url(text: &str) -> Result<StoreUrl, ValueError> {
+    text.parse().map_err(|error: StoreUrlError| ValueError::Message(error.to_string()))
 }
 
-fn name(text: &str) -> Result<String, Wrong> {
+fn name(text: &str) -> Result<String, ValueError> {
     let fits = (1..=64).contains(&text.len()) && text.chars().all(is_plain);
-    if fits { Ok(text.to_owned()) } else { Err(Wrong::Unfit) }
+    if fits { Ok(text.to_owned()) } else { Err(ValueError::NotAllowed) }
 }
 
-fn url(text: &str, schemes: &[&str]) -> Result<Option<Url>, Wrong> {
-    let url = Url::parse(text).map_err(|_| Wrong::Unfit)?;
+fn url(text: &str, schemes: &[&str]) -> Result<Option<Url>, ValueError> {
+    let url = Url::parse(text).map_err(|_| ValueError::NotAllowed)?;
     let plain = url.username().is_empty() && url.password().is_none();
     if !plain {
-        return Err(Wrong::Value("contains a user name or password".to_owned()));
+        return Err(ValueError::Message("contains a user name or password".to_owned()));
     }
     let fits = schemes.contains(&url.scheme()) && url.has_host() && url.query().is_none() && url.fragment().is_none();
-    if fits { Ok(Some(url)) } else { Err(Wrong::Unfit) }
+    if fits { Ok(Some(url)) } else { Err(ValueError::NotAllowed) }
 }
 
-fn intents<'a>(names: impl Iterator<Item = &'a str>) -> Result<Value, Wrong> {
+fn intents<'a>(names: impl Iterator<Item = &'a str>) -> Result<Value, ValueError> {
     let mut all = Intents::empty();
     for name in names {
         let Some(intent) = Intents::from_name(&name.to_uppercase()) else {
             let guess = nearest_of(name, intent_names(Intents::all()).into_iter())
                 .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
-            return Err(Wrong::Value(format!("has {name:?}, which is not an intent{guess}")));
+            return Err(ValueError::Message(format!("has {name:?}, which is not an intent{guess}")));
         };
         all |= intent;
     }
     Ok(Value::Intents(all))
 }
 
-fn shard_range(text: &str) -> Result<Option<ShardRange>, Wrong> {
+fn shard_range(text: &str) -> Result<Option<ShardRange>, ValueError> {
     if text.trim().is_empty() {
         return Ok(None);
     }
-    text.parse().map(Some).map_err(|error: ShardRangeError| Wrong::Value(error.to_string()))
+    text.parse().map(Some).map_err(|error: ShardRangeError| ValueError::Message(error.to_string()))
 }
 
-fn all_networks<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Value, Wrong> {
+fn all_networks<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Value, ValueError> {
     let networks = texts.map(|text| text.trim().parse()).collect::<Result<_, IpNetworkError>>();
-    networks.map(Value::Networks).map_err(|error| Wrong::Value(error.to_string()))
+    networks.map(Value::Networks).map_err(|error| ValueError::Message(error.to_string()))
 }
 
-fn public_key(text: &str) -> Result<Option<PublicKey>, Wrong> {
+fn public_key(text: &str) -> Result<Option<PublicKey>, ValueError> {
     if text.trim().is_empty() {
         return Ok(None);
     }
-    text.parse().map(Some).map_err(|error: PublicKeyError| Wrong::Value(error.to_string()))
+    text.parse().map(Some).map_err(|error: PublicKeyError| ValueError::Message(error.to_string()))
 }
 
-fn named_budgets<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Value, Wrong> {
+fn named_budgets<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Value, ValueError> {
     let mut all: Vec<NamedBudget> = Vec::new();
     for text in texts {
-        let named: NamedBudget = text.parse().map_err(|error: NamedBudgetError| Wrong::Value(error.to_string()))?;
+        let named: NamedBudget =
+            text.parse().map_err(|error: NamedBudgetError| ValueError::Message(error.to_string()))?;
         if all.iter().any(|known| known.name == named.name) {
-            return Err(Wrong::Value(format!("has the budget {:?} twice", named.name.as_str())));
+            return Err(ValueError::Message(format!("has the budget {:?} twice", named.name.as_str())));
         }
         all.push(named);
     }
     Ok(Value::Budgets(all))
 }
 
-fn budget_limits(text: &str) -> Result<Option<BudgetLimits>, Wrong> {
+fn budget_limits(text: &str) -> Result<Option<BudgetLimits>, ValueError> {
     if text.trim().is_empty() {
         return Ok(None);
     }
-    budgets::read_limits(text).map(Some).map_err(|error| Wrong::Value(error.to_string()))
+    budgets::parse_limits(text).map(Some).map_err(|error| ValueError::Message(error.to_string()))
 }
 
-fn line(text: &str, most: usize) -> Result<String, Wrong> {
-    let fits = text.chars().count() <= most && !text.chars().any(char::is_control);
-    if fits { Ok(text.to_owned()) } else { Err(Wrong::Unfit) }
+fn line(text: &str, max_chars: usize) -> Result<String, ValueError> {
+    let fits = text.chars().count() <= max_chars && !text.chars().any(char::is_control);
+    if fits { Ok(text.to_owned()) } else { Err(ValueError::NotAllowed) }
 }
 
-fn filter(text: &str) -> Result<Value, Wrong> {
+fn filter(text: &str) -> Result<Value, ValueError> {
     let fits = !text.trim().is_empty() && EnvFilter::builder().with_regex(false).parse(text).is_ok();
-    if fits { Ok(Value::Text(text.to_owned())) } else { Err(Wrong::Unfit) }
+    if fits { Ok(Value::Text(text.to_owned())) } else { Err(ValueError::NotAllowed) }
 }

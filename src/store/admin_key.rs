@@ -5,7 +5,8 @@ use sea_orm::ConnectionTrait;
 use tokio::time::timeout;
 
 use super::{
-    OpenError, cluster::instance_name, connect, error::EngineError, let_go, operation_row::time, rows::query, write,
+    OpenError, close_connection, cluster::instance_name, connect, error::EngineError, operation_row::time, rows::query,
+    write,
 };
 use crate::{
     clock::{SystemTimeSource, TimeSource as _},
@@ -54,7 +55,8 @@ pub async fn claim(
     claim: AdminKeyClaim,
 ) -> Result<GeneratedAdminKey, OpenError> {
     let late = |_| OpenError::Lost(format!("no response within {} ms", settings.timeout.as_millis()));
-    let on = timeout(settings.timeout, connect::direct(settings)).await.map_err(late)?.map_err(OpenError::engine)?;
+    let on =
+        timeout(settings.timeout, connect::open_direct(settings)).await.map_err(late)?.map_err(OpenError::engine)?;
     let own = GeneratedAdminKey {
         digest,
         host: host_name(),
@@ -63,8 +65,8 @@ pub async fn claim(
         created_at: SystemTimeSource.wall(),
     };
     let claimed = timeout(settings.timeout, claim_on(&on, &own, claim)).await;
-    let_go(on).await;
-    claimed.map_err(late)?.map_err(OpenError::trouble)
+    close_connection(on).await;
+    claimed.map_err(late)?.map_err(OpenError::from_engine_error)
 }
 
 async fn claim_on(

@@ -20,11 +20,11 @@ use crate::settings::{StoreSettings as Settings, StoreUrl};
 pub(super) const ADVISORY_LOCK: i64 = 0x6775_696c_6468_616c;
 
 /// Number of connections for leases. Their calls are few and short.
-const LEASING: u32 = 2;
+const LEASE_CONNECTIONS: u32 = 2;
 
 /// Session settings of every PostgreSQL connection: commits are durable, and no statement waits forever.
 fn session_settings(timeout: Duration) -> Vec<(&'static str, String)> {
-    let millis = its_own(timeout).as_millis().to_string();
+    let millis = engine_timeout(timeout).as_millis().to_string();
     let mut settings = vec![
         ("synchronous_commit", "on".to_owned()),
         ("statement_timeout", millis.clone()),
@@ -46,12 +46,12 @@ pub(super) struct TransactionSetup(Option<Arc<str>>);
 
 impl TransactionSetup {
     pub(super) fn of(settings: &Settings) -> Self {
-        let told = settings.direct_url.as_ref().map(|_| {
+        let sql = settings.direct_url.as_ref().map(|_| {
             let set = |(name, value)| format!("SET LOCAL {name} = '{value}'");
             let all: Vec<String> = session_settings(settings.timeout).into_iter().map(set).collect();
             Arc::from(all.join("; "))
         });
-        Self(told)
+        Self(sql)
     }
 
     /// For connections without a pooler in front of the server.
@@ -66,55 +66,55 @@ impl TransactionSetup {
     /// Applies the settings to a transaction that has just started.
     pub(super) async fn prepare(&self, on: &DatabaseTransaction) -> Result<(), DbErr> {
         match &self.0 {
-            Some(told) => on.execute_unprepared(told).await.map(drop),
+            Some(sql) => on.execute_unprepared(sql).await.map(drop),
             None => Ok(()),
         }
     }
 }
 
 /// Opens the connection for writes.
-pub(super) async fn writing(settings: &Settings) -> Result<DatabaseConnection, DbErr> {
+pub(super) async fn open_writer(settings: &Settings) -> Result<DatabaseConnection, DbErr> {
     match &settings.url {
         StoreUrl::Sqlite(path) => {
-            let options = limited(sqlite(path, settings.timeout).create_if_missing(true), settings.max_bytes);
-            let pool = single(SqlitePoolOptions::new(), settings.timeout).connect_with(options);
+            let options = with_max_size(sqlite(path, settings.timeout).create_if_missing(true), settings.max_bytes);
+            let pool = single_connection(SqlitePoolOptions::new(), settings.timeout).connect_with(options);
             Ok(SqlxSqliteConnector::from_sqlx_sqlite_pool(pool.await.map_err(conn_error)?))
         }
         StoreUrl::Postgres { url, .. } => {
             let options = postgres(url.expose(), settings.timeout, settings.direct_url.is_some())?;
-            one_of_postgres(options, settings.timeout).await
+            connect_postgres(options, settings.timeout).await
         }
     }
 }
 
 /// Opens one connection to PostgreSQL itself, not through a pooler.
-pub(super) async fn direct(settings: &Settings) -> Result<DatabaseConnection, DbErr> {
+pub(super) async fn open_direct(settings: &Settings) -> Result<DatabaseConnection, DbErr> {
     match settings.direct_url.as_ref() {
         Some(StoreUrl::Postgres { url, .. }) => {
-            one_of_postgres(postgres(url.expose(), settings.timeout, false)?, settings.timeout).await
+            connect_postgres(postgres(url.expose(), settings.timeout, false)?, settings.timeout).await
         }
-        Some(StoreUrl::Sqlite(_)) | None => writing(settings).await,
+        Some(StoreUrl::Sqlite(_)) | None => open_writer(settings).await,
     }
 }
 
 /// Connection to listen on, opened on first use. `None` if the store is a file.
-pub(super) fn listening(settings: &Settings) -> Result<Option<PgPool>, DbErr> {
+pub(super) fn listener_pool(settings: &Settings) -> Result<Option<PgPool>, DbErr> {
     let StoreUrl::Postgres { url, .. } = settings.direct_url.as_ref().unwrap_or(&settings.url) else { return Ok(None) };
     let options = postgres(url.expose(), settings.timeout, false)?;
-    Ok(Some(single(PgPoolOptions::new(), settings.timeout).connect_lazy_with(options)))
+    Ok(Some(single_connection(PgPoolOptions::new(), settings.timeout).connect_lazy_with(options)))
 }
 
 /// Opens the read-only connections.
-pub(super) fn reading(settings: &Settings) -> Result<Reader, DbErr> {
+pub(super) fn open_reader(settings: &Settings) -> Result<Reader, DbErr> {
     let connection = match &settings.url {
         StoreUrl::Sqlite(path) => {
             let options = sqlite(path, settings.timeout).read_only(true);
-            let pool = several(SqlitePoolOptions::new(), settings).connect_lazy_with(options);
+            let pool = read_pool(SqlitePoolOptions::new(), settings).connect_lazy_with(options);
             SqlxSqliteConnector::from_sqlx_sqlite_pool(pool)
         }
         StoreUrl::Postgres { url, .. } => {
             let options = postgres(url.expose(), settings.timeout, settings.direct_url.is_some())?;
-            let pool = several(PgPoolOptions::new(), settings).connect_lazy_with(options);
+            let pool = read_pool(PgPoolOptions::new(), settings).connect_lazy_with(options);
             SqlxPostgresConnector::from_sqlx_postgres_pool(pool)
         }
     };
@@ -137,12 +137,12 @@ impl Reader {
 
     /// The rows of a tenant, in a transaction of its own, if row-level security is on; otherwise all rows.
     pub(super) async fn view(&self, security: Option<&TenantRole>, tenant: Option<&str>) -> Result<ReadView, DbErr> {
-        let Some((security, tenant)) = security.zip(tenant) else { return Ok(ReadView::Whole(self.clone())) };
+        let Some((security, tenant)) = security.zip(tenant) else { return Ok(ReadView::All(self.clone())) };
         let on = self.connection.begin().await?;
         let confine = security.confine(tenant);
-        let told = self.session.0.as_ref().map_or_else(|| confine.clone(), |told| format!("{told}; {confine}"));
-        on.execute_unprepared(&told).await?;
-        Ok(ReadView::Own(on))
+        let sql = self.session.0.as_ref().map_or_else(|| confine.clone(), |sql| format!("{sql}; {confine}"));
+        on.execute_unprepared(&sql).await?;
+        Ok(ReadView::Tenant(on))
     }
 
     async fn begin(&self) -> Result<DatabaseTransaction, DbErr> {
@@ -191,17 +191,17 @@ impl ConnectionTrait for Reader {
 #[derive(Debug)]
 pub(super) enum ReadView {
     /// All rows.
-    Whole(Reader),
+    All(Reader),
     /// The rows of one tenant.
-    Own(DatabaseTransaction),
+    Tenant(DatabaseTransaction),
 }
 
 impl ReadView {
     /// Ends the view. A view that is dropped instead is rolled back, which has no effect on reads.
     pub(super) async fn end(self) -> Result<(), DbErr> {
         match self {
-            Self::Whole(_) => Ok(()),
-            Self::Own(on) => on.commit().await,
+            Self::All(_) => Ok(()),
+            Self::Tenant(on) => on.commit().await,
         }
     }
 }
@@ -210,57 +210,57 @@ impl ReadView {
 impl ConnectionTrait for ReadView {
     fn get_database_backend(&self) -> DbBackend {
         match self {
-            Self::Whole(reader) => reader.get_database_backend(),
-            Self::Own(on) => on.get_database_backend(),
+            Self::All(reader) => reader.get_database_backend(),
+            Self::Tenant(on) => on.get_database_backend(),
         }
     }
 
     async fn execute_raw(&self, statement: Statement) -> Result<ExecResult, DbErr> {
         match self {
-            Self::Whole(reader) => reader.execute_raw(statement).await,
-            Self::Own(on) => on.execute_raw(statement).await,
+            Self::All(reader) => reader.execute_raw(statement).await,
+            Self::Tenant(on) => on.execute_raw(statement).await,
         }
     }
 
     async fn execute_unprepared(&self, sql: &str) -> Result<ExecResult, DbErr> {
         match self {
-            Self::Whole(reader) => reader.execute_unprepared(sql).await,
-            Self::Own(on) => on.execute_unprepared(sql).await,
+            Self::All(reader) => reader.execute_unprepared(sql).await,
+            Self::Tenant(on) => on.execute_unprepared(sql).await,
         }
     }
 
     async fn query_one_raw(&self, statement: Statement) -> Result<Option<QueryResult>, DbErr> {
         match self {
-            Self::Whole(reader) => reader.query_one_raw(statement).await,
-            Self::Own(on) => on.query_one_raw(statement).await,
+            Self::All(reader) => reader.query_one_raw(statement).await,
+            Self::Tenant(on) => on.query_one_raw(statement).await,
         }
     }
 
     async fn query_all_raw(&self, statement: Statement) -> Result<Vec<QueryResult>, DbErr> {
         match self {
-            Self::Whole(reader) => reader.query_all_raw(statement).await,
-            Self::Own(on) => on.query_all_raw(statement).await,
+            Self::All(reader) => reader.query_all_raw(statement).await,
+            Self::Tenant(on) => on.query_all_raw(statement).await,
         }
     }
 }
 
-async fn one_of_postgres(options: PgConnectOptions, timeout: Duration) -> Result<DatabaseConnection, DbErr> {
-    knock(&options, timeout).await?;
-    let pool = single(PgPoolOptions::new(), timeout).connect_with(options);
+async fn connect_postgres(options: PgConnectOptions, timeout: Duration) -> Result<DatabaseConnection, DbErr> {
+    check_server(&options, timeout).await?;
+    let pool = single_connection(PgPoolOptions::new(), timeout).connect_with(options);
     Ok(SqlxPostgresConnector::from_sqlx_postgres_pool(pool.await.map_err(conn_error)?))
 }
 
 /// Opens the connections for leases. Also returns how their transactions start.
-pub(super) fn leasing(settings: &Settings) -> Result<(DatabaseConnection, TransactionSetup), DbErr> {
+pub(super) fn open_lease_connections(settings: &Settings) -> Result<(DatabaseConnection, TransactionSetup), DbErr> {
     let connection = match &settings.url {
         StoreUrl::Sqlite(path) => {
             let options = sqlite(path, settings.timeout);
-            let pool = few(SqlitePoolOptions::new(), settings).connect_lazy_with(options);
+            let pool = lease_pool(SqlitePoolOptions::new(), settings).connect_lazy_with(options);
             SqlxSqliteConnector::from_sqlx_sqlite_pool(pool)
         }
         StoreUrl::Postgres { url, .. } => {
             let options = postgres(url.expose(), settings.timeout, settings.direct_url.is_some())?;
-            let pool = few(PgPoolOptions::new(), settings).connect_lazy_with(options);
+            let pool = lease_pool(PgPoolOptions::new(), settings).connect_lazy_with(options);
             SqlxPostgresConnector::from_sqlx_postgres_pool(pool)
         }
     };
@@ -268,16 +268,16 @@ pub(super) fn leasing(settings: &Settings) -> Result<(DatabaseConnection, Transa
 }
 
 /// Options for a pool of one connection.
-fn single<DB: sqlx::Database>(options: PoolOptions<DB>, timeout: Duration) -> PoolOptions<DB> {
+fn single_connection<DB: sqlx::Database>(options: PoolOptions<DB>, timeout: Duration) -> PoolOptions<DB> {
     options.max_connections(1).acquire_timeout(timeout).idle_timeout(None).max_lifetime(None).test_before_acquire(false)
 }
 
-fn several<DB: sqlx::Database>(options: PoolOptions<DB>, settings: &Settings) -> PoolOptions<DB> {
+fn read_pool<DB: sqlx::Database>(options: PoolOptions<DB>, settings: &Settings) -> PoolOptions<DB> {
     options.max_connections(settings.read_connections).acquire_timeout(settings.timeout)
 }
 
-fn few<DB: sqlx::Database>(options: PoolOptions<DB>, settings: &Settings) -> PoolOptions<DB> {
-    options.max_connections(LEASING).acquire_timeout(settings.timeout)
+fn lease_pool<DB: sqlx::Database>(options: PoolOptions<DB>, settings: &Settings) -> PoolOptions<DB> {
+    options.max_connections(LEASE_CONNECTIONS).acquire_timeout(settings.timeout)
 }
 
 fn sqlite(path: &Path, timeout: Duration) -> SqliteConnectOptions {
@@ -286,7 +286,7 @@ fn sqlite(path: &Path, timeout: Duration) -> SqliteConnectOptions {
         .journal_mode(SqliteJournalMode::Wal)
         // In WAL mode a lower level can lose committed data on a power failure.
         .synchronous(SqliteSynchronous::Full)
-        .busy_timeout(its_own(timeout))
+        .busy_timeout(engine_timeout(timeout))
         .foreign_keys(false)
         .pragma("cache_size", "-65536")
         // A WAL of 32 MiB before a checkpoint: pages that change often are written to the file once, and commits seldom
@@ -299,7 +299,7 @@ fn sqlite(path: &Path, timeout: Duration) -> SqliteConnectOptions {
         .disable_statement_logging()
 }
 
-fn limited(options: SqliteConnectOptions, max_bytes: u64) -> SqliteConnectOptions {
+fn with_max_size(options: SqliteConnectOptions, max_bytes: u64) -> SqliteConnectOptions {
     const PAGE: u64 = 4_096;
     match max_bytes {
         0 => options,
@@ -309,7 +309,7 @@ fn limited(options: SqliteConnectOptions, max_bytes: u64) -> SqliteConnectOption
 
 /// Timeout that is given to the engine. It is shorter than ours, so that the engine reports the reason for a delay
 /// before we stop waiting.
-fn its_own(timeout: Duration) -> Duration {
+fn engine_timeout(timeout: Duration) -> Duration {
     timeout * 3 / 4
 }
 
@@ -329,7 +329,7 @@ fn postgres(url: &str, timeout: Duration, is_pooled: bool) -> Result<PgConnectOp
 }
 
 /// Reports at once if no server is reachable: a pool would keep waiting for it.
-async fn knock(options: &PgConnectOptions, timeout: Duration) -> Result<(), DbErr> {
+async fn check_server(options: &PgConnectOptions, timeout: Duration) -> Result<(), DbErr> {
     let connected = tokio::time::timeout(timeout, options.connect()).await;
     let connection = connected.map_err(|_| conn_error(sqlx::Error::PoolTimedOut))?.map_err(conn_error)?;
     drop(tokio::time::timeout(timeout, connection.close()).await);

@@ -15,18 +15,17 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::{
-    OpenError, Store,
+    OpenError, Store, close_connection,
     connect::{self, TransactionSetup},
     error::EngineError,
-    let_go,
-    operation_row::small,
-    rows::{kept, query},
-    write::{Job, late, signed},
+    operation_row::read_u32,
+    rows::{query, without_nul},
+    write::{Job, signed, timeout_error},
 };
 use crate::settings::StoreSettings as Settings;
 
 /// Maximum number of stored inputs; beyond it, those with the oldest last crash are removed.
-const MOST: i64 = 1_000;
+const MAX_STORED: i64 = 1_000;
 
 pub(super) const OPERATION: &str = "operation";
 const EVENT: &str = "event";
@@ -47,9 +46,9 @@ impl CrashKey {
         let key = |kind| Self { kind, operation: Uuid::nil(), session: String::new(), seq: 0, handler: String::new() };
         match input {
             Input::Operation(id) => Self { operation: id.uuid(), ..key(OPERATION) },
-            Input::Event { session, seq } => Self { session: kept(session), seq: signed(*seq), ..key(EVENT) },
+            Input::Event { session, seq } => Self { session: without_nul(session), seq: signed(*seq), ..key(EVENT) },
             Input::InboxEntry(InboxKey { session, seq, handler }) => {
-                Self { session: kept(session), seq: signed(*seq), handler: kept(handler), ..key(INBOX) }
+                Self { session: without_nul(session), seq: signed(*seq), handler: without_nul(handler), ..key(INBOX) }
             }
         }
     }
@@ -62,8 +61,8 @@ impl Store {
     /// # Errors
     ///
     /// When the store cannot be reached within this time, or fails.
-    pub async fn record_crash(&self, crash: &Crash, within: Duration) -> Result<u32, OpenError> {
-        record_crash(&self.shared.settings, crash, within).await
+    pub async fn record_crash(&self, crash: &Crash, time_limit: Duration) -> Result<u32, OpenError> {
+        record_crash(&self.shared.settings, crash, time_limit).await
     }
 }
 
@@ -73,13 +72,14 @@ impl Store {
 /// # Errors
 ///
 /// When the store cannot be reached within this time, or fails.
-pub async fn record_crash(settings: &Settings, crash: &Crash, within: Duration) -> Result<u32, OpenError> {
-    let settings = Settings { timeout: within, ..settings.clone() };
-    let (connection, session) = connect::leasing(&settings).map_err(OpenError::engine)?;
-    let recorded = timeout(within, record(&connection, &session, crash)).await.unwrap_or_else(|_| Err(late()));
+pub async fn record_crash(settings: &Settings, crash: &Crash, time_limit: Duration) -> Result<u32, OpenError> {
+    let settings = Settings { timeout: time_limit, ..settings.clone() };
+    let (connection, session) = connect::open_lease_connections(&settings).map_err(OpenError::engine)?;
+    let recorded =
+        timeout(time_limit, record(&connection, &session, crash)).await.unwrap_or_else(|_| Err(timeout_error()));
     // The process is about to end, so it does not wait for a slow server.
-    drop(timeout(Duration::from_millis(50), let_go(connection)).await);
-    recorded.map_err(OpenError::trouble)
+    drop(timeout(Duration::from_millis(50), close_connection(connection)).await);
+    recorded.map_err(OpenError::from_engine_error)
 }
 
 async fn record(
@@ -109,13 +109,13 @@ async fn record(
         key.session.into(),
         key.seq.into(),
         key.handler.into(),
-        kept(&crash.part).into(),
-        kept(&crash.cause).into(),
+        without_nul(&crash.part).into(),
+        without_nul(&crash.cause).into(),
         signed(crash.at.millis()).into(),
     ];
     let rows = query(&on, UPSERT, values).await?;
-    let crashes = rows.first().map_or(Ok(1), |row| small(row, 0))?;
-    query(&on, TRIM, vec![(MOST - 1).into()]).await?;
+    let crashes = rows.first().map_or(Ok(1), |row| read_u32(row, 0))?;
+    query(&on, TRIM, vec![(MAX_STORED - 1).into()]).await?;
     on.commit().await?;
     Ok(crashes)
 }
@@ -138,7 +138,7 @@ fn crashed_event(row: &QueryResult) -> Result<CrashedInput, EngineError> {
         Input::Event { session: session.into(), seq }
     };
     let (part, cause) = (row.try_get_by_index(5)?, row.try_get_by_index(6)?);
-    Ok(CrashedInput { input, crashes: small(row, 4)?, part, cause })
+    Ok(CrashedInput { input, crashes: read_u32(row, 4)?, part, cause })
 }
 
 impl CrashStore for Store {

@@ -52,39 +52,41 @@ impl ErrorClass {
 }
 
 impl EngineError {
-    pub(super) fn meaning(&self) -> ErrorClass {
+    pub(super) fn class(&self) -> ErrorClass {
         match self {
             Self::Corrupt(_) => ErrorClass::Corrupt,
             Self::Raced(_) => ErrorClass::Raced,
-            Self::Engine(error) => of_engine(error),
+            Self::Engine(error) => classify_engine(error),
         }
     }
 
     /// Message of the engine.
-    pub(super) fn says(&self) -> String {
+    pub(super) fn message(&self) -> String {
         match self {
-            Self::Corrupt(says) => says.clone(),
-            Self::Raced(says) => (*says).to_owned(),
+            Self::Corrupt(message) => message.clone(),
+            Self::Raced(message) => (*message).to_owned(),
             Self::Engine(error) => cause(error).map_or_else(|| error.to_string(), ToString::to_string),
         }
     }
 
     /// The error that the caller gets.
-    pub(super) fn tell(&self) -> StoreError {
-        let says = self.says();
-        match self.meaning() {
+    pub(super) fn to_store_error(&self) -> StoreError {
+        let message = self.message();
+        match self.class() {
             ErrorClass::Lost => {
-                StoreError::Unavailable(format!("connection failed or lost ({says}); it reconnects automatically"))
+                StoreError::Unavailable(format!("connection failed or lost ({message}); it reconnects automatically"))
             }
             ErrorClass::Busy => StoreError::Unavailable(format!(
-                "it is busy ({says}); check whether another program holds a lock on it, or raise store.timeout_ms"
+                "it is busy ({message}); check whether another program holds a lock on it, or raise store.timeout_ms"
             )),
             ErrorClass::Full => StoreError::Unavailable(format!(
-                "it cannot write ({says}); free disk space, or give this process write access"
+                "it cannot write ({message}); free disk space, or give this process write access"
             )),
-            ErrorClass::Raced => StoreError::Unavailable(format!("conflict with other processes ({says}); try again")),
-            ErrorClass::Refused => StoreError::Unavailable(format!("it refused the request ({says})")),
-            ErrorClass::Corrupt => StoreError::Corrupt(says),
+            ErrorClass::Raced => {
+                StoreError::Unavailable(format!("conflict with other processes ({message}); try again"))
+            }
+            ErrorClass::Refused => StoreError::Unavailable(format!("it refused the request ({message})")),
+            ErrorClass::Corrupt => StoreError::Corrupt(message),
         }
     }
 }
@@ -98,7 +100,7 @@ fn cause(error: &DbErr) -> Option<&sqlx::Error> {
     }
 }
 
-fn of_engine(error: &DbErr) -> ErrorClass {
+fn classify_engine(error: &DbErr) -> ErrorClass {
     if let DbErr::ConnectionAcquire(_) = error {
         return ErrorClass::Lost;
     }
@@ -106,8 +108,8 @@ fn of_engine(error: &DbErr) -> ErrorClass {
         Some(sqlx::Error::Database(error)) => {
             let code = error.code().unwrap_or_default();
             match error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>() {
-                Some(_) => of_postgres(&code),
-                None => of_sqlite(&code),
+                Some(_) => classify_postgres(&code),
+                None => classify_sqlite(&code),
             }
         }
         Some(
@@ -130,7 +132,7 @@ fn of_engine(error: &DbErr) -> ErrorClass {
 }
 
 /// Classifies the five-character SQLSTATE of PostgreSQL.
-fn of_postgres(code: &str) -> ErrorClass {
+fn classify_postgres(code: &str) -> ErrorClass {
     match code {
         "57014" | "55P03" => ErrorClass::Busy,
         // Serialization failure, deadlock, unique violation: a conflict between two processes.
@@ -145,7 +147,7 @@ fn of_postgres(code: &str) -> ErrorClass {
 }
 
 /// Classifies the extended result code of SQLite.
-fn of_sqlite(code: &str) -> ErrorClass {
+fn classify_sqlite(code: &str) -> ErrorClass {
     match code.parse::<i32>().map(|code| code & 0xff) {
         Ok(5 | 6 | 9 | 15) => ErrorClass::Busy,
         Ok(8 | 13 | 23 | 3) => ErrorClass::Full,
@@ -160,22 +162,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_mean_what_the_engines_say_they_mean() {
+    fn engine_codes_map_to_error_classes() {
         // SQLITE_BUSY, SQLITE_BUSY_SNAPSHOT, SQLITE_FULL, SQLITE_IOERR_WRITE, SQLITE_CONSTRAINT_UNIQUE, SQLITE_CORRUPT.
-        let sqlite = ["5", "517", "13", "778", "2067", "11"].map(of_sqlite);
+        let sqlite = ["5", "517", "13", "778", "2067", "11"].map(classify_sqlite);
         use ErrorClass::{Busy, Corrupt, Full, Lost, Raced, Refused};
         assert_eq!(sqlite, [Busy, Busy, Full, Lost, Refused, Corrupt]);
         // Statement timeout, disk full, shutdown, unknown user, unique violation, unknown column, session idle inside a
         // transaction.
-        let postgres = ["57014", "53100", "57P01", "28000", "23505", "42703", "25P03"].map(of_postgres);
+        let postgres = ["57014", "53100", "57P01", "28000", "23505", "42703", "25P03"].map(classify_postgres);
         assert_eq!(postgres, [Busy, Full, Lost, Lost, Raced, Refused, Lost]);
     }
 
     #[test]
-    fn every_trouble_is_told_with_what_to_do() {
+    fn errors_say_what_to_do() {
         let lost = EngineError::Engine(DbErr::Conn(RuntimeErr::SqlxError(sqlx::Error::PoolTimedOut.into())));
-        assert!(lost.tell().to_string().contains("reconnects"), "{:?}", lost.tell());
+        assert!(lost.to_store_error().to_string().contains("reconnects"), "{:?}", lost.to_store_error());
         let corrupt = EngineError::Corrupt("operation 1 has no kind".to_owned());
-        assert_eq!(corrupt.tell(), StoreError::Corrupt("operation 1 has no kind".to_owned()));
+        assert_eq!(corrupt.to_store_error(), StoreError::Corrupt("operation 1 has no kind".to_owned()));
     }
 }

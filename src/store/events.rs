@@ -18,14 +18,14 @@ use crate::{
 
 /// The store is open: this process may write.
 pub(super) struct StoreAttached<'a> {
-    pub(super) place: &'a str,
+    pub(super) url: &'a str,
     /// Number of queues that an earlier process left behind.
     pub(super) freed: u64,
 }
 
 impl InternalEvent for StoreAttached<'_> {
     fn emit(self) {
-        info!(store = self.place, freed = self.freed, "store opened");
+        info!(store = self.url, freed = self.freed, "store opened");
     }
 }
 
@@ -72,14 +72,16 @@ pub(super) struct RowSecurityChecked<'a> {
     /// The role that isolates them, if any.
     pub(super) role: Option<&'a str>,
     /// Why row-level security is off.
-    pub(super) why: &'a str,
+    pub(super) reason: &'a str,
 }
 
 impl InternalEvent for RowSecurityChecked<'_> {
     fn emit(self) {
         match self.role {
             Some(role) => info!(role, "PostgreSQL row-level security is on; tenants are isolated by the database"),
-            None => warn!(why = self.why, "PostgreSQL row-level security is off; tenants are isolated by queries only"),
+            None => {
+                warn!(why = self.reason, "PostgreSQL row-level security is off; tenants are isolated by queries only")
+            }
         }
         gauge!(STORE_ROW_SECURITY).set(u8::from(self.role.is_some()));
     }
@@ -116,7 +118,7 @@ pub(super) struct FileBoundSet {
 
 impl InternalEvent for FileBoundSet {
     fn emit(self) {
-        let FileBound { bytes, derived } = self.bound;
+        let FileBound { bytes, derive_bound: derived } = self.bound;
         info!(max_bytes = bytes, derived_from_free_disk = derived, "SQLite file bound set");
         #[expect(clippy::cast_precision_loss, reason = "a size for display")]
         gauge!(STORE_FILE_BOUND).set(bytes as f64);
@@ -126,20 +128,20 @@ impl InternalEvent for FileBoundSet {
 /// The SQLite file was measured.
 pub(super) struct FileMeasured {
     pub(super) used: u64,
-    pub(super) most: u64,
+    pub(super) max_bytes: u64,
 }
 
 impl InternalEvent for FileMeasured {
     fn emit(self) {
         #[expect(clippy::cast_precision_loss, reason = "a ratio for display")]
-        gauge!(STORE_USAGE_RATIO, "by" => "file").set(self.used as f64 / self.most.max(1) as f64);
+        gauge!(STORE_USAGE_RATIO, "by" => "file").set(self.used as f64 / self.max_bytes.max(1) as f64);
     }
 }
 
 /// A batch of writes was committed.
 pub(super) struct BatchCommitted {
     pub(super) requests: usize,
-    pub(super) took: Duration,
+    pub(super) elapsed: Duration,
 }
 
 impl InternalEvent for BatchCommitted {
@@ -147,24 +149,24 @@ impl InternalEvent for BatchCommitted {
         counter!(STORE_BATCHES).increment(1);
         #[expect(clippy::cast_precision_loss, reason = "a batch is small")]
         histogram!(STORE_BATCH_REQUESTS).record(self.requests as f64);
-        histogram!(STORE_BATCH_SECONDS).record(self.took);
+        histogram!(STORE_BATCH_SECONDS).record(self.elapsed);
     }
 }
 
 /// A batch of writes, a read or a connection failed.
 pub(super) struct StoreFailed<'a> {
     /// The action that failed.
-    pub(super) what: &'static str,
+    pub(super) action: &'static str,
     /// Error class, for metrics.
-    pub(super) why: &'static str,
+    pub(super) class: &'static str,
     /// Error message.
-    pub(super) says: &'a str,
+    pub(super) message: &'a str,
 }
 
 impl InternalEvent for StoreFailed<'_> {
     fn emit(self) {
-        warn!(what = self.what, why = self.why, error = self.says, "store access failed");
-        counter!(STORE_ERRORS, "what" => self.what, "why" => self.why).increment(1);
+        warn!(what = self.action, why = self.class, error = self.message, "store access failed");
+        counter!(STORE_ERRORS, "what" => self.action, "why" => self.class).increment(1);
     }
 }
 

@@ -5,9 +5,9 @@ use std::path::Path;
 use crate::settings::{StoreSettings as Settings, StoreUrl};
 
 /// Maximum bound that is derived for a new file.
-const DERIVED_MOST: u64 = 64 << 30;
+const MAX_DERIVED: u64 = 64 << 30;
 /// Maximum growth beyond the present size of a file that is already large.
-const GROWTH_MOST: u64 = 16 << 30;
+const MAX_GROWTH: u64 = 16 << 30;
 
 /// Maximum size of an SQLite file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct FileBound {
     /// In bytes; 0 if the free space is unknown.
     pub bytes: u64,
     /// Whether it was derived from the free space of the disk.
-    pub derived: bool,
+    pub derive_bound: bool,
 }
 
 /// Bound of the store's file. `None` if the store is not a file.
@@ -23,30 +23,30 @@ pub struct FileBound {
 pub fn file_bound(settings: &Settings) -> Option<FileBound> {
     let StoreUrl::Sqlite(path) = &settings.url else { return None };
     Some(match settings.max_bytes {
-        0 => FileBound { bytes: derived(path), derived: true },
-        bytes => FileBound { bytes, derived: false },
+        0 => FileBound { bytes: derive_bound(path), derive_bound: true },
+        bytes => FileBound { bytes, derive_bound: false },
     })
 }
 
 /// Returns 0, no bound, if the free space is unknown: that alone is no reason to refuse a file.
-fn derived(path: &Path) -> u64 {
+fn derive_bound(path: &Path) -> u64 {
     let size = std::fs::metadata(path).map_or(0, |file| file.len());
-    free(path).map_or(0, |free| from_free(size, free))
+    free_space(path).map_or(0, |free| bound_from_free_space(size, free))
 }
 
 /// Half of the sum of the file size and the free space, at most 64 GiB. A file that is nearly that large already may
 /// grow by a quarter of the free space, at most 16 GiB, so that an upgrade does not stop it.
-fn from_free(size: u64, free: u64) -> u64 {
+fn bound_from_free_space(size: u64, free: u64) -> u64 {
     let half = size.saturating_add(free) / 2;
-    let grown = size.saturating_add((free / 4).min(GROWTH_MOST));
-    half.min(DERIVED_MOST).max(grown)
+    let grown = size.saturating_add((free / 4).min(MAX_GROWTH));
+    half.min(MAX_DERIVED).max(grown)
 }
 
 /// Free space of the disk on which a file is or will be.
-fn free(path: &Path) -> Option<u64> {
+fn free_space(path: &Path) -> Option<u64> {
     let absolute = std::path::absolute(path).ok()?;
-    let there = absolute.ancestors().find(|ancestor| ancestor.exists())?;
-    let stat = rustix::fs::statvfs(there).ok()?;
+    let existing = absolute.ancestors().find(|ancestor| ancestor.exists())?;
+    let stat = rustix::fs::statvfs(existing).ok()?;
     Some(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
@@ -58,17 +58,17 @@ mod tests {
 
     #[test]
     fn bound_is_half_of_the_space_and_never_below_the_file() {
-        assert_eq!(from_free(0, 20 * GIB), 10 * GIB);
-        assert_eq!(from_free(2 * GIB, 18 * GIB), 10 * GIB);
-        assert_eq!(from_free(0, 1_000 * GIB), 64 * GIB);
-        assert_eq!(from_free(60 * GIB, 1_000 * GIB), 76 * GIB);
-        assert_eq!(from_free(19 * GIB, 4 * GIB), 20 * GIB);
-        assert_eq!(from_free(0, 0), 0);
+        assert_eq!(bound_from_free_space(0, 20 * GIB), 10 * GIB);
+        assert_eq!(bound_from_free_space(2 * GIB, 18 * GIB), 10 * GIB);
+        assert_eq!(bound_from_free_space(0, 1_000 * GIB), 64 * GIB);
+        assert_eq!(bound_from_free_space(60 * GIB, 1_000 * GIB), 76 * GIB);
+        assert_eq!(bound_from_free_space(19 * GIB, 4 * GIB), 20 * GIB);
+        assert_eq!(bound_from_free_space(0, 0), 0);
     }
 
     #[test]
-    fn free_space_is_found_for_a_file_that_is_not_there_yet() {
+    fn free_space_is_found_for_a_missing_file() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(free(&folder.path().join("data").join("guildhall.db")).unwrap() > 0);
+        assert!(free_space(&folder.path().join("data").join("guildhall.db")).unwrap() > 0);
     }
 }

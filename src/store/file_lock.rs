@@ -25,8 +25,8 @@ pub(super) enum LockError {
 }
 
 impl FileLock {
-    pub(super) fn take(database: &Path) -> Result<Self, LockError> {
-        let mut file = private_files::open_or_create(&beside(database)).map_err(LockError::Io)?;
+    pub(super) fn acquire(database: &Path) -> Result<Self, LockError> {
+        let mut file = private_files::open_or_create(&lock_path(database)).map_err(LockError::Io)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -48,12 +48,12 @@ impl FileLock {
     /// Whether a process holds the lock of a file. Creates nothing.
     pub(super) fn is_held(database: &Path) -> bool {
         // A shared lock, and only for a moment.
-        let Ok(file) = File::open(beside(database)) else { return false };
+        let Ok(file) = File::open(lock_path(database)) else { return false };
         matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
     }
 }
 
-fn beside(database: &Path) -> PathBuf {
+fn lock_path(database: &Path) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(".lock");
     PathBuf::from(name)
@@ -64,15 +64,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_holder_is_refused_and_told_who_the_first_is() {
+    fn second_holder_is_refused_with_the_pid_of_the_first() {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("guildhall.db");
-        let first = FileLock::take(&database).unwrap();
-        let refused = FileLock::take(&database).unwrap_err();
+        let first = FileLock::acquire(&database).unwrap();
+        let refused = FileLock::acquire(&database).unwrap_err();
         assert!(matches!(refused, LockError::Held(Some(pid)) if pid == std::process::id()), "{refused:?}");
         assert!(FileLock::is_held(&database));
         drop(first);
         assert!(!FileLock::is_held(&database));
-        FileLock::take(&database).unwrap();
+        FileLock::acquire(&database).unwrap();
     }
 }

@@ -20,7 +20,7 @@ use super::{
     connect::{self, TransactionSetup},
     error::EngineError,
     events::StoreFailed,
-    rows::{kept, query},
+    rows::{query, without_nul},
 };
 use crate::{events::emit, random, settings::StoreSettings as Settings};
 
@@ -60,7 +60,7 @@ impl SqlLeases {
     ///
     /// When the settings name no database.
     pub fn open(settings: &Settings) -> Result<Self, OpenError> {
-        let (connection, session) = connect::leasing(settings).map_err(OpenError::engine)?;
+        let (connection, session) = connect::open_lease_connections(settings).map_err(OpenError::engine)?;
         Ok(Self { connection, session, timeout: settings.timeout })
     }
 
@@ -77,16 +77,16 @@ impl SqlLeases {
     }
 
     /// Runs a statement in a transaction of its own, with the timeout. Returns the fence, if a row was changed.
-    async fn run(&self, what: LeaseAction, values: Vec<Value>) -> Result<Option<LeaseFence>, LeaseError> {
-        let done = timeout(self.timeout, self.transact(what, values)).await.unwrap_or_else(|_| Err(late()));
-        done.map_err(|trouble| {
-            let says = trouble.tell().to_string();
-            emit(StoreFailed { what: what.name(), why: trouble.meaning().name(), says: &says });
-            LeaseError::Unreachable(trouble.says())
+    async fn run(&self, action: LeaseAction, values: Vec<Value>) -> Result<Option<LeaseFence>, LeaseError> {
+        let done = timeout(self.timeout, self.transact(action, values)).await.unwrap_or_else(|_| Err(timeout_error()));
+        done.map_err(|error| {
+            let message = error.to_store_error().to_string();
+            emit(StoreFailed { action: action.name(), class: error.class().name(), message: &message });
+            LeaseError::Unreachable(error.message())
         })
     }
 
-    async fn transact(&self, what: LeaseAction, values: Vec<Value>) -> Result<Option<LeaseFence>, EngineError> {
+    async fn transact(&self, action: LeaseAction, values: Vec<Value>) -> Result<Option<LeaseFence>, EngineError> {
         let options = TransactionOptions {
             // The first statement writes: a transaction that starts as a reader could end in a conflict that waiting
             // does not resolve.
@@ -95,10 +95,10 @@ impl SqlLeases {
         };
         let transaction = self.connection.begin_with_options(options).await?;
         self.session.prepare(&transaction).await?;
-        let rows = query(&transaction, &in_words_of(&transaction, what.statement()), values).await?;
+        let rows = query(&transaction, &for_engine(&transaction, action.statement()), values).await?;
         let fence = rows.first().map(fence_of).transpose()?;
-        if what == LeaseAction::Acquire && fence.is_some() {
-            query(&transaction, &in_words_of(&transaction, SWEEP), Vec::new()).await?;
+        if action == LeaseAction::Acquire && fence.is_some() {
+            query(&transaction, &for_engine(&transaction, SWEEP), Vec::new()).await?;
         }
         transaction.commit().await?;
         Ok(fence)
@@ -108,9 +108,9 @@ impl SqlLeases {
 impl LeaseStore for SqlLeases {
     fn acquire<'a>(&'a self, name: &'a LeaseName, holder: &'a str, ttl: Duration) -> LeaseFuture<'a, Option<Lease>> {
         Box::pin(async move {
-            let token = LeaseToken::new(random::bytes().map_err(|_| LeaseError::Chance)?);
-            let ttl = Lease::given(ttl);
-            let holder: String = kept(holder).chars().take(HOLDER_LENGTH).collect();
+            let token = LeaseToken::new(random::bytes().map_err(|_| LeaseError::NoRandomBytes)?);
+            let ttl = Lease::clamp_ttl(ttl);
+            let holder: String = without_nul(holder).chars().take(HOLDER_LENGTH).collect();
             let sent = Instant::now();
             let values = vec![name.as_str().into(), bytes(&token), holder.into(), millis(ttl)];
             let fence = self.run(LeaseAction::Acquire, values).await?;
@@ -120,7 +120,7 @@ impl LeaseStore for SqlLeases {
 
     fn renew<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> LeaseFuture<'a, Option<Lease>> {
         Box::pin(async move {
-            let ttl = Lease::given(ttl);
+            let ttl = Lease::clamp_ttl(ttl);
             let sent = Instant::now();
             let values = vec![lease.name.as_str().into(), bytes(&lease.token), millis(ttl)];
             let fence = self.run(LeaseAction::Renew, values).await?;
@@ -163,7 +163,7 @@ impl LeaseAction {
 }
 
 /// Adapts a statement to an engine: `{ms}` and `{us}` become the present time of its clock.
-fn in_words_of(transaction: &DatabaseTransaction, statement: &str) -> String {
+fn for_engine(transaction: &DatabaseTransaction, statement: &str) -> String {
     let (ms, us, skip) = match transaction.get_database_backend() {
         DbBackend::Postgres => (
             "CAST(FLOOR(EXTRACT(EPOCH FROM clock_timestamp()) * 1000) AS BIGINT)",
@@ -193,6 +193,6 @@ fn millis(ttl: Duration) -> Value {
     i64::try_from(ttl.as_millis()).expect("invariant: a lease lasts at most a day").into()
 }
 
-fn late() -> EngineError {
+fn timeout_error() -> EngineError {
     EngineError::Engine(DbErr::Conn(RuntimeErr::Internal("no response within store.timeout_ms".to_owned())))
 }

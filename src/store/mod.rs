@@ -59,7 +59,7 @@ pub use self::{
     crashes::record_crash,
     file_bound::{FileBound, file_bound},
     leases::SqlLeases,
-    probe::{StoreProbe, is_in_use, look},
+    probe::{StoreProbe, is_in_use, probe_store},
     process_ends::ProcessEnd,
 };
 use self::{
@@ -79,10 +79,10 @@ use crate::{
 };
 
 /// Number of attempts to open a store when its connection is lost or it is busy.
-const TRIES: u32 = 5;
+const OPEN_ATTEMPTS: u32 = 5;
 
 /// Maximum lifetime of stored data that expires, unless idempotency keys are stored for longer.
-const LONGEST_KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+const MAX_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// State key of the record that the clocks of this process continue from.
 const CLOCK_KEY: &str = "guildhall:clock";
@@ -91,17 +91,17 @@ const CLOCK_KEY: &str = "guildhall:clock";
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// The folder of the file cannot be created, or its lock file cannot be opened.
-    #[error("cannot use {path}: {says}; set store.url to another file, or give this user write access to it")]
+    #[error("cannot use {path}: {reason}; set store.url to another file, or give this user write access to it")]
     Folder {
         /// Path of the file.
         path: String,
         /// Error of the operating system.
-        says: String,
+        reason: String,
     },
     /// Another process uses the file.
     #[error(
         "another process{} uses {path}; an SQLite file serves only one process: stop that process, set store.url to \
-         another file, or share a PostgreSQL database", named(*.pid)
+         another file, or share a PostgreSQL database", process_hint(*.pid)
     )]
     InUse {
         /// URL of the store.
@@ -112,7 +112,7 @@ pub enum OpenError {
     /// The store is too new for this program.
     #[error(
         "the store has migration {unknown}, which this version of guildhall does not know{}; run the version that \
-         applied it, or a newer one", knows(*.needs)
+         applied it, or a newer one", required_migration_hint(*.needs)
     )]
     Newer {
         /// Name of the unknown migration.
@@ -186,25 +186,25 @@ pub enum OpenError {
     Engine(String),
 }
 
-fn knows(migration: Option<u32>) -> String {
+fn required_migration_hint(migration: Option<u32>) -> String {
     migration.map_or_else(String::new, |number| format!(" (it needs a version that has migration {number:04})"))
 }
 
-fn named(pid: Option<u32>) -> String {
+fn process_hint(pid: Option<u32>) -> String {
     pid.map_or_else(String::new, |pid| format!(" (process {pid})"))
 }
 
 impl OpenError {
     fn engine(error: DbErr) -> Self {
-        Self::trouble(EngineError::Engine(error))
+        Self::from_engine_error(EngineError::Engine(error))
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "consumes the error")]
-    fn trouble(trouble: EngineError) -> Self {
-        match trouble.meaning() {
-            ErrorClass::Lost => Self::Lost(trouble.says()),
-            ErrorClass::Busy | ErrorClass::Raced => Self::Busy(trouble.says()),
-            ErrorClass::Full | ErrorClass::Refused | ErrorClass::Corrupt => Self::Engine(trouble.says()),
+    fn from_engine_error(error: EngineError) -> Self {
+        match error.class() {
+            ErrorClass::Lost => Self::Lost(error.message()),
+            ErrorClass::Busy | ErrorClass::Raced => Self::Busy(error.message()),
+            ErrorClass::Full | ErrorClass::Refused | ErrorClass::Corrupt => Self::Engine(error.message()),
         }
     }
 
@@ -228,7 +228,7 @@ pub enum Health {
 pub struct Store {
     shared: Arc<Shared>,
     /// Audit record that the first change stores, if any.
-    note: Option<Arc<Mutex<Option<AuditRecord>>>>,
+    audit_record: Option<Arc<Mutex<Option<AuditRecord>>>>,
     /// Tenant whose rows are visible; all rows if `None`.
     tenant: Option<Arc<str>>,
 }
@@ -237,7 +237,7 @@ pub struct Store {
 struct Shared {
     settings: Settings,
     /// Notification channel of the processes that share the store.
-    channel: String,
+    notification_channel: String,
     requests: mpsc::Sender<JobRequest>,
     reading: Reader,
     row_security: Option<TenantRole>,
@@ -251,10 +251,10 @@ struct Shared {
     health: watch::Receiver<Health>,
     /// The writer and the heartbeat task, in this order.
     tasks: Mutex<Vec<JoinHandle<()>>>,
-    ear: Option<JoinHandle<()>>,
+    listener_task: Option<JoinHandle<()>>,
     stop: watch::Sender<bool>,
     /// Set when the writer has released everything: the heartbeat task can then stop.
-    end: watch::Sender<bool>,
+    stop_heartbeat: watch::Sender<bool>,
 }
 
 impl Store {
@@ -264,7 +264,7 @@ impl Store {
     ///
     /// When the store cannot be reached, is in use, or does not fit this program.
     pub async fn open(settings: &Settings) -> Result<Self, OpenError> {
-        Self::open_as(settings, MemberPhase::Here, Arc::new(SystemTimeSource)).await
+        Self::open_as(settings, MemberPhase::Active, Arc::new(SystemTimeSource)).await
     }
 
     /// Like [`Self::open`], with the given clocks.
@@ -273,7 +273,7 @@ impl Store {
     ///
     /// As [`Self::open`].
     pub async fn open_with_clocks(settings: &Settings, source: Arc<dyn TimeSource>) -> Result<Self, OpenError> {
-        Self::open_as(settings, MemberPhase::Here, source).await
+        Self::open_as(settings, MemberPhase::Active, source).await
     }
 
     /// Like [`Self::open`], but this process takes no work until it has [arrived](Self::arrive).
@@ -281,27 +281,23 @@ impl Store {
     /// # Errors
     ///
     /// As [`Self::open`].
-    pub async fn approach(settings: &Settings) -> Result<Self, OpenError> {
+    pub async fn open_arriving(settings: &Settings) -> Result<Self, OpenError> {
         Self::open_as(settings, MemberPhase::Arriving, Arc::new(SystemTimeSource)).await
     }
 
-    async fn open_as(
-        settings: &Settings,
-        standing: MemberPhase,
-        source: Arc<dyn TimeSource>,
-    ) -> Result<Self, OpenError> {
+    async fn open_as(settings: &Settings, phase: MemberPhase, source: Arc<dyn TimeSource>) -> Result<Self, OpenError> {
         let file = lock_file(settings)?.map(Arc::new);
         let bound = file_bound(settings);
         if let Some(bound) = bound {
             emit(FileBoundSet { bound });
         }
         let settings = &Settings { max_bytes: bound.map_or(0, |bound| bound.bytes), ..settings.clone() };
-        let mut tried = 1;
+        let mut attempts = 1;
         loop {
-            match Self::open_once(settings, file.clone(), standing, &source).await {
+            match Self::open_once(settings, file.clone(), phase, &source).await {
                 // The connection may be lost because this process or the server stalled for a moment. Or another
                 // process stalls inside a transaction, which the server soon ends.
-                Err(OpenError::Lost(_) | OpenError::Busy(_)) if tried < TRIES => tried += 1,
+                Err(OpenError::Lost(_) | OpenError::Busy(_)) if attempts < OPEN_ATTEMPTS => attempts += 1,
                 opened => return opened,
             }
         }
@@ -310,30 +306,30 @@ impl Store {
     async fn open_once(
         settings: &Settings,
         file: Option<Arc<FileLock>>,
-        standing: MemberPhase,
+        phase: MemberPhase,
         source: &Arc<dyn TimeSource>,
     ) -> Result<Self, OpenError> {
         migrate::prepare(settings).await?;
-        let mend = if settings.migrate { RepairMode::Yes } else { RepairMode::No };
-        let row_security = row_security::prepare(settings, mend).await?;
-        let trouble = OpenError::trouble;
-        let reading = connect::reading(settings).map_err(OpenError::engine)?;
+        let repair = if settings.migrate { RepairMode::Yes } else { RepairMode::No };
+        let row_security = row_security::prepare(settings, repair).await?;
+        let to_open_error = OpenError::from_engine_error;
+        let reading = connect::open_reader(settings).map_err(OpenError::engine)?;
         let (requests, waiting) = mpsc::channel(settings.max_waiting);
-        let (tell, health) = watch::channel(Health::Up);
+        let (health_sender, health) = watch::channel(Health::Up);
         let (stop, stopped) = watch::channel(false);
-        let (end, ended) = watch::channel(false);
-        let channel = channel(&reading).await.map_err(trouble)?;
-        let longest = settings.keep_keys.max(LONGEST_KEPT);
-        let clocks = clocks(settings, Arc::clone(source), longest).await.map_err(trouble)?;
-        let members = if file.is_some() { ClusterMember::alone() } else { ClusterMember::among_others(standing) };
-        let listening = connect::listening(settings).map_err(OpenError::engine)?;
-        let keeper = match &listening {
+        let (stop_heartbeat, heartbeat_stop) = watch::channel(false);
+        let channel = notification_channel(&reading).await.map_err(to_open_error)?;
+        let max_retention = settings.idempotency_retention.max(MAX_RETENTION);
+        let clocks = clocks(settings, Arc::clone(source), max_retention).await.map_err(to_open_error)?;
+        let members = if file.is_some() { ClusterMember::alone() } else { ClusterMember::among_others(phase) };
+        let listening = connect::listener_pool(settings).map_err(OpenError::engine)?;
+        let heartbeat = match &listening {
             Some(_) => {
-                let connection = connect::writing(settings).await.map_err(OpenError::engine)?;
+                let connection = connect::open_writer(settings).await.map_err(OpenError::engine)?;
                 let (members, session) = (Arc::clone(&members), TransactionSetup::of(settings));
                 let start =
                     HeartbeatTask::start(settings, members, clocks.clone(), connection, session, channel.clone()).await;
-                Some(start.map_err(trouble)?)
+                Some(start.map_err(to_open_error)?)
             }
             None => None,
         };
@@ -344,21 +340,21 @@ impl Store {
             clocks.clone(),
             channel.clone(),
             row_security.clone(),
-            tell,
+            health_sender,
         );
-        let writer = writer.await.map_err(trouble)?.run(waiting, stopped);
+        let writer = writer.await.map_err(to_open_error)?.run(waiting, stopped);
         let mut tasks = vec![supervision::spawn(Part::StoreWriter, writer)];
-        tasks.extend(keeper.map(|keeper| supervision::spawn(Part::Heartbeat, keeper.run(ended))));
-        let ear = listening.map(|pool| {
+        tasks.extend(heartbeat.map(|heartbeat| supervision::spawn(Part::Heartbeat, heartbeat.run(heartbeat_stop))));
+        let listener_task = listening.map(|pool| {
             let listening = cluster::listen(Arc::clone(&members), pool, channel.clone(), settings.timeout);
             supervision::spawn(Part::StoreListener, listening)
         });
         let (timeout, tasks) = (settings.timeout, Mutex::new(tasks));
-        let limits = settings.usage.within_file(settings.max_bytes);
+        let limits = settings.usage.for_file(settings.max_bytes);
         let max_bytes = settings.max_bytes;
         let shared = Shared {
             settings: settings.clone(),
-            channel,
+            notification_channel: channel,
             requests,
             reading,
             row_security,
@@ -369,20 +365,20 @@ impl Store {
             timeout,
             health,
             tasks,
-            ear,
+            listener_task,
             stop,
-            end,
+            stop_heartbeat,
         };
-        Ok(Self { shared: Arc::new(shared), note: None, tenant: None })
+        Ok(Self { shared: Arc::new(shared), audit_record: None, tenant: None })
     }
 
     /// The same store; its first change stores this audit record.
-    fn with_note(&self, note: AuditRecord) -> Self {
-        Self { note: Some(Arc::new(Mutex::new(Some(note)))), ..self.clone() }
+    fn with_audit_record(&self, note: AuditRecord) -> Self {
+        Self { audit_record: Some(Arc::new(Mutex::new(Some(note)))), ..self.clone() }
     }
 
     /// The same store, limited to the rows of this tenant.
-    fn of_tenant(&self, tenant: Arc<str>) -> Self {
+    fn scoped_to_tenant(&self, tenant: Arc<str>) -> Self {
         Self { tenant: Some(tenant), ..self.clone() }
     }
 
@@ -416,14 +412,14 @@ impl Store {
 
     /// Watches whether the store accepts writes.
     #[must_use]
-    pub fn watch(&self) -> watch::Receiver<Health> {
+    pub fn watch_health(&self) -> watch::Receiver<Health> {
         self.shared.health.clone()
     }
 
     /// Subscribes to events of the other processes that share the store.
     #[must_use]
-    pub fn notices(&self) -> broadcast::Receiver<ClusterEvent> {
-        self.shared.members.notices()
+    pub fn cluster_events(&self) -> broadcast::Receiver<ClusterEvent> {
+        self.shared.members.events()
     }
 
     /// Whether other processes use the store, or did until a moment ago.
@@ -437,7 +433,7 @@ impl Store {
     #[must_use]
     pub fn divide_limit(&self, request: DivisionRequest) -> Option<LimitDivision> {
         let members = &self.shared.members;
-        self.shared.ear.is_some().then(|| LimitDivision::join(Arc::clone(members), request))
+        self.shared.listener_task.is_some().then(|| LimitDivision::join(Arc::clone(members), request))
     }
 
     /// Takes this process's part of the work from now on. Idempotent.
@@ -453,9 +449,9 @@ impl Store {
     /// Releases everything that this process owns, for a process that must end at once. Does not use the writer or the
     /// heartbeat task, since one of them may have failed. Afterwards the process sends and writes nothing except the
     /// reason for its end. Whatever cannot be released becomes free when its lease expires.
-    pub async fn give_up(&self, end: &PartEnd) {
-        let Shared { settings, channel, members, clocks, .. } = &*self.shared;
-        members.give_up().await;
+    pub async fn release_all(&self, end: &PartEnd) {
+        let Shared { settings, notification_channel: channel, members, clocks, .. } = &*self.shared;
+        members.stop_writes().await;
         match settings.url {
             // The operating system releases the file lock when the process ends.
             StoreUrl::Sqlite(_) => {}
@@ -478,15 +474,15 @@ impl Store {
     /// Writes all pending jobs, then closes the store. Later requests fail as unavailable.
     pub async fn close(&self) {
         self.shared.stop.send_replace(true);
-        if let Some(ear) = &self.shared.ear {
+        if let Some(ear) = &self.shared.listener_task {
             ear.abort();
         }
         let tasks = std::mem::take(&mut *self.shared.tasks.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
-        for (place, task) in tasks.into_iter().enumerate() {
+        for (index, task) in tasks.into_iter().enumerate() {
             // A panic of a task has already been reported.
             let _ = task.await;
-            if place == 0 {
-                self.shared.end.send_replace(true);
+            if index == 0 {
+                self.shared.stop_heartbeat.send_replace(true);
             }
         }
         self.shared.reading.clone().close().await;
@@ -501,11 +497,11 @@ fn lock_file(settings: &Settings) -> Result<Option<FileLock>, OpenError> {
         StoreUrl::Postgres { .. } => return Ok(None),
     };
     let folder_error =
-        |error: std::io::Error| OpenError::Folder { path: path.display().to_string(), says: error.to_string() };
+        |error: std::io::Error| OpenError::Folder { path: path.display().to_string(), reason: error.to_string() };
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         private_files::create_folder(folder).map_err(folder_error)?;
     }
-    let lock = FileLock::take(path).map_err(|error| match error {
+    let lock = FileLock::acquire(path).map_err(|error| match error {
         LockError::Held(pid) => OpenError::InUse { path: settings.url.to_string(), pid },
         LockError::Io(error) => folder_error(error),
     })?;
@@ -518,7 +514,7 @@ fn lock_file(settings: &Settings) -> Result<Option<FileLock>, OpenError> {
 
 /// Notification channel of the processes of one store. PostgreSQL's channels belong to the whole database, so the name
 /// contains the schema.
-async fn channel(reading: &Reader) -> Result<String, EngineError> {
+async fn notification_channel(reading: &Reader) -> Result<String, EngineError> {
     use sea_orm::{ConnectionTrait as _, DbBackend};
     if reading.get_database_backend() != DbBackend::Postgres {
         return Ok(String::new());
@@ -528,19 +524,24 @@ async fn channel(reading: &Reader) -> Result<String, EngineError> {
 }
 
 /// Clocks of a store, continued from the record of earlier processes.
-async fn clocks(settings: &Settings, source: Arc<dyn TimeSource>, longest: Duration) -> Result<Clocks, EngineError> {
+async fn clocks(
+    settings: &Settings,
+    source: Arc<dyn TimeSource>,
+    max_retention: Duration,
+) -> Result<Clocks, EngineError> {
     // Not a read-only connection: the last connection of a file that closes must be able to write.
-    let on = connect::writing(settings).await?;
-    let read = timeout(settings.timeout, read_clocks(&on, &TransactionSetup::of(settings), source, longest)).await;
-    let_go(on).await;
-    read.unwrap_or_else(|_| Err(write::late()))
+    let on = connect::open_writer(settings).await?;
+    let read =
+        timeout(settings.timeout, read_clocks(&on, &TransactionSetup::of(settings), source, max_retention)).await;
+    close_connection(on).await;
+    read.unwrap_or_else(|_| Err(write::timeout_error()))
 }
 
 async fn read_clocks(
     on: &DatabaseConnection,
     session: &TransactionSetup,
     source: Arc<dyn TimeSource>,
-    longest: Duration,
+    max_retention: Duration,
 ) -> Result<Clocks, EngineError> {
     use sea_orm::{ConnectionTrait as _, DbBackend, TransactionTrait as _};
     // PgBouncer runs a transaction on one server.
@@ -549,10 +550,10 @@ async fn read_clocks(
     let clocks = if on.get_database_backend() == DbBackend::Postgres {
         let sent = source.monotonic();
         let rows = query(&on, &format!("SELECT {}", cluster::NOW), Vec::new()).await?;
-        let shown: i64 = rows.first().map_or(Ok(0), |row| row.try_get_by_index(0))?;
-        Clocks::of_database(source, longest, operation_row::time(shown), sent)
+        let database_now: i64 = rows.first().map_or(Ok(0), |row| row.try_get_by_index(0))?;
+        Clocks::of_database(source, max_retention, operation_row::time(database_now), sent)
     } else {
-        Clocks::of_machine(source, longest)
+        Clocks::of_machine(source, max_retention)
     };
     let stored = read::totals::state(&on, CLOCK_KEY, clocks.now()).await?;
     on.commit().await?;
@@ -566,6 +567,6 @@ fn clock_record(stored: Option<&str>) -> ClockRecord {
 }
 
 /// Closes a connection. If that fails, the server notices by itself.
-async fn let_go(connection: DatabaseConnection) {
+async fn close_connection(connection: DatabaseConnection) {
     let _ = timeout(Duration::from_secs(1), connection.close()).await;
 }

@@ -33,13 +33,13 @@ pub(super) const STORED: &str = "o.id, o.tenant, o.queue, o.guild_id, o.seq, o.k
     o.progress, o.unknown_outcome";
 
 /// Further columns for display, of `operations o` and `idempotency k`.
-pub(super) const SHOWN: &str = "o.result, o.updated_at, o.finished_at, k.scope, k.key";
+pub(super) const DETAILS: &str = "o.result, o.updated_at, o.finished_at, k.scope, k.key";
 
 /// Number of columns in [`STORED`].
 pub(super) const AFTER_STORED: usize = 29;
 
 /// Number of columns in [`STORED`] and the display columns together.
-pub(super) const AFTER_SHOWN: usize = AFTER_STORED + 5;
+pub(super) const AFTER_DETAILS: usize = AFTER_STORED + 5;
 
 /// How to treat an invalid value.
 #[derive(Clone, Copy, Debug)]
@@ -51,10 +51,10 @@ enum ReadMode {
 }
 
 impl ReadMode {
-    fn or<T>(self, read: Result<T, EngineError>, instead: T) -> Result<T, EngineError> {
+    fn or<T>(self, read: Result<T, EngineError>, fallback: T) -> Result<T, EngineError> {
         match self {
             Self::ToContinue => read,
-            Self::ToShow => Ok(read.unwrap_or(instead)),
+            Self::ToShow => Ok(read.unwrap_or(fallback)),
         }
     }
 }
@@ -78,7 +78,7 @@ pub(super) fn stored_or_unreadable(
     }));
     let problem = match read {
         Ok(Ok(stored)) => return Ok(Ok(stored)),
-        Ok(Err(trouble)) => trouble.says(),
+        Ok(Err(error)) => error.message(),
         Err(_) => "reading it panicked; the log has the message. Please report this as a bug".to_owned(),
     };
     Ok(Err(unreadable(row, id, problem)))
@@ -98,8 +98,8 @@ fn unreadable(row: &QueryResult, id: OperationId, problem: String) -> Unreadable
         id,
         guild: row.try_get_by_index::<Option<i64>>(3).ok().flatten().map(i64::cast_unsigned),
         seq: row.try_get_by_index::<i64>(4).ok().and_then(|seq| u64::try_from(seq).ok()).unwrap_or(0),
-        attempts: small(row, 10).unwrap_or(0),
-        delays: small(row, 11).unwrap_or(0),
+        attempts: read_u32(row, 10).unwrap_or(0),
+        delays: read_u32(row, 11).unwrap_or(0),
         may_have_been_sent: started || intent || has(27) || has(28),
         problem,
     }
@@ -117,18 +117,18 @@ pub(super) fn readable<T>(
 pub(super) fn unless_corrupt<T>(read: Result<T, EngineError>) -> Result<Option<T>, EngineError> {
     match read {
         Ok(one) => Ok(Some(one)),
-        Err(trouble) if trouble.meaning() == ErrorClass::Corrupt => {
-            emit(UnreadableSkipped { problem: &trouble.says() });
+        Err(error) if error.class() == ErrorClass::Corrupt => {
+            emit(UnreadableSkipped { problem: &error.message() });
             Ok(None)
         }
-        Err(trouble) => Err(trouble),
+        Err(error) => Err(error),
     }
 }
 
 fn read(row: &QueryResult, reading: ReadMode) -> Result<StoredOperation, EngineError> {
     let id: Uuid = row.try_get_by_index(0)?;
     let _entered = crash::enter(Some(Input::Operation(OperationId::from_uuid(id))));
-    let wrong = |what: &str| EngineError::Corrupt(format!("operation {id} has {what}"));
+    let corrupt = |what: &str| EngineError::Corrupt(format!("operation {id} has {what}"));
     let tenant: String = row.try_get_by_index(1)?;
     let kind: String = row.try_get_by_index(5)?;
     let hash: Vec<u8> = row.try_get_by_index(7)?;
@@ -149,11 +149,11 @@ fn read(row: &QueryResult, reading: ReadMode) -> Result<StoredOperation, EngineE
         bounds: Bounds::from_number(row.try_get_by_index(23)?),
         scopes: ScopeSet::from_number(row.try_get_by_index(25)?),
         kind: OperationKind::from_name(&kind)
-            .ok_or_else(|| wrong(&format!("the kind {kind:?}, which this version does not know")))?,
+            .ok_or_else(|| corrupt(&format!("the kind {kind:?}, which this version does not know")))?,
         payload: row.try_get_by_index(6)?,
-        payload_hash: reading.or(hash.try_into().map_err(|_| wrong("a hash of invalid length")), [0; 32])?,
-        lane: reading.or(lane_named(&lane).ok_or_else(|| wrong("an unknown lane")), Lane::Operation)?,
-        max_attempts: reading.or(small(row, 12), 0)?,
+        payload_hash: reading.or(hash.try_into().map_err(|_| corrupt("a hash of invalid length")), [0; 32])?,
+        lane: reading.or(parse_lane(&lane).ok_or_else(|| corrupt("an unknown lane")), Lane::Operation)?,
+        max_attempts: reading.or(read_u32(row, 12), 0)?,
         eligible_at: time(row.try_get_by_index(13)?),
         delayed_by: if row.try_get_by_index::<i64>(26)? == 0 { DelayedBy::Caller } else { DelayedBy::Policy },
         deadline_at: row.try_get_by_index::<Option<i64>>(14)?.map(time),
@@ -169,9 +169,9 @@ fn read(row: &QueryResult, reading: ReadMode) -> Result<StoredOperation, EngineE
         operation,
         // For a scheduled operation this is the order of acceptance, not a position in the queue.
         seq: u64::try_from(row.try_get_by_index::<i64>(4)?).unwrap_or(0),
-        state: state_named(&state)?,
-        attempts: reading.or(small(row, 10), 0)?,
-        delays: reading.or(small(row, 11), 0)?,
+        state: parse_state(&state)?,
+        attempts: reading.or(read_u32(row, 10), 0)?,
+        delays: reading.or(read_u32(row, 11), 0)?,
         parked: row.try_get_by_index::<i64>(15)? != 0,
         intent: row.try_get_by_index::<Option<i64>>(22)?.map(time),
         progress: reading.or(progress.map(|text| self::progress(&text)).transpose(), None)?.unwrap_or_default(),
@@ -181,7 +181,7 @@ fn read(row: &QueryResult, reading: ReadMode) -> Result<StoredOperation, EngineE
 }
 
 /// Reads the columns of [`STORED`] and the display columns, without the attempts.
-pub(super) fn shown(row: &QueryResult) -> Result<OperationDetails, EngineError> {
+pub(super) fn details(row: &QueryResult) -> Result<OperationDetails, EngineError> {
     let mut stored = read(row, ReadMode::ToShow)?;
     let scope: Option<String> = row.try_get_by_index(AFTER_STORED + 3)?;
     let key: Option<String> = row.try_get_by_index(AFTER_STORED + 4)?;
@@ -199,7 +199,7 @@ pub(super) fn shown(row: &QueryResult) -> Result<OperationDetails, EngineError> 
 /// Reads n, started_at, ended_at, status, class and detail.
 pub(super) fn attempt(row: &QueryResult) -> Result<Attempt, EngineError> {
     Ok(Attempt {
-        n: small(row, 0)?,
+        n: read_u32(row, 0)?,
         started_at: time(row.try_get_by_index(1)?),
         ended_at: time(row.try_get_by_index(2)?),
         status: row.try_get_by_index::<Option<i64>>(3)?.and_then(|status| u16::try_from(status).ok()),
@@ -220,7 +220,7 @@ fn progress(text: &str) -> Result<Progress, EngineError> {
     serde_json::from_str(text).map_err(|error| EngineError::Corrupt(format!("invalid progress: {error}")))
 }
 
-pub(super) fn state_named(name: &str) -> Result<OperationState, EngineError> {
+pub(super) fn parse_state(name: &str) -> Result<OperationState, EngineError> {
     OperationState::from_name(name).ok_or_else(|| EngineError::Corrupt(format!("unknown operation state: {name}")))
 }
 
@@ -229,11 +229,11 @@ pub(super) fn time(millis: i64) -> UnixMs {
 }
 
 /// Reads a count that was written as a `u32`.
-pub(super) fn small(row: &QueryResult, index: usize) -> Result<u32, EngineError> {
+pub(super) fn read_u32(row: &QueryResult, index: usize) -> Result<u32, EngineError> {
     let number: i64 = row.try_get_by_index(index)?;
     u32::try_from(number).map_err(|_| EngineError::Corrupt(format!("invalid count: {number}")))
 }
 
-fn lane_named(name: &str) -> Option<Lane> {
+fn parse_lane(name: &str) -> Option<Lane> {
     Lane::ALL.into_iter().find(|lane| lane.name() == name)
 }

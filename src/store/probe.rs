@@ -30,11 +30,11 @@ pub struct StoreProbe {
     /// Engine and version, for display.
     pub engine: String,
     /// All migrations that this program knows or the store has.
-    pub steps: Vec<MigrationStatus>,
+    pub migrations: Vec<MigrationStatus>,
     /// Time until the first response.
-    pub took: Duration,
+    pub elapsed: Duration,
     /// Value that is stored under the requested state key.
-    pub kept: Option<String>,
+    pub stored_value: Option<String>,
     /// Processes that ended because a part failed, newest first.
     pub process_ends: Vec<ProcessEnd>,
     /// The generated admin key that the processes of the store accept.
@@ -49,18 +49,20 @@ pub struct StoreProbe {
 /// # Errors
 ///
 /// When the store cannot be read.
-pub async fn look(settings: &Settings, key: &str) -> Result<Option<StoreProbe>, OpenError> {
+pub async fn probe_store(settings: &Settings, key: &str) -> Result<Option<StoreProbe>, OpenError> {
     if let StoreUrl::Sqlite(path) = &settings.url
         && !path.exists()
     {
         return Ok(None);
     }
-    let within = settings.timeout;
-    let reading = connect::reading(settings).map_err(OpenError::engine)?;
-    let looked = timeout(within, read(&reading, key)).await;
+    let time_limit = settings.timeout;
+    let reading = connect::open_reader(settings).map_err(OpenError::engine)?;
+    let probed = timeout(time_limit, read(&reading, key)).await;
     // The connections were only read from, so there is no need to wait longer.
-    drop(timeout(within, reading.close()).await);
-    looked.unwrap_or_else(|_| Err(OpenError::Lost(format!("no response within {} ms", within.as_millis())))).map(Some)
+    drop(timeout(time_limit, reading.close()).await);
+    probed
+        .unwrap_or_else(|_| Err(OpenError::Lost(format!("no response within {} ms", time_limit.as_millis()))))
+        .map(Some)
 }
 
 async fn read(reading: &Reader, key: &str) -> Result<StoreProbe, OpenError> {
@@ -70,20 +72,20 @@ async fn read(reading: &Reader, key: &str) -> Result<StoreProbe, OpenError> {
         _ => ("SQLite", "SELECT sqlite_version()"),
     };
     let rows = query(reading, version, Vec::new()).await.map_err(OpenError::engine)?;
-    let took = started.elapsed();
+    let elapsed = started.elapsed();
     let version: String =
         rows.first().map_or(Ok(String::new()), |row| row.try_get_by_index(0)).map_err(OpenError::engine)?;
-    let steps = migrate::steps(reading).await?;
+    let migrations = migrate::read_status(reading).await?;
     // A store without the table has no value.
-    let kept = totals::state(reading, key, SystemTimeSource.wall()).await.unwrap_or(None);
+    let stored_value = totals::state(reading, key, SystemTimeSource.wall()).await.unwrap_or(None);
     let admin_key = admin_key::read(reading).await.unwrap_or(None);
     let clock_ahead_ms = match reading.get_database_backend() {
-        DbBackend::Postgres => clock_ahead(reading).await.map_err(OpenError::trouble)?,
+        DbBackend::Postgres => clock_ahead(reading).await.map_err(OpenError::from_engine_error)?,
         _ => 0,
     };
     let process_ends = process_ends::read(reading).await.unwrap_or_default();
     let engine = format!("{name} {version}").trim_end().to_owned();
-    Ok(StoreProbe { engine, steps, took, kept, process_ends, admin_key, clock_ahead_ms })
+    Ok(StoreProbe { engine, migrations, elapsed, stored_value, process_ends, admin_key, clock_ahead_ms })
 }
 
 /// Distance of the wall clock from the range that the exchange with the database allows.
@@ -92,8 +94,8 @@ async fn clock_ahead(reading: &Reader) -> Result<i64, EngineError> {
     let sent = source.monotonic();
     let rows = query(reading, &format!("SELECT {NOW}"), Vec::new()).await?;
     let received = source.monotonic();
-    let shown: i64 = rows.first().map_or(Ok(0), |row| row.try_get_by_index(0))?;
-    let database = Offset::measured(time(shown), Duration::from_millis(1), sent, received);
+    let database_now: i64 = rows.first().map_or(Ok(0), |row| row.try_get_by_index(0))?;
+    let database = Offset::measured(time(database_now), Duration::from_millis(1), sent, received);
     let (before, wall, after) = (source.monotonic(), source.wall(), source.monotonic());
     Ok(database.distance(Offset::measured(wall, Duration::ZERO, before, after).mid()))
 }
@@ -109,11 +111,11 @@ pub async fn is_in_use(settings: &Settings) -> Result<bool, OpenError> {
     match &settings.url {
         StoreUrl::Sqlite(path) => Ok(FileLock::is_held(path)),
         StoreUrl::Postgres { .. } => {
-            let within = settings.timeout;
-            let reading = connect::reading(settings).map_err(OpenError::engine)?;
-            let counted = timeout(within, query(&reading, ALIVE, Vec::new())).await;
-            drop(timeout(within, reading.close()).await);
-            let late = OpenError::Lost(format!("no response within {} ms", within.as_millis()));
+            let time_limit = settings.timeout;
+            let reading = connect::open_reader(settings).map_err(OpenError::engine)?;
+            let counted = timeout(time_limit, query(&reading, ALIVE, Vec::new())).await;
+            drop(timeout(time_limit, reading.close()).await);
+            let late = OpenError::Lost(format!("no response within {} ms", time_limit.as_millis()));
             // A database without the table has never been used.
             let Ok(rows) = counted.map_err(|_| late)? else { return Ok(false) };
             let count: i64 = rows.first().map_or(Ok(0), |row| row.try_get_by_index(0)).map_err(OpenError::engine)?;

@@ -5,11 +5,13 @@ use guildhall_actors::supervision::PartEnd;
 use guildhall_core::time::UnixMs;
 use sea_orm::ConnectionTrait;
 
-use super::{cluster::instance_name, connect, error::EngineError, let_go, operation_row::time, rows::query, write};
+use super::{
+    close_connection, cluster::instance_name, connect, error::EngineError, operation_row::time, rows::query, write,
+};
 use crate::settings::StoreSettings as Settings;
 
 /// Maximum number of stored rows.
-const MOST: i64 = 100;
+const MAX_STORED: i64 = 100;
 
 /// A process that ended because a part failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,10 +28,10 @@ pub struct ProcessEnd {
 
 /// Stores the end of this process over a connection of its own.
 pub(super) async fn record(settings: &Settings, end: &PartEnd, now: UnixMs) {
-    let Ok(on) = connect::writing(settings).await else { return };
+    let Ok(on) = connect::open_writer(settings).await else { return };
     // If this fails, the log still has the reason.
     let _ = insert(&on, &instance_name(settings), end, write::signed(now.millis())).await;
-    let_go(on).await;
+    close_connection(on).await;
 }
 
 async fn insert(on: &impl ConnectionTrait, instance: &str, end: &PartEnd, now: i64) -> Result<(), EngineError> {
@@ -38,14 +40,14 @@ async fn insert(on: &impl ConnectionTrait, instance: &str, end: &PartEnd, now: i
         "DELETE FROM process_ends WHERE id NOT IN (SELECT id FROM process_ends ORDER BY id DESC LIMIT $1)";
     let values = vec![instance.into(), end.part.name().into(), end.cause.summary().into(), now.into()];
     query(on, INSERT, values).await?;
-    query(on, TRIM, vec![MOST.into()]).await?;
+    query(on, TRIM, vec![MAX_STORED.into()]).await?;
     Ok(())
 }
 
 /// Reads the stored ends, newest first.
 pub(super) async fn read(on: &impl ConnectionTrait) -> Result<Vec<ProcessEnd>, EngineError> {
     const SELECT: &str = "SELECT instance, part, cause, ended_at FROM process_ends ORDER BY id DESC LIMIT $1";
-    let rows = query(on, SELECT, vec![MOST.into()]).await?;
+    let rows = query(on, SELECT, vec![MAX_STORED.into()]).await?;
     let end = |row: &sea_orm::QueryResult| {
         Ok(ProcessEnd {
             instance: row.try_get_by_index(0)?,

@@ -41,7 +41,7 @@ pub(super) fn settings(url: &str) -> Settings {
         max_bytes: 0,
         max_audit: 0,
         usage: guildhall_core::usage::UsageLimits::default(),
-        keep_keys: Duration::from_secs(1),
+        idempotency_retention: Duration::from_secs(1),
     }
 }
 
@@ -71,10 +71,10 @@ async fn check(on: &DatabaseConnection, explain: &str, is_scan: impl Fn(&str) ->
     let (follow, followed) = changes::follow_sql(on.get_database_backend(), &after, &any(), 50);
     let mut after = ChangeCursor::at(VisibleChanges { next: 99_000, open: [7, 98_000].into() });
     let (follow_open, followed_open) = changes::follow_sql(on.get_database_backend(), &after, &any(), 50);
-    after.on_told(&VisibleChanges { next: 99_000, open: [98_000].into() }, 7, Uuid::nil());
+    after.on_delivered(&VisibleChanges { next: 99_000, open: [98_000].into() }, 7, Uuid::nil());
     let (follow_begun, followed_begun) = changes::follow_sql(on.get_database_backend(), &after, &any(), 50);
     let me = || Value::from(Uuid::nil());
-    let alone = [
+    let plain = [
         (operations::load_sql(), vec![7_i64.into(), 0_i64.into(), 10_i64.into()], "operations_pending"),
         (write::TAKE_DUE.to_owned(), vec![me(), 5_i64.into(), 10_i64.into()], "guild_queues_due"),
         (write::SCHEDULED_DUE.to_owned(), vec![7_i64.into(), 5_i64.into(), 10_i64.into()], "operations_scheduled"),
@@ -89,17 +89,17 @@ async fn check(on: &DatabaseConnection, explain: &str, is_scan: impl Fn(&str) ->
         (follow_begun, followed_begun, "operations_changed"),
         (write::SWEEP.to_owned(), vec!["dead".into(), 90_i64.into(), 10_i64.into()], "operations_finished"),
     ];
-    let alone = alone.map(|(sql, values, index)| (Statement::from_sql_and_values(engine, sql, values), index));
+    let plain = plain.map(|(sql, values, index)| (Statement::from_sql_and_values(engine, sql, values), index));
     let stamp = if engine == DbBackend::Postgres { write::ChangeSeq::Postgres } else { write::ChangeSeq::Counted(7) };
-    let (update, updated) = stamp.put(write::UPDATE, vec![me()], 1);
+    let (update, updated) = stamp.bind(write::UPDATE, vec![me()], 1);
     let with_rows = [
         (update.as_str(), write::CHANGES, updated, "operations"),
-        (operations::ENDED, operations::IDS, Vec::new(), by_key("operations_pkey", "sqlite_autoindex_operations_1")),
+        (operations::FINISHED, operations::IDS, Vec::new(), by_key("operations_pkey", "sqlite_autoindex_operations_1")),
         (resolve::BOUND, resolve::OBJECTS, vec!["role".into()], "operations_made"),
-        (locations::WHOSE, locations::NAMED, vec![], "channel_guilds"),
+        (locations::SELECT_OWNERS, locations::LOCATION_COLUMNS, vec![], "channel_guilds"),
     ];
-    let alone = alone.into_iter().chain(events_alone(engine));
-    let with_rows = with_rows.into_iter().chain(events_with_rows(engine));
+    let plain = plain.into_iter().chain(event_statements(engine));
+    let with_rows = with_rows.into_iter().chain(event_row_statements(engine));
     // One row, and as many as fill one statement.
     let with_rows = with_rows.flat_map(|(sql, shape, after, index)| {
         [1, 256].map(|count| {
@@ -108,7 +108,7 @@ async fn check(on: &DatabaseConnection, explain: &str, is_scan: impl Fn(&str) ->
             (rows::statements(engine, sql, shape, rows, &after).next().unwrap(), index)
         })
     });
-    for (statement, index) in alone.chain(with_rows) {
+    for (statement, index) in plain.chain(with_rows) {
         let sql = statement.sql.clone();
         let plan = plan(on, explain, statement).await;
         assert!(plan.contains(index), "{sql}\nshould use {index}:\n{plan}");
@@ -118,7 +118,7 @@ async fn check(on: &DatabaseConnection, explain: &str, is_scan: impl Fn(&str) ->
 }
 
 /// Statements of events, with the index that each should use; the names of primary keys depend on the engine.
-fn events_alone(engine: DbBackend) -> Vec<(Statement, &'static str)> {
+fn event_statements(engine: DbBackend) -> Vec<(Statement, &'static str)> {
     let number = |number: i64| Value::from(number);
     let by_key = |table, key| if engine == DbBackend::Postgres { table } else { key };
     let all = [
@@ -131,8 +131,8 @@ fn events_alone(engine: DbBackend) -> Vec<(Statement, &'static str)> {
         (events::WAITING, vec![number(5), number(10)], "inbox_waiting"),
         (events::DEAD, vec![number(50_000), number(10)], "inbox_dead"),
         (write::SWEEP_DEAD, vec![number(90), number(10)], "inbox_died"),
-        (write::STRAYS, vec![number(10)], by_key("handled_pkey", "SEARCH h USING PRIMARY KEY (session>?)")),
-        (write::SWEEP_STRAY, vec!["s7".into(), number(50), number(10)], by_key("handled_pkey", "USING PRIMARY KEY")),
+        (write::ORPHANED_SESSIONS, vec![number(10)], by_key("handled_pkey", "SEARCH h USING PRIMARY KEY (session>?)")),
+        (write::SWEEP_ORPHANED, vec!["s7".into(), number(50), number(10)], by_key("handled_pkey", "USING PRIMARY KEY")),
         (write::LAST_OF_BUCKET, vec![number(3), number(5), number(90)], "identifies_bucket"),
         (write::LAST_OF_BUDGET, vec![number(5), number(999)], "identifies_at"),
         (write::FORGET_IDENTIFIES, vec![number(5)], "identifies_at"),
@@ -142,7 +142,7 @@ fn events_alone(engine: DbBackend) -> Vec<(Statement, &'static str)> {
     all.into_iter().map(|(sql, values, index)| (Statement::from_sql_and_values(engine, sql, values), index)).collect()
 }
 
-fn events_with_rows(engine: DbBackend) -> Vec<(&'static str, rows::Columns, Vec<Value>, &'static str)> {
+fn event_row_statements(engine: DbBackend) -> Vec<(&'static str, rows::Columns, Vec<Value>, &'static str)> {
     let is_postgres = engine == DbBackend::Postgres;
     let by_key = |table, key| if is_postgres { table } else { key };
     let forget = if is_postgres { write::FORGET_ON_POSTGRES } else { write::FORGET };
@@ -151,12 +151,12 @@ fn events_with_rows(engine: DbBackend) -> Vec<(&'static str, rows::Columns, Vec<
         (write::REMOVE_HANDLED, write::KEYS, vec![], by_key("handled_pkey", "(session=? AND seq=? AND handler=?)")),
         (write::IN_INBOX, write::KEYS, vec![], by_key("inbox_session_seq_handler_key", "sqlite_autoindex_inbox_1")),
         (
-            write::PUT_OFF,
-            write::PUTTING_OFF,
+            write::POSTPONE,
+            write::POSTPONE_COLUMNS,
             vec![],
             by_key("inbox_session_seq_handler_key", "sqlite_autoindex_inbox_1"),
         ),
-        (write::KNOWN, write::SHARDS, vec![], by_key("sessions_pkey", "sqlite_autoindex_sessions_1")),
+        (write::SELECT_SESSIONS, write::SHARDS, vec![], by_key("sessions_pkey", "sqlite_autoindex_sessions_1")),
         (forget, write::CONFIRMED, vec![], by_key("handled_pkey", "(session=? AND seq<?)")),
         (
             interactions::RECEIVED,
@@ -164,7 +164,7 @@ fn events_with_rows(engine: DbBackend) -> Vec<(&'static str, rows::Columns, Vec<
             vec![],
             by_key("received_interactions_pkey", "SEARCH r USING PRIMARY KEY (token=?)"),
         ),
-        (events::VALUES, events::NAMED, vec![5_i64.into()], by_key("state_pkey", "sqlite_autoindex_state_1")),
+        (events::VALUES, events::STATE_KEYS, vec![5_i64.into()], by_key("state_pkey", "sqlite_autoindex_state_1")),
     ]
 }
 
@@ -195,9 +195,9 @@ async fn fill(on: &DatabaseConnection, uuid: &str, hash: &str, numbers: &str) {
 }
 
 /// On SQLite a guild's operations are in three indexes. Only the rows that are found there are sorted.
-async fn guilds_are_found_in_three_places(on: &DatabaseConnection) {
+async fn check_guild_indexes(on: &DatabaseConnection) {
     let found_in = async |state| {
-        let filter = OperationFilter { among: Some(vec![7]), state, limit: 50, ..OperationFilter::default() };
+        let filter = OperationFilter { guilds: Some(vec![7]), state, limit: 50, ..OperationFilter::default() };
         let (sql, values) = operations::list_sql(DbBackend::Sqlite, &filter);
         let statement = Statement::from_sql_and_values(DbBackend::Sqlite, sql, values);
         let plan = plan(on, "EXPLAIN QUERY PLAN", statement).await;
@@ -216,7 +216,7 @@ async fn sqlite_finds_rows_by_their_indexes() {
     let folder = tempfile::tempdir().unwrap();
     let settings = settings(&format!("sqlite:{}", folder.path().join("guildhall.db").display()));
     Store::open(&settings).await.unwrap().close().await;
-    let on = connect::writing(&settings).await.unwrap();
+    let on = connect::open_writer(&settings).await.unwrap();
     let numbers = "(WITH RECURSIVE count (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM count WHERE n < 100000)
         SELECT n FROM count)";
     fill(&on, "unhex(printf('%032x', n))", "zeroblob(32)", numbers).await;
@@ -230,32 +230,32 @@ async fn sqlite_finds_rows_by_their_indexes() {
         whole || line.contains("TEMP B-TREE FOR ORDER BY") || line.contains("AUTOMATIC")
     };
     check(&on, "EXPLAIN QUERY PLAN", is_scan).await;
-    guilds_are_found_in_three_places(&on).await;
+    check_guild_indexes(&on).await;
 }
 
 #[tokio::test]
 async fn postgres_finds_rows_by_their_indexes() {
     let server = postgres::PostgresServer::start();
     // As a user who is not a superuser, so that policies apply.
-    let settings = settings(&server.database_of("CREATEROLE").await.0);
+    let settings = settings(&server.create_database_with_owner("CREATEROLE").await.0);
     Store::open(&settings).await.unwrap().close().await;
-    let on = connect::writing(&settings).await.unwrap();
+    let on = connect::open_writer(&settings).await.unwrap();
     let hash = "decode(repeat('00', 32), 'hex')";
     fill(&on, "lpad(to_hex(n), 32, '0')::uuid", hash, "generate_series(1, 100000) AS n").await;
     check(&on, "EXPLAIN", |line| line.contains("Seq Scan") || line.contains("Sort")).await;
-    claims_are_found_by_their_index(&on).await;
-    tenants_rows_are_found_by_the_same_indexes(&on).await;
+    check_claim_index(&on).await;
+    check_tenant_indexes(&on).await;
 }
 
 /// A tenant's query uses the same indexes, and filters the result by tenant.
-async fn tenants_rows_are_found_by_the_same_indexes(on: &DatabaseConnection) {
+async fn check_tenant_indexes(on: &DatabaseConnection) {
     let whole = on.begin().await.unwrap();
     let security = "SET LOCAL ROLE guildhall_api; SET LOCAL guildhall.tenant = 'default'";
     whole.execute_unprepared(security).await.unwrap();
     let page =
         |filter: OperationFilter| operations::list_sql(DbBackend::Postgres, &OperationFilter { limit: 50, ..filter });
     for (filter, index) in [
-        (OperationFilter { among: Some(vec![7]), ..OperationFilter::default() }, "operations_guild"),
+        (OperationFilter { guilds: Some(vec![7]), ..OperationFilter::default() }, "operations_guild"),
         (OperationFilter { state: Some(OperationState::Dead), ..OperationFilter::default() }, "operations_state"),
         (OperationFilter::default(), "operations_pkey"),
     ] {
@@ -267,12 +267,12 @@ async fn tenants_rows_are_found_by_the_same_indexes(on: &DatabaseConnection) {
 }
 
 /// With 10,000 guilds that have work.
-async fn claims_are_found_by_their_index(on: &DatabaseConnection) {
+async fn check_claim_index(on: &DatabaseConnection) {
     const FILL: &str = "INSERT INTO guild_queues (queue, tenant, next_seq, pending, paused, ready_at, fence)
         SELECT n, 'default', 2, 1, 0, n, 1 FROM generate_series(1, 10000) AS n";
     rows::query(on, FILL, Vec::new()).await.unwrap();
     let values = vec![Uuid::nil().into(), 20_000_i64.into(), 200_i64.into(), 0_i64.into(), vec![u8::MAX; 128].into()];
-    let take = Statement::from_sql_and_values(on.get_database_backend(), write::take_due_of_ours(), values);
+    let take = Statement::from_sql_and_values(on.get_database_backend(), write::take_due_shared_sql(), values);
     let plan = plan(on, "EXPLAIN", take).await;
     assert!(plan.contains("guild_queues_due"), "{plan}");
     assert!(!plan.contains("Seq Scan") && !plan.contains("Sort"), "{plan}");

@@ -10,14 +10,14 @@
 
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, TransactionTrait as _};
 
-use super::{OpenError, connect, events::RowSecurityChecked, let_go, rows::query};
+use super::{OpenError, close_connection, connect, events::RowSecurityChecked, rows::query};
 use crate::{
     events::emit,
     settings::{RowSecurityMode, StoreSettings as Settings},
 };
 
 /// Tables whose rows belong to a tenant.
-pub(super) const TENANTED: [&str; 11] = [
+pub(super) const TENANT_TABLES: [&str; 11] = [
     "operations",
     "dead_letters",
     "guild_queues",
@@ -51,7 +51,7 @@ pub(super) const GRANTS: [(&str, &[&str]); 12] = [
 ];
 
 /// Number of attempts to grant missing privileges: other processes may do the same at the same time.
-const TRIES: u32 = 3;
+const REPAIR_ATTEMPTS: u32 = 3;
 
 /// Switches a transaction to the view of a tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl TenantRole {
     }
 
     /// SQL that makes a transaction the engine's again.
-    fn lift(&self) -> String {
+    fn reset(&self) -> String {
         format!("SET LOCAL ROLE {}; SET LOCAL guildhall.tenant = ''", self.engine)
     }
 }
@@ -95,7 +95,7 @@ impl<'a> TenantScope<'a> {
     /// rolled back.
     pub(super) async fn end(self, on: &DatabaseTransaction) -> Result<(), DbErr> {
         match self.0 {
-            Some((security, _)) => on.execute_unprepared(&security.lift()).await.map(drop),
+            Some((security, _)) => on.execute_unprepared(&security.reset()).await.map(drop),
             None => Ok(()),
         }
     }
@@ -109,54 +109,54 @@ pub(super) enum RepairMode {
 }
 
 /// Checks whether row-level security isolates tenants, and sets it up if that is permitted.
-pub(super) async fn prepare(settings: &Settings, mend: RepairMode) -> Result<Option<TenantRole>, OpenError> {
-    let on = connect::direct(settings).await.map_err(OpenError::engine)?;
+pub(super) async fn prepare(settings: &Settings, repair: RepairMode) -> Result<Option<TenantRole>, OpenError> {
+    let on = connect::open_direct(settings).await.map_err(OpenError::engine)?;
     if on.get_database_backend() != DbBackend::Postgres {
-        let_go(on).await;
+        close_connection(on).await;
         return Ok(None);
     }
-    let stood = stand(&on, settings, mend).await;
-    let_go(on).await;
-    let (security, lack) = stood?;
-    match (settings.row_security.mode, lack) {
-        (RowSecurityMode::Required, Some(why)) => Err(OpenError::RowSecurity(why)),
+    let checked = check_and_repair(&on, settings, repair).await;
+    close_connection(on).await;
+    let (security, problem) = checked?;
+    match (settings.row_security.mode, problem) {
+        (RowSecurityMode::Required, Some(reason)) => Err(OpenError::RowSecurity(reason)),
         (RowSecurityMode::Off, _) => {
-            emit(RowSecurityChecked { role: None, why: "store.row_security is off" });
+            emit(RowSecurityChecked { role: None, reason: "store.row_security is off" });
             Ok(None)
         }
-        (RowSecurityMode::Auto, Some(why)) => {
-            emit(RowSecurityChecked { role: None, why: &why });
+        (RowSecurityMode::Auto, Some(reason)) => {
+            emit(RowSecurityChecked { role: None, reason: &reason });
             Ok(None)
         }
         (RowSecurityMode::Auto | RowSecurityMode::Required, None) => {
-            emit(RowSecurityChecked { role: Some(&settings.row_security.role), why: "" });
+            emit(RowSecurityChecked { role: Some(&settings.row_security.role), reason: "" });
             Ok(Some(security))
         }
     }
 }
 
 /// The role switch for tenants, and the reason why it cannot be used, if any.
-async fn stand(
+async fn check_and_repair(
     on: &DatabaseConnection,
     settings: &Settings,
-    mend: RepairMode,
+    repair: RepairMode,
 ) -> Result<(TenantRole, Option<String>), OpenError> {
     let role = &settings.row_security.role;
-    let mut seen = look(on, role).await.map_err(OpenError::engine)?;
+    let mut status = read_status(on, role).await.map_err(OpenError::engine)?;
     let mut failed = None;
-    for _ in 0..TRIES {
-        let steps = seen.steps(settings.row_security.mode);
-        if steps.is_empty() || mend == RepairMode::No {
+    for _ in 0..REPAIR_ATTEMPTS {
+        let steps = status.steps(settings.row_security.mode);
+        if steps.is_empty() || repair == RepairMode::No {
             break;
         }
-        failed = carry_out(on, &steps).await;
-        seen = look(on, role).await.map_err(OpenError::engine)?;
+        failed = run_steps(on, &steps).await;
+        status = read_status(on, role).await.map_err(OpenError::engine)?;
     }
-    if let Some(owner) = seen.stranger() {
-        return Err(OpenError::NotTheOwner { user: seen.user.clone(), owner: owner.to_owned() });
+    if let Some(owner) = status.foreign_owner() {
+        return Err(OpenError::NotTheOwner { user: status.user.clone(), owner: owner.to_owned() });
     }
-    let lack = seen.lack(failed.as_deref());
-    Ok((TenantRole { role: identifier(role), engine: identifier(&seen.user) }, lack))
+    let problem = status.problem(failed.as_deref());
+    Ok((TenantRole { role: identifier(role), engine: identifier(&status.user) }, problem))
 }
 
 /// Access to a table with tenant rows, as PostgreSQL reports it.
@@ -165,13 +165,13 @@ struct TableAccess {
     name: String,
     owner: String,
     /// Whether this process has the rights of the table's owner.
-    is_ours: bool,
+    has_owner_rights: bool,
     /// Whether the API's role has the rights of the owner as well.
-    is_the_roles: bool,
+    role_has_owner_rights: bool,
     /// Whether the policies are on, for the owner as well.
     is_forced: bool,
     /// Whether a policy lets this process see all rows.
-    lets_us: bool,
+    shows_all_rows: bool,
 }
 
 /// State of the role and of the tables.
@@ -181,14 +181,14 @@ struct RoleStatus {
     user: String,
     schema: String,
     /// Whether this process bypasses all policies.
-    sees_all: bool,
-    is_there: bool,
+    bypasses_policies: bool,
+    exists: bool,
     /// Whether the role bypasses all policies.
-    is_mighty: bool,
+    role_bypasses_policies: bool,
     /// Whether this process may switch to the role.
-    may_become: bool,
+    can_set_role: bool,
     /// Whether the role may use the schema.
-    may_enter: bool,
+    can_use_schema: bool,
     tables: Vec<TableAccess>,
     /// Privileges that the role lacks: a table and a privilege.
     missing: Vec<(String, String)>,
@@ -196,14 +196,17 @@ struct RoleStatus {
 
 impl RoleStatus {
     /// Owner of the tables, if their policies hide rows from this process.
-    fn stranger(&self) -> Option<&str> {
-        let hidden = |table: &&TableAccess| !self.sees_all && table.is_forced && !table.lets_us;
+    fn foreign_owner(&self) -> Option<&str> {
+        let hidden = |table: &&TableAccess| !self.bypasses_policies && table.is_forced && !table.shows_all_rows;
         self.tables.iter().find(hidden).map(|table| table.owner.as_str())
     }
 
     /// Statements that grant the role what it lacks, and let the owner see the rows of its tables.
     fn steps(&self, mode: RowSecurityMode) -> Vec<String> {
-        let hidden = self.tables.iter().filter(|table| !self.sees_all && table.is_ours && !table.lets_us);
+        let hidden = self
+            .tables
+            .iter()
+            .filter(|table| !self.bypasses_policies && table.has_owner_rights && !table.shows_all_rows);
         // The owner of these tables has changed since the policy was created.
         let mut steps: Vec<String> = hidden
             .map(|table| format!("ALTER POLICY engine ON {} TO {}", identifier(&table.name), identifier(&table.owner)))
@@ -212,16 +215,16 @@ impl RoleStatus {
             return steps;
         }
         let role = identifier(&self.role);
-        if !self.is_there {
+        if !self.exists {
             // Roles belong to the whole server: another database may need the same role at the same moment.
             steps.push(format!(
                 "DO $$ BEGIN CREATE ROLE {role} NOLOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
             ));
         }
-        if !self.may_become {
+        if !self.can_set_role {
             steps.push(format!("GRANT {role} TO CURRENT_USER"));
         }
-        if !self.may_enter {
+        if !self.can_use_schema {
             steps.push(format!("GRANT USAGE ON SCHEMA {} TO {role}", identifier(&self.schema)));
         }
         let grants = self.missing.iter();
@@ -230,24 +233,24 @@ impl RoleStatus {
     }
 
     /// Why row-level security cannot isolate tenants, and what to do.
-    fn lack(&self, failed: Option<&str>) -> Option<String> {
+    fn problem(&self, failed: Option<&str>) -> Option<String> {
         let (name, role, user) = (&self.role, identifier(&self.role), identifier(&self.user));
-        let failed = failed.map_or_else(String::new, |why| format!(" ({why})"));
-        if !self.is_there || !self.may_become {
-            let what = if self.is_there { "may not switch to" } else { "may not create" };
+        let failed = failed.map_or_else(String::new, |reason| format!(" ({reason})"));
+        if !self.exists || !self.can_set_role {
+            let verb = if self.exists { "may not switch to" } else { "may not create" };
             return Some(format!(
-                "{} {what} the role {name}{failed}; as a superuser run: CREATE ROLE {role} NOLOGIN; GRANT {role} TO \
+                "{} {verb} the role {name}{failed}; as a superuser run: CREATE ROLE {role} NOLOGIN; GRANT {role} TO \
                  {user}; then start again",
                 self.user
             ));
         }
-        if self.is_mighty {
+        if self.role_bypasses_policies {
             return Some(format!(
                 "the role {name} bypasses row-level security; as a superuser run: ALTER ROLE {role} NOSUPERUSER \
                  NOBYPASSRLS; or set store.api_role to another role"
             ));
         }
-        if let Some(table) = self.tables.iter().find(|table| table.is_the_roles) {
+        if let Some(table) = self.tables.iter().find(|table| table.role_has_owner_rights) {
             return Some(format!(
                 "the role {name} has the rights of {}, the owner of the table {}; revoke them, or set store.api_role \
                  to another role",
@@ -261,7 +264,7 @@ impl RoleStatus {
                  ALTER TABLE {table} FORCE ROW LEVEL SECURITY; then start again"
             ));
         }
-        if !self.may_enter {
+        if !self.can_use_schema {
             let schema = identifier(&self.schema);
             return Some(format!(
                 "the role {name} may not use the schema {schema}{failed}; as its owner run: GRANT USAGE ON SCHEMA \
@@ -278,17 +281,17 @@ impl RoleStatus {
 }
 
 /// Runs all statements. Returns the message of the first one that failed.
-async fn carry_out(on: &DatabaseConnection, steps: &[String]) -> Option<String> {
+async fn run_steps(on: &DatabaseConnection, steps: &[String]) -> Option<String> {
     let mut failed = None;
     for step in steps {
         if let Err(error) = on.execute_unprepared(step).await {
-            failed.get_or_insert(super::EngineError::Engine(error).says());
+            failed.get_or_insert(super::EngineError::Engine(error).message());
         }
     }
     failed
 }
 
-async fn look(on: &DatabaseConnection, role: &str) -> Result<RoleStatus, DbErr> {
+async fn read_status(on: &DatabaseConnection, role: &str) -> Result<RoleStatus, DbErr> {
     const WHO: &str =
         "SELECT current_user::text, current_schema()::text, me.rolsuper OR me.rolbypassrls, r.oid IS NOT NULL,
         COALESCE(r.rolsuper OR r.rolbypassrls, false),
@@ -297,38 +300,38 @@ async fn look(on: &DatabaseConnection, role: &str) -> Result<RoleStatus, DbErr> 
     let name = || vec![role.into()];
     let rows = query(on, WHO, name()).await?;
     let row = rows.first().ok_or_else(|| DbErr::RecordNotFound("PostgreSQL returned no current user".to_owned()))?;
-    let is_there: bool = row.try_get_by_index(3)?;
-    let mut seen = RoleStatus {
+    let exists: bool = row.try_get_by_index(3)?;
+    let mut status = RoleStatus {
         role: role.to_owned(),
         user: row.try_get_by_index(0)?,
         schema: row.try_get_by_index(1)?,
-        sees_all: row.try_get_by_index(2)?,
-        is_there,
-        is_mighty: row.try_get_by_index(4)?,
-        may_become: is_there && may_become(on, role).await?,
-        may_enter: row.try_get_by_index(5)?,
+        bypasses_policies: row.try_get_by_index(2)?,
+        exists,
+        role_bypasses_policies: row.try_get_by_index(4)?,
+        can_set_role: exists && can_set_role(on, role).await?,
+        can_use_schema: row.try_get_by_index(5)?,
         tables: Vec::new(),
         missing: Vec::new(),
     };
     for row in query(on, &tables_sql(), name()).await? {
-        seen.tables.push(TableAccess {
+        status.tables.push(TableAccess {
             name: row.try_get_by_index(0)?,
             owner: row.try_get_by_index(1)?,
-            is_ours: row.try_get_by_index(2)?,
-            is_the_roles: row.try_get_by_index(3)?,
+            has_owner_rights: row.try_get_by_index(2)?,
+            role_has_owner_rights: row.try_get_by_index(3)?,
             is_forced: row.try_get_by_index(4)?,
-            lets_us: row.try_get_by_index(5)?,
+            shows_all_rows: row.try_get_by_index(5)?,
         });
     }
     for row in query(on, &missing_sql(), name()).await? {
-        seen.missing.push((row.try_get_by_index(0)?, row.try_get_by_index(1)?));
+        status.missing.push((row.try_get_by_index(0)?, row.try_get_by_index(1)?));
     }
-    Ok(seen)
+    Ok(status)
 }
 
 /// Whether this process may switch to a role. PostgreSQL 16 reports memberships differently than earlier versions, so
 /// this tries it.
-async fn may_become(on: &DatabaseConnection, role: &str) -> Result<bool, DbErr> {
+async fn can_set_role(on: &DatabaseConnection, role: &str) -> Result<bool, DbErr> {
     let transaction = on.begin().await?;
     let became = transaction.execute_unprepared(&format!("SET LOCAL ROLE {}", identifier(role))).await;
     transaction.rollback().await?;
@@ -336,7 +339,7 @@ async fn may_become(on: &DatabaseConnection, role: &str) -> Result<bool, DbErr> 
 }
 
 fn tables_sql() -> String {
-    let named: Vec<_> = TENANTED.iter().map(|table| format!("'{table}'::regclass")).collect();
+    let named: Vec<_> = TENANT_TABLES.iter().map(|table| format!("'{table}'::regclass")).collect();
     format!(
         "SELECT c.relname::text, pg_get_userbyid(c.relowner)::text, pg_has_role(current_user, c.relowner, 'USAGE'),
         COALESCE(pg_has_role(r.oid, c.relowner, 'USAGE'), false), c.relrowsecurity AND c.relforcerowsecurity,
@@ -364,7 +367,7 @@ fn identifier(name: &str) -> String {
 
 /// Quotes a PostgreSQL string literal, independent of server settings.
 fn literal(text: &str) -> String {
-    let text = super::rows::kept(text);
+    let text = super::rows::without_nul(text);
     format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }
 
@@ -373,11 +376,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_tenant_can_say_more_than_its_name() {
+    fn tenant_name_cannot_inject_sql() {
         let security = TenantRole { role: identifier("a\"b"), engine: identifier("owner") };
         assert_eq!(security.confine("acme"), "SET LOCAL ROLE \"a\"\"b\"; SET LOCAL guildhall.tenant = E'acme'");
-        let sly = security.confine("a'; SET ROLE \"owner\"; --\\'");
-        assert!(sly.ends_with(r#"= E'a''; SET ROLE "owner"; --\\'''"#), "{sly}");
-        assert_eq!(security.lift(), "SET LOCAL ROLE \"owner\"; SET LOCAL guildhall.tenant = ''");
+        let injection = security.confine("a'; SET ROLE \"owner\"; --\\'");
+        assert!(injection.ends_with(r#"= E'a''; SET ROLE "owner"; --\\'''"#), "{injection}");
+        assert_eq!(security.reset(), "SET LOCAL ROLE \"owner\"; SET LOCAL guildhall.tenant = ''");
     }
 }

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 /// Maximum number of rows in one statement on SQLite; more rows use several statements. This limits the size of
 /// prepared statements, and the parameters of the widest rows stay far below the limit of the engine.
-const MOST_ON_SQLITE: usize = 256;
+const MAX_SQLITE_ROWS: usize = 256;
 
 /// Type of a column.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ impl ColumnType {
     }
 
     /// Placeholder in an array for NULL.
-    fn blank(self) -> Value {
+    fn null_placeholder(self) -> Value {
         match self {
             Self::Number => Value::BigInt(Some(0)),
             Self::Text => Value::String(Some(String::new())),
@@ -79,16 +79,16 @@ impl From<RowValue<'_>> for Value {
     fn from(cell: RowValue<'_>) -> Self {
         match cell {
             RowValue::Number(number) => Self::BigInt(Some(number)),
-            RowValue::Text(text) => Self::String(Some(kept(text))),
+            RowValue::Text(text) => Self::String(Some(without_nul(text))),
             RowValue::Uuid(uuid) => Self::Uuid(Some(uuid)),
             RowValue::Bytes(bytes) => Self::Bytes(Some(bytes.to_vec())),
-            RowValue::Null => NOTHING,
+            RowValue::Null => NULL,
         }
     }
 }
 
 /// NULL. Both engines accept it for any column.
-const NOTHING: Value = Value::BigInt(None);
+const NULL: Value = Value::BigInt(None);
 
 /// Rows for a statement, as a flat list of values.
 #[derive(Clone, Debug)]
@@ -116,7 +116,7 @@ impl Rows {
 }
 
 /// A text that both engines can store. PostgreSQL cannot store NUL, so it is replaced by U+FFFD.
-pub(super) fn kept(text: &str) -> String {
+pub(super) fn without_nul(text: &str) -> String {
     if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text.to_owned() }
 }
 
@@ -152,13 +152,13 @@ pub(super) fn statements(
 ) -> impl Iterator<Item = Statement> {
     let width = shape.0.len();
     debug_assert!(rows.cells.len().is_multiple_of(width), "every row has all columns");
-    let most = match engine {
+    let max_rows = match engine {
         DbBackend::Postgres => usize::MAX,
-        _ => MOST_ON_SQLITE,
+        _ => MAX_SQLITE_ROWS,
     };
     let mut cells = rows.cells.into_iter();
     std::iter::from_fn(move || {
-        let count = (cells.len() / width).min(most);
+        let count = (cells.len() / width).min(max_rows);
         let taken = (count > 0).then(|| cells.by_ref().take(count * width))?;
         Some(match engine {
             DbBackend::Postgres => by_column(sql, shape, taken, after),
@@ -173,15 +173,15 @@ fn by_column(sql: &str, shape: Columns, cells: impl Iterator<Item = Value>, afte
     let mut absent = Vec::new();
     let mut missing = 0;
     for (nth, cell) in cells.enumerate() {
-        let place = nth % shape.0.len();
-        let cell = if cell == NOTHING {
-            missing |= 1_i64 << place;
-            shape.0[place].1.blank()
+        let column = nth % shape.0.len();
+        let cell = if cell == NULL {
+            missing |= 1_i64 << column;
+            shape.0[column].1.null_placeholder()
         } else {
             cell
         };
-        columns[place].push(cell);
-        if place + 1 == shape.0.len() {
+        columns[column].push(cell);
+        if column + 1 == shape.0.len() {
             absent.push(Value::BigInt(Some(missing)));
             missing = 0;
         }
@@ -189,7 +189,7 @@ fn by_column(sql: &str, shape: Columns, cells: impl Iterator<Item = Value>, afte
     let arrays = columns.into_iter().zip(shape.0).map(|(cells, (_, holds))| array(holds.array().0, cells));
     let mut arrays = arrays.chain([array(ArrayType::BigInt, absent)]);
     let values: Vec<Value> = arrays.next().into_iter().chain(after.iter().cloned()).chain(arrays).collect();
-    Statement::from_sql_and_values(DbBackend::Postgres, sql.replace("{v}", &unfolded(shape, after.len())), values)
+    Statement::from_sql_and_values(DbBackend::Postgres, sql.replace("{v}", &unnest_sql(shape, after.len())), values)
 }
 
 fn array(of: ArrayType, cells: Vec<Value>) -> Value {
@@ -197,14 +197,14 @@ fn array(of: ArrayType, cells: Vec<Value>) -> Value {
 }
 
 /// The first column is `$1`; the others follow the statement's own parameters.
-fn unfolded(shape: Columns, after: usize) -> String {
+fn unnest_sql(shape: Columns, after: usize) -> String {
     let (mut picked, mut arrays, mut names) = (String::new(), String::new(), String::new());
-    for (place, (name, holds)) in shape.0.iter().enumerate() {
-        let number = if place == 0 { 1 } else { 1 + after + place };
-        let array = holds.array().1;
-        let written = match place {
+    for (column, (name, column_type)) in shape.0.iter().enumerate() {
+        let number = if column == 0 { 1 } else { 1 + after + column };
+        let array = column_type.array().1;
+        let written = match column {
             0 => write!(picked, "r.{name}"),
-            _ => write!(picked, ", CASE WHEN r.absent & {} = 0 THEN r.{name} END AS {name}", 1_i64 << place),
+            _ => write!(picked, ", CASE WHEN r.absent & {} = 0 THEN r.{name} END AS {name}", 1_i64 << column),
         };
         written
             .and_then(|()| write!(arrays, "${number}::{array}, "))
@@ -221,12 +221,12 @@ fn by_row(sql: &str, shape: Columns, cells: impl Iterator<Item = Value>, count: 
     let cells_at_most = room * shape.0.len();
     let mut values: Vec<Value> = Vec::with_capacity(cells_at_most + 1 + after.len());
     values.extend(cells);
-    values.resize(cells_at_most, NOTHING);
+    values.resize(cells_at_most, NULL);
     values.push(Value::BigInt(i64::try_from(count).ok()));
     values.extend(after.iter().cloned());
-    let listed = listed(shape, room);
-    let sql = moved(sql, cells_at_most);
-    let sql = ending_at_once(&sql);
+    let listed = values_sql(shape, room);
+    let sql = shift_parameters(sql, cells_at_most);
+    let sql = or_fail(&sql);
     // A list that is used twice is written once, as a common table expression: its parameters have no numbers.
     let sql = match sql.matches("{v}").count() {
         0 | 1 => sql.replace("{v}", &format!("{listed} AS v")),
@@ -237,11 +237,11 @@ fn by_row(sql: &str, shape: Columns, cells: impl Iterator<Item = Value>, count: 
 
 /// Room for this many rows, and a limit that says how many are used. The limit is a sum because SQLite prepares a
 /// statement again when a limit that is a plain parameter has changed.
-fn listed(shape: Columns, room: usize) -> String {
+fn values_sql(shape: Columns, room: usize) -> String {
     let mut columns = String::new();
-    for (place, (name, _)) in shape.0.iter().enumerate() {
-        let comma = if place == 0 { "" } else { ", " };
-        write!(columns, "{comma}column{} AS {name}", place + 1).expect("invariant: writing to a String cannot fail");
+    for (column, (name, _)) in shape.0.iter().enumerate() {
+        let comma = if column == 0 { "" } else { ", " };
+        write!(columns, "{comma}column{} AS {name}", column + 1).expect("invariant: writing to a String cannot fail");
     }
     let row = format!("({}?),", "?,".repeat(shape.0.len() - 1));
     let rows = row.repeat(room);
@@ -251,7 +251,7 @@ fn listed(shape: Columns, room: usize) -> String {
 /// Makes a statement that changes rows stop at the first violated constraint. By default SQLite would undo the rows
 /// before it, and for that it stores a copy of every page that it changes; here the whole transaction is rolled back
 /// anyway.
-fn ending_at_once(sql: &str) -> Cow<'_, str> {
+fn or_fail(sql: &str) -> Cow<'_, str> {
     for word in ["INSERT ", "UPDATE "] {
         if let Some(rest) = sql.strip_prefix(word) {
             return Cow::Owned(format!("{word}OR FAIL {rest}"));
@@ -261,7 +261,7 @@ fn ending_at_once(sql: &str) -> Cow<'_, str> {
 }
 
 /// Renumbers the statement's own parameters, `$2` and on, to follow this many values.
-fn moved(sql: &str, cells: usize) -> Cow<'_, str> {
+fn shift_parameters(sql: &str, cells: usize) -> Cow<'_, str> {
     if !sql.contains('$') {
         return Cow::Borrowed(sql);
     }
@@ -311,7 +311,7 @@ mod tests {
         )
     }
 
-    async fn go_and_come_back(on: &DatabaseConnection, sql: &str, count: i64) {
+    async fn check_round_trip(on: &DatabaseConnection, sql: &str, count: i64) {
         let mut rows = Rows::new();
         for (n, words, name, bytes, size) in (1..=count).map(row) {
             let bytes = bytes.as_deref().map_or(RowValue::Null, RowValue::Bytes);
@@ -331,30 +331,30 @@ mod tests {
             ));
         }
         found.sort();
-        let asked = (1..=count).map(row).map(|(n, words, name, bytes, size)| {
+        let expected = (1..=count).map(row).map(|(n, words, name, bytes, size)| {
             (n, words.map(|words| words.replace('\0', "\u{fffd}")), name, bytes, size)
         });
-        assert_eq!(found, asked.collect::<Vec<_>>(), "{count} rows");
+        assert_eq!(found, expected.collect::<Vec<_>>(), "{count} rows");
     }
 
-    async fn all_sizes(on: &DatabaseConnection) {
+    async fn check_all_sizes(on: &DatabaseConnection) {
         const ONCE: &str = "SELECT v.n, v.words, v.name, v.bytes, v.size, $2, $3 FROM {v}";
         const TWICE: &str = "SELECT v.n, v.words, v.name, v.bytes, v.size, $2, $3 FROM {v} WHERE v.n % 2 = 0
             UNION ALL SELECT v.n, v.words, v.name, v.bytes, v.size, $2, $3 FROM {v} WHERE v.n % 2 = 1";
         for count in [0, 1, 2, 3, 5, 100, 255, 256, 257, 600] {
-            go_and_come_back(on, ONCE, count).await;
-            go_and_come_back(on, TWICE, count).await;
+            check_round_trip(on, ONCE, count).await;
+            check_round_trip(on, TWICE, count).await;
         }
     }
 
     #[tokio::test]
     async fn rows_reach_sqlite_as_they_are() {
-        all_sizes(&Database::connect("sqlite::memory:").await.unwrap()).await;
+        check_all_sizes(&Database::connect("sqlite::memory:").await.unwrap()).await;
     }
 
     #[tokio::test]
     async fn rows_reach_postgres_as_they_are() {
         let server = PostgresServer::start();
-        all_sizes(&Database::connect(server.database().await).await.unwrap()).await;
+        check_all_sizes(&Database::connect(server.create_database().await).await.unwrap()).await;
     }
 }

@@ -20,12 +20,12 @@ use super::{
     Store,
     query_plan_tests::{postgres::PostgresServer, settings},
     read::{access, dead_letters, operations, totals},
-    row_security::{GRANTS, TENANTED},
+    row_security::{GRANTS, TENANT_TABLES},
     rows::query,
 };
 
 /// Tables of the engine: no row of them belongs to a tenant, and the API's role has no access to them.
-const ENGINES: [&str; 19] = [
+const ENGINE_TABLES: [&str; 19] = [
     "seaql_migrations",
     "applied_migrations",
     "instances",
@@ -48,7 +48,7 @@ const ENGINES: [&str; 19] = [
 ];
 
 /// Tables of the engine that every tenant may read.
-const FOR_ALL: [&str; 2] = ["switches", "marks"];
+const SHARED_TABLES: [&str; 2] = ["switches", "marks"];
 
 pub(super) fn operation(tenant: &str, guild: u64, n: u8) -> NewOperation {
     NewOperation {
@@ -78,13 +78,13 @@ pub(super) fn operation(tenant: &str, guild: u64, n: u8) -> NewOperation {
 }
 
 /// A store whose owner is not a superuser, with three operations of each of two tenants.
-async fn town(server: &PostgresServer) -> (Store, String) {
-    let (url, _) = server.database_of("CREATEROLE").await;
+async fn two_tenant_store(server: &PostgresServer) -> (Store, String) {
+    let (url, _) = server.create_database_with_owner("CREATEROLE").await;
     let store = Store::open(&settings(&url)).await.unwrap();
     assert!(store.shared.row_security.is_some(), "this test needs row-level security");
     for (tenant, guild) in [("acme", 7), ("rival", 8)] {
         let key = NewApiKey {
-            id: KeyId::from_chance(guild.into()),
+            id: KeyId::from_random(guild.into()),
             tenant: Arc::from(tenant),
             name: tenant.to_owned(),
             digest: [0; 32],
@@ -93,8 +93,8 @@ async fn town(server: &PostgresServer) -> (Store, String) {
             expires_at: None,
         };
         let caller = Caller { tenant: Some(Arc::from(tenant)), ..Caller::operator() };
-        store.add_key(key, caller.note(AuditAction::KeysCreate, UnixMs::new(0))).await.unwrap();
-        let own = store.of_tenant(Arc::from(tenant));
+        store.add_key(key, caller.audit_record(AuditAction::KeysCreate, UnixMs::new(0))).await.unwrap();
+        let own = store.scoped_to_tenant(Arc::from(tenant));
         own.submit((1..=3).map(|n| operation(tenant, guild, n)).collect()).await.unwrap();
     }
     (store, url)
@@ -106,10 +106,10 @@ async fn tenants(on: &impl ConnectionTrait, sql: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_statement_that_forgets_its_filter_sees_its_tenant_alone() {
+async fn statement_without_filter_sees_only_its_tenant() {
     let server = PostgresServer::start();
-    let (store, _) = town(&server).await;
-    let own = store.of_tenant(Arc::from("acme"));
+    let (store, _) = two_tenant_store(&server).await;
+    let own = store.scoped_to_tenant(Arc::from("acme"));
     let view = own.view().await.unwrap();
     let any = OperationFilter { limit: 100, ..OperationFilter::default() };
     let listed = operations::list(&view, &any).await.unwrap();
@@ -125,7 +125,7 @@ async fn a_statement_that_forgets_its_filter_sees_its_tenant_alone() {
             .is_empty()
     );
     let notes = access::audit(&view, &AuditFilter { limit: 9, ..AuditFilter::default() }).await.unwrap();
-    assert_eq!(notes.iter().map(|row| &*row.note.tenant).collect::<Vec<_>>(), ["acme"]);
+    assert_eq!(notes.iter().map(|row| &*row.record.tenant).collect::<Vec<_>>(), ["acme"]);
     assert_eq!(totals::paused(&view, None).await.unwrap(), (false, vec![]));
     assert_eq!(access::tenant(&view, 8).await.unwrap(), None);
     for table in ["operations", "guild_queues", "audit"] {
@@ -138,7 +138,7 @@ async fn a_statement_that_forgets_its_filter_sees_its_tenant_alone() {
     let give = query(&view, "UPDATE operations SET tenant = 'rival'", Vec::new()).await.unwrap_err().to_string();
     assert!(give.contains("row-level security"), "{give}");
     drop(view);
-    for table in ENGINES.iter().chain(&["api_keys"]).filter(|table| !FOR_ALL.contains(table)) {
+    for table in ENGINE_TABLES.iter().chain(&["api_keys"]).filter(|table| !SHARED_TABLES.contains(table)) {
         let view = own.view().await.unwrap();
         let error = query(&view, &format!("SELECT * FROM {table}"), Vec::new()).await.unwrap_err().to_string();
         assert!(error.contains("permission denied"), "{table}: {error}");
@@ -154,16 +154,16 @@ async fn a_statement_that_forgets_its_filter_sees_its_tenant_alone() {
 
 /// A new table needs a decision: its rows belong to tenants, or to the engine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_table_is_kept_from_other_tenants_or_from_all_of_them() {
+async fn every_table_is_isolated_or_engine_only() {
     const TABLES: &str = "SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace
         AND c.relkind IN ('r', 'p') ORDER BY c.relname";
     const OPEN: &str = "SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace
         AND c.relkind IN ('r', 'p') AND NOT (c.relrowsecurity AND c.relforcerowsecurity) ORDER BY c.relname";
     let server = PostgresServer::start();
-    let (store, url) = town(&server).await;
+    let (store, url) = two_tenant_store(&server).await;
     store.close().await;
     let on = Database::connect(&url).await.unwrap();
-    let mut known: Vec<_> = TENANTED.into_iter().chain(ENGINES).map(str::to_owned).collect();
+    let mut known: Vec<_> = TENANT_TABLES.into_iter().chain(ENGINE_TABLES).map(str::to_owned).collect();
     known.sort();
     let tables = tenants(&on, TABLES).await;
     assert_eq!(
@@ -171,9 +171,9 @@ async fn every_table_is_kept_from_other_tenants_or_from_all_of_them() {
         "new table: if its rows belong to tenants, give it policies as migration 0009 does and add it to TENANT_TABLES \
          (and to GRANTS, for the statements of callers); else add it to ENGINE_TABLES here"
     );
-    let mut engines: Vec<_> = ENGINES.map(str::to_owned).into();
+    let mut engines: Vec<_> = ENGINE_TABLES.map(str::to_owned).into();
     engines.sort();
     assert_eq!(tenants(&on, OPEN).await, engines);
-    assert!(GRANTS.iter().all(|(table, _)| TENANTED.contains(table) || FOR_ALL.contains(table)));
+    assert!(GRANTS.iter().all(|(table, _)| TENANT_TABLES.contains(table) || SHARED_TABLES.contains(table)));
     on.close().await.unwrap();
 }

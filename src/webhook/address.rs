@@ -49,7 +49,7 @@ const V6: [([u16; 8], u32, &str); 13] = [
 pub(super) fn not_public(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) => v4(address),
-        IpAddr::V6(address) => carried(address).map_or_else(|| v6(address), v4),
+        IpAddr::V6(address) => embedded_v4(address).map_or_else(|| v6(address), v4),
     }
 }
 
@@ -58,7 +58,7 @@ fn v4(address: Ipv4Addr) -> Option<&'static str> {
         let start = u32::from(Ipv4Addr::from(*start));
         (u32::from(address) ^ start) >> (32 - bits) == 0
     });
-    range.map(|(.., what)| *what)
+    range.map(|(.., description)| *description)
 }
 
 fn v6(address: Ipv6Addr) -> Option<&'static str> {
@@ -66,11 +66,11 @@ fn v6(address: Ipv6Addr) -> Option<&'static str> {
         let start = u128::from(Ipv6Addr::from(*start));
         (u128::from(address) ^ start) >> (128 - bits) == 0
     });
-    range.map(|(.., what)| *what)
+    range.map(|(.., description)| *description)
 }
 
 /// Returns the IPv4 address that packets to an IPv6 address reach: mapped, compatible, NAT64 or 6to4.
-fn carried(address: Ipv6Addr) -> Option<Ipv4Addr> {
+fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let join = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
     match address.segments() {
         // These two are addresses of IPv6 itself.
@@ -88,13 +88,13 @@ mod tests {
 
     use super::*;
 
-    fn refused(address: &str) -> Option<&'static str> {
+    fn classify(address: &str) -> Option<&'static str> {
         not_public(address.parse().unwrap())
     }
 
     /// The first and the last address of each range, and their neighbours.
     #[test]
-    fn ranges_begin_and_end_where_they_should() {
+    fn ranges_have_the_right_bounds() {
         let ranges = [
             ("0.0.0.0", "0.255.255.255"),
             ("10.0.0.0", "10.255.255.255"),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_the_internet_are_public() {
+    fn internet_addresses_are_public() {
         for public in [
             "1.1.1.1",
             "8.8.8.8",
@@ -134,12 +134,12 @@ mod tests {
             "64:ff9b::8.8.8.8",
             "2002:808:808::1",
         ] {
-            assert_eq!(refused(public), None, "{public}");
+            assert_eq!(classify(public), None, "{public}");
         }
     }
 
     #[test]
-    fn what_is_not_plainly_public_over_ipv6_is_refused_and_named() {
+    fn non_public_ipv6_is_rejected_and_described() {
         for (address, what) in [
             ("::", "this host"),
             ("::1", "loopback"),
@@ -167,8 +167,8 @@ mod tests {
             ("2002:7f00:1::", "loopback"),
             ("2002:c0a8:1::1", "private"),
         ] {
-            let said = refused(address);
-            assert!(said.is_some_and(|said| said.contains(what)), "{address}: {said:?}");
+            let description = classify(address);
+            assert!(description.is_some_and(|description| description.contains(what)), "{address}: {description:?}");
         }
     }
 
@@ -188,7 +188,7 @@ mod tests {
                 || wide.is_unique_local() || wide.is_unicast_link_local();
             prop_assert!(!special || not_public(wide.into()).is_some(), "{}", wide);
             let begins_as_public = wide.octets()[0] >> 5 == 1;
-            prop_assert!(begins_as_public || carried(wide).is_some() || not_public(wide.into()).is_some(), "{}", wide);
+            prop_assert!(begins_as_public || embedded_v4(wide).is_some() || not_public(wide.into()).is_some(), "{}", wide);
         }
     }
 }

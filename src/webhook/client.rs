@@ -38,11 +38,11 @@ pub(super) struct TargetClient {
     http: PooledHttpClient,
     uri: Uri,
     secrets: Vec<Secret>,
-    answers: ResponsePolicy,
+    response_policy: ResponsePolicy,
     clock: WallClock,
-    max_answer_bytes: usize,
+    max_response_bytes: usize,
     max_retry_after: Duration,
-    kept_for: DefaultTtl,
+    default_ttl: DefaultTtl,
 }
 
 impl TargetClient {
@@ -51,39 +51,44 @@ impl TargetClient {
         target: &Target,
         config: &WebhookConfig,
         tls: &ClientConfig,
-        resolve: Arc<dyn Resolver>,
+        resolver: Arc<dyn Resolver>,
     ) -> Option<Self> {
         let host = match target.url.host()? {
             Host::Domain(name) => Host::Domain(name.to_owned()),
             Host::Ipv4(address) => Host::Ipv4(address),
             Host::Ipv6(address) => Host::Ipv6(address),
         };
-        let reach = if target.allow_private { AddressPolicy::Anywhere } else { AddressPolicy::Public };
-        let within = config.connect_timeout;
+        let address_policy = if target.allow_private { AddressPolicy::Anywhere } else { AddressPolicy::Public };
+        let timeout = config.connect_timeout;
         // Slightly less than the whole timeout, so that the error names the address that did not respond.
-        let dialler =
-            WebhookConnector::new(host, target.url.port_or_known_default()?, reach, within.mul_f64(0.9), resolve);
+        let connector = WebhookConnector::new(
+            host,
+            target.url.port_or_known_default()?,
+            address_policy,
+            timeout.mul_f64(0.9),
+            resolver,
+        );
         let secured = HttpsConnectorBuilder::new()
             .with_tls_config(tls.clone())
             .https_or_http()
             .enable_http1()
-            .wrap_connector(dialler);
+            .wrap_connector(connector);
         let http = legacy::Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(config.pool_idle)
             .pool_max_idle_per_host(config.max_in_flight)
             // Only requests that a connection returns unsent, of which no byte was written.
             .retry_canceled_requests(true)
-            .build(TimeoutConnector { inner: secured, within });
+            .build(TimeoutConnector { inner: secured, timeout });
         Some(Self {
             http,
             uri: target.uri()?,
             secrets: target.secrets.clone(),
-            answers: target.answers,
+            response_policy: target.response_policy,
             clock: config.clock.clone(),
-            max_answer_bytes: config.max_answer_bytes,
+            max_response_bytes: config.max_response_bytes,
             max_retry_after: config.max_retry_after,
-            kept_for: config.kept_for,
+            default_ttl: config.default_ttl,
         })
     }
 
@@ -96,25 +101,25 @@ impl TargetClient {
         let json = Bytes::copy_from_slice(body.json.as_bytes());
         let signed = sign(&self.secrets, &body.id, &json, self.clock.now());
         let request = self.request(&body.id, json, &signed, trace)?;
-        let response = self.http.request(request).await.map_err(|error| failure(&error))?;
+        let response = self.http.request(request).await.map_err(|error| to_request_error(&error))?;
         let (head, incoming) = response.into_parts();
         let wait = retry_after(&head.headers, self.clock.now(), self.max_retry_after);
-        if let Some(fault) = WebhookRequestError::of(head.status, wait) {
-            return Err(fault);
+        if let Some(error) = WebhookRequestError::from_status(head.status, wait) {
+            return Err(error);
         }
         if head.status == StatusCode::NO_CONTENT {
             return Ok(WebhookResponse::default());
         }
         let transport = Transport::of(self.uri.scheme() == Some(&Scheme::HTTPS), &head.extensions);
-        let answer = self.read(&head.headers, incoming).await?;
-        let said = response::read(&answer, self.kept_for).map_err(WebhookRequestError::Unusable)?;
+        let bytes = self.read(&head.headers, incoming).await?;
+        let parsed = response::parse(&bytes, self.default_ttl).map_err(WebhookRequestError::Unusable)?;
         // A response without an effect is accepted from any sender.
-        if said != WebhookResponse::default() {
-            trust::check(self.answers, transport, || {
-                verify(&self.secrets, &body.id, &signed.timestamp, &head.headers, &answer, self.clock.now())
+        if parsed != WebhookResponse::default() {
+            trust::check(self.response_policy, transport, || {
+                verify(&self.secrets, &body.id, &signed.timestamp, &head.headers, &bytes, self.clock.now())
             })?;
         }
-        Ok(said)
+        Ok(parsed)
     }
 
     fn request(
@@ -141,26 +146,26 @@ impl TargetClient {
     }
 
     async fn read(&self, headers: &HeaderMap, body: Incoming) -> Result<Bytes, WebhookRequestError> {
-        let most = self.max_answer_bytes;
+        let max_bytes = self.max_response_bytes;
         if let Some(encoding) = headers.get(header::CONTENT_ENCODING)
             && encoding != "identity"
         {
-            let shown = String::from_utf8_lossy(encoding.as_bytes()).chars().take(64).collect();
-            return Err(WebhookRequestError::Encoded(shown));
+            let displayed = String::from_utf8_lossy(encoding.as_bytes()).chars().take(64).collect();
+            return Err(WebhookRequestError::Encoded(displayed));
         }
-        if body.size_hint().lower() > most as u64 {
-            return Err(WebhookRequestError::TooLarge(most));
+        if body.size_hint().lower() > max_bytes as u64 {
+            return Err(WebhookRequestError::TooLarge(max_bytes));
         }
-        match Limited::new(body, most).collect().await {
+        match Limited::new(body, max_bytes).collect().await {
             Ok(whole) => Ok(whole.to_bytes()),
-            Err(error) if error.is::<LengthLimitError>() => Err(WebhookRequestError::TooLarge(most)),
-            Err(error) => Err(WebhookRequestError::Broken(chain(error.as_ref()))),
+            Err(error) if error.is::<LengthLimitError>() => Err(WebhookRequestError::TooLarge(max_bytes)),
+            Err(error) => Err(WebhookRequestError::ConnectionFailed(chain(error.as_ref()))),
         }
     }
 }
 
 /// Maps a failed request to an error.
-fn failure(error: &legacy::Error) -> WebhookRequestError {
+fn to_request_error(error: &legacy::Error) -> WebhookRequestError {
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = cause {
         if let Some(refused @ ConnectError::NotPublic { .. }) = error.downcast_ref::<ConnectError>() {
@@ -169,6 +174,10 @@ fn failure(error: &legacy::Error) -> WebhookRequestError {
         cause = error.source();
     }
     // The client's own message only says which step failed, as the error variant does.
-    let why = error.source().map_or_else(|| error.to_string(), chain);
-    if error.is_connect() { WebhookRequestError::Unreachable(why) } else { WebhookRequestError::Broken(why) }
+    let reason = error.source().map_or_else(|| error.to_string(), chain);
+    if error.is_connect() {
+        WebhookRequestError::Unreachable(reason)
+    } else {
+        WebhookRequestError::ConnectionFailed(reason)
+    }
 }

@@ -29,10 +29,10 @@ use super::Resolver;
 use super::address::not_public;
 
 /// Maximum number of addresses of a name that are tried.
-const ADDRESSES_MOST: usize = 8;
+const MAX_ADDRESSES: usize = 8;
 /// Maximum number of concurrent lookups of one webhook's name. A lookup cannot be cancelled, only abandoned; so a name
 /// server that hangs occupies at most this many threads.
-const LOOKUPS_MOST: usize = 4;
+const MAX_LOOKUPS: usize = 4;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 type ConnectFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
@@ -40,8 +40,8 @@ type ConnectFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 /// Error of a connection attempt.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
-    #[error("{host} resolves to {address}, {what}, which is not permitted")]
-    NotPublic { host: String, address: std::net::IpAddr, what: &'static str },
+    #[error("{host} resolves to {address}, {description}, which is not permitted")]
+    NotPublic { host: String, address: std::net::IpAddr, description: &'static str },
     #[error("cannot look up the name {host}")]
     Lookup {
         host: String,
@@ -74,10 +74,10 @@ pub(super) enum AddressPolicy {
 pub(super) struct WebhookConnector {
     host: Host<String>,
     port: u16,
-    reach: AddressPolicy,
+    address_policy: AddressPolicy,
     /// Timeout of the lookup and all connection attempts together.
-    within: Duration,
-    resolve: Arc<dyn Resolver>,
+    timeout: Duration,
+    resolver: Arc<dyn Resolver>,
     lookups: Arc<Semaphore>,
 }
 
@@ -89,11 +89,18 @@ impl WebhookConnector {
         within: Duration,
         resolve: Arc<dyn Resolver>,
     ) -> Self {
-        Self { host, port, reach, within, resolve, lookups: Arc::new(Semaphore::new(LOOKUPS_MOST)) }
+        Self {
+            host,
+            port,
+            address_policy: reach,
+            timeout: within,
+            resolver: resolve,
+            lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
+        }
     }
 
-    async fn dial(self) -> Result<TcpStream, ConnectError> {
-        let deadline = Instant::now() + self.within;
+    async fn connect(self) -> Result<TcpStream, ConnectError> {
+        let deadline = Instant::now() + self.timeout;
         let addresses = self.addresses(deadline).await?;
         let mut failed = ConnectError::NoAddress(self.host.to_string());
         for (at, address) in addresses.iter().enumerate() {
@@ -105,8 +112,8 @@ impl WebhookConnector {
                 continue;
             }
             // The remaining time is divided, so that a dead address does not use up the time of the others.
-            let left = deadline.saturating_duration_since(Instant::now());
-            let share = left / u32::try_from(addresses.len() - at).unwrap_or(u32::MAX);
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            let share = remaining / u32::try_from(addresses.len() - at).unwrap_or(u32::MAX);
             match timeout(share, TcpStream::connect(*address)).await {
                 Ok(Ok(stream)) => {
                     // Only an optimization.
@@ -114,17 +121,17 @@ impl WebhookConnector {
                     return Ok(stream);
                 }
                 Ok(Err(source)) => failed = ConnectError::Refused { address: *address, source },
-                Err(_) => failed = ConnectError::Refused { address: *address, source: late() },
+                Err(_) => failed = ConnectError::Refused { address: *address, source: timed_out() },
             }
         }
         Err(failed)
     }
 
     fn check(&self, address: SocketAddr) -> Result<(), ConnectError> {
-        match (self.reach, not_public(address.ip())) {
+        match (self.address_policy, not_public(address.ip())) {
             (AddressPolicy::Anywhere, _) | (AddressPolicy::Public, None) => Ok(()),
-            (AddressPolicy::Public, Some(what)) => {
-                Err(ConnectError::NotPublic { host: self.host.to_string(), address: address.ip(), what })
+            (AddressPolicy::Public, Some(description)) => {
+                Err(ConnectError::NotPublic { host: self.host.to_string(), address: address.ip(), description })
             }
         }
     }
@@ -135,29 +142,29 @@ impl WebhookConnector {
             Host::Ipv6(address) => return Ok(vec![SocketAddr::from((*address, self.port))]),
             Host::Domain(name) => name.clone(),
         };
-        let (resolve, lookups, port) = (self.resolve.clone(), self.lookups.clone(), self.port);
+        let (resolver, lookups, port) = (self.resolver.clone(), self.lookups.clone(), self.port);
         let lookup = async {
-            let place = lookups.acquire_owned().await.expect("invariant: the semaphore is never closed");
+            let permit = lookups.acquire_owned().await.expect("invariant: the semaphore is never closed");
             let name = name.clone();
             // In a task of its own, so that its permit is held until the lookup has ended, even if no caller waits for
             // it.
-            let looking = spawn_work(async move {
-                let found = resolve.resolve(&name, port).await;
-                drop(place);
+            let task = spawn_work(async move {
+                let found = resolver.resolve(&name, port).await;
+                drop(permit);
                 found
             });
-            looking.await.unwrap_or_else(|_| Err(io::Error::other("the lookup was cancelled")))
+            task.await.unwrap_or_else(|_| Err(io::Error::other("the lookup was cancelled")))
         };
         let found = timeout_at(deadline, lookup)
             .await
-            .map_err(|_| ConnectError::Lookup { host: name.clone(), source: late() })?;
+            .map_err(|_| ConnectError::Lookup { host: name.clone(), source: timed_out() })?;
         let mut addresses = found.map_err(|source| ConnectError::Lookup { host: name.clone(), source })?;
-        addresses.truncate(ADDRESSES_MOST);
+        addresses.truncate(MAX_ADDRESSES);
         Ok(addresses)
     }
 }
 
-fn late() -> io::Error {
+fn timed_out() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "timed out")
 }
 
@@ -172,7 +179,7 @@ impl Service<Uri> for WebhookConnector {
 
     fn call(&mut self, _: Uri) -> Self::Future {
         let dialler = self.clone();
-        Box::pin(async move { dialler.dial().await.map(TokioIo::new) })
+        Box::pin(async move { dialler.connect().await.map(TokioIo::new) })
     }
 }
 
@@ -180,7 +187,7 @@ impl Service<Uri> for WebhookConnector {
 #[derive(Clone)]
 pub(super) struct TimeoutConnector<C> {
     pub(super) inner: C,
-    pub(super) within: Duration,
+    pub(super) timeout: Duration,
 }
 
 impl<C> Service<Uri> for TimeoutConnector<C>
@@ -197,7 +204,7 @@ where
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let (connecting, within) = (self.inner.call(uri), self.within);
+        let (connecting, within) = (self.inner.call(uri), self.timeout);
         Box::pin(async move {
             match timeout(within, connecting).await {
                 Ok(made) => made.map_err(Into::into),

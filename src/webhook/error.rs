@@ -11,13 +11,13 @@ use super::trust::UntrustedResponse;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum WebhookRequestError {
     #[error("this handler has no webhook; set its url in the handlers file")]
-    Unknown,
+    NoWebhook,
     #[error("the event's id is not valid in a header")]
     Malformed,
     #[error("too many requests to this webhook are in flight; it responds more slowly than its events arrive")]
     Busy,
     #[error("the webhook's breaker is open ({reason}): too many requests failed")]
-    Open { reason: &'static str, retry_after: Option<Duration> },
+    BreakerOpen { reason: &'static str, retry_after: Option<Duration> },
     #[error("{0}; set allow_private for this handler to permit it")]
     NotPublic(String),
     #[error("cannot connect to the webhook: {0}")]
@@ -25,7 +25,7 @@ pub(super) enum WebhookRequestError {
     #[error("the webhook did not respond within {} ms", .0.as_millis())]
     TimedOut(Duration),
     #[error("the connection to the webhook failed: {0}")]
-    Broken(String),
+    ConnectionFailed(String),
     #[error("the webhook returned {status}")]
     Failed { status: StatusCode, retry_after: Option<Duration> },
     #[error("the webhook returned {status}, which requests a retry")]
@@ -48,7 +48,7 @@ pub(super) enum WebhookRequestError {
 
 impl WebhookRequestError {
     /// Maps a status to an error; `None` if it is a success.
-    pub(super) fn of(status: StatusCode, retry_after: Option<Duration>) -> Option<Self> {
+    pub(super) fn from_status(status: StatusCode, retry_after: Option<Duration>) -> Option<Self> {
         match status.as_u16() {
             200..=299 => None,
             300..=399 => Some(Self::Redirected(status)),
@@ -62,14 +62,14 @@ impl WebhookRequestError {
     /// Its name in metrics and logs.
     pub(super) const fn name(&self) -> &'static str {
         match self {
-            Self::Unknown => "unknown_handler",
+            Self::NoWebhook => "unknown_handler",
             Self::Malformed => "malformed",
             Self::Busy => "busy",
-            Self::Open { .. } => "breaker_open",
+            Self::BreakerOpen { .. } => "breaker_open",
             Self::NotPublic(_) => "not_public",
             Self::Unreachable(_) => "unreachable",
             Self::TimedOut(_) => "timed_out",
-            Self::Broken(_) => "broken",
+            Self::ConnectionFailed(_) => "broken",
             Self::Failed { .. } => "server_error",
             Self::Deferred { .. } => "deferred",
             Self::Redirected(_) => "redirected",
@@ -85,11 +85,11 @@ impl WebhookRequestError {
     /// Whether it counts against the webhook's breaker: an outage, not a rejection.
     pub(super) const fn is_outage(&self) -> bool {
         match self {
-            Self::Unreachable(_) | Self::TimedOut(_) | Self::Broken(_) | Self::Failed { .. } => true,
-            Self::Unknown
+            Self::Unreachable(_) | Self::TimedOut(_) | Self::ConnectionFailed(_) | Self::Failed { .. } => true,
+            Self::NoWebhook
             | Self::Malformed
             | Self::Busy
-            | Self::Open { .. }
+            | Self::BreakerOpen { .. }
             | Self::NotPublic(_)
             | Self::Deferred { .. }
             | Self::Redirected(_)
@@ -104,17 +104,17 @@ impl WebhookRequestError {
 }
 
 impl From<WebhookRequestError> for WebhookCallError {
-    fn from(fault: WebhookRequestError) -> Self {
-        let why = fault.to_string();
-        match fault {
+    fn from(error: WebhookRequestError) -> Self {
+        let reason = error.to_string();
+        match error {
             WebhookRequestError::Busy
             | WebhookRequestError::Unreachable(_)
             | WebhookRequestError::TimedOut(_)
-            | WebhookRequestError::Broken(_) => Self::Later { why, retry_after: None },
-            WebhookRequestError::Open { retry_after, .. }
+            | WebhookRequestError::ConnectionFailed(_) => Self::Retryable { reason, retry_after: None },
+            WebhookRequestError::BreakerOpen { retry_after, .. }
             | WebhookRequestError::Failed { retry_after, .. }
-            | WebhookRequestError::Deferred { retry_after, .. } => Self::Later { why, retry_after },
-            WebhookRequestError::Unknown
+            | WebhookRequestError::Deferred { retry_after, .. } => Self::Retryable { reason, retry_after },
+            WebhookRequestError::NoWebhook
             | WebhookRequestError::Malformed
             | WebhookRequestError::NotPublic(_)
             | WebhookRequestError::Redirected(_)
@@ -123,7 +123,7 @@ impl From<WebhookRequestError> for WebhookCallError {
             | WebhookRequestError::TooLarge(_)
             | WebhookRequestError::Encoded(_)
             | WebhookRequestError::Unusable(_)
-            | WebhookRequestError::Untrusted(_) => Self::Never { why },
+            | WebhookRequestError::Untrusted(_) => Self::Permanent { reason },
         }
     }
 }
@@ -133,26 +133,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statuses_are_tried_again_only_where_that_may_help() {
+    fn only_temporary_statuses_are_retried() {
         let wait = Some(Duration::from_secs(3));
         for status in 100..=999 {
-            let fault = WebhookRequestError::of(StatusCode::from_u16(status).unwrap(), wait);
-            let outage = fault.as_ref().is_some_and(WebhookRequestError::is_outage);
+            let error = WebhookRequestError::from_status(StatusCode::from_u16(status).unwrap(), wait);
+            let outage = error.as_ref().is_some_and(WebhookRequestError::is_outage);
             assert_eq!(outage, (500..600).contains(&status), "{status}");
-            let again = match fault.map(WebhookCallError::from) {
+            let is_retried = match error.map(WebhookCallError::from) {
                 None => None,
-                Some(WebhookCallError::Later { retry_after, .. }) => {
+                Some(WebhookCallError::Retryable { retry_after, .. }) => {
                     assert_eq!(retry_after, wait);
                     Some(true)
                 }
-                Some(WebhookCallError::Never { .. }) => Some(false),
+                Some(WebhookCallError::Permanent { .. }) => Some(false),
             };
             let expected = match status {
                 200..300 => None,
                 408 | 425 | 429 | 500..600 => Some(true),
                 _ => Some(false),
             };
-            assert_eq!(again, expected, "{status}");
+            assert_eq!(is_retried, expected, "{status}");
         }
     }
 }

@@ -22,43 +22,43 @@ pub(super) struct WebhookCalled<'a> {
     pub(super) id: &'a str,
     /// The span of the request, and the handler's span, which is its parent.
     pub(super) trace: TraceContext,
-    pub(super) asked_by: SpanId,
+    pub(super) parent: SpanId,
     /// The error, if there is no usable response.
-    pub(super) fault: Option<&'a WebhookRequestError>,
+    pub(super) error: Option<&'a WebhookRequestError>,
     /// Duration of the request, if one was sent or attempted.
-    pub(super) took: Option<Duration>,
+    pub(super) elapsed: Option<Duration>,
 }
 
 impl InternalEvent for WebhookCalled<'_> {
     fn emit(self) {
         let (handler, id) = (&**self.handler, self.id);
-        let duration_ms = self.took.map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
-        let (result, trace_id) = (self.fault.map_or("answered", WebhookRequestError::name), self.trace.id);
-        match self.fault {
+        let duration_ms = self.elapsed.map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+        let (result, trace_id) = (self.error.map_or("answered", WebhookRequestError::name), self.trace.id);
+        match self.error {
             None => debug!(handler, id, result, duration_ms, %trace_id, "webhook responded"),
             // The breaker has reported that it opened.
-            Some(fault @ WebhookRequestError::Open { .. }) => {
+            Some(fault @ WebhookRequestError::BreakerOpen { .. }) => {
                 debug!(handler, id, result, why = %fault, %trace_id, "webhook not called");
             }
             Some(fault) => {
                 warn!(handler, id, result, duration_ms, why = %fault, %trace_id, "webhook failed");
             }
         }
-        if let Some(took) = self.took {
+        if let Some(took) = self.elapsed {
             span::record(Some(self.trace), |trace| {
-                let span = Span::just_now(trace, Some(self.asked_by), "POST webhook", took).kind(SpanKind::Client);
+                let span = Span::ended_now(trace, Some(self.parent), "POST webhook", took).kind(SpanKind::Client);
                 let span = span.text("guildhall.handler", handler.to_owned()).text("guildhall.result", result);
-                span.failed(self.fault.map(ToString::to_string))
+                span.failed(self.error.map(ToString::to_string))
             });
         }
         // A handler name that is not in the settings would be a label without bounds.
-        let label = if matches!(self.fault, Some(WebhookRequestError::Unknown)) {
+        let label = if matches!(self.error, Some(WebhookRequestError::NoWebhook)) {
             Arc::from("unknown")
         } else {
             self.handler.clone()
         };
         counter!(WEBHOOK_REQUESTS, "handler" => label.clone(), "outcome" => result).increment(1);
-        if let Some(took) = self.took {
+        if let Some(took) = self.elapsed {
             histogram!(WEBHOOK_REQUEST_SECONDS, "handler" => label).record(took);
         }
     }

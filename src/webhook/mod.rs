@@ -45,7 +45,7 @@ pub use self::resolve::{LookupFuture, Resolver, SystemResolver};
 pub use self::response::DefaultTtl;
 pub use self::secret::{Secret, SecretError};
 pub use self::target::{Target, TargetError, TargetProblem};
-pub(crate) use self::tls::trusting;
+pub(crate) use self::tls::trusted_tls_config;
 pub(crate) use self::trust::may_be_plain;
 use crate::events::emit;
 
@@ -55,7 +55,7 @@ pub struct WebhookConfig {
     /// Connect timeout, including the lookup of the name and TLS.
     pub connect_timeout: Duration,
     /// Maximum size of a response.
-    pub max_answer_bytes: usize,
+    pub max_response_bytes: usize,
     /// Maximum number of requests to one webhook in flight.
     pub max_in_flight: usize,
     /// Maximum number of further requests that wait; more are rejected with a retry.
@@ -66,7 +66,7 @@ pub struct WebhookConfig {
     /// Maximum `Retry-After` that is respected.
     pub max_retry_after: Duration,
     /// Time to live of stored values that do not set one.
-    pub kept_for: DefaultTtl,
+    pub default_ttl: DefaultTtl,
     /// PEM file of certificate authorities to trust in addition to the public ones.
     pub ca_file: Option<PathBuf>,
     /// Clock for the timestamps of signatures.
@@ -77,12 +77,12 @@ impl Default for WebhookConfig {
     fn default() -> Self {
         Self {
             connect_timeout: Duration::from_secs(2),
-            max_answer_bytes: 1024 * 1024,
+            max_response_bytes: 1024 * 1024,
             max_in_flight: 64,
             max_waiting: 1_024,
             pool_idle: Duration::from_secs(4),
             max_retry_after: Duration::from_secs(600),
-            kept_for: DefaultTtl::default(),
+            default_ttl: DefaultTtl::default(),
             ca_file: None,
             clock: WallClock::system(),
         }
@@ -93,8 +93,8 @@ impl Default for WebhookConfig {
 struct Webhook {
     client: TargetClient,
     /// Limits requests in flight and waiting requests together.
-    places: Semaphore,
-    turns: Semaphore,
+    queue_slots: Semaphore,
+    in_flight: Semaphore,
 }
 
 /// The webhooks of all handlers that have one. Their breakers are those of the process, with the key
@@ -134,65 +134,67 @@ impl Webhooks {
         targets: Vec<Target>,
         config: &WebhookConfig,
         breaker: Addr<CircuitBreaker>,
-        resolve: &Arc<dyn Resolver>,
+        resolver: &Arc<dyn Resolver>,
     ) -> Result<Self, TargetError> {
         let mut problems = target::problems(&targets);
-        let tls = trusting(config.ca_file.as_deref());
+        let tls = trusted_tls_config(config.ca_file.as_deref());
         let path = config.ca_file.clone().unwrap_or_default();
-        let tls = tls.map_err(|why| problems.push(TargetProblem::Authorities { path, why }));
+        let tls = tls.map_err(|reason| problems.push(TargetProblem::CaFile { path, reason }));
         let (Ok(tls), true) = (tls, problems.is_empty()) else { return Err(TargetError { problems }) };
         let in_flight = config.max_in_flight.max(1);
         let webhook = |target: Target| {
-            let client = TargetClient::new(&target, config, &tls, resolve.clone());
+            let client = TargetClient::new(&target, config, &tls, resolver.clone());
             let client = client.expect("invariant: a target without problems has a host, a port and a URI");
             let places = Semaphore::new(in_flight.saturating_add(config.max_waiting).min(Semaphore::MAX_PERMITS));
-            (target.handler, Webhook { client, places, turns: Semaphore::new(in_flight) })
+            (target.handler, Webhook { client, queue_slots: places, in_flight: Semaphore::new(in_flight) })
         };
         Ok(Self { webhooks: targets.into_iter().map(webhook).collect(), breaker })
     }
 
-    async fn tell(
+    async fn send(
         &self,
-        asks: &WebhookCall,
+        request: &WebhookCall,
         body: &WebhookBody,
         trace: TraceContext,
     ) -> (Result<WebhookResponse, WebhookRequestError>, Option<Duration>) {
-        let deadline = Instant::now() + asks.within;
-        let Some(webhook) = self.webhooks.get(&asks.handler) else { return (Err(WebhookRequestError::Unknown), None) };
-        let Ok(_place) = webhook.places.try_acquire() else { return (Err(WebhookRequestError::Busy), None) };
-        let Ok(Ok(_turn)) = timeout_at(deadline, webhook.turns.acquire()).await else {
+        let deadline = Instant::now() + request.timeout;
+        let Some(webhook) = self.webhooks.get(&request.handler) else {
+            return (Err(WebhookRequestError::NoWebhook), None);
+        };
+        let Ok(_place) = webhook.queue_slots.try_acquire() else { return (Err(WebhookRequestError::Busy), None) };
+        let Ok(Ok(_turn)) = timeout_at(deadline, webhook.in_flight.acquire()).await else {
             return (Err(WebhookRequestError::Busy), None);
         };
 
-        let began = Instant::now();
-        let left = deadline.saturating_duration_since(began);
+        let started = Instant::now();
+        let remaining = deadline.saturating_duration_since(started);
         let call = async {
             match webhook.client.exchange(body, trace).await {
                 Err(fault) if fault.is_outage() => Err(fault),
-                ended => Ok(ended),
+                outcome => Ok(outcome),
             }
         };
-        let ended = match CircuitBreaker::call(&self.breaker, &asks.handler, left, call).await {
-            Ok(ended) => ended,
+        let outcome = match CircuitBreaker::call(&self.breaker, &request.handler, remaining, call).await {
+            Ok(outcome) => outcome,
             Err(CallError::Open { retry_after, reason, .. }) => {
-                return (Err(WebhookRequestError::Open { reason, retry_after }), None);
+                return (Err(WebhookRequestError::BreakerOpen { reason, retry_after }), None);
             }
-            Err(CallError::TimedOut) => Err(WebhookRequestError::TimedOut(asks.within)),
+            Err(CallError::TimedOut) => Err(WebhookRequestError::TimedOut(request.timeout)),
             Err(CallError::Failed(fault)) => Err(fault),
         };
-        (ended, Some(began.elapsed()))
+        (outcome, Some(started.elapsed()))
     }
 }
 
 impl WebhookClient for Webhooks {
-    fn ask(&self, asks: WebhookCall, body: WebhookBody) -> WebhookCallFuture<'_> {
+    fn call(&self, request: WebhookCall, body: WebhookBody) -> WebhookCallFuture<'_> {
         Box::pin(async move {
             // Each request has its own span.
-            let trace = asks.trace.child(fastrand::u64(..));
-            let (ended, took) = self.tell(&asks, &body, trace).await;
-            let (handler, asked_by, fault) = (&asks.handler, asks.trace.span, ended.as_ref().err());
-            emit(WebhookCalled { handler, id: &body.id, trace, asked_by, fault, took });
-            Ok(ended?)
+            let trace = request.trace.child(fastrand::u64(..));
+            let (outcome, elapsed) = self.send(&request, &body, trace).await;
+            let (handler, asked_by, error) = (&request.handler, request.trace.span, outcome.as_ref().err());
+            emit(WebhookCalled { handler, id: &body.id, trace, parent: asked_by, error, elapsed });
+            Ok(outcome?)
         })
     }
 }

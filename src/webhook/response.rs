@@ -7,13 +7,13 @@ use guildhall_core::state_key::MAX_BYTES;
 use serde_json::{Map, Value};
 
 /// Maximum number of operations in a response.
-const OPERATIONS_MOST: usize = 100;
+const MAX_OPERATIONS: usize = 100;
 /// Maximum number of values in a response.
-const VALUES_MOST: usize = 100;
+const MAX_VALUES: usize = 100;
 /// Maximum time to live of a value, and maximum duration of a cooldown: a year.
-const LONGEST_MS: u64 = 365 * 24 * 3_600_000;
+const MAX_DURATION_MS: u64 = 365 * 24 * 3_600_000;
 /// Maximum number of errors that are reported.
-const TOLD_MOST: usize = 20;
+const MAX_REPORTED_ERRORS: usize = 20;
 
 /// Time to live of values that do not set one, by the prefix of their key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl Default for DefaultTtl {
 
 impl DefaultTtl {
     /// Other keys have no time to live.
-    fn of(self, key: &str) -> Option<Duration> {
+    fn for_key(self, key: &str) -> Option<Duration> {
         if key.starts_with("sess:") {
             Some(self.session)
         } else if key.starts_with("cache:") {
@@ -48,65 +48,71 @@ impl DefaultTtl {
 /// # Errors
 ///
 /// Returns all errors in one line.
-pub(super) fn read(body: &[u8], kept_for: DefaultTtl) -> Result<WebhookResponse, String> {
+pub(super) fn parse(body: &[u8], default_ttl: DefaultTtl) -> Result<WebhookResponse, String> {
     if body.trim_ascii().is_empty() {
         return Ok(WebhookResponse::default());
     }
     let value = serde_json::from_slice(body).map_err(|error| format!("it is not valid JSON: {error}"))?;
     let Value::Object(mut fields) = value else {
-        return Err(format!("it is {}, not an object", kind(&value)));
+        return Err(format!("it is {}, not an object", json_type(&value)));
     };
     let mut problems = Problems::default();
-    let said = WebhookResponse {
+    let response = WebhookResponse {
         operations: operations(fields.remove("operations"), &mut problems),
-        reply: given(fields.remove("reply")).and_then(|reply| object(reply, "reply", &mut problems)).map(Value::Object),
-        set: set(fields.remove("set"), kept_for, &mut problems),
+        reply: non_null(fields.remove("reply"))
+            .and_then(|reply| object(reply, "reply", &mut problems))
+            .map(Value::Object),
+        set: set(fields.remove("set"), default_ttl, &mut problems),
         cooldown: cooldown(fields.remove("cooldown"), &mut problems),
     };
-    problems.unknown(&fields, "", "operations, reply, set, cooldown");
-    problems.none().map(|()| said)
+    problems.add_unknown_fields(&fields, "", "operations, reply, set, cooldown");
+    problems.into_result().map(|()| response)
 }
 
 fn operations(value: Option<Value>, problems: &mut Problems) -> Vec<Value> {
-    let listed = match given(value) {
+    let listed = match non_null(value) {
         None => return Vec::new(),
         Some(Value::Array(listed)) => listed,
         Some(other) => {
-            problems.add("operations", format!("must be a list, but is {}", kind(&other)));
+            problems.add("operations", format!("must be a list, but is {}", json_type(&other)));
             return Vec::new();
         }
     };
-    if listed.len() > OPERATIONS_MOST {
-        problems.add("operations", format!("has {} entries; the maximum is {OPERATIONS_MOST}", listed.len()));
+    if listed.len() > MAX_OPERATIONS {
+        problems.add("operations", format!("has {} entries; the maximum is {MAX_OPERATIONS}", listed.len()));
     }
     for (at, operation) in listed.iter().enumerate().filter(|(_, operation)| !operation.is_object()) {
-        let what = kind(operation);
+        let actual = json_type(operation);
         problems
-            .add(format!("operations[{at}]"), format!("must be an object with `kind` and `payload`, but is {what}"));
+            .add(format!("operations[{at}]"), format!("must be an object with `kind` and `payload`, but is {actual}"));
     }
     listed
 }
 
-fn set(value: Option<Value>, kept_for: DefaultTtl, problems: &mut Problems) -> Vec<(String, Value, Option<Duration>)> {
-    let values = given(value).and_then(|values| object(values, "set", problems)).unwrap_or_default();
-    if values.len() > VALUES_MOST {
-        problems.add("set", format!("has {} keys; the maximum is {VALUES_MOST}", values.len()));
+fn set(
+    value: Option<Value>,
+    default_ttl: DefaultTtl,
+    problems: &mut Problems,
+) -> Vec<(String, Value, Option<Duration>)> {
+    let values = non_null(value).and_then(|values| object(values, "set", problems)).unwrap_or_default();
+    if values.len() > MAX_VALUES {
+        problems.add("set", format!("has {} keys; the maximum is {MAX_VALUES}", values.len()));
     }
     let mut read = Vec::new();
     for (key, entry) in values {
-        let path = format!("set.{}", shown(&key));
+        let path = format!("set.{}", display_name(&key));
         check_key(&key, &path, problems);
         let Some(mut entry) = object(entry, &path, problems) else { continue };
         let value = entry.remove("value");
         let ttl = millis(entry.remove("ttl_ms"), &format!("{path}.ttl_ms"), problems);
-        problems.unknown(&entry, &format!("{path}."), "value, ttl_ms");
+        problems.add_unknown_fields(&entry, &format!("{path}."), "value, ttl_ms");
         match value {
             None => problems.add(format!("{path}.value"), "is missing; null removes the stored value"),
             // A removed value has no time to live.
             Some(Value::Null) => read.push((key, Value::Null, None)),
             Some(value) => {
-                let kept = ttl.or_else(|| kept_for.of(&key));
-                read.push((key, value, kept));
+                let ttl_or_default = ttl.or_else(|| default_ttl.for_key(&key));
+                read.push((key, value, ttl_or_default));
             }
         }
     }
@@ -114,9 +120,9 @@ fn set(value: Option<Value>, kept_for: DefaultTtl, problems: &mut Problems) -> V
 }
 
 fn cooldown(value: Option<Value>, problems: &mut Problems) -> Option<(String, Duration)> {
-    let mut fields = object(given(value)?, "cooldown", problems)?;
-    let (key, lasts) = (given(fields.remove("key")), given(fields.remove("for_ms")));
-    problems.unknown(&fields, "cooldown.", "key, for_ms");
+    let mut fields = object(non_null(value)?, "cooldown", problems)?;
+    let (key, duration) = (non_null(fields.remove("key")), non_null(fields.remove("for_ms")));
+    problems.add_unknown_fields(&fields, "cooldown.", "key, for_ms");
     let key = match key {
         Some(Value::String(key)) => {
             check_key(&key, "cooldown.key", problems);
@@ -127,19 +133,19 @@ fn cooldown(value: Option<Value>, problems: &mut Problems) -> Option<(String, Du
             None
         }
         Some(other) => {
-            problems.add("cooldown.key", format!("must be a string, but is {}", kind(&other)));
+            problems.add("cooldown.key", format!("must be a string, but is {}", json_type(&other)));
             None
         }
     };
-    if lasts.is_none() {
+    if duration.is_none() {
         problems.add("cooldown.for_ms", "is missing");
     }
-    let lasts = millis(lasts, "cooldown.for_ms", problems);
-    key.zip(lasts)
+    let duration = millis(duration, "cooldown.for_ms", problems);
+    key.zip(duration)
 }
 
 /// Treats `null` as a missing field.
-fn given(value: Option<Value>) -> Option<Value> {
+fn non_null(value: Option<Value>) -> Option<Value> {
     value.filter(|value| !value.is_null())
 }
 
@@ -147,7 +153,7 @@ fn object(value: Value, path: &str, problems: &mut Problems) -> Option<Map<Strin
     match value {
         Value::Object(fields) => Some(fields),
         other => {
-            problems.add(path, format!("must be an object, but is {}", kind(&other)));
+            problems.add(path, format!("must be an object, but is {}", json_type(&other)));
             None
         }
     }
@@ -155,9 +161,9 @@ fn object(value: Value, path: &str, problems: &mut Problems) -> Option<Map<Strin
 
 /// Reads an optional duration.
 fn millis(value: Option<Value>, path: &str, problems: &mut Problems) -> Option<Duration> {
-    let millis = given(value)?.as_u64().filter(|millis| (1..=LONGEST_MS).contains(millis));
+    let millis = non_null(value)?.as_u64().filter(|millis| (1..=MAX_DURATION_MS).contains(millis));
     if millis.is_none() {
-        problems.add(path, format!("must be a whole number of milliseconds from 1 to {LONGEST_MS}"));
+        problems.add(path, format!("must be a whole number of milliseconds from 1 to {MAX_DURATION_MS}"));
     }
     millis.map(Duration::from_millis)
 }
@@ -168,7 +174,7 @@ fn check_key(key: &str, path: &str, problems: &mut Problems) {
     }
 }
 
-fn kind(value: &Value) -> &'static str {
+fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",
@@ -180,39 +186,42 @@ fn kind(value: &Value) -> &'static str {
 }
 
 /// Shortens and escapes a name from the response, for a log line.
-fn shown(name: &str) -> String {
+fn display_name(name: &str) -> String {
     name.chars().take(64).flat_map(char::escape_debug).collect()
 }
 
 /// Errors in a response.
 #[derive(Default)]
 struct Problems {
-    told: Vec<String>,
-    more: usize,
+    messages: Vec<String>,
+    omitted: usize,
 }
 
 impl Problems {
-    fn add(&mut self, path: impl AsRef<str>, why: impl AsRef<str>) {
-        if self.told.len() < TOLD_MOST {
-            self.told.push(format!("{}: {}", path.as_ref(), why.as_ref()));
+    fn add(&mut self, path: impl AsRef<str>, message: impl AsRef<str>) {
+        if self.messages.len() < MAX_REPORTED_ERRORS {
+            self.messages.push(format!("{}: {}", path.as_ref(), message.as_ref()));
         } else {
-            self.more += 1;
+            self.omitted += 1;
         }
     }
 
-    fn unknown(&mut self, left: &Map<String, Value>, path: &str, known: &str) {
-        for name in left.keys() {
-            self.add(format!("{path}{}", shown(name)), format!("is not a known field; known fields are {known}"));
+    fn add_unknown_fields(&mut self, fields: &Map<String, Value>, path: &str, known: &str) {
+        for name in fields.keys() {
+            self.add(
+                format!("{path}{}", display_name(name)),
+                format!("is not a known field; known fields are {known}"),
+            );
         }
     }
 
-    fn none(self) -> Result<(), String> {
-        if self.told.is_empty() {
+    fn into_result(self) -> Result<(), String> {
+        if self.messages.is_empty() {
             return Ok(());
         }
-        let mut line = self.told.join("; ");
-        if self.more > 0 {
-            line.push_str(&format!("; and {} more", self.more));
+        let mut line = self.messages.join("; ");
+        if self.omitted > 0 {
+            line.push_str(&format!("; and {} more", self.omitted));
         }
         Err(line)
     }
@@ -224,41 +233,41 @@ mod tests {
 
     use super::*;
 
-    fn reads(value: &Value) -> WebhookResponse {
-        read(value.to_string().as_bytes(), DefaultTtl::default()).unwrap()
+    fn parsed(value: &Value) -> WebhookResponse {
+        parse(value.to_string().as_bytes(), DefaultTtl::default()).unwrap()
     }
 
-    fn refuses(value: &Value) -> String {
-        read(value.to_string().as_bytes(), DefaultTtl::default()).unwrap_err()
+    fn error_of(value: &Value) -> String {
+        parse(value.to_string().as_bytes(), DefaultTtl::default()).unwrap_err()
     }
 
     #[test]
-    fn an_answer_may_say_nothing_in_many_ways() {
+    fn empty_responses_are_valid() {
         for nothing in ["", " \r\n", "{}", r#"{"operations":[],"set":{}}"#] {
-            assert_eq!(read(nothing.as_bytes(), DefaultTtl::default()), Ok(WebhookResponse::default()), "{nothing:?}");
+            assert_eq!(parse(nothing.as_bytes(), DefaultTtl::default()), Ok(WebhookResponse::default()), "{nothing:?}");
         }
         let nulls = json!({"operations": null, "reply": null, "set": null, "cooldown": null});
-        assert_eq!(reads(&nulls), WebhookResponse::default());
+        assert_eq!(parsed(&nulls), WebhookResponse::default());
     }
 
     #[test]
-    fn what_an_answer_says_is_read_as_it_stands() {
+    fn all_fields_are_parsed() {
         let operation = json!({"kind": "assign_role", "payload": {"user_id": "1", "role_id": "2"}});
-        let said = reads(&json!({
+        let response = parsed(&json!({
             "operations": [operation],
             "reply": {"content": "hello"},
             "set": {"count": {"value": 3, "ttl_ms": 1_500}},
             "cooldown": {"key": "hello:1", "for_ms": 60_000},
         }));
-        assert_eq!(said.operations, [operation]);
-        assert_eq!(said.reply, Some(json!({"content": "hello"})));
-        assert_eq!(said.set, [("count".to_owned(), json!(3), Some(Duration::from_millis(1_500)))]);
-        assert_eq!(said.cooldown, Some(("hello:1".to_owned(), Duration::from_secs(60))));
+        assert_eq!(response.operations, [operation]);
+        assert_eq!(response.reply, Some(json!({"content": "hello"})));
+        assert_eq!(response.set, [("count".to_owned(), json!(3), Some(Duration::from_millis(1_500)))]);
+        assert_eq!(response.cooldown, Some(("hello:1".to_owned(), Duration::from_secs(60))));
     }
 
     #[test]
-    fn values_are_kept_as_long_as_their_kind_unless_they_say_otherwise() {
-        let set = reads(&json!({"set": {
+    fn default_ttl_depends_on_the_key_prefix() {
+        let set = parsed(&json!({"set": {
             "cache:a": {"value": 1},
             "cache:b": {"value": 1, "ttl_ms": 7},
             "other": {"value": false},
@@ -280,8 +289,8 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_wrong_is_told_at_once() {
-        let said = refuses(&json!({
+    fn all_errors_are_reported_at_once() {
+        let error = error_of(&json!({
             "operations": [{}, 7, []],
             "reply": "hello",
             "set": {
@@ -310,12 +319,12 @@ mod tests {
             "cooldown.until: is not a known field",
             "operation: is not a known field; known fields are operations, reply, set, cooldown",
         ] {
-            assert!(said.contains(part), "{part} in {said}");
+            assert!(error.contains(part), "{part} in {error}");
         }
     }
 
     #[test]
-    fn what_is_no_object_is_refused_and_named() {
+    fn non_objects_are_rejected() {
         for (body, what) in [
             ("ok", "not valid JSON"),
             (r#"{"operations": ["#, "not valid JSON"),
@@ -324,29 +333,29 @@ mod tests {
             (r#""hello""#, "a string, not an object"),
             ("{} {}", "not valid JSON"),
         ] {
-            let said = read(body.as_bytes(), DefaultTtl::default()).unwrap_err();
+            let said = parse(body.as_bytes(), DefaultTtl::default()).unwrap_err();
             assert!(said.contains(what), "{said}");
         }
         let deep = "[".repeat(100_000);
-        assert!(read(deep.as_bytes(), DefaultTtl::default()).unwrap_err().contains("recursion"));
+        assert!(parse(deep.as_bytes(), DefaultTtl::default()).unwrap_err().contains("recursion"));
     }
 
     #[test]
-    fn lists_and_keys_have_bounds() {
+    fn lists_and_keys_have_limits() {
         let operations = |count| json!({"operations": vec![json!({}); count]});
-        assert_eq!(reads(&operations(100)).operations.len(), 100);
-        assert!(refuses(&operations(101)).contains("has 101 entries; the maximum is 100"));
+        assert_eq!(parsed(&operations(100)).operations.len(), 100);
+        assert!(error_of(&operations(101)).contains("has 101 entries; the maximum is 100"));
         let values = |count: usize| {
             let entries: Map<String, Value> = (0..count).map(|at| (at.to_string(), json!({"value": 1}))).collect();
             json!({"set": entries})
         };
-        assert_eq!(reads(&values(100)).set.len(), 100);
-        assert!(refuses(&values(101)).contains("has 101 keys"));
+        assert_eq!(parsed(&values(100)).set.len(), 100);
+        assert!(error_of(&values(101)).contains("has 101 keys"));
         for (key, fits) in [("k".repeat(255), true), ("k".repeat(256), false), ("ü".repeat(128), false)] {
             let given = json!({"set": {key.as_str(): {"value": 1}}}).to_string();
-            assert_eq!(read(given.as_bytes(), DefaultTtl::default()).is_ok(), fits, "{} bytes", key.len());
+            assert_eq!(parse(given.as_bytes(), DefaultTtl::default()).is_ok(), fits, "{} bytes", key.len());
         }
         let fields: Map<String, Value> = (0..50).map(|at| (format!("x{at}"), Value::Null)).collect();
-        assert!(refuses(&Value::Object(fields)).ends_with("; and 30 more"));
+        assert!(error_of(&Value::Object(fields)).ends_with("; and 30 more"));
     }
 }

@@ -6,16 +6,16 @@ use guildhall_core::time::UnixMs;
 use http::{HeaderMap, header};
 
 /// Parses `Retry-After`, in seconds or as a date. Returns at most `max`, and `None` for an invalid header.
-pub(super) fn retry_after(headers: &HeaderMap, now: UnixMs, most: Duration) -> Option<Duration> {
-    let said = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
-    let wait = if !said.is_empty() && said.bytes().all(|byte| byte.is_ascii_digit()) {
+pub(super) fn retry_after(headers: &HeaderMap, now: UnixMs, max: Duration) -> Option<Duration> {
+    let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    let wait = if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
         // A number that is too large for an integer means the maximum.
-        said.parse().map_or(Duration::MAX, Duration::from_secs)
+        value.parse().map_or(Duration::MAX, Duration::from_secs)
     } else {
         let now = SystemTime::UNIX_EPOCH + Duration::from_millis(now.millis());
-        httpdate::parse_http_date(said).ok()?.duration_since(now).unwrap_or_default()
+        httpdate::parse_http_date(value).ok()?.duration_since(now).unwrap_or_default()
     };
-    Some(wait.min(most))
+    Some(wait.min(max))
 }
 
 #[cfg(test)]
@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_seconds_or_a_date_and_never_more_than_the_most() {
+    fn seconds_and_dates_are_parsed_and_capped() {
         // Sun, 06 Nov 1994 08:49:37 GMT
         let now = UnixMs::new(784_111_777_000);
         for (said, wait) in [

@@ -74,23 +74,23 @@ impl Secret {
 mod tests {
     use super::*;
 
-    fn of(bytes: usize) -> String {
+    fn secret_of(bytes: usize) -> String {
         format!("whsec_{}", STANDARD.encode(vec![7; bytes]))
     }
 
     #[test]
-    fn a_secret_has_24_to_64_bytes_in_base64_behind_its_prefix() {
+    fn secret_is_a_prefix_and_24_to_64_bytes_in_base64() {
         for fits in [24, 25, 32, 64] {
-            of(fits).parse::<Secret>().unwrap();
+            secret_of(fits).parse::<Secret>().unwrap();
         }
         let wrong = [
-            (of(23), SecretError::Length(23)),
-            (of(65), SecretError::Length(65)),
+            (secret_of(23), SecretError::Length(23)),
+            (secret_of(65), SecretError::Length(65)),
             ("whsec_".to_owned(), SecretError::Length(0)),
             (STANDARD.encode([7; 32]), SecretError::Prefix),
             (String::new(), SecretError::Prefix),
-            (of(32).trim_end_matches('=').to_owned(), SecretError::Base64),
-            (format!("{} ", of(32)), SecretError::Base64),
+            (secret_of(32).trim_end_matches('=').to_owned(), SecretError::Base64),
+            (format!("{} ", secret_of(32)), SecretError::Base64),
             ("whsec_not base64 at all, but long enough".to_owned(), SecretError::Base64),
         ];
         for (text, error) in wrong {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_a_secret_nor_what_is_wrong_with_one_shows_it() {
+    fn secrets_and_errors_do_not_display_the_secret() {
         let text = "whsec_Y2FuYXJ5LWNhbmFyeS1jYW5hcnktY2FuYXJ5";
         let secret: Secret = text.parse().unwrap();
         assert_eq!(format!("{secret:?}"), "Secret(whsec_…)");

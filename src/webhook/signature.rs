@@ -57,7 +57,7 @@ pub(super) enum SignatureError {
 /// Returns the `webhook-id` of the response to a request. It contains the request's id and time, so that a response to
 /// another request does not match; no request has such an id, so that a request cannot be sent back as its own
 /// response.
-fn answer_id(id: &str, timestamp: &str) -> String {
+fn response_id(id: &str, timestamp: &str) -> String {
     format!("{id}:{timestamp}:answer")
 }
 
@@ -74,14 +74,14 @@ pub(super) fn verify(
     if !headers.contains_key("webhook-signature") {
         return Err(SignatureError::Missing);
     }
-    let given = |name| {
+    let single_header = |name| {
         let mut values = headers.get_all(name).iter();
         let one = values.next().filter(|_| values.next().is_none());
         one.and_then(|value| value.to_str().ok()).ok_or(SignatureError::Header(name))
     };
     let (signatures, given_id, signed_at) =
-        (given("webhook-signature")?, given("webhook-id")?, given("webhook-timestamp")?);
-    let expected = answer_id(id, timestamp);
+        (single_header("webhook-signature")?, single_header("webhook-id")?, single_header("webhook-timestamp")?);
+    let expected = response_id(id, timestamp);
     if given_id != expected {
         return Err(SignatureError::Id { expected });
     }
@@ -133,7 +133,7 @@ mod tests {
     const ID: &str = "abc-7-greet:1699999999:answer";
 
     #[test]
-    fn an_answer_signed_with_any_of_the_secrets_is_verified() {
+    fn response_signed_with_any_secret_is_verified() {
         let (old, new) = (secret(1), secret(2));
         let both = [old.clone(), new.clone()];
         for signer in [&both[..1], &both[1..], &both[..], &[secret(3), new.clone()]] {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_another_request_is_refused() {
+    fn response_to_another_request_is_rejected() {
         let secrets = [secret(1)];
         for id in [
             // The request itself, sent back.
@@ -216,7 +216,7 @@ mod tests {
 
     /// The test vectors of RFC 4231 whose keys are long enough for a secret.
     #[test]
-    fn tags_are_those_of_the_standard() {
+    fn tags_match_rfc_4231() {
         let hex = |text: &str| -> Vec<u8> {
             (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
         };
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn each_secret_has_its_own_signature_and_each_part_counts() {
+    fn each_secret_signs_all_parts() {
         let secrets: Vec<Secret> = [[1; 24], [2; 24]]
             .iter()
             .map(|bytes| format!("whsec_{}", STANDARD.encode(bytes)).parse().unwrap())

@@ -14,7 +14,7 @@ use super::Secret;
 use super::address::not_public;
 
 /// Maximum number of secrets: the current one, future ones and old ones.
-const SECRETS_MOST: usize = 4;
+const MAX_SECRETS: usize = 4;
 
 /// A handler's webhook.
 #[derive(Clone)]
@@ -28,7 +28,7 @@ pub struct Target {
     /// Whether addresses that are not public are permitted.
     pub allow_private: bool,
     /// Which of its responses may have an effect.
-    pub answers: ResponsePolicy,
+    pub response_policy: ResponsePolicy,
 }
 
 impl fmt::Debug for Target {
@@ -39,7 +39,7 @@ impl fmt::Debug for Target {
             .field("at", &self.url.host_str())
             .field("secrets", &self.secrets.len())
             .field("allow_private", &self.allow_private)
-            .field("answers", &self.answers)
+            .field("answers", &self.response_policy)
             .finish()
     }
 }
@@ -72,7 +72,7 @@ pub enum TargetProblem {
     Unusable(Arc<str>),
     /// Its address is not public, and `allow_private` is not set.
     #[error(
-        "handler {handler}: {host} is {what}, which is not permitted; set allow_private for this handler to permit it"
+        "handler {handler}: {host} is {description}, which is not permitted; set allow_private for this handler to permit it"
     )]
     NotPublic {
         /// Name of the handler.
@@ -80,10 +80,10 @@ pub enum TargetProblem {
         /// Host in its URL.
         host: String,
         /// Description of the address.
-        what: &'static str,
+        description: &'static str,
     },
     /// It has no secret, or too many.
-    #[error("handler {handler}: a webhook must have 1 to {SECRETS_MOST} secrets, but has {count}")]
+    #[error("handler {handler}: a webhook must have 1 to {MAX_SECRETS} secrets, but has {count}")]
     Secrets {
         /// Name of the handler.
         handler: Arc<str>,
@@ -92,14 +92,14 @@ pub enum TargetProblem {
     },
     /// Two webhooks have the same handler name.
     #[error("handler {0}: two webhooks have this name; a handler can have only one")]
-    Twice(Arc<str>),
+    Duplicate(Arc<str>),
     /// The file of certificate authorities is invalid.
-    #[error("the file of certificate authorities {} {why}; it must be a PEM file of certificates", path.display())]
-    Authorities {
+    #[error("the file of certificate authorities {} {reason}; it must be a PEM file of certificates", path.display())]
+    CaFile {
         /// Path of the file.
         path: PathBuf,
         /// Error in the file.
-        why: String,
+        reason: String,
     },
 }
 
@@ -128,11 +128,11 @@ impl Target {
         if self.url.fragment().is_some() {
             problems.push(TargetProblem::Fragment(handler()));
         }
-        if let Some(what) = self.not_public().filter(|_| !self.allow_private) {
+        if let Some(description) = self.not_public().filter(|_| !self.allow_private) {
             let host = self.url.host().map(|host| host.to_string()).unwrap_or_default();
-            problems.push(TargetProblem::NotPublic { handler: handler(), host, what });
+            problems.push(TargetProblem::NotPublic { handler: handler(), host, description });
         }
-        if !(1..=SECRETS_MOST).contains(&self.secrets.len()) {
+        if !(1..=MAX_SECRETS).contains(&self.secrets.len()) {
             problems.push(TargetProblem::Secrets { handler: handler(), count: self.secrets.len() });
         }
         problems
@@ -166,7 +166,7 @@ pub(super) fn problems(targets: &[Target]) -> Vec<TargetProblem> {
     let mut problems = Vec::new();
     for target in targets {
         if !names.insert(&target.handler) {
-            problems.push(TargetProblem::Twice(target.handler.clone()));
+            problems.push(TargetProblem::Duplicate(target.handler.clone()));
         }
         problems.extend(target.problems());
     }
@@ -184,12 +184,12 @@ mod tests {
             url: url.parse().unwrap(),
             secrets: vec![secret],
             allow_private: false,
-            answers: ResponsePolicy::default(),
+            response_policy: ResponsePolicy::default(),
         }
     }
 
     #[test]
-    fn plain_addresses_of_the_web_are_fine() {
+    fn public_urls_have_no_problems() {
         for url in [
             "https://brain.example/hook?a=b%20c&d=`",
             "http://brain.example:8080",
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_way_a_private_address_is_spelt_it_is_refused_unless_allowed() {
+    fn private_addresses_are_rejected_in_any_spelling() {
         for url in [
             "http://127.0.0.1/",
             "http://127.1/",
@@ -234,12 +234,12 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_wrong_is_told_at_once_and_no_secret_with_it() {
-        let wrong = Target { secrets: Vec::new(), ..target("ftp://canary:canary@10.0.0.1/canary#canary") };
-        let problems = problems(&[wrong.clone(), wrong.clone()]);
+    fn all_problems_are_reported_without_secrets() {
+        let invalid = Target { secrets: Vec::new(), ..target("ftp://canary:canary@10.0.0.1/canary#canary") };
+        let problems = problems(&[invalid.clone(), invalid.clone()]);
         assert_eq!(problems.len(), 2 * 5 + 1, "{problems:?}");
         let error = TargetError { problems };
-        assert!(!format!("{error} {error:?} {wrong:?}").contains("canary"), "{error}");
+        assert!(!format!("{error} {error:?} {invalid:?}").contains("canary"), "{error}");
         for part in ["start with http", "a user or a password", "a fragment", "has 0", "two webhooks"] {
             assert!(error.to_string().contains(part), "{part} in {error}");
         }

@@ -12,7 +12,7 @@ use rustls::{ClientConfig, RootCertStore};
 /// # Errors
 ///
 /// If the file is invalid.
-pub(crate) fn trusting(ca_file: Option<&Path>) -> Result<ClientConfig, String> {
+pub(crate) fn trusted_tls_config(ca_file: Option<&Path>) -> Result<ClientConfig, String> {
     let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     if let Some(path) = ca_file {
         let found = CertificateDer::pem_file_iter(path).map_err(|error| format!("cannot be read: {error}"))?;

@@ -9,12 +9,12 @@ use tokio::{
 };
 
 use super::{
-    Answer, GUILD, KEY,
-    real::{Place, Real},
+    GUILD, KEY, Response,
+    process_fixture::{ApiProcess, StoreLocation},
     role, run,
 };
 
-fn path() -> String {
+fn operations_path() -> String {
     format!("/v1/guilds/{GUILD}/operations")
 }
 
@@ -23,29 +23,30 @@ fn roles(count: usize) -> Vec<Value> {
 }
 
 #[test]
-fn a_thousand_are_accepted_in_their_order_or_none_of_them() {
+fn batch_of_a_thousand_is_accepted_in_order_or_not_at_all() {
     run(async {
-        let api = Real::open(&Place::file()).await;
+        let api = ApiProcess::open(&StoreLocation::file()).await;
         let mut batch = roles(1_000);
         batch[0] = json!({"kind": "delete_role", "payload": {"role_id": 5}});
         batch[999] = json!({"kind": "make_role"});
-        let wrong = api.ask("POST", &path(), json!({"operations": batch})).await;
+        let rejected = api.request("POST", &operations_path(), json!({"operations": batch})).await;
         assert_eq!(
-            wrong.is_problem(422, "invalid-operation").wrong(),
+            rejected.assert_problem(422, "invalid-operation").invalid_fields(),
             ["operations[0].payload.role_id", "operations[999].kind"]
         );
-        let too_many = api.ask("POST", &path(), json!({"operations": roles(1_001)})).await;
-        assert!(too_many.is_problem(422, "invalid-operation").text("detail").contains("1000"), "{too_many:?}");
-        let none = api.ask("GET", "/v1/operations", Value::Null).await.json();
-        assert_eq!(none["operations"], json!([]), "all or nothing");
+        let too_many = api.request("POST", &operations_path(), json!({"operations": roles(1_001)})).await;
+        assert!(too_many.assert_problem(422, "invalid-operation").text("detail").contains("1000"), "{too_many:?}");
+        let listed = api.request("GET", "/v1/operations", Value::Null).await.json();
+        assert_eq!(listed["operations"], json!([]), "all or nothing");
 
-        let accepted = api.ask("POST", &path(), json!({"operations": roles(1_000)})).await;
+        let accepted = api.request("POST", &operations_path(), json!({"operations": roles(1_000)})).await;
         assert_eq!(accepted.status, 202, "{accepted:?}");
         let ids: Vec<_> =
             accepted.json()["operations"].as_array().unwrap().iter().map(|one| one["id"].clone()).collect();
-        let last = api.ask("GET", &format!("/v1/operations/{}", ids[999].as_str().unwrap()), Value::Null).await.json();
+        let last =
+            api.request("GET", &format!("/v1/operations/{}", ids[999].as_str().unwrap()), Value::Null).await.json();
         assert_eq!((&last["seq"], &last["payload"]["name"]), (&json!(1_000), &json!("role 999")));
-        let audit = api.ask("GET", "/v1/audit?limit=10", Value::Null).await.json();
+        let audit = api.request("GET", "/v1/audit?limit=10", Value::Null).await.json();
         assert_eq!(audit["audit"].as_array().unwrap().len(), 1, "one row for all of them: {audit}");
         assert_eq!(audit["audit"][0]["detail"], "1000 operations: create_role");
         api.store.close().await;
@@ -53,18 +54,18 @@ fn a_thousand_are_accepted_in_their_order_or_none_of_them() {
 }
 
 #[test]
-fn a_submission_may_be_larger_than_other_bodies_and_has_a_bound_of_its_own() {
+fn submissions_have_their_own_body_limit() {
     run(async {
-        let config = ControlConfig { body_most: 10_000, submission_most: 50_000, ..ControlConfig::default() };
-        let api = Real::with(&Place::file(), config).await;
+        let config = ControlConfig { max_body: 10_000, max_submission: 50_000, ..ControlConfig::default() };
+        let api = ApiProcess::with(&StoreLocation::file(), config).await;
         let long = |count: usize| {
             let one = json!({"kind": "send_message", "payload": {"channel_id": "5", "content": "x".repeat(1_800)}});
             json!({"operations": vec![one; count]})
         };
-        assert_eq!(api.ask("POST", &path(), long(20)).await.status, 202);
-        api.ask("POST", &path(), long(40)).await.is_problem(413, "body-too-large");
+        assert_eq!(api.request("POST", &operations_path(), long(20)).await.status, 202);
+        api.request("POST", &operations_path(), long(40)).await.assert_problem(413, "body-too-large");
         let filter = json!({"reason": "x".repeat(11_000)});
-        api.ask("POST", "/v1/dead-letters/discard", filter).await.is_problem(413, "body-too-large");
+        api.request("POST", "/v1/dead-letters/discard", filter).await.assert_problem(413, "body-too-large");
         // Without a Content-Length.
         for (count, status) in [(20, 202), (40, 413)] {
             let body = long(count).to_string();
@@ -72,39 +73,39 @@ fn a_submission_may_be_larger_than_other_bodies_and_has_a_bound_of_its_own() {
             let head = format!(
                 "POST {} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nAuthorization: Bearer {KEY}\r\n\
                  Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",
-                path()
+                operations_path()
             );
             let chunk = format!("{head}{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
             drop(stream.write_all(chunk.as_bytes()).await);
-            let mut answer = Vec::new();
-            drop(stream.read_to_end(&mut answer).await);
-            let answer = String::from_utf8_lossy(&answer).into_owned();
-            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+            let mut response = Vec::new();
+            drop(stream.read_to_end(&mut response).await);
+            let response = String::from_utf8_lossy(&response).into_owned();
+            assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{response}");
         }
         api.store.close().await;
     });
 }
 
 #[test]
-fn few_large_submissions_are_held_at_once_and_small_ones_are_none_the_worse() {
+fn large_submissions_are_limited_and_small_ones_are_not() {
     run(async {
         let config =
-            ControlConfig { body_most: 10_000, submission_most: 50_000, large_most: 1, ..ControlConfig::default() };
-        let api = Real::with(&Place::file(), config).await;
+            ControlConfig { max_body: 10_000, max_submission: 50_000, max_large_bodies: 1, ..ControlConfig::default() };
+        let api = ApiProcess::with(&StoreLocation::file(), config).await;
         // A request that announces a large body and sends it slowly.
         let head = format!(
             "POST {} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nAuthorization: Bearer {KEY}\r\n\
              Content-Type: application/json\r\nContent-Length: 20000\r\n\r\n{{",
-            path()
+            operations_path()
         );
         let large = json!({"operations": roles(300)});
         let (slow, refused) = 'held: loop {
             let mut slow = TcpStream::connect(api.address()).await.unwrap();
             slow.write_all(head.as_bytes()).await.unwrap();
             loop {
-                let answer = api.ask("POST", &path(), large.clone()).await;
-                if answer.status != 202 {
-                    break 'held (slow, answer);
+                let response = api.request("POST", &operations_path(), large.clone()).await;
+                if response.status != 202 {
+                    break 'held (slow, response);
                 }
                 // It arrived while another one was read, and was rejected itself.
                 if slow.try_read(&mut [0; 16]).is_ok() {
@@ -112,36 +113,36 @@ fn few_large_submissions_are_held_at_once_and_small_ones_are_none_the_worse() {
                 }
             }
         };
-        assert_eq!(refused.is_problem(503, "busy").header("retry-after").as_deref(), Some("1"));
-        assert_eq!(api.ask("POST", &path(), role("small")).await.status, 202);
+        assert_eq!(refused.assert_problem(503, "busy").header("retry-after").as_deref(), Some("1"));
+        assert_eq!(api.request("POST", &operations_path(), role("small")).await.status, 202);
         drop(slow);
-        let again = async { while api.ask("POST", &path(), large.clone()).await.status != 202 {} };
-        tokio::time::timeout(super::sse::STUCK, again).await.unwrap();
+        let retry = async { while api.request("POST", &operations_path(), large.clone()).await.status != 202 {} };
+        tokio::time::timeout(super::sse::TEST_TIMEOUT, retry).await.unwrap();
         api.store.close().await;
     });
 }
 
 /// An API with `count` dead letters, each with its own name. Returns their ids, oldest first.
-async fn with_letters(count: usize) -> (Real, Vec<String>) {
-    let api = Real::open(&Place::file()).await;
+async fn api_with_dead_letters(count: usize) -> (ApiProcess, Vec<String>) {
+    let api = ApiProcess::open(&StoreLocation::file()).await;
     let mut ids = Vec::new();
     for n in 0..count {
         let id = api.create_role(GUILD, &format!("role {n}")).await;
-        api.becomes(&id, OperationState::Dead).await;
+        api.set_state(&id, OperationState::Dead).await;
         ids.push(id);
     }
     (api, ids)
 }
 
-fn letters(answer: &Answer) -> Vec<String> {
-    let list = answer.json()["dead_letters"].as_array().unwrap().clone();
-    list.iter().map(|letter| letter["id"].as_str().unwrap().to_owned()).rev().collect()
+fn dead_letter_ids(response: &Response) -> Vec<String> {
+    let list = response.json()["dead_letters"].as_array().unwrap().clone();
+    list.iter().map(|dead_letter| dead_letter["id"].as_str().unwrap().to_owned()).rev().collect()
 }
 
 #[test]
-fn letters_are_found_by_what_they_say_and_when_they_died() {
+fn dead_letters_are_filtered_by_reason_and_time() {
     run(async {
-        let (api, ids) = with_letters(2).await;
+        let (api, ids) = api_with_dead_letters(2).await;
         // The test clock gives all of them the same time of death.
         for (query, count) in [
             ("reason=missing", 2),
@@ -154,80 +155,82 @@ fn letters_are_found_by_what_they_say_and_when_they_died() {
             ("died_before=2023-11-14T23:13:20.006%2B01:00", 2),
             ("reason=missing&class=forbidden&died_after=2020-01-01T00:00:00Z&died_before=2100-01-01T00:00:00Z", 2),
         ] {
-            let found = letters(&api.ask("GET", &format!("/v1/dead-letters?{query}"), Value::Null).await);
+            let found = dead_letter_ids(&api.request("GET", &format!("/v1/dead-letters?{query}"), Value::Null).await);
             assert_eq!(found.len(), count, "{query}");
             assert!(found.is_empty() || found == ids, "{query}");
         }
         for (query, field) in [("died_after=yesterday", "died_after"), ("reason=", "reason"), ("died=1", "died")] {
-            let answer = api.ask("GET", &format!("/v1/dead-letters?{query}"), Value::Null).await;
-            assert_eq!(answer.is_problem(400, "bad-request").wrong(), [field]);
+            let response = api.request("GET", &format!("/v1/dead-letters?{query}"), Value::Null).await;
+            assert_eq!(response.assert_problem(400, "bad-request").invalid_fields(), [field]);
         }
         api.store.close().await;
     });
 }
 
 #[test]
-fn letters_are_done_again_and_thrown_away_by_a_filter_and_each_call_is_one_row() {
+fn bulk_redrive_and_discard_leave_one_audit_row_each() {
     run(async {
-        let (api, ids) = with_letters(5).await;
-        let none = api.ask("POST", "/v1/dead-letters/redrive", json!({"reason": "nobody"})).await;
+        let (api, ids) = api_with_dead_letters(5).await;
+        let none = api.request("POST", "/v1/dead-letters/redrive", json!({"reason": "nobody"})).await;
         assert_eq!((none.status, &none.json()["redriven"]), (200, &json!(0)));
-        let some = json!({"reason": "MISSING", "died_before": "2100-01-01T00:00:00Z", "limit": 2});
-        let again = api.ask("POST", "/v1/dead-letters/redrive", some).await.json();
-        assert_eq!((&again["redriven"], &again["more"]), (&json!(2), &json!(true)));
+        let discarded = json!({"reason": "MISSING", "died_before": "2100-01-01T00:00:00Z", "limit": 2});
+        let redriven = api.request("POST", "/v1/dead-letters/redrive", discarded).await.json();
+        assert_eq!((&redriven["redriven"], &redriven["more"]), (&json!(2), &json!(true)));
 
-        let discard = async |filter: Value| api.ask("POST", "/v1/dead-letters/discard", filter).await;
-        let some = discard(json!({"kind": "create_role", "redriven": false, "limit": 2})).await;
-        assert_eq!((some.status, some.json()), (200, json!({"discarded": 2, "more": true})));
-        let left = letters(&api.ask("GET", "/v1/dead-letters", Value::Null).await);
-        assert_eq!(left, [&ids[0], &ids[1], &ids[4]].map(Clone::clone), "the oldest that were not redriven");
+        let discard = async |filter: Value| api.request("POST", "/v1/dead-letters/discard", filter).await;
+        let discarded = discard(json!({"kind": "create_role", "redriven": false, "limit": 2})).await;
+        assert_eq!((discarded.status, discarded.json()), (200, json!({"discarded": 2, "more": true})));
+        let remaining = dead_letter_ids(&api.request("GET", "/v1/dead-letters", Value::Null).await);
+        assert_eq!(remaining, [&ids[0], &ids[1], &ids[4]].map(Clone::clone), "the oldest that were not redriven");
         assert_eq!(discard(json!({"reason": "nobody"})).await.json(), json!({"discarded": 0, "more": false}));
         assert_eq!(discard(json!({"guild_id": "7"})).await.json()["discarded"], 0);
         let rest = discard(json!({"guild_id": GUILD, "died_after": "2020-01-01T00:00:00Z"})).await.json();
         assert_eq!(rest, json!({"discarded": 3, "more": false}));
-        for wrong in [json!({"limit": 0}), json!({"limit": 1_001}), json!({"reason": 7, "why": "x"}), json!([])] {
-            discard(wrong).await.is_problem(400, "bad-request");
+        for invalid_filter in
+            [json!({"limit": 0}), json!({"limit": 1_001}), json!({"reason": 7, "why": "x"}), json!([])]
+        {
+            discard(invalid_filter).await.assert_problem(400, "bad-request");
         }
 
-        let audit = api.ask("GET", "/v1/audit?action=dead_letters.discard", Value::Null).await.json();
+        let audit = api.request("GET", "/v1/audit?action=dead_letters.discard", Value::Null).await.json();
         let rows = audit["audit"].as_array().unwrap();
         assert_eq!(rows.len(), 2, "calls without an effect leave no row: {audit}");
         assert_eq!((&rows[0]["guild_id"], &rows[1]["detail"]), (&json!(GUILD), &json!("kind create_role")));
-        let audit = api.ask("GET", "/v1/audit?action=dead_letters.redrive", Value::Null).await.json();
+        let audit = api.request("GET", "/v1/audit?action=dead_letters.redrive", Value::Null).await.json();
         assert_eq!(audit["audit"].as_array().unwrap().len(), 1, "{audit}");
         api.store.close().await;
     });
 }
 
 #[test]
-fn a_key_throws_away_only_what_it_sees() {
+fn key_discards_only_visible_dead_letters() {
     run(async {
-        let (api, ids) = with_letters(2).await;
-        let (reads, _) = api.key("default", &["operations:read"]).await;
-        let (other, _) = api.key("acme", &["operations:write"]).await;
-        let (bound, _) = api.key("default", &["operations:write", "guild:7"]).await;
+        let (api, ids) = api_with_dead_letters(2).await;
+        let (read_key, _) = api.create_key("default", &["operations:read"]).await;
+        let (other_tenant_key, _) = api.create_key("acme", &["operations:write"]).await;
+        let (guild_key, _) = api.create_key("default", &["operations:write", "guild:7"]).await;
         let path = "/v1/dead-letters/discard";
         assert_eq!(
-            api.ask_as(&reads, "POST", path, json!({})).await.is_problem(403, "forbidden").text("needs"),
+            api.request_as(&read_key, "POST", path, json!({})).await.assert_problem(403, "forbidden").text("needs"),
             "operations:write"
         );
-        for key in [&other, &bound] {
+        for key in [&other_tenant_key, &guild_key] {
             for filter in [json!({}), json!({"guild_id": GUILD})] {
-                assert_eq!(api.ask_as(key, "POST", path, filter).await.json()["discarded"], 0);
+                assert_eq!(api.request_as(key, "POST", path, filter).await.json()["discarded"], 0);
             }
         }
-        assert_eq!(letters(&api.ask("GET", "/v1/dead-letters", Value::Null).await), ids);
+        assert_eq!(dead_letter_ids(&api.request("GET", "/v1/dead-letters", Value::Null).await), ids);
         api.store.close().await;
     });
 }
 
 #[test]
-fn operations_are_listed_by_when_they_were_accepted_and_by_deployment() {
+fn operations_are_filtered_by_time_and_deployment() {
     run(async {
-        let api = Real::open(&Place::file()).await;
+        let api = ApiProcess::open(&StoreLocation::file()).await;
         api.create_role(GUILD, "one").await;
-        let shown = api.ask("GET", "/v1/operations", Value::Null).await.json()["operations"][0].clone();
-        let at = shown["created_at"].as_str().unwrap();
+        let operation = api.request("GET", "/v1/operations", Value::Null).await.json()["operations"][0].clone();
+        let at = operation["created_at"].as_str().unwrap();
         for (query, count) in [
             (format!("created_after={at}"), 1),
             (format!("created_before={at}"), 0),
@@ -235,12 +238,12 @@ fn operations_are_listed_by_when_they_were_accepted_and_by_deployment() {
             ("created_after=2100-01-01T00:00:00Z".to_owned(), 0),
             ("deployment_id=01890a5d-ac96-774b-bcce-b302099a8057".to_owned(), 0),
         ] {
-            let listed = api.ask("GET", &format!("/v1/operations?{query}"), Value::Null).await.json();
+            let listed = api.request("GET", &format!("/v1/operations?{query}"), Value::Null).await.json();
             assert_eq!(listed["operations"].as_array().unwrap().len(), count, "{query}");
         }
         for (query, field) in [("created_after=1", "created_after"), ("deployment_id=x", "deployment_id")] {
-            let answer = api.ask("GET", &format!("/v1/operations?{query}"), Value::Null).await;
-            assert_eq!(answer.is_problem(400, "bad-request").wrong(), [field]);
+            let response = api.request("GET", &format!("/v1/operations?{query}"), Value::Null).await;
+            assert_eq!(response.assert_problem(400, "bad-request").invalid_fields(), [field]);
         }
         api.store.close().await;
     });

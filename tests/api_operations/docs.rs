@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{
     GUILD, KEY,
-    real::{Place, Real},
+    process_fixture::{ApiProcess, StoreLocation},
     run,
 };
 
@@ -30,44 +30,44 @@ fn examples() -> Vec<(String, String)> {
 }
 
 /// Asserts that a response has the fields that the page shows. `…` stands for a value that varies.
-fn fits(shown: &Value, given: &Value, place: &str) {
-    match (shown, given) {
-        (Value::String(shown), _) if shown == "…" => assert!(!given.is_null(), "{place}"),
-        (Value::Object(shown), Value::Object(given)) => {
-            for (name, shown) in shown {
-                let given = given.get(name).unwrap_or_else(|| panic!("no {place}.{name} in {given:?}"));
-                fits(shown, given, &format!("{place}.{name}"));
+fn assert_matches(expected: &Value, actual: &Value, path: &str) {
+    match (expected, actual) {
+        (Value::String(expected), _) if expected == "…" => assert!(!actual.is_null(), "{path}"),
+        (Value::Object(expected), Value::Object(actual)) => {
+            for (name, expected) in expected {
+                let actual = actual.get(name).unwrap_or_else(|| panic!("no {path}.{name} in {actual:?}"));
+                assert_matches(expected, actual, &format!("{path}.{name}"));
             }
         }
-        (Value::Array(shown), Value::Array(given)) => {
-            assert!(given.len() >= shown.len(), "{place}: {given:?}");
-            for (n, (shown, given)) in shown.iter().zip(given).enumerate() {
-                fits(shown, given, &format!("{place}[{n}]"));
+        (Value::Array(expected), Value::Array(actual)) => {
+            assert!(actual.len() >= expected.len(), "{path}: {actual:?}");
+            for (n, (expected, actual)) in expected.iter().zip(actual).enumerate() {
+                assert_matches(expected, actual, &format!("{path}[{n}]"));
             }
         }
-        _ => assert_eq!(shown, given, "{place}"),
+        _ => assert_eq!(expected, actual, "{path}"),
     }
 }
 
 #[test]
-fn every_example_of_the_page_does_what_it_says() {
+fn every_example_of_the_page_works() {
     let examples = examples();
     assert!(examples.len() >= 10, "the page has too few examples");
     run(async {
         let policies =
             PoliciesConfig { heavy: Rate::new(10, 30), light: Rate::new(100, 300), ..PoliciesConfig::default() };
         let config = ControlConfig { policies, ..ControlConfig::default() };
-        let (api, hall) = Real::with_hall(&Place::file(), config).await;
+        let (api, services) = ApiProcess::with_hall(&StoreLocation::file(), config).await;
         // Two operations that the page assumes: one that is pending, and one that is dead.
         let waiting = api.create_role(GUILD, "waits").await;
         let dead = api.create_role(GUILD, "dead").await;
-        api.becomes(&dead, OperationState::Dead).await;
+        api.set_state(&dead, OperationState::Dead).await;
         // And a call for the guild of the page.
-        hall.call(GUILD.parse().unwrap(), ResponseClass::Success).await;
+        services.call(GUILD.parse().unwrap(), ResponseClass::Success).await;
         let address = api.address();
         let api = std::rc::Rc::new(api);
-        let carrier = actix_rt::spawn(carries_out_one(std::rc::Rc::clone(&api)));
-        for (script, shown) in examples {
+        let executor = actix_rt::spawn(execute_awaited(std::rc::Rc::clone(&api)));
+        for (script, expected) in examples {
             let mut shell = Command::new("sh");
             shell
                 .args(["-ec", &script])
@@ -80,36 +80,36 @@ fn every_example_of_the_page_does_what_it_says() {
             let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
             assert!(output.status.success(), "{script}: {out} {err}");
             let (head, body) = out.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{script}: {out}"));
-            let mut lines = shown.split("\n\n");
-            let (shown_head, shown_body) = (lines.next().unwrap(), lines.next().unwrap_or_default());
-            for line in shown_head.lines() {
+            let mut lines = expected.split("\n\n");
+            let (expected_head, expected_body) = (lines.next().unwrap(), lines.next().unwrap_or_default());
+            for line in expected_head.lines() {
                 let line = line.split('…').next().unwrap();
-                let has = head.lines().any(|given| given.to_lowercase().starts_with(&line.trim().to_lowercase()));
+                let has = head.lines().any(|actual| actual.to_lowercase().starts_with(&line.trim().to_lowercase()));
                 assert!(has, "{script}: no {line:?} in\n{head}\n{body}");
             }
-            if !shown_body.trim().is_empty() {
-                let shown: Value =
-                    serde_json::from_str(shown_body).unwrap_or_else(|error| panic!("{error}: {shown_body}"));
-                let given: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"));
-                fits(&shown, &given, "");
+            if !expected_body.trim().is_empty() {
+                let expected: Value =
+                    serde_json::from_str(expected_body).unwrap_or_else(|error| panic!("{error}: {expected_body}"));
+                let actual: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"));
+                assert_matches(&expected, &actual, "");
             }
         }
-        carrier.abort();
+        executor.abort();
         api.store.close().await;
     });
 }
 
 /// Executes only the operation that the page waits for.
-async fn carries_out_one(api: std::rc::Rc<Real>) {
+async fn execute_awaited(api: std::rc::Rc<ApiProcess>) {
     let mut ticks = api.store.ticks();
     loop {
         ticks.changed().await.unwrap();
         let filter = guildhall_actors::ports::OperationFilter { limit: 10, ..Default::default() };
         let listed = api.store.list(filter).await.unwrap();
-        let awaited = |payload: &str| payload.contains("Ushers");
-        for shown in listed.iter().filter(|shown| awaited(&shown.stored.operation.payload)) {
-            if !shown.stored.state.is_final() {
-                api.becomes(&shown.stored.operation.id.to_string(), OperationState::Succeeded).await;
+        let is_awaited = |payload: &str| payload.contains("Ushers");
+        for details in listed.iter().filter(|details| is_awaited(&details.stored.operation.payload)) {
+            if !details.stored.state.is_final() {
+                api.set_state(&details.stored.operation.id.to_string(), OperationState::Succeeded).await;
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{GUILD, run, sqlite::OnSqlite};
+use super::{GUILD, run, sqlite_fixture::SqliteApi};
 
 const USER: &str = "80351110224678912";
 
@@ -11,34 +11,35 @@ fn assign(user: &str) -> Value {
 }
 
 #[test]
-fn erased_user_is_gone_from_lists_and_what_stays_is_explained() {
+fn erased_user_is_gone_and_kept_rows_are_explained() {
     run(async {
         let folder = tempfile::tempdir().unwrap();
-        let api = OnSqlite::open(&folder).await;
+        let api = SqliteApi::open(&folder).await;
         let path = format!("/v1/guilds/{GUILD}/operations");
-        let dead = api.ask("POST", &path, assign(USER)).await.text("id");
-        api.give_up(&dead).await;
-        let pending = api.ask("POST", &path, assign(USER)).await.text("id");
-        let other = api.ask("POST", &path, assign("99")).await.text("id");
+        let dead = api.request("POST", &path, assign(USER)).await.text("id");
+        api.mark_dead(&dead).await;
+        let pending = api.request("POST", &path, assign(USER)).await.text("id");
+        let other = api.request("POST", &path, assign("99")).await.text("id");
 
-        let erased = api.ask("POST", "/v1/erase", json!({"user_id": USER})).await;
+        let erased = api.request("POST", "/v1/erase", json!({"user_id": USER})).await;
         assert_eq!(erased.status, 200, "{erased:?}");
         let erased = erased.json();
         assert_eq!(erased["removed"], json!({"operations": 1, "dead_letters": 1}));
         assert_eq!((&erased["done"], &erased["next"]), (&json!(true), &Value::Null));
-        let kept = erased["kept"].as_array().unwrap();
-        let why =
-            |what: &str| kept.iter().find(|kept| kept["what"] == what).unwrap_or_else(|| panic!("{what}: {kept:?}"));
-        assert_eq!(why("operations")["count"], 1);
-        assert!(why("operations")["why"].as_str().unwrap().contains("cancel"));
-        assert!(why("audit")["why"].as_str().unwrap().contains("retention.audit_ms"));
+        let retained = erased["kept"].as_array().unwrap();
+        let find_retained = |what: &str| {
+            retained.iter().find(|retained| retained["what"] == what).unwrap_or_else(|| panic!("{what}: {retained:?}"))
+        };
+        assert_eq!(find_retained("operations")["count"], 1);
+        assert!(find_retained("operations")["why"].as_str().unwrap().contains("cancel"));
+        assert!(find_retained("audit")["why"].as_str().unwrap().contains("retention.audit_ms"));
 
-        api.ask("GET", &format!("/v1/operations/{dead}"), Value::Null).await.is_problem(404, "not-found");
-        api.ask("GET", &format!("/v1/dead-letters/{dead}"), Value::Null).await.is_problem(404, "not-found");
+        api.request("GET", &format!("/v1/operations/{dead}"), Value::Null).await.assert_problem(404, "not-found");
+        api.request("GET", &format!("/v1/dead-letters/{dead}"), Value::Null).await.assert_problem(404, "not-found");
         for id in [&pending, &other] {
-            assert_eq!(api.ask("GET", &format!("/v1/operations/{id}"), Value::Null).await.status, 200);
+            assert_eq!(api.request("GET", &format!("/v1/operations/{id}"), Value::Null).await.status, 200);
         }
-        let audit = api.ask("GET", "/v1/audit?action=erase", Value::Null).await.json();
+        let audit = api.request("GET", "/v1/audit?action=erase", Value::Null).await.json();
         assert_eq!(audit["audit"][0]["target"], "user");
         assert!(!audit.to_string().contains(USER), "the record outlives the data and does not name the user: {audit}");
         api.close().await;
@@ -46,21 +47,21 @@ fn erased_user_is_gone_from_lists_and_what_stays_is_explained() {
 }
 
 #[test]
-fn erasing_needs_one_subject_and_a_cursor_that_was_given() {
+fn erase_needs_one_subject_and_a_valid_cursor() {
     run(async {
         let folder = tempfile::tempdir().unwrap();
-        let api = OnSqlite::open(&folder).await;
-        for wrong in [
+        let api = SqliteApi::open(&folder).await;
+        for invalid in [
             json!({}),
             json!({"user_id": "1", "guild_id": "2"}),
             json!({"user_id": "everybody"}),
             json!({"user_id": "1", "next": "!"}),
             json!({"user_id": "1", "reason": "x"}),
         ] {
-            api.ask("POST", "/v1/erase", wrong).await.is_problem(400, "bad-request");
+            api.request("POST", "/v1/erase", invalid).await.assert_problem(400, "bad-request");
         }
-        let erased = api.ask("POST", "/v1/erase", json!({"guild_id": GUILD})).await.json();
-        assert!(erased["kept"].as_array().unwrap().iter().any(|kept| kept["what"] == "tenant"), "{erased}");
+        let erased = api.request("POST", "/v1/erase", json!({"guild_id": GUILD})).await.json();
+        assert!(erased["kept"].as_array().unwrap().iter().any(|entry| entry["what"] == "tenant"), "{erased}");
         api.close().await;
     });
 }

@@ -8,7 +8,7 @@ use proptest::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{Api, GUILD, call, run, sqlite::OnSqlite};
+use super::{GUILD, TestApi, call, run, sqlite_fixture::SqliteApi};
 
 /// Any JSON, with field names that have a meaning among the others.
 fn any_json() -> impl Strategy<Value = Value> {
@@ -54,27 +54,27 @@ fn any_json() -> impl Strategy<Value = Value> {
 }
 
 /// A valid request in which one value was replaced.
-fn nearly_right() -> impl Strategy<Value = Value> {
-    let right = prop_oneof![
+fn almost_valid() -> impl Strategy<Value = Value> {
+    let valid = prop_oneof![
         Just(json!({"kind": "create_role", "payload": {"name": "a", "color": 5}, "key": "k", "delay_ms": 5})),
         Just(json!({"operations": [{"kind": "delete_role", "payload": {"role_id": "5"}}]})),
         Just(json!({"kind": "send_message", "payload": {"channel_id": {"key": "main"}, "content": "hello"}})),
     ];
-    (right, any_json(), any::<prop::sample::Index>()).prop_map(|(mut value, other, place)| {
+    (valid, any_json(), any::<prop::sample::Index>()).prop_map(|(mut value, other, position)| {
         let pointers = pointers(&value, "");
-        if let Some(field) = value.pointer_mut(&pointers[place.index(pointers.len())]) {
+        if let Some(field) = value.pointer_mut(&pointers[position.index(pointers.len())]) {
             *field = other;
         }
         value
     })
 }
 
-fn pointers(value: &Value, here: &str) -> Vec<String> {
-    let mut all = vec![here.to_owned()];
+fn pointers(value: &Value, prefix: &str) -> Vec<String> {
+    let mut all = vec![prefix.to_owned()];
     match value {
-        Value::Object(fields) => fields.iter().for_each(|(k, v)| all.extend(pointers(v, &format!("{here}/{k}")))),
+        Value::Object(fields) => fields.iter().for_each(|(k, v)| all.extend(pointers(v, &format!("{prefix}/{k}")))),
         Value::Array(list) => {
-            list.iter().enumerate().for_each(|(n, v)| all.extend(pointers(v, &format!("{here}/{n}"))));
+            list.iter().enumerate().for_each(|(n, v)| all.extend(pointers(v, &format!("{prefix}/{n}"))));
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
@@ -82,38 +82,38 @@ fn pointers(value: &Value, here: &str) -> Vec<String> {
 }
 
 /// A JSON text with a few bytes removed or added.
-fn broken() -> impl Strategy<Value = String> {
-    (nearly_right(), any::<prop::sample::Index>(), "\\PC{0,3}").prop_map(|(value, place, with)| {
+fn malformed_json() -> impl Strategy<Value = String> {
+    (almost_valid(), any::<prop::sample::Index>(), "\\PC{0,3}").prop_map(|(value, position, inserted)| {
         let text: Vec<char> = value.to_string().chars().collect();
-        let cut = place.index(text.len());
-        text[..cut].iter().collect::<String>() + &with + &text[cut..].iter().skip(1).collect::<String>()
+        let cut = position.index(text.len());
+        text[..cut].iter().collect::<String>() + &inserted + &text[cut..].iter().skip(1).collect::<String>()
     })
 }
 
 #[test]
 fn no_body_makes_the_server_fail() {
     run(async {
-        let api = super::Setup { most: u64::MAX, ..super::Setup::default() }.start();
+        let api = super::ApiSetup { max_operations: u64::MAX, ..super::ApiSetup::default() }.start();
         let mut runner = TestRunner::new(Config::default());
         let bodies = prop_oneof![
             any_json().prop_map(|value| value.to_string()),
-            nearly_right().prop_map(|value| value.to_string()),
-            broken(),
+            almost_valid().prop_map(|value| value.to_string()),
+            malformed_json(),
         ];
         let guild = format!("/v1/guilds/{GUILD}/operations");
         for _ in 0..300 {
             let body = bodies.new_tree(&mut runner).unwrap().current();
             for path in [guild.as_str(), "/v1/operations", "/v1/dead-letters/redrive"] {
-                let answer = call(api.address(), "POST", path, &[], &body).await;
-                assert!((200..500).contains(&answer.status), "{path} {body}: {answer:?}");
-                answer.json();
+                let response = call(api.address(), "POST", path, &[], &body).await;
+                assert!((200..500).contains(&response.status), "{path} {body}: {response:?}");
+                response.json();
             }
         }
     });
 }
 
 /// Bodies of administrative requests, with arbitrary values in their fields.
-fn by_hand() -> impl Strategy<Value = Value> {
+fn admin_body() -> impl Strategy<Value = Value> {
     let name = prop_oneof![
         Just("key"),
         Just("for_ms"),
@@ -137,20 +137,20 @@ fn by_hand() -> impl Strategy<Value = Value> {
 }
 
 #[test]
-fn nothing_that_people_do_by_hand_makes_the_server_fail() {
+fn no_admin_request_makes_the_server_fail() {
     run(async {
         let folder = tempfile::tempdir().unwrap();
-        let api = OnSqlite::open(&folder).await;
+        let api = SqliteApi::open(&folder).await;
         let mut runner = TestRunner::new(Config::default());
-        let bodies = by_hand();
+        let bodies = admin_body();
         for _ in 0..150 {
             let body = bodies.new_tree(&mut runner).unwrap().current().to_string();
             for path in
                 ["breakers/force", "breakers/reset", "shards/1/restart", "budgets/shop/acquire", "budgets/shop/observe"]
             {
-                let answer = call(api.address(), "POST", &format!("/v1/{path}"), &[], &body).await;
-                assert!((200..500).contains(&answer.status), "{path} {body}: {answer:?}");
-                answer.json();
+                let response = call(api.address(), "POST", &format!("/v1/{path}"), &[], &body).await;
+                assert!((200..500).contains(&response.status), "{path} {body}: {response:?}");
+                response.json();
             }
         }
     });
@@ -159,7 +159,7 @@ fn nothing_that_people_do_by_hand_makes_the_server_fail() {
 #[test]
 fn no_path_or_query_makes_the_server_fail() {
     run(async {
-        let api = Api::start();
+        let api = TestApi::start();
         let mut runner = TestRunner::new(Config::default());
         let part = prop_oneof![
             Just("operations".to_owned()),
@@ -171,8 +171,8 @@ fn no_path_or_query_makes_the_server_fail() {
         let paths = (vec(part, 1..4), query).prop_map(|(parts, query)| format!("/v1/{}{query}", parts.join("/")));
         for _ in 0..300 {
             let path = paths.new_tree(&mut runner).unwrap().current();
-            let answer = call(api.address(), "GET", &path, &[], "").await;
-            assert!((200..500).contains(&answer.status), "{path}: {answer:?}");
+            let response = call(api.address(), "GET", &path, &[], "").await;
+            assert!((200..500).contains(&response.status), "{path}: {response:?}");
         }
     });
 }

@@ -5,35 +5,35 @@ use std::time::Duration;
 use guildhall_core::response::{RateLimitScope, ResponseClass};
 use serde_json::{Value, json};
 
-use super::{run, sqlite::OnSqlite};
+use super::{run, sqlite_fixture::SqliteApi};
 
 const LIMITED: ResponseClass =
     ResponseClass::RateLimited { scope: RateLimitScope::Shared, retry_after: Duration::from_millis(1) };
 
-async fn open() -> (OnSqlite, tempfile::TempDir) {
+async fn open() -> (SqliteApi, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
-    (OnSqlite::open(&folder).await, folder)
+    (SqliteApi::open(&folder).await, folder)
 }
 
-impl OnSqlite {
+impl SqliteApi {
     async fn get(&self, path: &str) -> Value {
-        let answer = self.ask("GET", path, Value::Null).await;
-        assert_eq!(answer.status, 200, "{path}: {answer:?}");
-        answer.json()
+        let response = self.request("GET", path, Value::Null).await;
+        assert_eq!(response.status, 200, "{path}: {response:?}");
+        response.json()
     }
 
     /// Audit rows of an action.
-    pub(crate) async fn audit_of(&self, action: &str) -> Vec<Value> {
+    pub(crate) async fn audit_rows(&self, action: &str) -> Vec<Value> {
         self.get(&format!("/v1/audit?action={action}")).await["audit"].as_array().unwrap().clone()
     }
 }
 
 #[test]
-fn the_limits_show_what_is_left_who_waits_and_how_near_the_ban_is() {
+fn limits_show_the_window_lanes_and_ban_budget() {
     run(async {
         let (api, _folder) = open().await;
-        api.hall.call(7, ResponseClass::Success).await;
-        api.hall.call(7, ResponseClass::Forbidden).await;
+        api.services.call(7, ResponseClass::Success).await;
+        api.services.call(7, ResponseClass::Forbidden).await;
         let limits = api.get("/v1/limits").await;
         let global = &limits["global"];
         assert_eq!(
@@ -53,11 +53,11 @@ fn the_limits_show_what_is_left_who_waits_and_how_near_the_ban_is() {
 }
 
 #[test]
-fn buckets_come_by_the_page_each_once() {
+fn buckets_are_paged_without_repeats() {
     run(async {
         let (api, _folder) = open().await;
         for guild in 1..=5 {
-            api.hall.call(guild, ResponseClass::Success).await;
+            api.services.call(guild, ResponseClass::Success).await;
         }
         let (mut ids, mut path) = (Vec::new(), "/v1/limits/buckets?limit=2".to_owned());
         loop {
@@ -77,21 +77,21 @@ fn buckets_come_by_the_page_each_once() {
         }
         ids.sort();
         assert_eq!(ids, ["1", "2", "3", "4", "5"]);
-        for wrong in ["cursor=x", "cursor=-1", "cursor=99999999999", "limit=0", "colour=red"] {
-            let answer = api.ask("GET", &format!("/v1/limits/buckets?{wrong}"), Value::Null).await;
-            answer.is_problem(400, "bad-request");
+        for invalid in ["cursor=x", "cursor=-1", "cursor=99999999999", "limit=0", "colour=red"] {
+            let response = api.request("GET", &format!("/v1/limits/buckets?{invalid}"), Value::Null).await;
+            response.assert_problem(400, "bad-request");
         }
     });
 }
 
 #[test]
-fn whoever_uses_the_most_is_named_by_each_measure() {
+fn heaviest_guilds_are_listed_by_each_measure() {
     run(async {
         let (api, _folder) = open().await;
         for (guild, class) in
             [(7, ResponseClass::Success), (7, ResponseClass::Success), (8, LIMITED), (9, ResponseClass::Forbidden)]
         {
-            api.hall.call(guild, class).await;
+            api.services.call(guild, class).await;
         }
         let counts = async |query: &str| {
             let top = api.get(&format!("/v1/limits/top{query}")).await;
@@ -105,20 +105,20 @@ fn whoever_uses_the_most_is_named_by_each_measure() {
         assert_eq!(counts("?by=spend&limit=1").await.1, [entry("7", 2)]);
         assert_eq!(counts("?by=429").await.1, [entry("8", 1)]);
         assert_eq!(counts("?by=invalid").await.1, [entry("9", 1)]);
-        let wrong = api.ask("GET", "/v1/limits/top?by=calls&limit=101", Value::Null).await;
-        assert_eq!(wrong.is_problem(400, "bad-request").wrong(), ["by", "limit"]);
+        let rejected = api.request("GET", "/v1/limits/top?by=calls&limit=101", Value::Null).await;
+        assert_eq!(rejected.assert_problem(400, "bad-request").invalid_fields(), ["by", "limit"]);
     });
 }
 
 #[test]
-fn a_breaker_is_forced_and_reset_by_hand_and_each_leaves_one_row() {
+fn breaker_is_forced_and_reset_with_one_audit_row_each() {
     run(async {
         let (api, _folder) = open().await;
-        let forced = api.ask("POST", "/v1/breakers/force", json!({"key": "discord:42"})).await;
+        let forced = api.request("POST", "/v1/breakers/force", json!({"key": "discord:42"})).await;
         assert_eq!(forced.status, 200, "{forced:?}");
-        let shown = forced.json();
+        let breaker = forced.json();
         assert_eq!(
-            (&shown["state"], &shown["why"], &shown["until"]),
+            (&breaker["state"], &breaker["why"], &breaker["until"]),
             (&json!("forced_open"), &json!("forced"), &Value::Null)
         );
         assert_eq!(api.get("/v1/limits").await["breakers"]["forced_open"], 1);
@@ -128,64 +128,65 @@ fn a_breaker_is_forced_and_reset_by_hand_and_each_leaves_one_row() {
             (&json!("discord:42"), &json!("forced_open"))
         );
 
-        let timed = api.ask("POST", "/v1/breakers/force", json!({"key": "discord:42", "for_ms": 1_000})).await;
-        assert_eq!(timed.is_problem(409, "conflict").text("state"), "forced_open");
-        let rows = api.audit_of("breakers.force").await;
+        let timed = api.request("POST", "/v1/breakers/force", json!({"key": "discord:42", "for_ms": 1_000})).await;
+        assert_eq!(timed.assert_problem(409, "conflict").text("state"), "forced_open");
+        let rows = api.audit_rows("breakers.force").await;
         assert_eq!(rows.len(), 1, "a rejected change leaves no row: {rows:?}");
         assert_eq!((&rows[0]["target"], &rows[0]["detail"]), (&json!("discord:42"), &json!("until it is reset")));
 
-        let reset = api.ask("POST", "/v1/breakers/reset", json!({"key": "discord:42"})).await;
+        let reset = api.request("POST", "/v1/breakers/reset", json!({"key": "discord:42"})).await;
         assert_eq!((reset.status, reset.text("state")), (200, "closed".to_owned()));
-        assert_eq!(api.audit_of("breakers.reset").await.len(), 1);
-        let timed = api.ask("POST", "/v1/breakers/force", json!({"key": "target:crm", "for_ms": 60_000})).await.json();
+        assert_eq!(api.audit_rows("breakers.reset").await.len(), 1);
+        let timed =
+            api.request("POST", "/v1/breakers/force", json!({"key": "target:crm", "for_ms": 60_000})).await.json();
         assert_eq!(
             (&timed["state"], &timed["kind"], &timed["why"]),
             (&json!("open"), &json!("target"), &json!("forced"))
         );
         assert!(timed["until"].is_string(), "{timed}");
-        assert_eq!(api.audit_of("breakers.force").await[0]["detail"], "for 60000 ms");
+        assert_eq!(api.audit_rows("breakers.force").await[0]["detail"], "for 60000 ms");
         // A breaker that is not in use is closed, and stays closed.
-        let closed = api.ask("POST", "/v1/breakers/reset", json!({"key": "target:other"})).await;
+        let closed = api.request("POST", "/v1/breakers/reset", json!({"key": "target:other"})).await;
         assert_eq!((closed.status, closed.text("state")), (200, "closed".to_owned()));
     });
 }
 
 #[test]
-fn a_breaker_that_this_bot_cannot_have_is_not_made() {
+fn invalid_breaker_keys_are_rejected() {
     run(async {
         let (api, _folder) = open().await;
         for key in ["discord:43", "discords", "discord:42/BREW /pot", "target:", "", "discord:42/GET nowhere"] {
-            let answer = api.ask("POST", "/v1/breakers/force", json!({ "key": key })).await;
-            assert_eq!(answer.is_problem(400, "bad-request").wrong(), ["key"], "{key}");
+            let response = api.request("POST", "/v1/breakers/force", json!({ "key": key })).await;
+            assert_eq!(response.assert_problem(400, "bad-request").invalid_fields(), ["key"], "{key}");
         }
-        let none = api.ask("POST", "/v1/breakers/reset", json!({})).await;
-        assert_eq!(none.is_problem(400, "bad-request").wrong(), ["key"]);
-        let wrong = api.ask("POST", "/v1/breakers/force", json!({"key": 5, "for_ms": 0, "why": "x"})).await;
-        assert_eq!(wrong.is_problem(400, "bad-request").wrong(), ["key", "for_ms", "why"]);
-        api.ask("POST", "/v1/breakers/force", json!(["discord"])).await.is_problem(400, "bad-request");
-        assert!(api.audit_of("breakers.force").await.is_empty() && api.audit_of("breakers.reset").await.is_empty());
+        let none = api.request("POST", "/v1/breakers/reset", json!({})).await;
+        assert_eq!(none.assert_problem(400, "bad-request").invalid_fields(), ["key"]);
+        let rejected = api.request("POST", "/v1/breakers/force", json!({"key": 5, "for_ms": 0, "why": "x"})).await;
+        assert_eq!(rejected.assert_problem(400, "bad-request").invalid_fields(), ["key", "for_ms", "why"]);
+        api.request("POST", "/v1/breakers/force", json!(["discord"])).await.assert_problem(400, "bad-request");
+        assert!(api.audit_rows("breakers.force").await.is_empty() && api.audit_rows("breakers.reset").await.is_empty());
         assert_eq!(api.get("/v1/limits").await["breakers"]["forced_open"], 0);
     });
 }
 
 #[test]
-fn what_cannot_be_written_down_is_not_done() {
+fn change_without_an_audit_row_is_not_made() {
     run(async {
         let (api, _folder) = open().await;
-        api.away().await;
+        api.close_store().await;
         for (path, body) in [
             ("/v1/breakers/force", json!({"key": "discord:42"})),
             ("/v1/breakers/reset", json!({"key": "discord:42"})),
             ("/v1/shards/0/restart", Value::Null),
             ("/v1/budgets/shop/observe", json!({"available": 1})),
         ] {
-            api.ask("POST", path, body).await.is_problem(503, "store-unavailable");
+            api.request("POST", path, body).await.assert_problem(503, "store-unavailable");
         }
         assert_eq!(api.get("/v1/limits").await["breakers"]["forced_open"], 0);
-        assert!(api.hall.board.restarted.lock().unwrap().is_empty());
+        assert!(api.services.shard_admin.restarted.lock().unwrap().is_empty());
         let budgets = api.get("/v1/budgets").await;
         assert_eq!(budgets["budgets"][0]["available"], 1_000.0, "{budgets}");
         // Calls without an audit record still work.
-        assert_eq!(api.ask("POST", "/v1/budgets/shop/acquire", Value::Null).await.status, 200);
+        assert_eq!(api.request("POST", "/v1/budgets/shop/acquire", Value::Null).await.status, 200);
     });
 }

@@ -3,39 +3,39 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod access;
-mod bounds;
+mod admin_actions;
+mod admin_key;
 mod budgets;
 mod bulk;
+mod connection_limits;
+mod dead_letters;
 mod description;
 mod docs;
-mod entry;
 mod erase;
-mod faults;
 mod fuzz;
-mod hall;
 mod idempotency;
-mod letters;
+mod invalid_keys;
 mod limits;
-mod look;
-mod people;
+mod memory_store;
+mod middleware;
 mod policies;
 #[path = "../support/postgres.rs"]
 mod postgres;
-mod process;
-mod real;
+mod prefer_wait;
+mod process_fixture;
+mod queries;
 #[path = "../support/redis.rs"]
 mod redis_server;
-mod schema;
+mod schema_validator;
+mod service_fixture;
 mod shards;
-mod sqlite;
+mod sqlite_fixture;
 mod sse;
-mod store;
+mod store_faults;
 mod stream;
 mod submit;
 #[path = "../support/mod.rs"]
 mod support;
-mod wait;
-mod wrong_keys;
 
 use std::{
     future::Future,
@@ -57,9 +57,9 @@ use guildhall_core::{
     operation::{OperationId, Queue},
     time::UnixMs,
 };
+use memory_store::MemoryStore;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::{Value, json};
-use store::Memory;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -70,7 +70,7 @@ pub(crate) const KEY: &str = "gh_admin_of-these-tests";
 pub(crate) const GUILD: &str = "1571715189416398849";
 pub(crate) const GUILD_QUEUE: Queue = Queue::Guild(1_571_715_189_416_398_849);
 /// Time at which the test clock starts. Each read of the clock advances it by a millisecond.
-pub(crate) const BEGIN: u64 = 1_700_000_000_000;
+pub(crate) const START_MS: u64 = 1_700_000_000_000;
 
 /// Runs a test on a runtime that can serve a listener.
 pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
@@ -79,65 +79,65 @@ pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
 
 /// Notification that the supervisor would receive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum Notification {
     Wake(Queue),
     Cancelled(OperationId, Queue),
-    Hastened(OperationId, Queue),
+    Expedited(OperationId, Queue),
     Paused(PauseTarget, bool),
 }
 
 #[derive(Default)]
-struct Ear(Mutex<Vec<Heard>>);
+struct RecordingNotifier(Mutex<Vec<Notification>>);
 
-impl Ear {
-    fn hear(&self, heard: Heard) {
-        self.0.lock().unwrap().push(heard);
+impl RecordingNotifier {
+    fn record(&self, notification: Notification) {
+        self.0.lock().unwrap().push(notification);
     }
 }
 
-impl QueueNotifier for Ear {
+impl QueueNotifier for RecordingNotifier {
     fn wake(&self, queue: Queue) {
-        self.hear(Heard::Wake(queue));
+        self.record(Notification::Wake(queue));
     }
 
     fn cancelled(&self, id: OperationId, queue: Queue) {
-        self.hear(Heard::Cancelled(id, queue));
+        self.record(Notification::Cancelled(id, queue));
     }
 
-    fn hastened(&self, id: OperationId, queue: Queue) {
-        self.hear(Heard::Hastened(id, queue));
+    fn expedited(&self, id: OperationId, queue: Queue) {
+        self.record(Notification::Expedited(id, queue));
     }
 
     fn paused(&self, what: PauseTarget, paused: bool) {
-        self.hear(Heard::Paused(what, paused));
+        self.record(Notification::Paused(what, paused));
     }
 }
 
 /// The API and everything behind it.
-pub(crate) struct Api {
-    pub(crate) store: Arc<Memory>,
-    pub(crate) desk: Arc<OperationService>,
+pub(crate) struct TestApi {
+    pub(crate) store: Arc<MemoryStore>,
+    pub(crate) service: Arc<OperationService>,
     pub(crate) control: Control,
-    ear: Arc<Ear>,
+    notifier: Arc<RecordingNotifier>,
     pub(crate) listener: Listener,
 }
 
 /// Configuration of the API under test.
-pub(crate) struct Setup {
-    pub(crate) most: u64,
-    pub(crate) desk: SubmissionConfig,
+pub(crate) struct ApiSetup {
+    pub(crate) max_operations: u64,
+    pub(crate) submission: SubmissionConfig,
     pub(crate) control: ControlConfig,
     pub(crate) cache: Option<Arc<dyn IdempotencyCache>>,
     pub(crate) edge: EdgeConfig,
     pub(crate) proxies: TrustedProxies,
 }
 
-impl Default for Setup {
+impl Default for ApiSetup {
     fn default() -> Self {
-        let desk = SubmissionConfig { store_within: Duration::from_secs(60), ..SubmissionConfig::default() };
+        let submission = SubmissionConfig { store_timeout: Duration::from_secs(60), ..SubmissionConfig::default() };
         Self {
-            most: 1_000,
-            desk,
+            max_operations: 1_000,
+            submission,
             control: ControlConfig::default(),
             cache: None,
             edge: EdgeConfig::default(),
@@ -146,27 +146,27 @@ impl Default for Setup {
     }
 }
 
-impl Setup {
-    pub(crate) fn start(self) -> Api {
-        let Self { most, desk, control, cache, edge, proxies } = self;
-        let (store, ear) = (Memory::new(most), Arc::new(Ear::default()));
-        let desk = Arc::new(new_desk(store.clone(), ear.clone(), cache, desk));
-        let control = new_control(control).behind(proxies);
-        control.publish(Services { operations: Some(desk.clone()), ..Services::default() });
-        Api { store, desk, ear, listener: listen_within(control.clone(), edge), control }
+impl ApiSetup {
+    pub(crate) fn start(self) -> TestApi {
+        let Self { max_operations, submission, control, cache, edge, proxies } = self;
+        let (store, notifier) = (MemoryStore::new(max_operations), Arc::new(RecordingNotifier::default()));
+        let submission = Arc::new(new_service(store.clone(), notifier.clone(), cache, submission));
+        let control = new_control(control).with_proxies(proxies);
+        control.publish(Services { operations: Some(submission.clone()), ..Services::default() });
+        TestApi { store, service: submission, notifier, listener: listen_with(control.clone(), edge), control }
     }
 }
 
-pub(crate) fn new_desk(
+pub(crate) fn new_service(
     store: Arc<dyn OperationStore>,
-    hears: Arc<dyn QueueNotifier>,
+    notifier: Arc<dyn QueueNotifier>,
     cache: Option<Arc<dyn IdempotencyCache>>,
     config: SubmissionConfig,
 ) -> OperationService {
-    let time = AtomicU64::new(BEGIN);
+    let time = AtomicU64::new(START_MS);
     OperationService::new(
         store,
-        hears,
+        notifier,
         cache,
         config,
         Arc::new(move || UnixMs::new(time.fetch_add(1, Ordering::Relaxed))),
@@ -178,18 +178,18 @@ pub(crate) fn new_control(config: ControlConfig) -> Control {
 }
 
 pub(crate) fn listen(control: Control) -> Listener {
-    listen_within(control, EdgeConfig::default())
+    listen_with(control, EdgeConfig::default())
 }
 
-pub(crate) fn listen_within(control: Control, edge: EdgeConfig) -> Listener {
+pub(crate) fn listen_with(control: Control, edge: EdgeConfig) -> Listener {
     let metrics = PrometheusBuilder::new().build_recorder().handle();
-    let bound = api::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap().within(edge);
+    let bound = api::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap().with_limits(edge);
     bound.serve(Readiness::default(), metrics, Some(control)).unwrap()
 }
 
-impl Api {
+impl TestApi {
     pub(crate) fn start() -> Self {
-        Setup::default().start()
+        ApiSetup::default().start()
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -197,31 +197,31 @@ impl Api {
     }
 
     /// Returns the notifications that were sent since the last call.
-    pub(crate) fn heard(&self) -> Vec<Heard> {
-        std::mem::take(&mut self.ear.0.lock().unwrap())
+    pub(crate) fn take_notifications(&self) -> Vec<Notification> {
+        std::mem::take(&mut self.notifier.0.lock().unwrap())
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> Response {
         call(self.address(), "GET", path, &[], "").await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: Value) -> Response {
         self.post_with(path, &[], body).await
     }
 
-    pub(crate) async fn post_with(&self, path: &str, headers: &[(&str, &str)], body: Value) -> Answer {
+    pub(crate) async fn post_with(&self, path: &str, headers: &[(&str, &str)], body: Value) -> Response {
         call(self.address(), "POST", path, headers, &body.to_string()).await
     }
 
-    pub(crate) async fn delete(&self, path: &str) -> Answer {
+    pub(crate) async fn delete(&self, path: &str) -> Response {
         call(self.address(), "DELETE", path, &[], "").await
     }
 
     /// Submits the creation of a role in the test guild. Returns the id of the operation.
     pub(crate) async fn create_role(&self, name: &str) -> String {
-        let answer = self.post(&format!("/v1/guilds/{GUILD}/operations"), role(name)).await;
-        assert_eq!(answer.status, 202, "{answer:?}");
-        answer.text("id")
+        let response = self.post(&format!("/v1/guilds/{GUILD}/operations"), role(name)).await;
+        assert_eq!(response.status, 202, "{response:?}");
+        response.text("id")
     }
 }
 
@@ -232,13 +232,13 @@ pub(crate) fn role(name: &str) -> Value {
 
 /// Response to a request.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: u16,
     head: String,
     pub(crate) body: String,
 }
 
-impl Answer {
+impl Response {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
@@ -249,14 +249,14 @@ impl Answer {
 
     pub(crate) fn header(&self, name: &str) -> Option<String> {
         self.head.lines().find_map(|line| {
-            let (given, value) = line.split_once(':')?;
-            given.eq_ignore_ascii_case(name).then(|| value.trim().to_owned())
+            let (field, value) = line.split_once(':')?;
+            field.eq_ignore_ascii_case(name).then(|| value.trim().to_owned())
         })
     }
 
     /// Asserts that it is a problem of this type, as RFC 9457 defines it.
     #[track_caller]
-    pub(crate) fn is_problem(&self, status: u16, name: &str) -> &Self {
+    pub(crate) fn assert_problem(&self, status: u16, name: &str) -> &Self {
         assert_eq!(self.header("content-type").as_deref(), Some("application/problem+json"), "{self:?}");
         let body = self.json();
         assert_eq!((self.status, &body["status"]), (status, &status.into()), "{self:?}");
@@ -266,7 +266,7 @@ impl Answer {
     }
 
     /// Names of the fields that it reports as invalid.
-    pub(crate) fn wrong(&self) -> Vec<String> {
+    pub(crate) fn invalid_fields(&self) -> Vec<String> {
         let errors = self.json()["errors"].as_array().unwrap_or_else(|| panic!("no errors: {self:?}")).clone();
         errors.iter().map(|error| error["field"].as_str().unwrap().to_owned()).collect()
     }
@@ -280,35 +280,35 @@ pub(crate) async fn call(
     path: &str,
     headers: &[(&str, &str)],
     body: &str,
-) -> Answer {
+) -> Response {
     let mut head = format!("{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n");
-    let has = |name: &str| headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name));
-    if !has("authorization") {
+    let has_header = |name: &str| headers.iter().any(|(field, _)| field.eq_ignore_ascii_case(name));
+    if !has_header("authorization") {
         head += &format!("Authorization: Bearer {KEY}\r\n");
     }
     if !body.is_empty() {
         head += &format!("Content-Length: {}\r\n", body.len());
-        if !has("content-type") {
+        if !has_header("content-type") {
             head += "Content-Type: application/json\r\n";
         }
     }
     for (name, value) in headers {
         head += &format!("{name}: {value}\r\n");
     }
-    let answer = raw(address, format!("{head}\r\n{body}").as_bytes()).await;
-    description::hold(method, path, &answer);
-    answer
+    let response = send_raw(address, format!("{head}\r\n{body}").as_bytes()).await;
+    description::check_response(method, path, &response);
+    response
 }
 
 /// Sends bytes and reads until the server closes the connection.
-pub(crate) async fn raw(address: SocketAddr, bytes: &[u8]) -> Answer {
+pub(crate) async fn send_raw(address: SocketAddr, bytes: &[u8]) -> Response {
     let mut stream = TcpStream::connect(address).await.unwrap();
     // The server may respond and close before it has read everything.
     drop(stream.write_all(bytes).await);
-    let mut answer = Vec::new();
-    drop(stream.read_to_end(&mut answer).await);
-    let answer = String::from_utf8(answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no response: {answer:?}"));
+    let mut response = Vec::new();
+    drop(stream.read_to_end(&mut response).await);
+    let response = String::from_utf8(response).unwrap();
+    let (head, body) = response.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no response: {response:?}"));
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    Answer { status, head: head.to_owned(), body: body.to_owned() }
+    Response { status, head: head.to_owned(), body: body.to_owned() }
 }

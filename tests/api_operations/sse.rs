@@ -12,10 +12,10 @@ use tokio::{
     time::timeout,
 };
 
-use super::{Answer, KEY};
+use super::{KEY, Response};
 
 /// Upper bound for operations that end only when something is broken. No test waits for it.
-pub(crate) const STUCK: Duration = Duration::from_secs(60);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One frame: an event, or a keep-alive comment.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,7 +27,7 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    fn read(text: &str) -> Self {
+    fn parse(text: &str) -> Self {
         let mut frame = Self::default();
         for line in text.lines() {
             match line.split_once(": ").unwrap_or((line, "")) {
@@ -50,18 +50,18 @@ impl Frame {
 }
 
 /// An open stream.
-pub(crate) struct Stream {
+pub(crate) struct EventStream {
     socket: TcpStream,
     /// Bytes that were read, with HTTP chunk framing.
     raw: Vec<u8>,
     text: String,
     /// The last `id` that was received.
     pub(crate) last: Option<String>,
-    pub(crate) over: bool,
+    pub(crate) finished: bool,
 }
 
 /// Requests a stream.
-async fn ask(address: SocketAddr, key: &str, query: &str, last: Option<&str>) -> TcpStream {
+async fn request_stream(address: SocketAddr, key: &str, query: &str, last: Option<&str>) -> TcpStream {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     // A small buffer, so that it fills soon if the client does not read.
     socket.set_recv_buffer_size(16 * 1024).unwrap();
@@ -75,7 +75,7 @@ async fn ask(address: SocketAddr, key: &str, query: &str, last: Option<&str>) ->
     socket
 }
 
-impl Stream {
+impl EventStream {
     pub(crate) async fn open(address: SocketAddr, query: &str) -> Self {
         Self::open_as(address, KEY, query, None).await
     }
@@ -85,15 +85,15 @@ impl Stream {
     }
 
     pub(crate) async fn open_as(address: SocketAddr, key: &str, query: &str, last: Option<&str>) -> Self {
-        let deadline = Instant::now() + STUCK;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         loop {
             match Self::try_open(address, key, query, last).await {
                 Ok(stream) => return stream,
                 // Streams that were closed a moment ago still count. Retry, as the response says.
-                Err(answer) if answer.status == 503 && Instant::now() < deadline => {
+                Err(response) if response.status == 503 && Instant::now() < deadline => {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
-                Err(answer) => panic!("{answer:?}"),
+                Err(response) => panic!("{response:?}"),
             }
         }
     }
@@ -104,9 +104,9 @@ impl Stream {
         key: &str,
         query: &str,
         last: Option<&str>,
-    ) -> Result<Self, Answer> {
-        let socket = ask(address, key, query, last).await;
-        let mut stream = Self { socket, raw: Vec::new(), text: String::new(), last: None, over: false };
+    ) -> Result<Self, Response> {
+        let socket = request_stream(address, key, query, last).await;
+        let mut stream = Self { socket, raw: Vec::new(), text: String::new(), last: None, finished: false };
         let end = loop {
             if let Some(end) = stream.raw.windows(4).position(|four| four == b"\r\n\r\n") {
                 break end;
@@ -118,7 +118,7 @@ impl Stream {
         if status != 200 {
             while stream.read().await {}
             let body = String::from_utf8(stream.raw).unwrap();
-            return Err(Answer { status, head: head.trim_end().to_owned(), body });
+            return Err(Response { status, head: head.trim_end().to_owned(), body });
         }
         assert!(head.to_ascii_lowercase().contains("content-type: text/event-stream"), "{head}");
         Ok(stream)
@@ -126,7 +126,8 @@ impl Stream {
 
     /// Reads more bytes. Returns `false` at the end.
     async fn read(&mut self) -> bool {
-        let read = timeout(STUCK, self.socket.read_buf(&mut self.raw)).await.expect("timed out waiting for data");
+        let read =
+            timeout(TEST_TIMEOUT, self.socket.read_buf(&mut self.raw)).await.expect("timed out waiting for data");
         read.is_ok_and(|count| count > 0)
     }
 
@@ -139,7 +140,7 @@ impl Stream {
         }
         let chunk: Vec<u8> = self.raw.drain(..line + 2 + size + 2).collect();
         self.text += std::str::from_utf8(&chunk[line + 2..line + 2 + size]).unwrap();
-        self.over |= size == 0;
+        self.finished |= size == 0;
         true
     }
 
@@ -147,17 +148,17 @@ impl Stream {
     pub(crate) async fn next(&mut self) -> Option<Frame> {
         loop {
             if let Some(end) = self.text.find("\n\n") {
-                let frame = Frame::read(&self.text[..end]);
+                let frame = Frame::parse(&self.text[..end]);
                 self.text.drain(..end + 2);
                 if frame.id.is_some() {
                     self.last.clone_from(&frame.id);
                 }
                 return Some(frame);
             }
-            if !self.over && self.unpack() {
+            if !self.finished && self.unpack() {
                 continue;
             }
-            if self.over || !self.read().await {
+            if self.finished || !self.read().await {
                 return None;
             }
         }
@@ -180,7 +181,7 @@ impl Stream {
     }
 
     /// Reads until an operation reaches this state.
-    pub(crate) async fn until(&mut self, id: &str, state: &str) {
+    pub(crate) async fn until_state(&mut self, id: &str, state: &str) {
         while self.operation().await != (id.to_owned(), state.to_owned()) {}
     }
 }

@@ -6,50 +6,56 @@ use guildhall_core::operation::{OperationId, QueueKey};
 use guildhall_core::trace::TraceContext;
 use serde_json::json;
 
-use super::{Api, BEGIN, GUILD, GUILD_QUEUE, Heard, Setup, role, run};
+use super::{ApiSetup, GUILD, GUILD_QUEUE, Notification, START_MS, TestApi, role, run};
 
-fn path() -> String {
+fn operations_path() -> String {
     format!("/v1/guilds/{GUILD}/operations")
 }
 
 #[test]
-fn an_operation_is_accepted_kept_and_told_to_whoever_does_it() {
+fn operation_is_accepted_stored_and_announced() {
     run(async {
-        let api = Api::start();
+        let api = TestApi::start();
         let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-        let asked = json!({
+        let body = json!({
             "kind": "create_role", "payload": {"name": "Pilots"}, "reason": "a new crew", "max_attempts": 7,
             "delay_ms": 1_000, "deadline_ms": 60_000,
         });
-        let answer = api.post_with(&path(), &[("traceparent", trace)], asked).await;
+        let response = api.post_with(&operations_path(), &[("traceparent", trace)], body).await;
         let trace = TraceContext::read(trace).unwrap();
-        assert_eq!(answer.status, 202, "{answer:?}");
-        let id = answer.text("id");
-        assert_eq!(answer.header("location").unwrap(), format!("/v1/operations/{id}"));
-        assert_eq!((answer.text("state"), answer.text("kind")), ("scheduled".to_owned(), "create_role".to_owned()));
-        assert_eq!((answer.text("guild_id"), answer.json()["replayed"].as_bool()), (GUILD.to_owned(), Some(false)));
-        assert_eq!(api.heard(), [Heard::Wake(GUILD_QUEUE)]);
+        assert_eq!(response.status, 202, "{response:?}");
+        let id = response.text("id");
+        assert_eq!(response.header("location").unwrap(), format!("/v1/operations/{id}"));
+        assert_eq!((response.text("state"), response.text("kind")), ("scheduled".to_owned(), "create_role".to_owned()));
+        assert_eq!((response.text("guild_id"), response.json()["replayed"].as_bool()), (GUILD.to_owned(), Some(false)));
+        assert_eq!(api.take_notifications(), [Notification::Wake(GUILD_QUEUE)]);
 
-        let kept = api.store.kept(&id);
-        assert_eq!((&*kept.tenant, kept.queue.queue(&kept.tenant), kept.max_attempts), ("default", GUILD_QUEUE, 7));
-        let now = kept.created_at.millis();
-        assert!(now >= BEGIN && kept.eligible_at.millis() == now + 1_000);
-        assert_eq!(kept.deadline_at.unwrap().millis(), now + 60_000);
-        assert_eq!((kept.reason.as_deref(), kept.trace.map(|kept| kept.id)), (Some("a new crew"), Some(trace.id)));
-        assert_ne!(kept.trace, Some(trace), "the parent is the request, not its caller");
+        let stored = api.store.stored(&id);
+        assert_eq!(
+            (&*stored.tenant, stored.queue.queue(&stored.tenant), stored.max_attempts),
+            ("default", GUILD_QUEUE, 7)
+        );
+        let now = stored.created_at.millis();
+        assert!(now >= START_MS && stored.eligible_at.millis() == now + 1_000);
+        assert_eq!(stored.deadline_at.unwrap().millis(), now + 60_000);
+        assert_eq!(
+            (stored.reason.as_deref(), stored.trace.map(|stored| stored.id)),
+            (Some("a new crew"), Some(trace.id))
+        );
+        assert_ne!(stored.trace, Some(trace), "the parent is the request, not its caller");
         assert_eq!(id.parse::<OperationId>().unwrap().uuid().as_u128() >> 80, u128::from(now));
     });
 }
 
 #[test]
-fn a_batch_is_accepted_in_its_order_and_each_queue_is_woken_once() {
+fn batch_is_accepted_in_order_and_wakes_each_queue_once() {
     run(async {
-        let api = Api::start();
+        let api = TestApi::start();
         let dm = json!({"kind": "send_dm", "payload": {"user_id": "42", "content": "hello"}});
         let batch: Vec<_> = (0..98).map(|n| role(&format!("role {n}"))).chain([dm.clone(), dm]).collect();
-        let answer = api.post(&path(), json!({"operations": batch})).await;
-        assert_eq!(answer.status, 202, "{answer:?}");
-        let ids: Vec<String> = answer.json()["operations"]
+        let response = api.post(&operations_path(), json!({"operations": batch})).await;
+        assert_eq!(response.status, 202, "{response:?}");
+        let ids: Vec<String> = response.json()["operations"]
             .as_array()
             .unwrap()
             .iter()
@@ -57,34 +63,40 @@ fn a_batch_is_accepted_in_its_order_and_each_queue_is_woken_once() {
             .collect();
         assert!(ids.len() == 100 && ids.is_sorted(), "ids sort in the order of the batch");
         assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), 100);
-        assert!(api.store.kept(&ids[97]).payload.contains("role 97"));
-        assert_eq!(api.heard(), [Heard::Wake(GUILD_QUEUE), Heard::Wake(QueueKey::user(42).queue("default"))]);
+        assert!(api.store.stored(&ids[97]).payload.contains("role 97"));
+        assert_eq!(
+            api.take_notifications(),
+            [Notification::Wake(GUILD_QUEUE), Notification::Wake(QueueKey::user(42).queue("default"))]
+        );
     });
 }
 
 #[test]
-fn operations_without_a_guild_go_to_their_own_queues() {
+fn operations_without_a_guild_have_their_own_queues() {
     run(async {
-        let api = Api::start();
+        let api = TestApi::start();
         let dm = json!({"kind": "send_dm", "payload": {"user_id": "42", "content": "hello"}});
         assert_eq!(api.post("/v1/operations", dm).await.status, 202);
         let request = json!({"kind": "request", "payload": {"method": "GET", "path": "/users/@me"}});
-        let answer = api.post("/v1/operations", request).await;
-        assert_eq!((answer.status, &answer.json()["guild_id"]), (202, &json!(null)));
+        let response = api.post("/v1/operations", request).await;
+        assert_eq!((response.status, &response.json()["guild_id"]), (202, &json!(null)));
         assert_eq!(
-            api.heard(),
-            [Heard::Wake(QueueKey::user(42).queue("default")), Heard::Wake(QueueKey::application().queue("default"))]
+            api.take_notifications(),
+            [
+                Notification::Wake(QueueKey::user(42).queue("default")),
+                Notification::Wake(QueueKey::application().queue("default"))
+            ]
         );
 
-        let answer = api.post("/v1/operations", role("Pilots")).await;
-        assert_eq!(answer.is_problem(422, "invalid-operation").wrong(), ["payload"]);
+        let response = api.post("/v1/operations", role("Pilots")).await;
+        assert_eq!(response.assert_problem(422, "invalid-operation").invalid_fields(), ["payload"]);
     });
 }
 
 #[test]
-fn everything_that_is_wrong_in_any_operation_is_told_at_once_and_nothing_is_kept() {
+fn all_errors_of_a_batch_are_reported_and_nothing_is_stored() {
     run(async {
-        let api = Api::start();
+        let api = TestApi::start();
         let batch = json!({"operations": [
             role("fine"),
             {"kind": "assign_role", "payload": {"user_id": 7, "role_id": "x"}},
@@ -92,8 +104,8 @@ fn everything_that_is_wrong_in_any_operation_is_told_at_once_and_nothing_is_kept
             {"kind": "create_role", "payload": {"name": "x", "colour": 1}, "max_attempts": 0},
             "delete it",
         ]});
-        let answer = api.post(&path(), batch).await;
-        let wrong = answer.is_problem(422, "invalid-operation").wrong();
+        let response = api.post(&operations_path(), batch).await;
+        let fields = response.assert_problem(422, "invalid-operation").invalid_fields();
         for field in [
             "operations[1].payload.user_id",
             "operations[1].payload.role_id",
@@ -101,24 +113,24 @@ fn everything_that_is_wrong_in_any_operation_is_told_at_once_and_nothing_is_kept
             "operations[3].max_attempts",
             "operations[4]",
         ] {
-            assert!(wrong.iter().any(|wrong| wrong == field), "{field} is not among {wrong:?}");
+            assert!(fields.iter().any(|fields| fields == field), "{field} is not among {fields:?}");
         }
-        assert!(!wrong.iter().any(|field| field.starts_with("operations[0]")), "{wrong:?}");
-        assert_eq!((api.store.count(), api.heard().len()), (0, 0));
+        assert!(!fields.iter().any(|field| field.starts_with("operations[0]")), "{fields:?}");
+        assert_eq!((api.store.count(), api.take_notifications().len()), (0, 0));
 
-        let answer = api.post(&path(), json!({"kind": "create_role", "payload": {"colour": 1}})).await;
-        let wrong = answer.is_problem(422, "invalid-operation").wrong();
+        let response = api.post(&operations_path(), json!({"kind": "create_role", "payload": {"colour": 1}})).await;
+        let fields = response.assert_problem(422, "invalid-operation").invalid_fields();
         assert!(
-            wrong.contains(&"payload.colour".to_owned()) && wrong.contains(&"payload.name".to_owned()),
-            "{wrong:?}"
+            fields.contains(&"payload.colour".to_owned()) && fields.contains(&"payload.name".to_owned()),
+            "{fields:?}"
         );
     });
 }
 
 #[test]
-fn a_batch_has_at_least_one_operation_at_most_a_thousand_and_nothing_beside_them() {
+fn batch_has_one_to_a_thousand_operations() {
     run(async {
-        let api = Api::start();
+        let api = TestApi::start();
         let too_many: Vec<_> = (0..1_001).map(|n| role(&n.to_string())).collect();
         for (body, field) in [
             (json!({"operations": []}), "operations"),
@@ -126,28 +138,28 @@ fn a_batch_has_at_least_one_operation_at_most_a_thousand_and_nothing_beside_them
             (json!({"operations": {}}), "operations"),
             (json!({"operations": [role("x")], "kind": "create_role"}), "kind"),
         ] {
-            let answer = api.post(&path(), body).await;
-            assert_eq!(answer.is_problem(422, "invalid-operation").wrong(), [field]);
+            let response = api.post(&operations_path(), body).await;
+            assert_eq!(response.assert_problem(422, "invalid-operation").invalid_fields(), [field]);
         }
         assert_eq!(api.store.count(), 0);
     });
 }
 
 #[test]
-fn the_same_key_and_payload_is_the_same_operation() {
+fn same_key_and_payload_give_the_same_operation() {
     run(async {
-        let api = Api::start();
-        let first = api.post_with(&path(), &[("Idempotency-Key", "once")], role("Pilots")).await;
+        let api = TestApi::start();
+        let first = api.post_with(&operations_path(), &[("Idempotency-Key", "once")], role("Pilots")).await;
         assert_eq!((first.status, first.header("idempotency-replayed")), (202, None));
         // The key may also be in the body. Omitted fields of a payload have their defaults.
-        let mut again = role("Pilots");
-        again["key"] = "once".into();
+        let mut body_with_key = role("Pilots");
+        body_with_key["key"] = "once".into();
         for (headers, body) in [
             (vec![("Idempotency-Key", "once")], role("Pilots")),
-            (vec![], again.clone()),
-            (vec![("idempotency-key", "once")], again),
+            (vec![], body_with_key.clone()),
+            (vec![("idempotency-key", "once")], body_with_key),
         ] {
-            let second = api.post_with(&path(), &headers, body).await;
+            let second = api.post_with(&operations_path(), &headers, body).await;
             assert_eq!((second.status, second.text("id")), (200, first.text("id")), "{second:?}");
             assert_eq!(second.header("idempotency-replayed").as_deref(), Some("true"));
             assert_eq!(second.header("location"), first.header("location"));
@@ -155,52 +167,52 @@ fn the_same_key_and_payload_is_the_same_operation() {
         assert_eq!(api.store.count(), 1);
 
         let id = first.text("id");
-        api.store.become_state(&id, guildhall_core::operation::OperationState::Succeeded);
-        let done = api.post_with(&path(), &[("Idempotency-Key", "once")], role("Pilots")).await;
+        api.store.set_state(&id, guildhall_core::operation::OperationState::Succeeded);
+        let done = api.post_with(&operations_path(), &[("Idempotency-Key", "once")], role("Pilots")).await;
         assert_eq!((done.text("state"), &done.json()["result"]["role_id"]), ("succeeded".to_owned(), &json!("77")));
     });
 }
 
 #[test]
-fn a_key_is_not_for_another_payload_kind_or_guild() {
+fn key_cannot_be_reused_for_another_operation() {
     run(async {
-        let api = Api::start();
+        let api = TestApi::start();
         let key = [("Idempotency-Key", "once")];
-        let first = api.post_with(&path(), &key, role("Pilots")).await.text("id");
+        let first = api.post_with(&operations_path(), &key, role("Pilots")).await.text("id");
         let elsewhere = "/v1/guilds/2/operations".to_owned();
         for (path, body) in [
-            (path(), role("Gunners")),
-            (path(), json!({"kind": "delete_role", "payload": {"role_id": "5"}})),
+            (operations_path(), role("Gunners")),
+            (operations_path(), json!({"kind": "delete_role", "payload": {"role_id": "5"}})),
             (elsewhere, role("Pilots")),
         ] {
-            let answer = api.post_with(&path, &key, body).await;
-            assert_eq!(answer.is_problem(422, "idempotency-key-reused").text("operation_id"), first);
-            assert_eq!(answer.wrong(), ["key"]);
+            let response = api.post_with(&path, &key, body).await;
+            assert_eq!(response.assert_problem(422, "idempotency-key-reused").text("operation_id"), first);
+            assert_eq!(response.invalid_fields(), ["key"]);
         }
         let mut second = role("Gunners");
         second["key"] = "once".into();
-        let answer = api.post(&path(), json!({"operations": [role("a"), second]})).await;
-        assert_eq!(answer.is_problem(422, "idempotency-key-reused").wrong(), ["operations[1].key"]);
+        let response = api.post(&operations_path(), json!({"operations": [role("a"), second]})).await;
+        assert_eq!(response.assert_problem(422, "idempotency-key-reused").invalid_fields(), ["operations[1].key"]);
         assert_eq!(api.store.count(), 1, "nothing of a refused batch is stored");
     });
 }
 
 #[test]
-fn a_batch_that_was_accepted_before_is_what_it_was() {
+fn repeated_batch_returns_the_first_operations() {
     run(async {
-        let api = Api::start();
+        let api = TestApi::start();
         let keyed = |name: &str| {
             let mut role = role(name);
             role["key"] = name.into();
             role
         };
-        let first = api.post(&path(), json!({"operations": [keyed("a"), keyed("b")]})).await;
-        let again = api.post(&path(), json!({"operations": [keyed("a"), keyed("b")]})).await;
-        assert_eq!((again.status, again.header("idempotency-replayed").as_deref()), (200, Some("true")));
-        let id = |answer: &super::Answer, n: usize| answer.json()["operations"][n]["id"].clone();
-        assert_eq!((id(&first, 0), id(&first, 1)), (id(&again, 0), id(&again, 1)));
+        let first = api.post(&operations_path(), json!({"operations": [keyed("a"), keyed("b")]})).await;
+        let repeated = api.post(&operations_path(), json!({"operations": [keyed("a"), keyed("b")]})).await;
+        assert_eq!((repeated.status, repeated.header("idempotency-replayed").as_deref()), (200, Some("true")));
+        let id = |response: &super::Response, n: usize| response.json()["operations"][n]["id"].clone();
+        assert_eq!((id(&first, 0), id(&first, 1)), (id(&repeated, 0), id(&repeated, 1)));
 
-        let mixed = api.post(&path(), json!({"operations": [keyed("a"), keyed("c")]})).await;
+        let mixed = api.post(&operations_path(), json!({"operations": [keyed("a"), keyed("c")]})).await;
         assert_eq!((mixed.status, mixed.header("idempotency-replayed")), (202, None));
         let replayed: Vec<_> = [0, 1].map(|n| mixed.json()["operations"][n]["replayed"].clone()).into();
         assert_eq!(replayed, [json!(true), json!(false)]);
@@ -209,9 +221,9 @@ fn a_batch_that_was_accepted_before_is_what_it_was() {
 }
 
 #[test]
-fn a_key_in_the_header_is_for_one_operation_and_printable() {
+fn key_header_is_printable_and_for_one_operation() {
     run(async {
-        let api = Api::start();
+        let api = TestApi::start();
         let long = "k".repeat(256);
         let batch = json!({"operations": [role("a"), role("b")]});
         let mut other = role("a");
@@ -224,84 +236,90 @@ fn a_key_in_the_header_is_for_one_operation_and_printable() {
             (vec![("Idempotency-Key", "a")], batch),
             (vec![("Idempotency-Key", "a")], other),
         ] {
-            let answer = api.post_with(&path(), &headers, body).await;
-            assert_eq!(answer.is_problem(422, "invalid-operation").wrong(), ["Idempotency-Key"]);
+            let response = api.post_with(&operations_path(), &headers, body).await;
+            assert_eq!(response.assert_problem(422, "invalid-operation").invalid_fields(), ["Idempotency-Key"]);
         }
         assert_eq!(api.store.count(), 0);
-        let longest = "k".repeat(255);
-        assert_eq!(api.post_with(&path(), &[("Idempotency-Key", &longest)], role("a")).await.status, 202);
+        let longest_key = "k".repeat(255);
+        assert_eq!(
+            api.post_with(&operations_path(), &[("Idempotency-Key", &longest_key)], role("a")).await.status,
+            202
+        );
     });
 }
 
 #[test]
-fn a_request_without_a_trace_begins_one_and_what_is_none_counts_as_none() {
+fn invalid_traceparent_starts_a_new_trace() {
     const FIRST: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     const SECOND: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     run(async {
-        let api = Api::start();
-        let none: [&[(&str, &str)]; 4] = [
+        let api = TestApi::start();
+        let invalid_headers: [&[(&str, &str)]; 4] = [
             &[],
             &[("traceparent", "00-nonsense")],
             &[("traceparent", "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")],
             // With two headers, neither is used.
             &[("traceparent", FIRST), ("traceparent", SECOND)],
         ];
-        let mut begun = BTreeSet::new();
-        for headers in none {
-            let many = json!({"operations": [role("a"), role("b")]});
-            let answer = api.post_with(&path(), headers, many).await;
-            let ids = answer.json()["operations"].as_array().unwrap().clone();
-            let kept = ids.iter().map(|one| api.store.kept(one["id"].as_str().unwrap()).trace.unwrap());
-            let kept: BTreeSet<String> = kept.map(|trace| trace.to_string()).collect();
-            assert_eq!(kept.len(), 1, "operations of one request have one trace");
-            begun.extend(kept);
+        let mut traces = BTreeSet::new();
+        for headers in invalid_headers {
+            let batch = json!({"operations": [role("a"), role("b")]});
+            let response = api.post_with(&operations_path(), headers, batch).await;
+            let ids = response.json()["operations"].as_array().unwrap().clone();
+            let stored = ids.iter().map(|one| api.store.stored(one["id"].as_str().unwrap()).trace.unwrap());
+            let stored: BTreeSet<String> = stored.map(|trace| trace.to_string()).collect();
+            assert_eq!(stored.len(), 1, "operations of one request have one trace");
+            traces.extend(stored);
         }
-        assert_eq!(begun.len(), none.len(), "each request starts its own trace");
-        let begun: String = begun.into_iter().collect();
-        assert!([FIRST, SECOND].iter().all(|given| !begun.contains(&given[3..35])), "{begun}");
+        assert_eq!(traces.len(), invalid_headers.len(), "each request starts its own trace");
+        let traces: String = traces.into_iter().collect();
+        assert!([FIRST, SECOND].iter().all(|given| !traces.contains(&given[3..35])), "{traces}");
     });
 }
 
 #[test]
-fn an_operation_may_say_which_trace_it_belongs_to_and_one_that_is_none_is_wrong() {
+fn operation_may_set_its_trace() {
     run(async {
-        let api = Api::start();
+        let api = TestApi::start();
         let given = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
-        let mut own = role("a");
-        own["trace"] = given.into();
-        let answer = api.post(&path(), own).await;
-        assert_eq!(api.store.kept(&answer.text("id")).trace, TraceContext::read(given));
-        let mut wrong = role("a");
-        wrong["trace"] = "00-nonsense".into();
-        assert_eq!(api.post(&path(), wrong).await.is_problem(422, "invalid-operation").wrong(), ["trace"]);
+        let mut operation = role("a");
+        operation["trace"] = given.into();
+        let response = api.post(&operations_path(), operation).await;
+        assert_eq!(api.store.stored(&response.text("id")).trace, TraceContext::read(given));
+        let mut invalid = role("a");
+        invalid["trace"] = "00-nonsense".into();
+        assert_eq!(
+            api.post(&operations_path(), invalid).await.assert_problem(422, "invalid-operation").invalid_fields(),
+            ["trace"]
+        );
     });
 }
 
 #[test]
-fn what_refers_to_an_operation_that_is_not_there_is_refused() {
+fn reference_to_an_unknown_operation_is_refused() {
     run(async {
-        let api = Api::start();
-        let gone = "01890a5d-ac96-774b-bcce-b302099a8057";
+        let api = TestApi::start();
+        let unknown = "01890a5d-ac96-774b-bcce-b302099a8057";
         let assign =
             |id: &str| json!({"kind": "assign_role", "payload": {"user_id": "7", "role_id": {"operation": id}}});
-        let answer = api.post(&path(), json!({"operations": [role("a"), assign(gone)]})).await;
-        assert_eq!(answer.is_problem(422, "invalid-operation").wrong(), ["operations[1].payload"]);
+        let response = api.post(&operations_path(), json!({"operations": [role("a"), assign(unknown)]})).await;
+        assert_eq!(response.assert_problem(422, "invalid-operation").invalid_fields(), ["operations[1].payload"]);
         let first = api.create_role("Pilots").await;
-        let answer = api.post(&path(), assign(&first)).await;
-        assert_eq!(answer.status, 202, "{answer:?}");
-        assert_eq!(api.store.kept(&answer.text("id")).refers_to, [first.parse::<OperationId>().unwrap()]);
+        let response = api.post(&operations_path(), assign(&first)).await;
+        assert_eq!(response.status, 202, "{response:?}");
+        assert_eq!(api.store.stored(&response.text("id")).refers_to, [first.parse::<OperationId>().unwrap()]);
     });
 }
 
 #[test]
-fn a_full_queue_is_told_with_when_to_come_again() {
+fn full_queue_returns_429_with_retry_after() {
     run(async {
-        let api = Setup { most: 2, ..Setup::default() }.start();
+        let api = ApiSetup { max_operations: 2, ..ApiSetup::default() }.start();
         api.create_role("a").await;
-        let answer = api.post(&path(), json!({"operations": [role("b"), role("c")]})).await;
-        answer.is_problem(429, "queue-full");
-        assert_eq!(answer.header("retry-after").as_deref(), Some("10"));
-        assert_eq!((answer.json()["pending"].as_u64(), answer.json()["most"].as_u64()), (Some(1), Some(2)));
+        let response = api.post(&operations_path(), json!({"operations": [role("b"), role("c")]})).await;
+        response.assert_problem(429, "queue-full");
+        assert_eq!(response.header("retry-after").as_deref(), Some("10"));
+        assert_eq!((response.json()["pending"].as_u64(), response.json()["most"].as_u64()), (Some(1), Some(2)));
         assert_eq!(api.store.count(), 1);
         api.create_role("b").await;
     });

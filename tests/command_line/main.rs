@@ -2,15 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod answers;
-mod fake;
+mod cli_docs;
+mod connect;
+mod dead_letters;
+mod fake_server;
+mod fixture;
 mod fleet;
 mod keys;
-mod letters;
 mod operations;
-mod page;
-mod reach;
-mod stage;
+mod responses;
 mod stream;
 #[path = "../support/mod.rs"]
 mod support;

@@ -12,12 +12,12 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use super::stage::Cli;
+use super::fixture::Cli;
 
-const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 16\r\nConnection: close\r\n\r\n{\"instances\":[]}";
+const RESPONSE: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 16\r\nConnection: close\r\n\r\n{\"instances\":[]}";
 
 /// A server with a certificate for 127.0.0.1, and the folder with its CA file.
-fn secured(runtime: &Runtime) -> (SocketAddr, TempDir) {
+fn start_tls_server(runtime: &Runtime) -> (SocketAddr, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let ca_key = KeyPair::generate().unwrap();
     let mut ca = CertificateParams::new(Vec::new()).unwrap();
@@ -42,7 +42,7 @@ fn secured(runtime: &Runtime) -> (SocketAddr, TempDir) {
             let Ok(mut stream) = acceptor.accept(stream).await else { continue };
             let mut head = [0; 4096];
             if stream.read(&mut head).await.is_ok() {
-                drop(stream.write_all(ANSWER.as_bytes()).await);
+                drop(stream.write_all(RESPONSE.as_bytes()).await);
                 drop(stream.shutdown().await);
             }
         }
@@ -51,15 +51,15 @@ fn secured(runtime: &Runtime) -> (SocketAddr, TempDir) {
 }
 
 #[test]
-fn a_daemon_is_trusted_by_its_authority_and_by_nothing_else() {
+fn daemon_is_trusted_only_by_its_ca() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let (address, folder) = secured(&runtime);
+    let (address, folder) = start_tls_server(&runtime);
     let cli = Cli::at(&format!("https://{address}"));
     let ca = folder.path().join("ca.pem");
-    let shown = cli.run(&["instances", "--ca-file", ca.to_str().unwrap(), "-o", "json"]).json();
-    assert_eq!(shown, serde_json::json!({"instances": []}));
-    let says = cli.run(&["instances"]).failed();
-    assert!(says.contains("certificate") && says.contains("--ca-file"), "{says}");
-    let says = cli.run(&["instances", "--ca-file", "none.pem"]).failed();
-    assert!(says.contains("none.pem cannot be read") && says.contains("PEM"), "{says}");
+    let output = cli.run(&["instances", "--ca-file", ca.to_str().unwrap(), "-o", "json"]).json();
+    assert_eq!(output, serde_json::json!({"instances": []}));
+    let message = cli.run(&["instances"]).expect_failure();
+    assert!(message.contains("certificate") && message.contains("--ca-file"), "{message}");
+    let message = cli.run(&["instances", "--ca-file", "none.pem"]).expect_failure();
+    assert!(message.contains("none.pem cannot be read") && message.contains("PEM"), "{message}");
 }

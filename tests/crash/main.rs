@@ -18,25 +18,25 @@ mod postgres;
 mod redis;
 
 // The ownership tests use these too, and each binary uses its own part of them.
-mod asker;
+mod checker;
 #[allow(dead_code, reason = "the ownership tests use it")]
-mod caller;
-#[cfg(feature = "failpoints")]
-mod ended;
-mod errand;
-mod judge;
+mod client;
+#[allow(dead_code, reason = "the ownership tests use it")]
+mod daemon_process;
+#[allow(dead_code, reason = "the ownership tests use it")]
+mod fixture;
+mod generator;
 #[cfg(feature = "failpoints")]
 #[allow(dead_code, reason = "each binary kills its own parts")]
-mod killed;
-#[allow(dead_code, reason = "the ownership tests use it")]
-mod life;
-#[allow(dead_code, reason = "the ownership tests use it")]
-mod stage;
+mod killed_parts;
+#[cfg(feature = "failpoints")]
+mod part_exit;
+mod test_operation;
 
 #[cfg(feature = "failpoints")]
 mod boundaries;
 mod faults;
-mod late;
+mod late_call;
 #[cfg(feature = "failpoints")]
 mod parts;
 #[cfg(feature = "failpoints")]

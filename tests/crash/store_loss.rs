@@ -6,91 +6,92 @@ use std::time::Duration;
 use tokio::{task::block_in_place, time::sleep};
 
 use crate::{
-    asker::Asker,
-    caller::{Accepted, Unanswered},
-    errand::Sort,
-    judge::judge,
+    checker::check_outcomes,
+    client::{AcceptedOperation, NoResponse},
+    fixture::{DaemonFixture, Engine, FixtureSize},
+    generator::OperationGenerator,
     postgres::PostgresServer,
-    stage::{Engine, Furniture, Stage},
+    test_operation::TestKind,
 };
 
-const ROOM: Furniture = Furniture { guilds: 1, roles: 10, doomed: 5, permissions: None };
+const FIXTURE_SIZE: FixtureSize = FixtureSize { guilds: 1, roles: 10, to_delete: 5, permissions: None };
 
-const SORTS: [Sort; 6] = [
-    Sort::CreateRole,
-    Sort::SendMessage,
-    Sort::AssignRole,
-    Sort::CreateChannel,
-    Sort::UpdatePermissions,
-    Sort::DeleteRole,
+const KINDS: [TestKind; 6] = [
+    TestKind::CreateRole,
+    TestKind::SendMessage,
+    TestKind::AssignRole,
+    TestKind::CreateChannel,
+    TestKind::UpdatePermissions,
+    TestKind::DeleteRole,
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_accepted_outlives_a_restart_of_postgres() {
+async fn accepted_operations_survive_a_postgres_restart() {
     let mut server = block_in_place(PostgresServer::start);
-    let stage = Stage::over(server.database().await, tempfile::tempdir().unwrap(), ROOM).await;
-    let _life = stage.begin_with(&[("GUILDHALL__STORE__TIMEOUT_MS", "1000")]);
-    let mut asker = Asker::new(stage.places[0].clone());
-    let mut accepted: Vec<Accepted> = Vec::new();
+    let fixture =
+        DaemonFixture::with_store(server.create_database().await, tempfile::tempdir().unwrap(), FIXTURE_SIZE).await;
+    let _daemon = fixture.start_daemon_with(&[("GUILDHALL__STORE__TIMEOUT_MS", "1000")]);
+    let mut generator = OperationGenerator::new(fixture.guilds[0].clone());
+    let mut accepted: Vec<AcceptedOperation> = Vec::new();
     for nth in 0..24 {
-        let errand = asker.next(SORTS[nth % SORTS.len()], &stage).await;
+        let operation = generator.next(KINDS[nth % KINDS.len()], &fixture).await;
         if nth == 12 {
-            stage.effects(2, Duration::from_secs(5)).await;
+            fixture.wait_for_more_effects(2, Duration::from_secs(5)).await;
             block_in_place(|| server.kill());
             let refused = loop {
-                match stage.submit_once(&errand).await {
+                match fixture.submit_once(&operation).await {
                     Ok((503, problem)) => break problem,
                     Ok(other) => panic!("accepted without a store: {other:?}"),
-                    Err(Unanswered) => sleep(Duration::from_millis(10)).await,
+                    Err(NoResponse) => sleep(Duration::from_millis(10)).await,
                 }
             };
             assert!(refused["type"].as_str().unwrap().contains("store"), "{refused}");
             block_in_place(|| server.start_again());
         }
-        accepted.push(stage.submit(&errand).await);
+        accepted.push(fixture.submit(&operation).await);
     }
-    let became = stage.all_became(&accepted).await;
-    judge(&stage.sim.score(), &accepted, &became).holds("postgres restarted");
+    let outcomes = fixture.wait_for_outcomes(&accepted).await;
+    check_outcomes(&fixture.sim.score(), &accepted, &outcomes).assert_ok("postgres restarted");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_file_refuses_what_it_cannot_keep_and_loses_nothing_that_it_accepted() {
-    let stage = Stage::new(Engine::Sqlite, ROOM).await;
-    let mut life = stage.begin();
-    life.listens().await.unwrap();
-    life.kill();
+async fn full_file_refuses_operations_and_loses_none() {
+    let fixture = DaemonFixture::new(Engine::Sqlite, FIXTURE_SIZE).await;
+    let mut daemon = fixture.start_daemon();
+    daemon.wait_until_listening().await.unwrap();
+    daemon.kill();
     // The WAL will be moved into the file.
-    let size = |name| std::fs::metadata(stage.file(name)).map_or(0, |file| file.len());
+    let size = |name| std::fs::metadata(fixture.file(name)).map_or(0, |file| file.len());
     // New operations may fill half of it.
-    let most = 2 * (size("guildhall.db") + size("guildhall.db-wal") + 100_000);
-    let mut life = stage.begin_with(&[("GUILDHALL__STORE__MAX_BYTES", &most.to_string())]);
-    let mut asker = Asker::new(stage.places[0].clone());
-    let mut accepted: Vec<Accepted> = Vec::new();
-    let mut errand = asker.next(Sort::SendMessage, &stage).await.at_length();
+    let max_bytes = 2 * (size("guildhall.db") + size("guildhall.db-wal") + 100_000);
+    let mut daemon = fixture.start_daemon_with(&[("GUILDHALL__STORE__MAX_BYTES", &max_bytes.to_string())]);
+    let mut generator = OperationGenerator::new(fixture.guilds[0].clone());
+    let mut accepted: Vec<AcceptedOperation> = Vec::new();
+    let mut operation = generator.next(TestKind::SendMessage, &fixture).await.padded();
     let refused = loop {
         assert!(accepted.len() < 500, "the file never became full");
-        match stage.submit_once(&errand).await {
-            Ok((200 | 202, answer)) => {
-                accepted.push(Accepted::new(errand, &answer));
-                errand = asker.next(Sort::SendMessage, &stage).await.at_length();
+        match fixture.submit_once(&operation).await {
+            Ok((200 | 202, response)) => {
+                accepted.push(AcceptedOperation::new(operation, &response));
+                operation = generator.next(TestKind::SendMessage, &fixture).await.padded();
             }
-            Ok((507, problem)) if problem["setting"] == "store.max_bytes" => break errand,
+            Ok((507, problem)) if problem["setting"] == "store.max_bytes" => break operation,
             // Not open yet, or still the previous process.
-            Ok((503, _)) | Err(Unanswered) => sleep(Duration::from_millis(10)).await,
+            Ok((503, _)) | Err(NoResponse) => sleep(Duration::from_millis(10)).await,
             Ok(other) => panic!("{other:?}"),
         }
     };
     assert!(accepted.len() > 10, "accepted only {}", accepted.len());
-    life.kill();
-    let _life = stage.begin();
-    let again = loop {
-        match stage.submit_once(&refused).await {
-            Ok((503, _)) | Err(Unanswered) => sleep(Duration::from_millis(10)).await,
-            Ok(answer) => break answer,
+    daemon.kill();
+    let _daemon = fixture.start_daemon();
+    let resubmitted = loop {
+        match fixture.submit_once(&refused).await {
+            Ok((503, _)) | Err(NoResponse) => sleep(Duration::from_millis(10)).await,
+            Ok(response) => break response,
         }
     };
-    assert_eq!((again.0, &again.1["replayed"]), (202, &false.into()), "a refused operation was not stored");
-    accepted.push(Accepted::new(refused, &again.1));
-    let became = stage.all_became(&accepted).await;
-    judge(&stage.sim.score(), &accepted, &became).holds("full");
+    assert_eq!((resubmitted.0, &resubmitted.1["replayed"]), (202, &false.into()), "a refused operation was not stored");
+    accepted.push(AcceptedOperation::new(refused, &resubmitted.1));
+    let outcomes = fixture.wait_for_outcomes(&accepted).await;
+    check_outcomes(&fixture.sim.score(), &accepted, &outcomes).assert_ok("full");
 }

@@ -5,11 +5,11 @@
 mod admin_key;
 mod discord;
 mod files;
-mod keeps;
 #[path = "../support/postgres.rs"]
 mod postgres;
 #[path = "../support/redis.rs"]
 mod redis_server;
+mod storage;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -33,37 +33,37 @@ fn doctor(sim: &SimHandle, args: &[&str]) -> Guildhall {
 }
 
 /// The report of the doctor.
-struct Found {
+struct DoctorReport {
     code: i32,
     report: Value,
     raw: String,
 }
 
-impl Found {
-    fn of(output: &Output) -> Self {
+impl DoctorReport {
+    fn from_output(output: &Output) -> Self {
         let raw = String::from_utf8(output.stdout.clone()).unwrap();
-        let says = String::from_utf8_lossy(&output.stderr);
-        let report = serde_json::from_str(&raw).unwrap_or_else(|error| panic!("{error}: {raw} {says}"));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let report = serde_json::from_str(&raw).unwrap_or_else(|error| panic!("{error}: {raw} {stderr}"));
         Self { code: output.status.code().unwrap(), report, raw }
     }
 
     fn run(program: Guildhall) -> Self {
-        Self::of(&tokio::task::block_in_place(|| program.output()))
+        Self::from_output(&tokio::task::block_in_place(|| program.output()))
     }
 
     /// The first finding of a check: its verdict, what was seen, and the advice.
     #[track_caller]
     fn check(&self, name: &str) -> (&str, &str, &str) {
         let checks = self.report["checks"].as_array().unwrap();
-        let found =
+        let finding =
             checks.iter().find(|one| one["check"] == name).unwrap_or_else(|| panic!("no {name} in {}", self.raw));
-        let text = |field: &str| found[field].as_str().unwrap_or_default();
+        let text = |field: &str| finding[field].as_str().unwrap_or_default();
         (text("verdict"), text("seen"), text("advice"))
     }
 
     #[track_caller]
-    fn is(&self, name: &str, verdict: &str, seen: &str) {
-        let (given, says, _) = self.check(name);
-        assert!(given == verdict && says.contains(seen), "{name}: {given}, {says}");
+    fn assert_check(&self, name: &str, verdict: &str, seen: &str) {
+        let (actual, actual_seen, _) = self.check(name);
+        assert!(actual == verdict && actual_seen.contains(seen), "{name}: {actual}, {actual_seen}");
     }
 }

@@ -20,26 +20,26 @@ use tokio::{
 
 use crate::{
     KEY,
-    http::{Answer, ask},
+    http::{Response, send_request},
     support::{
-        Guildhall, STUCK,
-        gateway::{Gateway, Manner},
+        Guildhall, TEST_TIMEOUT,
+        gateway::{FakeGateway, GatewayBehavior},
     },
 };
 
 const FLOOD: usize = 5_000;
-const MOST: usize = 200;
+const MAX_CONNECTIONS: usize = 200;
 /// Connections for health checks beyond the limit, and those that are being rejected.
-const BESIDE: usize = 16 + 1_024;
+const EXTRA_FILES: usize = 16 + 1_024;
 
 /// Another process with many connections.
-struct Flooder {
+struct FloodProcess {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
 
-impl Flooder {
+impl FloodProcess {
     /// Runs this test binary with [`opens_many_connections`] only.
     fn start(address: SocketAddr) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -67,7 +67,7 @@ impl Flooder {
     }
 }
 
-impl Drop for Flooder {
+impl Drop for FloodProcess {
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
@@ -94,16 +94,16 @@ fn opens_many_connections() {
                 drop(stream.write_all(b"GET /livez HT").await);
             }
             counts[0].fetch_add(1, Ordering::SeqCst);
-            let mut words = Vec::new();
-            drop(stream.read_to_end(&mut words).await);
-            let told = String::from_utf8_lossy(&words).contains("urn:guildhall:problem:too-many-connections");
+            let mut received = Vec::new();
+            drop(stream.read_to_end(&mut received).await);
+            let rejected = String::from_utf8_lossy(&received).contains("urn:guildhall:problem:too-many-connections");
             counts[0].fetch_sub(1, Ordering::SeqCst);
-            counts[if told { 1 } else { 2 }].fetch_add(1, Ordering::SeqCst);
+            counts[if rejected { 1 } else { 2 }].fetch_add(1, Ordering::SeqCst);
         });
     }
     for _ in std::io::stdin().lines().map_while(Result::ok) {
-        let [held, told, cut] = [0, 1, 2].map(|kind| counts[kind].load(Ordering::SeqCst));
-        println!("counts {held} {told} {cut}");
+        let [held, rejected, cut] = [0, 1, 2].map(|kind| counts[kind].load(Ordering::SeqCst));
+        println!("counts {held} {rejected} {cut}");
     }
 }
 
@@ -116,64 +116,64 @@ fn metric(metrics: &str, name: &str) -> usize {
 }
 
 /// Repeats a request until it has this status.
-async fn until(address: SocketAddr, path: &str, status: u16) -> Answer {
-    let deadline = Instant::now() + STUCK;
+async fn wait_for_status(address: SocketAddr, path: &str, status: u16) -> Response {
+    let deadline = Instant::now() + TEST_TIMEOUT;
     loop {
-        let answer = ask(address, "GET", path, &Value::Null).await;
-        match answer {
-            Ok(answer) if answer.status == status => return answer,
-            answer => assert!(Instant::now() < deadline, "{path} never returned {status}: {answer:?}"),
+        let response = send_request(address, "GET", path, &Value::Null).await;
+        match response {
+            Ok(response) if response.status == status => return response,
+            response => assert!(Instant::now() < deadline, "{path} never returned {status}: {response:?}"),
         }
         sleep(Duration::from_millis(20)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn five_thousand_connections_are_bounded_told_and_gone_and_health_is_answered_meanwhile() {
-    let gateway = Gateway::start(Manner::Kind).await;
+async fn flood_of_connections_is_limited_and_health_is_served() {
+    let gateway = FakeGateway::start(GatewayBehavior::Normal).await;
     let daemon = Guildhall::serve(&gateway.url)
         .env("GUILDHALL__API__ADMIN_KEY", KEY)
-        .env("GUILDHALL__API__MAX_CONNECTIONS", &MOST.to_string())
+        .env("GUILDHALL__API__MAX_CONNECTIONS", &MAX_CONNECTIONS.to_string())
         // They stay open for the whole test.
         .env("GUILDHALL__API__HEADER_TIMEOUT_MS", "600000")
         .spawn();
     let address = daemon.address();
-    daemon.line_with("\"part is ready\",\"part\":\"gateway\"");
-    let before = metric(&until(address, "/metrics", 200).await.body, "process_open_fds");
+    daemon.wait_for_log_line("\"part is ready\",\"part\":\"gateway\"");
+    let before = metric(&wait_for_status(address, "/metrics", 200).await.body, "process_open_fds");
 
-    let mut flooder = Flooder::start(address);
-    let deadline = Instant::now() + STUCK;
+    let mut flooder = FloodProcess::start(address);
+    let deadline = Instant::now() + TEST_TIMEOUT;
     let counts = loop {
         let counts = tokio::task::block_in_place(|| flooder.report());
-        let [held, told, cut] = counts;
-        if told + cut + MOST >= FLOOD && held <= MOST {
+        let [held, rejected, cut] = counts;
+        if rejected + cut + MAX_CONNECTIONS >= FLOOD && held <= MAX_CONNECTIONS {
             break counts;
         }
         assert!(Instant::now() < deadline, "not all of them are finished: {counts:?}");
         sleep(Duration::from_millis(50)).await;
     };
-    let [held, told, cut] = counts;
-    println!("of {FLOOD} connections {held} are held, {told} were rejected, {cut} closed");
-    assert!(held >= MOST / 2, "{counts:?}");
-    assert!(told > FLOOD / 2, "most of them should be rejected with a response: {counts:?}");
+    let [held, rejected, cut] = counts;
+    println!("of {FLOOD} connections {held} are held, {rejected} were rejected, {cut} closed");
+    assert!(held >= MAX_CONNECTIONS / 2, "{counts:?}");
+    assert!(rejected > FLOOD / 2, "most of them should be rejected with a response: {counts:?}");
 
     // New connections are rejected now, except for health and metrics.
-    let refused = until(address, "/v1/operations", 503).await;
+    let refused = wait_for_status(address, "/v1/operations", 503).await;
     assert_eq!(refused.json()["type"], "urn:guildhall:problem:too-many-connections", "{refused:?}");
     for path in ["/livez", "/readyz"] {
-        until(address, path, 200).await;
+        wait_for_status(address, path, 200).await;
     }
-    let metrics = until(address, "/metrics", 200).await.body;
+    let metrics = wait_for_status(address, "/metrics", 200).await.body;
     let (open, fds) = (metric(&metrics, "guildhall_api_connections "), metric(&metrics, "process_open_fds"));
-    assert!(open <= MOST + 16, "{open} connections");
-    assert!(fds <= before + MOST + BESIDE, "{fds} files, {before} before");
+    assert!(open <= MAX_CONNECTIONS + 16, "{open} connections");
+    assert!(fds <= before + MAX_CONNECTIONS + EXTRA_FILES, "{fds} files, {before} before");
     let refused = ["full", "flood"]
-        .map(|why| metric(&metrics, &format!("guildhall_api_connections_refused_total{{why=\"{why}\"}}")));
-    assert!(refused.iter().sum::<usize>() >= told, "{refused:?}");
+        .map(|reason| metric(&metrics, &format!("guildhall_api_connections_refused_total{{why=\"{reason}\"}}")));
+    assert!(refused.iter().sum::<usize>() >= rejected, "{refused:?}");
 
     drop(flooder);
-    let listed = until(address, "/v1/operations", 200).await;
+    let listed = wait_for_status(address, "/v1/operations", 200).await;
     assert_eq!(listed.json()["operations"], Value::Array(Vec::new()));
     daemon.signal("TERM");
-    assert_eq!(tokio::task::block_in_place(|| daemon.end()).code, Some(0));
+    assert_eq!(tokio::task::block_in_place(|| daemon.wait_for_exit()).code, Some(0));
 }

@@ -18,13 +18,13 @@ pub(crate) struct Connection<S> {
 
 /// A complete response.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: String,
 }
 
-impl Answer {
+impl Response {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
@@ -37,17 +37,17 @@ impl Answer {
 
 impl Connection<TcpStream> {
     pub(crate) async fn open(address: SocketAddr) -> io::Result<Self> {
-        TcpStream::connect(address).await.map(Self::over)
+        TcpStream::connect(address).await.map(Self::from_stream)
     }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
-    pub(crate) fn over(stream: S) -> Self {
+    pub(crate) fn from_stream(stream: S) -> Self {
         Self { stream, read: Vec::new() }
     }
 
     /// Sends a request with the key, and waits for the response. Fails if there is none.
-    pub(crate) async fn ask(&mut self, method: &str, path: &str, body: &Value) -> io::Result<Answer> {
+    pub(crate) async fn send_request(&mut self, method: &str, path: &str, body: &Value) -> io::Result<Response> {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {KEY}\r\nContent-Type: application/json\r\n\
@@ -55,7 +55,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             body.len()
         );
         self.send(format!("{head}{body}").as_bytes()).await?;
-        self.answer().await
+        self.read_response().await
     }
 
     pub(crate) async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -63,7 +63,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.stream.flush().await
     }
 
-    pub(crate) async fn answer(&mut self) -> io::Result<Answer> {
+    pub(crate) async fn read_response(&mut self) -> io::Result<Response> {
         let (head, length) = loop {
             if let Some(end) = self.read.windows(4).position(|four| four == b"\r\n\r\n") {
                 let head = String::from_utf8_lossy(&self.read[..end]).to_lowercase();
@@ -71,17 +71,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
                 break (head, length.unwrap_or(0));
             }
-            self.more().await?;
+            self.read_more().await?;
         };
         while self.read.len() < length {
-            self.more().await?;
+            self.read_more().await?;
         }
         let body = String::from_utf8(self.read.drain(..length).collect()).unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        Ok(Answer { status, head, body })
+        Ok(Response { status, head, body })
     }
 
-    async fn more(&mut self) -> io::Result<()> {
+    async fn read_more(&mut self) -> io::Result<()> {
         match self.stream.read_buf(&mut self.read).await? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             _ => Ok(()),
@@ -90,6 +90,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 }
 
 /// Sends one request on its own connection.
-pub(crate) async fn ask(address: SocketAddr, method: &str, path: &str, body: &Value) -> io::Result<Answer> {
-    Connection::open(address).await?.ask(method, path, body).await
+pub(crate) async fn send_request(address: SocketAddr, method: &str, path: &str, body: &Value) -> io::Result<Response> {
+    Connection::open(address).await?.send_request(method, path, body).await
 }

@@ -7,7 +7,7 @@ mod flood;
 mod http;
 #[path = "../support/redis.rs"]
 mod redis_server;
-mod shared;
+mod shared_policies;
 #[path = "../support/mod.rs"]
 mod support;
 mod tls;

@@ -11,22 +11,22 @@ use tokio_rustls::TlsConnector;
 
 use crate::{
     KEY,
-    http::{Connection, ask},
+    http::{Connection, send_request},
     support::{
-        Guildhall, Running,
-        gateway::{Gateway, Manner},
+        Guildhall, RunningGuildhall,
+        gateway::{FakeGateway, GatewayBehavior},
         text,
     },
 };
 
 /// A CA with certificates for `api.test` and this machine.
-struct Authority {
+struct CertificateAuthority {
     folder: TempDir,
     ca: rcgen::Certificate,
     key: KeyPair,
 }
 
-impl Authority {
+impl CertificateAuthority {
     fn new() -> Self {
         let key = KeyPair::generate().unwrap();
         let mut ca = CertificateParams::new(Vec::new()).unwrap();
@@ -77,45 +77,45 @@ impl Authority {
     async fn connect(&self, address: SocketAddr) -> (Connection<tokio_rustls::client::TlsStream<TcpStream>>, Vec<u8>) {
         let stream = TcpStream::connect(address).await.unwrap();
         let stream = self.connector().connect(ServerName::try_from("api.test").unwrap(), stream).await.unwrap();
-        let shown = stream.get_ref().1.peer_certificates().unwrap()[0].to_vec();
-        (Connection::over(stream), shown)
+        let presented = stream.get_ref().1.peer_certificates().unwrap()[0].to_vec();
+        (Connection::from_stream(stream), presented)
     }
 }
 
-fn end(daemon: Running) {
+fn stop(daemon: RunningGuildhall) {
     daemon.signal("TERM");
-    let ended = tokio::task::block_in_place(|| daemon.end());
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let exit = tokio::task::block_in_place(|| daemon.wait_for_exit());
+    assert_eq!(exit.code, Some(0), "{}", exit.stderr);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_api_is_served_over_tls_and_new_certificates_are_shown_without_a_restart() {
-    let gateway = Gateway::start(Manner::Kind).await;
-    let authority = Authority::new();
-    let first = authority.issue("cert.pem", "key.pem");
-    let daemon = authority.daemon(&gateway.url, "cert.pem", "key.pem").spawn();
+async fn certificate_is_renewed_without_a_restart() {
+    let gateway = FakeGateway::start(GatewayBehavior::Normal).await;
+    let ca = CertificateAuthority::new();
+    let first = ca.issue("cert.pem", "key.pem");
+    let daemon = ca.daemon(&gateway.url, "cert.pem", "key.pem").spawn();
     let address = daemon.address();
-    daemon.line_with("\"part is ready\",\"part\":\"gateway\"");
+    daemon.wait_for_log_line("\"part is ready\",\"part\":\"gateway\"");
 
-    let (mut connection, shown) = authority.connect(address).await;
-    assert_eq!(shown, first);
+    let (mut connection, presented) = ca.connect(address).await;
+    assert_eq!(presented, first);
     for path in ["/livez", "/v1/operations", "/v1/operations"] {
-        let answer = connection.ask("GET", path, &Value::Null).await.unwrap();
-        assert_eq!(answer.status, 200, "{answer:?}");
+        let response = connection.send_request("GET", path, &Value::Null).await.unwrap();
+        assert_eq!(response.status, 200, "{response:?}");
     }
-    assert!(ask(address, "GET", "/livez", &Value::Null).await.is_err(), "plain HTTP gets no response");
+    assert!(send_request(address, "GET", "/livez", &Value::Null).await.is_err(), "plain HTTP gets no response");
 
     // An invalid certificate is reported, and the old one stays in use.
-    fs::write(authority.file("cert.pem"), "nothing of use").unwrap();
-    daemon.line_with("which holds no certificate");
-    assert_eq!(authority.connect(address).await.1, first);
-    let second = authority.issue("cert.pem", "key.pem");
-    daemon.line_with("API certificate reloaded");
-    assert_eq!(authority.connect(address).await.1, second);
+    fs::write(ca.file("cert.pem"), "nothing of use").unwrap();
+    daemon.wait_for_log_line("which holds no certificate");
+    assert_eq!(ca.connect(address).await.1, first);
+    let second = ca.issue("cert.pem", "key.pem");
+    daemon.wait_for_log_line("API certificate reloaded");
+    assert_eq!(ca.connect(address).await.1, second);
     // Existing connections are not disturbed.
-    let metrics = connection.ask("GET", "/metrics", &Value::Null).await.unwrap().body;
+    let metrics = connection.send_request("GET", "/metrics", &Value::Null).await.unwrap().body;
     assert!(metrics.contains("guildhall_api_certificate_loads_total{result=\"error\"} 1"), "{metrics}");
-    end(daemon);
+    stop(daemon);
 }
 
 /// Settings with a certificate and a log filter.
@@ -124,18 +124,18 @@ fn settings(cert: &str, filter: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reload_swaps_the_certificate_for_new_connections_and_refuses_a_broken_one() {
-    let gateway = Gateway::start(Manner::Kind).await;
-    let authority = Authority::new();
-    let first = authority.issue("first.pem", "first.pem.key");
-    let second = authority.issue("second.pem", "second.pem.key");
-    fs::write(authority.file("broken.pem"), "no certificate").unwrap();
-    fs::copy(authority.file("first.pem.key"), authority.file("broken.pem.key")).unwrap();
+async fn reload_swaps_the_certificate_and_refuses_a_broken_one() {
+    let gateway = FakeGateway::start(GatewayBehavior::Normal).await;
+    let ca = CertificateAuthority::new();
+    let first = ca.issue("first.pem", "first.pem.key");
+    let second = ca.issue("second.pem", "second.pem.key");
+    fs::write(ca.file("broken.pem"), "no certificate").unwrap();
+    fs::copy(ca.file("first.pem.key"), ca.file("broken.pem.key")).unwrap();
     // The key of another certificate.
-    fs::copy(authority.file("second.pem"), authority.file("mixed.pem")).unwrap();
-    fs::copy(authority.file("first.pem.key"), authority.file("mixed.pem.key")).unwrap();
+    fs::copy(ca.file("second.pem"), ca.file("mixed.pem")).unwrap();
+    fs::copy(ca.file("first.pem.key"), ca.file("mixed.pem.key")).unwrap();
     // Not the files in use: only a reload reads them.
-    let text = |cert: &str, filter: &str| settings(authority.file(cert).to_str().unwrap(), filter);
+    let text = |cert: &str, filter: &str| settings(ca.file(cert).to_str().unwrap(), filter);
     let daemon = Guildhall::serve(&gateway.url)
         .env("GUILDHALL__API__ADMIN_KEY", KEY)
         .file("config/guildhall.toml", &text("first.pem", "info"))
@@ -144,75 +144,75 @@ async fn reload_swaps_the_certificate_for_new_connections_and_refuses_a_broken_o
         fs::write(daemon.folder().join("config/guildhall.toml"), text(cert, filter)).unwrap();
     };
     let address = daemon.address();
-    daemon.line_with("\"part is ready\",\"part\":\"gateway\"");
-    let (mut connection, shown) = authority.connect(address).await;
-    assert_eq!(shown, first);
+    daemon.wait_for_log_line("\"part is ready\",\"part\":\"gateway\"");
+    let (mut connection, presented) = ca.connect(address).await;
+    assert_eq!(presented, first);
 
     for broken in ["broken.pem", "mixed.pem", "missing.pem"] {
         set(broken, "debug");
-        let refused = connection.ask("POST", "/v1/reload", &Value::Null).await.unwrap();
+        let refused = connection.send_request("POST", "/v1/reload", &Value::Null).await.unwrap();
         assert_eq!(refused.status, 422, "{broken}: {refused:?}");
         assert!(refused.body.contains("api.tls"), "{broken}: {refused:?}");
-        assert_eq!(authority.connect(address).await.1, first, "{broken}");
+        assert_eq!(ca.connect(address).await.1, first, "{broken}");
     }
     set("first.pem", "info");
-    let same = connection.ask("POST", "/v1/reload", &Value::Null).await.unwrap();
+    let same = connection.send_request("POST", "/v1/reload", &Value::Null).await.unwrap();
     assert!(same.body.contains("\"changed\":[]"), "a rejected change is never applied: {same:?}");
 
     set("second.pem", "info");
-    let swapped = connection.ask("POST", "/v1/reload", &Value::Null).await.unwrap();
+    let swapped = connection.send_request("POST", "/v1/reload", &Value::Null).await.unwrap();
     assert_eq!(swapped.status, 200, "{swapped:?}");
     assert!(swapped.body.contains("\"certificate\""), "{swapped:?}");
-    assert_eq!(authority.connect(address).await.1, second);
+    assert_eq!(ca.connect(address).await.1, second);
     // The existing connection is not disturbed.
-    assert_eq!(connection.ask("GET", "/v1/operations", &Value::Null).await.unwrap().status, 200);
-    end(daemon);
+    assert_eq!(connection.send_request("GET", "/v1/operations", &Value::Null).await.unwrap().status, 200);
+    stop(daemon);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn its_health_is_asked_over_tls_as_well() {
-    let gateway = Gateway::start(Manner::Kind).await;
-    let authority = Authority::new();
-    authority.issue("cert.pem", "key.pem");
-    let daemon = authority.daemon(&gateway.url, "cert.pem", "key.pem").spawn();
+async fn healthcheck_works_over_tls() {
+    let gateway = FakeGateway::start(GatewayBehavior::Normal).await;
+    let ca = CertificateAuthority::new();
+    ca.issue("cert.pem", "key.pem");
+    let daemon = ca.daemon(&gateway.url, "cert.pem", "key.pem").spawn();
     let address = daemon.address();
-    daemon.line_with("\"part is ready\",\"part\":\"gateway\"");
+    daemon.wait_for_log_line("\"part is ready\",\"part\":\"gateway\"");
     let check = |args: &[&str]| {
         let output = Guildhall::new(&[&["healthcheck"], args].concat())
             .env("GUILDHALL__API__BIND", &address.to_string())
-            .env("GUILDHALL__API__TLS__CERT_FILE", authority.file("cert.pem").to_str().unwrap())
-            .env("GUILDHALL__API__TLS__KEY_FILE", authority.file("key.pem").to_str().unwrap())
+            .env("GUILDHALL__API__TLS__CERT_FILE", ca.file("cert.pem").to_str().unwrap())
+            .env("GUILDHALL__API__TLS__KEY_FILE", ca.file("key.pem").to_str().unwrap())
             .output();
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     };
     let url = format!("https://{address}");
-    let authorities = authority.file("ca.pem").to_str().unwrap().to_owned();
+    let ca_file = ca.file("ca.pem").to_str().unwrap().to_owned();
     tokio::task::block_in_place(|| {
         assert_eq!(check(&[]), (Some(0), "ready\n".to_owned(), String::new()));
-        assert_eq!(check(&["--live", "--url", &url, "--ca-file", &authorities]).1, "alive\n");
-        let (code, _, says) = check(&["--url", &url]);
-        assert!(code == Some(1) && says.contains("UnknownIssuer"), "{says}");
-        let (code, _, says) = check(&["--url", &format!("http://{address}")]);
-        assert!(code == Some(1) && says.contains("does not speak HTTP"), "{says}");
+        assert_eq!(check(&["--live", "--url", &url, "--ca-file", &ca_file]).1, "alive\n");
+        let (code, _, message) = check(&["--url", &url]);
+        assert!(code == Some(1) && message.contains("UnknownIssuer"), "{message}");
+        let (code, _, message) = check(&["--url", &format!("http://{address}")]);
+        assert!(code == Some(1) && message.contains("does not speak HTTP"), "{message}");
     });
-    end(daemon);
+    stop(daemon);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_believe_the_daemon_of_their_own_settings_and_nobody_else() {
-    let gateway = Gateway::start(Manner::Kind).await;
-    let authority = Authority::new();
-    authority.issue("cert.pem", "key.pem");
-    authority.issue("other.pem", "other.key");
-    let daemon = authority.daemon(&gateway.url, "cert.pem", "key.pem").spawn();
+async fn commands_trust_only_the_certificate_of_their_settings() {
+    let gateway = FakeGateway::start(GatewayBehavior::Normal).await;
+    let ca = CertificateAuthority::new();
+    ca.issue("cert.pem", "key.pem");
+    ca.issue("other.pem", "other.key");
+    let daemon = ca.daemon(&gateway.url, "cert.pem", "key.pem").spawn();
     let address = daemon.address();
-    daemon.line_with("\"part is ready\",\"part\":\"gateway\"");
+    daemon.wait_for_log_line("\"part is ready\",\"part\":\"gateway\"");
     let list = |cert: &str, key: &str| {
         let output = Guildhall::new(&["ops", "list", "--output", "json"])
             .env("GUILDHALL__API__BIND", &address.to_string())
             .env("GUILDHALL__API__ADMIN_KEY", KEY)
-            .env("GUILDHALL__API__TLS__CERT_FILE", authority.file(cert).to_str().unwrap())
-            .env("GUILDHALL__API__TLS__KEY_FILE", authority.file(key).to_str().unwrap())
+            .env("GUILDHALL__API__TLS__CERT_FILE", ca.file(cert).to_str().unwrap())
+            .env("GUILDHALL__API__TLS__KEY_FILE", ca.file(key).to_str().unwrap())
             .output();
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     };
@@ -222,24 +222,24 @@ async fn commands_believe_the_daemon_of_their_own_settings_and_nobody_else() {
         let (code, _, err) = list("other.pem", "other.key");
         assert!(code != Some(0) && !err.contains(KEY), "{err}");
     });
-    end(daemon);
+    stop(daemon);
 }
 
 /// The error of a daemon that cannot start with these files.
-fn refused(authority: &Authority, cert: &str, key: &str) -> String {
-    let output = authority.daemon("ws://127.0.0.1:1", cert, key).output();
+fn startup_error(ca: &CertificateAuthority, cert: &str, key: &str) -> String {
+    let output = ca.daemon("ws://127.0.0.1:1", cert, key).output();
     assert_eq!(output.status.code(), Some(1));
-    let says = text(&output.stderr);
-    assert_eq!(says.lines().count(), 1, "{says}");
-    says
+    let message = text(&output.stderr);
+    assert_eq!(message.lines().count(), 1, "{message}");
+    message
 }
 
 #[test]
-fn what_tls_cannot_be_spoken_with_is_told_with_what_to_do() {
-    let authority = Authority::new();
-    authority.issue("cert.pem", "key.pem");
-    authority.issue("other.pem", "other.key");
-    let write = |name: &str, words: &str| fs::write(authority.file(name), words).unwrap();
+fn invalid_tls_files_are_reported_with_a_fix() {
+    let ca = CertificateAuthority::new();
+    ca.issue("cert.pem", "key.pem");
+    ca.issue("other.pem", "other.key");
+    let write = |name: &str, text: &str| fs::write(ca.file(name), text).unwrap();
     write("empty.pem", "");
     let wrapped = |kind: &str, data: &str| format!("-----BEGIN {kind}-----\n{data}\n-----END {kind}-----\n");
     write("encrypted.key", &wrapped("ENCRYPTED PRIVATE KEY", "MIIBvTBXBgkqhkiG9w0BBQ0wSjApBgkqhkiG9w0BBQww"));
@@ -247,7 +247,7 @@ fn what_tls_cannot_be_spoken_with_is_told_with_what_to_do() {
     write("nonsense.key", &wrapped("PRIVATE KEY", "AAAA"));
     write("broken.pem", &wrapped("CERTIFICATE", "not base64!"));
     write("hollow.pem", &wrapped("CERTIFICATE", "AAAA"));
-    for (cert, key, named, says) in [
+    for (cert, key, file, message) in [
         ("missing.pem", "key.pem", "missing.pem", "which cannot be read"),
         ("cert.pem", "missing.key", "missing.key", "which cannot be read"),
         ("empty.pem", "key.pem", "empty.pem", "holds no certificate"),
@@ -260,7 +260,7 @@ fn what_tls_cannot_be_spoken_with_is_told_with_what_to_do() {
         ("cert.pem", "nonsense.key", "nonsense.key", "cannot be used"),
         ("cert.pem", "other.key", "other.key", "does not belong to the first certificate"),
     ] {
-        let said = refused(&authority, cert, key);
-        assert!(said.contains(says) && said.contains(named), "{cert} and {key}: {said}");
+        let error = startup_error(&ca, cert, key);
+        assert!(error.contains(message) && error.contains(file), "{cert} and {key}: {error}");
     }
 }

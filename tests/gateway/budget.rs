@@ -13,22 +13,22 @@ use tokio::time::Instant;
 use twilight_gateway::queue::Queue as _;
 
 use crate::{
-    ear::Ear,
-    stage::{all_heard, config, easy, sim, start},
-    store::Counts,
+    fixture::{config, lenient_gateway, sim, start, wait_until_received},
+    shard_listener::ShardListener,
+    store::IdentifyCountStore,
 };
 
 const LIMITS: IdentifyLimits =
-    IdentifyLimits { max_concurrency: 1, spacing: Duration::from_secs(5), a_day: 1_000, left: None };
+    IdentifyLimits { max_concurrency: 1, spacing: Duration::from_secs(5), max_per_day: 1_000, remaining_starts: None };
 
-type Waits = Arc<Mutex<Vec<Duration>>>;
+type ReportedWaits = Arc<Mutex<Vec<Duration>>>;
 
 /// A queue in paused time, and the waits that it reports for an exhausted day.
-fn queue(store: &Arc<Counts>, limits: IdentifyLimits) -> (IdentifyQueue, Waits) {
-    let waits = Waits::default();
-    let told = Arc::clone(&waits);
+fn queue(store: &Arc<IdentifyCountStore>, limits: IdentifyLimits) -> (IdentifyQueue, ReportedWaits) {
+    let waits = ReportedWaits::default();
+    let reported = Arc::clone(&waits);
     let observer = Arc::new(move |event| match event {
-        ShardEvent::OutOfIdentifies { again_in, .. } => told.lock().unwrap().push(again_in),
+        ShardEvent::OutOfIdentifies { retry_in: again_in, .. } => reported.lock().unwrap().push(again_in),
         ShardEvent::Connected { .. } | ShardEvent::Disconnected { .. } | ShardEvent::PermissionsChanged { .. } => {}
     });
     let clock = WallClock::anchored(UnixMs::new(1_700_000_000_000));
@@ -36,19 +36,19 @@ fn queue(store: &Arc<Counts>, limits: IdentifyLimits) -> (IdentifyQueue, Waits) 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crash_loop_identifies_no_more_often_than_the_day_allows() {
-    let sim = sim(GatewayConfig { session_starts: 3, ..easy() }).await;
-    let store = Counts::new();
-    let limits = IdentifyLimits { max_concurrency: 1, spacing: Duration::ZERO, a_day: 3, left: None };
-    for life in 1..=6 {
-        let ear = Ear::patient();
-        let queue = IdentifyQueue::new(store.clone(), limits, WallClock::system(), Arc::new(ear.observer()));
-        let shards = start(config(&sim, 1, queue), &ear);
-        if life <= 3 {
-            all_heard(&sim, &ear, 1).await;
+async fn crash_loop_does_not_exceed_the_daily_identify_limit() {
+    let sim = sim(GatewayConfig { session_starts: 3, ..lenient_gateway() }).await;
+    let store = IdentifyCountStore::new();
+    let limits = IdentifyLimits { max_concurrency: 1, spacing: Duration::ZERO, max_per_day: 3, remaining_starts: None };
+    for run in 1..=6 {
+        let listener = ShardListener::unlimited();
+        let queue = IdentifyQueue::new(store.clone(), limits, WallClock::system(), Arc::new(listener.observer()));
+        let shards = start(config(&sim, 1, queue), &listener);
+        if run <= 3 {
+            wait_until_received(&sim, &listener, 1).await;
         } else {
-            ear.until("it reports that the day is exhausted", |notes| !notes.out_of_identifies.is_empty()).await;
-            ear.notes(|notes| assert!(notes.out_of_identifies[0] > Duration::from_secs(23 * 60 * 60)));
+            listener.wait_until("it reports that the day is exhausted", |log| !log.out_of_identifies.is_empty()).await;
+            listener.log(|log| assert!(log.out_of_identifies[0] > Duration::from_secs(23 * 60 * 60)));
         }
         // It crashes: no close, and nothing of its session is stored.
         drop(shards);
@@ -57,37 +57,37 @@ async fn a_crash_loop_identifies_no_more_often_than_the_day_allows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shards_of_a_bucket_go_one_by_one_and_buckets_side_by_side() {
-    let store = Counts::new();
+async fn shards_of_a_bucket_identify_in_sequence_and_buckets_in_parallel() {
+    let store = IdentifyCountStore::new();
     let (queue, _) = queue(&store, IdentifyLimits { max_concurrency: 2, ..LIMITS });
     let start = Instant::now();
     let waits: Vec<_> = (0..6).map(|shard| queue.enqueue(shard)).collect();
-    let mut went = Vec::new();
+    let mut identified_at = Vec::new();
     for wait in waits {
         wait.await.unwrap();
-        went.push(start.elapsed().as_secs());
+        identified_at.push(start.elapsed().as_secs());
     }
-    assert_eq!(went, [0, 0, 5, 5, 10, 10]);
-    assert!(store.asked() <= 10, "only the first shard of a bucket calls the store: {}", store.asked());
+    assert_eq!(identified_at, [0, 0, 5, 5, 10, 10]);
+    assert!(store.requests() <= 10, "only the first shard of a bucket calls the store: {}", store.requests());
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_store_nobody_identifies_and_with_it_again_somebody_does() {
-    let store = Counts::new();
+async fn identifies_wait_until_the_store_is_available() {
+    let store = IdentifyCountStore::new();
     store.fail(u64::MAX);
     let (queue, _) = queue(&store, LIMITS);
     let mut wait = queue.enqueue(0);
     assert!(tokio::time::timeout(Duration::from_secs(3_600), &mut wait).await.is_err());
-    let asked = store.asked();
-    assert!((100..2_000).contains(&asked), "it retries at a bounded rate: {asked}");
+    let requests = store.requests();
+    assert!((100..2_000).contains(&requests), "it retries at a bounded rate: {requests}");
     store.fail(0);
     wait.await.unwrap();
     assert_eq!(store.granted(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_lost_its_interest_is_not_counted_and_keeps_nobody_waiting() {
-    let store = Counts::new();
+async fn abandoned_identify_is_not_counted_and_blocks_no_other() {
+    let store = IdentifyCountStore::new();
     let (queue, _) = queue(&store, LIMITS);
     queue.enqueue(0).await.unwrap();
     drop(queue.enqueue(1));
@@ -97,9 +97,9 @@ async fn who_has_lost_its_interest_is_not_counted_and_keeps_nobody_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_spent_day_is_waited_out_and_said_again_and_again() {
-    let store = Counts::new();
-    let (queue, waits) = queue(&store, IdentifyLimits { a_day: 1, ..LIMITS });
+async fn exhausted_daily_limit_is_waited_out_and_reported_repeatedly() {
+    let store = IdentifyCountStore::new();
+    let (queue, waits) = queue(&store, IdentifyLimits { max_per_day: 1, ..LIMITS });
     queue.enqueue(0).await.unwrap();
     let start = Instant::now();
     queue.enqueue(1).await.unwrap();
@@ -109,10 +109,10 @@ async fn a_spent_day_is_waited_out_and_said_again_and_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_discord_says_is_left_counts_even_if_the_store_has_more() {
-    let store = Counts::new();
-    let left = Some(SessionStartLimit { remaining: 1, reset_after: Duration::from_secs(600) });
-    let (queue, waits) = queue(&store, IdentifyLimits { left, ..LIMITS });
+async fn remaining_starts_reported_by_discord_are_respected() {
+    let store = IdentifyCountStore::new();
+    let remaining_starts = Some(SessionStartLimit { remaining: 1, reset_after: Duration::from_secs(600) });
+    let (queue, waits) = queue(&store, IdentifyLimits { remaining_starts, ..LIMITS });
     queue.enqueue(0).await.unwrap();
     let start = Instant::now();
     queue.enqueue(1).await.unwrap();
@@ -121,8 +121,8 @@ async fn what_discord_says_is_left_counts_even_if_the_store_has_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gateway_that_spaces_them_itself_gets_them_as_they_come_but_counted() {
-    let store = Counts::new();
+async fn gateway_with_its_own_spacing_gets_identifies_at_once_but_counted() {
+    let store = IdentifyCountStore::new();
     let (queue, _) = queue(&store, IdentifyLimits { max_concurrency: 0, ..LIMITS });
     let start = Instant::now();
     for shard in 0..5 {

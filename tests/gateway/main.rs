@@ -9,9 +9,9 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod budget;
-mod ear;
 mod faults;
+mod fixture;
 mod pause;
 mod restart;
-mod stage;
+mod shard_listener;
 mod store;

@@ -5,33 +5,33 @@ use guildhall_core::time::UnixMs;
 use guildhall_sim::StormEvent;
 
 use crate::{
-    ear::{Ear, Heard},
-    stage::{all_heard, at_once, config, easy, last_seq, sim, start, storm},
+    fixture::{config, last_seq, lenient_gateway, sim, start, storm, unlimited_queue, wait_until_received},
+    shard_listener::{ReceivedSession, ShardListener},
 };
 
 /// A stored session that is confirmed up to this number.
-pub(crate) fn kept(heard: &Heard, shards: u32, confirmed: u64) -> StoredSession {
+pub(crate) fn stored_session(received: &ReceivedSession, shards: u32, confirmed: u64) -> StoredSession {
     StoredSession {
-        shard: heard.shard,
+        shard: received.shard,
         shards,
-        session: heard.id.clone(),
-        resume_url: heard.resume_url.clone(),
+        session: received.id.clone(),
+        resume_url: received.resume_url.clone(),
         confirmed,
         at: UnixMs::new(0),
-        under: None,
+        fence: None,
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_resumes_after_what_is_confirmed_and_identifies_no_more() {
-    for goodbye in [true, false] {
-        let sim = sim(easy()).await;
-        let ear = Ear::patient();
-        let mut first = start(config(&sim, 2, at_once()), &ear);
-        ear.until("all are connected", |notes| notes.connected.len() == 2).await;
+async fn restart_resumes_after_the_confirmed_events_without_identify() {
+    for graceful in [true, false] {
+        let sim = sim(lenient_gateway()).await;
+        let listener = ShardListener::unlimited();
+        let mut first = start(config(&sim, 2, unlimited_queue()), &listener);
+        listener.wait_until("all are connected", |log| log.connected.len() == 2).await;
         storm(&sim, 400, StormEvent::MessageCreate).await;
-        all_heard(&sim, &ear, 2).await;
-        if goodbye {
+        wait_until_received(&sim, &listener, 2).await;
+        if graceful {
             first.shutdown().await;
         } else {
             drop(first);
@@ -39,19 +39,19 @@ async fn a_restart_resumes_after_what_is_confirmed_and_identifies_no_more() {
         // Events while no process runs.
         storm(&sim, 300, StormEvent::MessageCreate).await;
 
-        let heard = ear.notes(|notes| notes.sessions.clone());
-        let again = Ear::patient();
-        let mut config = config(&sim, 2, at_once());
-        config.resume = heard.iter().map(|heard| kept(heard, 2, heard.last() - 50)).collect();
-        let mut second = start(config, &again);
-        all_heard(&sim, &again, 2).await;
-        again.notes(|notes| {
-            assert_eq!((notes.sessions.len(), notes.resumed), (2, 2));
-            for session in &notes.sessions {
-                let before = heard.iter().find(|before| before.shard == session.shard).unwrap();
+        let received = listener.log(|log| log.sessions.clone());
+        let second_listener = ShardListener::unlimited();
+        let mut config = config(&sim, 2, unlimited_queue());
+        config.resume = received.iter().map(|received| stored_session(received, 2, received.last() - 50)).collect();
+        let mut second = start(config, &second_listener);
+        wait_until_received(&sim, &second_listener, 2).await;
+        second_listener.log(|log| {
+            assert_eq!((log.sessions.len(), log.resumed), (2, 2));
+            for session in &log.sessions {
+                let before = received.iter().find(|before| before.shard == session.shard).unwrap();
                 assert_eq!(session.id, before.id);
-                assert!(!session.began, "it was started before");
-                assert!(session.is_whole_from(before.last() - 49), "{:?}", session.numbers);
+                assert!(!session.started, "it was started before");
+                assert!(session.is_complete_from(before.last() - 49), "{:?}", session.seqs);
                 assert_eq!(session.last(), last_seq(&sim, &session.id));
             }
         });
@@ -62,53 +62,54 @@ async fn a_restart_resumes_after_what_is_confirmed_and_identifies_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_of_another_number_of_shards_is_begun_anew() {
-    let sim = sim(easy()).await;
-    let ear = Ear::patient();
-    let mut first = start(config(&sim, 1, at_once()), &ear);
-    all_heard(&sim, &ear, 1).await;
+async fn session_of_another_shard_count_is_started_again() {
+    let sim = sim(lenient_gateway()).await;
+    let listener = ShardListener::unlimited();
+    let mut first = start(config(&sim, 1, unlimited_queue()), &listener);
+    wait_until_received(&sim, &listener, 1).await;
     first.shutdown().await;
-    let heard = ear.notes(|notes| notes.sessions[0].clone());
-    let again = Ear::patient();
-    let mut config = config(&sim, 2, at_once());
-    config.resume = vec![kept(&heard, 1, heard.last())];
-    let mut second = start(config, &again);
-    again.until("all are connected", |notes| notes.connected.len() == 2).await;
+    let received = listener.log(|log| log.sessions[0].clone());
+    let second_listener = ShardListener::unlimited();
+    let mut config = config(&sim, 2, unlimited_queue());
+    config.resume = vec![stored_session(&received, 1, received.last())];
+    let mut second = start(config, &second_listener);
+    second_listener.wait_until("all are connected", |log| log.connected.len() == 2).await;
     assert_eq!((sim.gateway_score().identifies, sim.gateway_score().resumes), (3, 0));
     second.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn several_processes_each_run_their_part_of_the_shards() {
-    let sim = sim(easy()).await;
-    let (left, right) = (Ear::patient(), Ear::patient());
+    let sim = sim(lenient_gateway()).await;
+    let (left, right) = (ShardListener::unlimited(), ShardListener::unlimited());
     let mut processes = Vec::new();
-    for (ear, range) in [(&left, "0-1"), (&right, "2-4")] {
-        let mut config = config(&sim, 5, at_once());
+    for (listener, range) in [(&left, "0-1"), (&right, "2-4")] {
+        let mut config = config(&sim, 5, unlimited_queue());
         config.range = range.parse().unwrap();
         config.threads = 2;
-        processes.push(start(config, ear));
+        processes.push(start(config, listener));
     }
-    left.until("both are connected", |notes| notes.connected.iter().eq(&[0, 1])).await;
-    right.until("all three are connected", |notes| notes.connected.iter().eq(&[2, 3, 4])).await;
+    left.wait_until("both are connected", |log| log.connected.iter().eq(&[0, 1])).await;
+    right.wait_until("all three are connected", |log| log.connected.iter().eq(&[2, 3, 4])).await;
     let score = sim.gateway_score();
     assert_eq!((score.identifies, score.duplicate_shards, score.connections), (5, 0, 5));
     assert!(score.sessions.values().all(|session| session.shards == 5));
     storm(&sim, 800, StormEvent::MessageCreate).await;
-    let heard = |ear: &Ear| {
-        ear.notes(|notes| notes.sessions.iter().filter_map(|heard| heard.events.get("message.create")).sum::<u64>())
+    let received = |listener: &ShardListener| {
+        listener
+            .log(|log| log.sessions.iter().filter_map(|received| received.events.get("message.create")).sum::<u64>())
     };
     // Each guild belongs to exactly one of them.
-    left.until("its part has arrived", |notes| {
-        notes.sessions.iter().all(|heard| heard.last() == last_seq(&sim, &heard.id))
+    left.wait_until("its part has arrived", |log| {
+        log.sessions.iter().all(|received| received.last() == last_seq(&sim, &received.id))
     })
     .await;
     right
-        .until("its part has arrived", |notes| {
-            notes.sessions.iter().all(|heard| heard.last() == last_seq(&sim, &heard.id))
+        .wait_until("its part has arrived", |log| {
+            log.sessions.iter().all(|received| received.last() == last_seq(&sim, &received.id))
         })
         .await;
-    assert_eq!(heard(&left) + heard(&right), 800);
+    assert_eq!(received(&left) + received(&right), 800);
     for mut process in processes {
         process.shutdown().await;
     }

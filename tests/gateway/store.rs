@@ -17,107 +17,107 @@ use guildhall_core::time::UnixMs;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[derive(Default)]
-pub(crate) struct Counts {
-    state: Mutex<State>,
+pub(crate) struct IdentifyCountStore {
+    state: Mutex<CountState>,
 }
 
 #[derive(Default)]
-struct State {
+struct CountState {
     granted: Vec<UnixMs>,
     last: BTreeMap<u32, UnixMs>,
-    asked: u64,
-    fails: u64,
+    requests: u64,
+    remaining_failures: u64,
 }
 
-impl Counts {
+impl IdentifyCountStore {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self::default())
     }
 
     /// Makes the next so many calls fail.
     pub(crate) fn fail(&self, times: u64) {
-        self.state.lock().unwrap().fails = times;
+        self.state.lock().unwrap().remaining_failures = times;
     }
 
     pub(crate) fn granted(&self) -> usize {
         self.state.lock().unwrap().granted.len()
     }
 
-    pub(crate) fn asked(&self) -> u64 {
-        self.state.lock().unwrap().asked
+    pub(crate) fn requests(&self) -> u64 {
+        self.state.lock().unwrap().requests
     }
 }
 
-fn not_here<T>() -> StoreFuture<'static, T> {
+fn unsupported<T>() -> StoreFuture<'static, T> {
     Box::pin(async { Err(StoreError::Unavailable("this store counts IDENTIFYs only".to_owned())) })
 }
 
-impl EventStore for Counts {
-    fn identify(&self, ask: IdentifyRequest) -> StoreFuture<'_, IdentifyDecision> {
+impl EventStore for IdentifyCountStore {
+    fn identify(&self, request: IdentifyRequest) -> StoreFuture<'_, IdentifyDecision> {
         let mut state = self.state.lock().unwrap();
-        state.asked += 1;
-        let answer = if state.fails > 0 {
-            state.fails -= 1;
+        state.requests += 1;
+        let decision = if state.remaining_failures > 0 {
+            state.remaining_failures -= 1;
             Err(StoreError::Unavailable("a test made it fail".to_owned()))
         } else {
-            let today: Vec<_> = state.granted.iter().filter(|at| ask.now.since(**at) < DAY).copied().collect();
-            let since = state.last.get(&ask.bucket).map(|last| ask.now.since(*last));
+            let today: Vec<_> = state.granted.iter().filter(|at| request.now.since(**at) < DAY).copied().collect();
+            let since = state.last.get(&request.bucket).map(|last| request.now.since(*last));
             match (today.first(), since) {
-                (Some(first), _) if today.len() >= ask.a_day as usize => {
-                    Ok(IdentifyDecision::Spent(DAY.saturating_sub(ask.now.since(*first))))
+                (Some(first), _) if today.len() >= request.daily_limit as usize => {
+                    Ok(IdentifyDecision::Exhausted(DAY.saturating_sub(request.now.since(*first))))
                 }
-                (_, Some(since)) if since < ask.spacing => Ok(IdentifyDecision::Wait(ask.spacing - since)),
+                (_, Some(since)) if since < request.spacing => Ok(IdentifyDecision::Wait(request.spacing - since)),
                 (_, _) => {
-                    state.granted.push(ask.now);
-                    state.last.insert(ask.bucket, ask.now);
-                    Ok(IdentifyDecision::Now)
+                    state.granted.push(request.now);
+                    state.last.insert(request.bucket, request.now);
+                    Ok(IdentifyDecision::Allowed)
                 }
             }
         };
-        Box::pin(async { answer })
+        Box::pin(async { decision })
     }
 
     fn sessions(&self) -> StoreFuture<'_, Vec<StoredSession>> {
-        not_here()
+        unsupported()
     }
 
-    fn keep_sessions(&self, _: Vec<StoredSession>) -> StoreFuture<'_, ()> {
-        not_here()
+    fn save_sessions(&self, _: Vec<StoredSession>) -> StoreFuture<'_, ()> {
+        unsupported()
     }
 
     fn handled_after(&self, _: &str, _: u64) -> StoreFuture<'_, Vec<(u64, Arc<str>)>> {
-        not_here()
+        unsupported()
     }
 
     fn commit(&self, _: Vec<HandlerCommit>) -> StoreFuture<'_, Vec<CommitResult>> {
-        not_here()
+        unsupported()
     }
 
     fn inbox(&self, _: i64, _: usize) -> StoreFuture<'_, Vec<InboxEntry>> {
-        not_here()
+        unsupported()
     }
 
-    fn put_off(&self, _: InboxKey, _: InboxDisposition, _: UnixMs) -> StoreFuture<'_, bool> {
-        not_here()
+    fn postpone(&self, _: InboxKey, _: InboxDisposition, _: UnixMs) -> StoreFuture<'_, bool> {
+        unsupported()
     }
 
     fn dead_events(&self, _: Option<i64>, _: usize) -> StoreFuture<'_, Vec<InboxEntry>> {
-        not_here()
+        unsupported()
     }
 
     fn revive(&self, _: i64, _: AuditRecord) -> StoreFuture<'_, bool> {
-        not_here()
+        unsupported()
     }
 
     fn sweep_events(&self, _: UnixMs) -> StoreFuture<'_, u64> {
-        not_here()
+        unsupported()
     }
 
     fn record_interactions(&self, _: Vec<ReceivedInteraction>) -> StoreFuture<'_, ()> {
-        not_here()
+        unsupported()
     }
 
     fn values(&self, _: Vec<String>, _: UnixMs) -> StoreFuture<'_, Vec<Option<String>>> {
-        not_here()
+        unsupported()
     }
 }

@@ -2,9 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod backends;
 mod contract;
 mod failing;
-mod keepers;
 mod model;
 #[path = "../support/pgbouncer.rs"]
 mod pgbouncer;

@@ -15,7 +15,7 @@ use super::{
     metric_of,
     postgres::PostgresServer,
     promql,
-    support::{Guildhall, STUCK, get, request},
+    support::{Guildhall, TEST_TIMEOUT, get, request},
 };
 
 const KEY: &str = "gh_test_0123456789";
@@ -34,7 +34,7 @@ reply = "{data.nowhere}"
 
 /// Series of alerts must exist before anything has happened: a series that appears with its first increase shows no
 /// increase.
-const FROM_THE_START: [&str; 17] = [
+const INITIAL_SERIES: [&str; 17] = [
     "guildhall_breaker_state{key=\"discord\"} 0",
     "guildhall_build_info",
     "guildhall_dead_events 0",
@@ -55,11 +55,11 @@ const FROM_THE_START: [&str; 17] = [
 ];
 
 /// Reads the metrics until they have all of these lines.
-pub(crate) async fn until_told(address: std::net::SocketAddr, lines: &[&str]) -> String {
-    let deadline = Instant::now() + STUCK;
+pub(crate) async fn wait_for_metrics(address: std::net::SocketAddr, lines: &[&str]) -> String {
+    let deadline = Instant::now() + TEST_TIMEOUT;
     loop {
         let text = tokio::task::block_in_place(|| get(address, "/metrics")).body;
-        let missing = lines.iter().find(|line| !text.lines().any(|told| told.starts_with(**line)));
+        let missing = lines.iter().find(|line| !text.lines().any(|sample| sample.starts_with(**line)));
         let Some(missing) = missing else { return text };
         assert!(Instant::now() < deadline, "timed out waiting for {missing}");
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -67,7 +67,7 @@ pub(crate) async fn until_told(address: std::net::SocketAddr, lines: &[&str]) ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_it_tells_is_as_described_and_what_alerts_look_at_is_there_from_the_start() {
+async fn metrics_are_described_and_alert_series_exist_at_start() {
     let sim = Sim::start(SimConfig { guilds: 1, members: 1, channels: 1, ..SimConfig::default() }).await.unwrap();
     let daemon = Guildhall::serve(&sim.gateway_url())
         .env("GUILDHALL__DISCORD__TOKEN", "sim-bot-token")
@@ -77,8 +77,8 @@ async fn what_it_tells_is_as_described_and_what_alerts_look_at_is_there_from_the
         .env("GUILDHALL__HANDLERS__FILE", "handlers.toml")
         .spawn();
     let address = daemon.address();
-    daemon.line_with("\"part is ready\",\"part\":\"gateway\"");
-    until_told(address, &FROM_THE_START).await;
+    daemon.wait_for_log_line("\"part is ready\",\"part\":\"gateway\"");
+    wait_for_metrics(address, &INITIAL_SERIES).await;
 
     // One that succeeds, one that fails, and an operation that Discord refuses.
     let guild = sim.guilds()[0];
@@ -91,21 +91,21 @@ async fn what_it_tells_is_as_described_and_what_alerts_look_at_is_there_from_the
          Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
     );
     assert_eq!(tokio::task::block_in_place(|| request(address, &submit)).status, 202);
-    let told = [
+    let expected = [
         "guildhall_operations_completed_total{kind=\"edit_original\"} 1",
         "guildhall_events_handled_total{handler=\"hello\"",
         "guildhall_events_dead_total{handler=\"broken\"} 1",
         "guildhall_dead_events 1",
     ];
-    let text = until_told(address, &told).await;
-    all_is_described(&text);
-    promtool_has_nothing_to_say(&text);
+    let text = wait_for_metrics(address, &expected).await;
+    assert_all_described(&text);
+    assert_promtool_accepts(&text);
     daemon.signal("TERM");
-    assert_eq!(daemon.end().code, Some(0));
+    assert_eq!(daemon.wait_for_exit().code, Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_for_a_handler_is_counted_and_is_the_lag_of_its_shard() {
+async fn waiting_events_are_counted_and_are_the_lag() {
     // It accepts connections, and never responds.
     let brain = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let handlers = format!(
@@ -125,14 +125,14 @@ async fn what_waits_for_a_handler_is_counted_and_is_the_lag_of_its_shard() {
         .env("GUILDHALL__HANDLERS__TIMEOUT_MS", "600000")
         .spawn();
     let address = daemon.address();
-    daemon.line_with("\"part is ready\",\"part\":\"gateway\"");
+    daemon.wait_for_log_line("\"part is ready\",\"part\":\"gateway\"");
     sim.fire(FireSpec::command(sim.guilds()[0], "ask")).await.unwrap();
-    let told = [
+    let expected = [
         "guildhall_queue_depth{queue=\"events\"} 3",
         "guildhall_queue_depth{queue=\"interactions\"} 1",
         "guildhall_inbox_events 0",
     ];
-    let text = until_told(address, &told).await;
+    let text = wait_for_metrics(address, &expected).await;
     // READY is confirmed, and nothing after it. Events without a handler count, too.
     let lag = text.lines().find_map(|line| line.strip_prefix("guildhall_gateway_sequence_lag{shard=\"0\"} "));
     let lag: u64 = lag.unwrap().parse().unwrap();
@@ -140,9 +140,9 @@ async fn what_waits_for_a_handler_is_counted_and_is_the_lag_of_its_shard() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_goes_away_is_down_until_it_is_back() {
+async fn store_metrics_follow_an_outage() {
     let mut server = tokio::task::block_in_place(PostgresServer::start);
-    let url = server.database().await;
+    let url = server.create_database().await;
     let sim = Sim::start(SimConfig { guilds: 1, members: 1, channels: 1, ..SimConfig::default() }).await.unwrap();
     let daemon = Guildhall::serve(&sim.gateway_url())
         .env("GUILDHALL__DISCORD__TOKEN", "sim-bot-token")
@@ -152,16 +152,16 @@ async fn a_store_that_goes_away_is_down_until_it_is_back() {
         .env("GUILDHALL__OPERATIONS__HEARTBEAT_MS", "200")
         .spawn();
     let address = daemon.address();
-    daemon.line_with("\"part is ready\",\"part\":\"store\"");
-    until_told(address, &["guildhall_store_up 1", "guildhall_lease_held 1"]).await;
+    daemon.wait_for_log_line("\"part is ready\",\"part\":\"store\"");
+    wait_for_metrics(address, &["guildhall_store_up 1", "guildhall_lease_held 1"]).await;
     tokio::task::block_in_place(|| server.kill());
-    until_told(address, &["guildhall_store_up 0", "guildhall_ready{part=\"store\"} 0"]).await;
+    wait_for_metrics(address, &["guildhall_store_up 0", "guildhall_ready{part=\"store\"} 0"]).await;
     tokio::task::block_in_place(|| server.start_again());
-    until_told(address, &["guildhall_store_up 1", "guildhall_ready{part=\"store\"} 1"]).await;
+    wait_for_metrics(address, &["guildhall_store_up 1", "guildhall_ready{part=\"store\"} 1"]).await;
 }
 
 /// Asserts that every sample is of a described metric, of its type, and with no other labels.
-fn all_is_described(text: &str) {
+fn assert_all_described(text: &str) {
     let types: BTreeMap<&str, &str> =
         text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')).collect();
     for (name, kind) in &types {
@@ -172,17 +172,17 @@ fn all_is_described(text: &str) {
     }
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let (series, _value) = line.rsplit_once(' ').unwrap();
-        let named = promql::named(series);
-        let name = named.metrics.first().unwrap();
+        let names = promql::parse_expression(series);
+        let name = names.metrics.first().unwrap();
         let metric = metric_of(name).unwrap_or_else(|| panic!("{name} is exported, but not described"));
-        let labels: BTreeSet<&str> = named.matched.iter().map(|(_, label)| label.as_str()).collect();
+        let labels: BTreeSet<&str> = names.matched.iter().map(|(_, label)| label.as_str()).collect();
         let is_le = |label: &str| metric.kind == MetricType::Histogram && label == "le";
-        let other = labels.iter().find(|label| !(metric.labels.contains(label) || is_le(label)));
-        assert_eq!(other, None, "a label that is not described, in {line}");
+        let undescribed = labels.iter().find(|label| !(metric.labels.contains(label) || is_le(label)));
+        assert_eq!(undescribed, None, "a label that is not described, in {line}");
     }
 }
 
-fn promtool_has_nothing_to_say(text: &str) {
+fn assert_promtool_accepts(text: &str) {
     let mut promtool = Command::new("promtool")
         .args(["check", "metrics"])
         .stdin(Stdio::piped())
@@ -191,7 +191,7 @@ fn promtool_has_nothing_to_say(text: &str) {
         .spawn()
         .expect("promtool is installed: scripts/test installs it, as `prometheus` of Debian");
     promtool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-    let said = promtool.wait_with_output().unwrap();
-    let words = String::from_utf8_lossy(&said.stderr).into_owned() + &String::from_utf8_lossy(&said.stdout);
-    assert!(said.status.success() && words.is_empty(), "{words}");
+    let output = promtool.wait_with_output().unwrap();
+    let text_output = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text_output.is_empty(), "{text_output}");
 }

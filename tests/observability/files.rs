@@ -9,19 +9,19 @@ use std::{
 use serde_json::Value;
 
 /// A file or folder of the repository.
-pub(crate) fn at(path: &str) -> PathBuf {
+pub(crate) fn repo_path(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
 /// The contents of the files in a folder with this suffix, by name without the suffix.
-pub(crate) fn all(folder: &str, ending: &str) -> BTreeMap<String, String> {
-    let found = fs::read_dir(at(folder)).unwrap().map(|entry| entry.unwrap().path());
+pub(crate) fn read_files(folder: &str, suffix: &str) -> BTreeMap<String, String> {
+    let found = fs::read_dir(repo_path(folder)).unwrap().map(|entry| entry.unwrap().path());
     let found = found.filter_map(|path| {
-        let name = path.file_name()?.to_str()?.strip_suffix(ending)?.to_owned();
+        let name = path.file_name()?.to_str()?.strip_suffix(suffix)?.to_owned();
         Some((name, fs::read_to_string(path).unwrap()))
     });
     let found: BTreeMap<_, _> = found.collect();
-    assert!(!found.is_empty(), "no {ending} in {folder}");
+    assert!(!found.is_empty(), "no {suffix} in {folder}");
     found
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Alert {
 /// Every alerting rule. promtool validates the files as YAML; this reads only the form that we write.
 pub(crate) fn alerts() -> Vec<Alert> {
     let mut alerts: Vec<Alert> = Vec::new();
-    for text in all("config/prometheus/rules", ".yml").values() {
+    for text in read_files("config/prometheus/rules", ".yml").values() {
         // The name of a field whose value is folded over the next lines, and its indentation.
         let mut folded: Option<(String, usize)> = None;
         for line in text.lines() {
@@ -66,26 +66,26 @@ pub(crate) fn alerts() -> Vec<Alert> {
 
 /// What promtool tests expect of an alert.
 #[derive(Debug, Default)]
-pub(crate) struct Expected {
+pub(crate) struct AlertTests {
     /// Number of tests in which it fires.
     pub(crate) fires: usize,
     /// Number of tests in which it does not fire.
-    pub(crate) is_silent: usize,
+    pub(crate) silent: usize,
 }
 
 /// The promtool tests of each alert.
-pub(crate) fn alert_tests() -> BTreeMap<String, Expected> {
-    let mut tests: BTreeMap<String, Expected> = BTreeMap::new();
-    for text in all("config/prometheus/tests", ".yml").values() {
-        let mut of = None;
+pub(crate) fn alert_tests() -> BTreeMap<String, AlertTests> {
+    let mut tests: BTreeMap<String, AlertTests> = BTreeMap::new();
+    for text in read_files("config/prometheus/tests", ".yml").values() {
+        let mut alert = None;
         for line in text.lines().map(str::trim_start) {
             if let Some(name) = line.strip_prefix("alertname: ") {
-                of = Some(name.to_owned());
+                alert = Some(name.to_owned());
             } else if let Some(expected) = line.strip_prefix("exp_alerts:") {
-                let test = tests.entry(of.take().unwrap()).or_default();
+                let test = tests.entry(alert.take().unwrap()).or_default();
                 match expected.trim() {
                     "" => test.fires += 1,
-                    "[]" => test.is_silent += 1,
+                    "[]" => test.silent += 1,
                     other => panic!("exp_alerts: {other}"),
                 }
             }
@@ -100,7 +100,7 @@ pub(crate) fn dashboards() -> BTreeMap<String, Value> {
         let board = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
         (name, board)
     };
-    all("config/grafana/dashboards", ".json").into_iter().map(read).collect()
+    read_files("config/grafana/dashboards", ".json").into_iter().map(read).collect()
 }
 
 /// The panels of a dashboard, including those in rows, without the rows.
@@ -116,7 +116,7 @@ pub(crate) fn panels(board: &Value) -> Vec<&Value> {
 }
 
 /// The queries of a dashboard, each with its panel or variable.
-pub(crate) fn questions(board: &Value) -> Vec<(String, String)> {
+pub(crate) fn queries(board: &Value) -> Vec<(String, String)> {
     let targets = panels(board).into_iter().flat_map(|panel| {
         let title = panel["title"].as_str().unwrap().to_owned();
         let targets = panel["targets"].as_array().unwrap();

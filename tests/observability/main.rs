@@ -23,65 +23,69 @@ use guildhall_actors::telemetry::{Metric, MetricType};
 /// URL of the runbooks.
 const RUNBOOKS: &str = "https://guildhall.example/docs/runbooks";
 /// Labels that Prometheus adds to every series, and the label of buckets.
-const EVERYWHERE: [&str; 3] = ["job", "instance", "le"];
+const COMMON_LABELS: [&str; 3] = ["job", "instance", "le"];
 /// Series that Prometheus creates itself.
-const PROMETHEUS_OWN: [&str; 2] = ["up", "ALERTS"];
+const BUILTIN_SERIES: [&str; 2] = ["up", "ALERTS"];
 
 /// The metric of a series.
 fn metric_of(series: &str) -> Option<&'static Metric> {
-    let is = |name: &str, histogram: bool| {
+    let find = |name: &str, histogram: bool| {
         metrics::all().find(|metric| metric.name == name && (metric.kind == MetricType::Histogram) == histogram)
     };
     let part = ["_bucket", "_sum", "_count"].iter().find_map(|part| series.strip_suffix(part));
-    is(series, false).or_else(|| is(part?, true))
+    find(series, false).or_else(|| find(part?, true))
 }
 
 /// The errors of an expression.
-fn wrong_with(expression: &str) -> Vec<String> {
-    let named = promql::named(expression);
-    let mut wrong = Vec::new();
-    let mut labels: BTreeSet<&str> = EVERYWHERE.into();
-    for series in &named.metrics {
+fn expression_errors(expression: &str) -> Vec<String> {
+    let names = promql::parse_expression(expression);
+    let mut errors = Vec::new();
+    let mut labels: BTreeSet<&str> = COMMON_LABELS.into();
+    for series in &names.metrics {
         match metric_of(series) {
             Some(metric) => labels.extend(metric.labels),
-            None if PROMETHEUS_OWN.contains(&series.as_str()) => labels.extend(["alertname", "alertstate", "severity"]),
-            None => wrong.push(format!("no metric {series}")),
+            None if BUILTIN_SERIES.contains(&series.as_str()) => labels.extend(["alertname", "alertstate", "severity"]),
+            None => errors.push(format!("no metric {series}")),
         }
     }
-    for (series, label) in &named.matched {
-        let of = metric_of(series).map_or(&[][..], |metric| metric.labels);
-        if !of.contains(&label.as_str()) && !EVERYWHERE.contains(&label.as_str()) && series != "ALERTS" {
-            wrong.push(format!("{series} has no label {label}"));
+    for (series, label) in &names.matched {
+        let metric_labels = metric_of(series).map_or(&[][..], |metric| metric.labels);
+        if !metric_labels.contains(&label.as_str()) && !COMMON_LABELS.contains(&label.as_str()) && series != "ALERTS" {
+            errors.push(format!("{series} has no label {label}"));
         }
     }
-    for label in &named.grouped {
+    for label in &names.grouped {
         if !labels.contains(label.as_str()) {
-            wrong.push(format!("nothing in it has a label {label}"));
+            errors.push(format!("nothing in it has a label {label}"));
         }
     }
-    if named.metrics.is_empty() {
-        wrong.push("it has no metric".to_owned());
+    if names.metrics.is_empty() {
+        errors.push("it has no metric".to_owned());
     }
-    wrong
+    errors
 }
 
 #[test]
-fn every_metric_and_label_that_an_alert_or_a_panel_names_exists() {
-    let mut wrong = Vec::new();
+fn alerts_and_panels_use_existing_metrics_and_labels() {
+    let mut errors = Vec::new();
     for alert in files::alerts() {
         let expression = &alert.fields["expr"];
-        wrong.extend(wrong_with(expression).iter().map(|what| format!("alert {}: {what} in {expression}", alert.name)));
+        errors.extend(
+            expression_errors(expression).iter().map(|error| format!("alert {}: {error} in {expression}", alert.name)),
+        );
     }
     for (name, board) in files::dashboards() {
-        for (place, expression) in files::questions(&board) {
-            wrong.extend(wrong_with(&expression).iter().map(|what| format!("{name}, {place}: {what} in {expression}")));
+        for (panel, expression) in files::queries(&board) {
+            errors.extend(
+                expression_errors(&expression).iter().map(|error| format!("{name}, {panel}: {error} in {expression}")),
+            );
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(errors.is_empty(), "{}", errors.join("\n"));
 }
 
 #[test]
-fn an_expression_that_names_what_does_not_exist_is_found_out() {
+fn unknown_metrics_and_labels_are_found() {
     for expression in [
         "rate(guildhall_nothing_total[5m])",
         "guildhall_ready_bucket",
@@ -89,23 +93,23 @@ fn an_expression_that_names_what_does_not_exist_is_found_out() {
         "sum by (guild) (guildhall_ready)",
         "1 + 1",
     ] {
-        assert!(!wrong_with(expression).is_empty(), "{expression}");
+        assert!(!expression_errors(expression).is_empty(), "{expression}");
     }
     let fine = "sum by (le, route) (rate(guildhall_rest_request_seconds_bucket{status_class=\"2xx\"}[5m]))";
-    assert_eq!(wrong_with(fine), Vec::<String>::new());
+    assert_eq!(expression_errors(fine), Vec::<String>::new());
 }
 
 #[test]
-fn every_alert_says_what_it_means_and_has_a_runbook_and_a_test_of_both_sides() {
+fn every_alert_has_texts_a_runbook_and_tests() {
     let alerts = files::alerts();
-    let mut runbooks = files::all("docs/runbooks", ".md");
+    let mut runbooks = files::read_files("docs/runbooks", ".md");
     let mut tests = files::alert_tests();
     let mut rules: BTreeMap<&str, usize> = BTreeMap::new();
     for alert in &alerts {
         *rules.entry(&alert.name).or_default() += 1;
         assert!(["critical", "warning"].contains(&alert.fields["severity"].as_str()), "{alert:?}");
-        for said in ["summary", "description"] {
-            assert!(alert.fields[said].trim().ends_with('.'), "{}: {said} is not a sentence", alert.name);
+        for field in ["summary", "description"] {
+            assert!(alert.fields[field].trim().ends_with('.'), "{}: {field} is not a sentence", alert.name);
         }
         assert_eq!(alert.fields["runbook_url"], format!("{RUNBOOKS}/{}.md", alert.name));
     }
@@ -118,7 +122,7 @@ fn every_alert_says_what_it_means_and_has_a_runbook_and_a_test_of_both_sides() {
             assert!(runbook.contains(&format!("\n{part}\n")), "{name}: the runbook has no section {part:?}");
         }
         let test = tests.remove(name).unwrap_or_else(|| panic!("{name} has no promtool test"));
-        assert!(test.fires >= count && test.is_silent > 0, "{name} has {count} rules, and its tests {test:?}");
+        assert!(test.fires >= count && test.silent > 0, "{name} has {count} rules, and its tests {test:?}");
     }
     runbooks.remove("README");
     assert!(runbooks.is_empty(), "runbooks without an alert: {:?}", runbooks.keys());
@@ -126,18 +130,18 @@ fn every_alert_says_what_it_means_and_has_a_runbook_and_a_test_of_both_sides() {
 }
 
 #[test]
-fn what_runbooks_tell_people_to_look_at_exists() {
-    for (name, text) in files::all("docs/runbooks", ".md") {
+fn runbooks_use_existing_metrics() {
+    for (name, text) in files::read_files("docs/runbooks", ".md") {
         let words = text.split(|next: char| !(next.is_alphanumeric() || next == '_'));
         for series in words.filter(|word| word.starts_with("guildhall_") || word.starts_with("process_")) {
-            let known = metric_of(series).or_else(|| metrics::all().find(|metric| metric.name == series));
-            assert!(known.is_some(), "{name}: no metric {series}");
+            let found = metric_of(series).or_else(|| metrics::all().find(|metric| metric.name == series));
+            assert!(found.is_some(), "{name}: no metric {series}");
         }
     }
 }
 
 #[test]
-fn every_dashboard_can_be_loaded_and_every_panel_says_what_it_shows() {
+fn dashboards_are_valid_and_panels_are_described() {
     let boards = files::dashboards();
     assert_eq!(boards.keys().collect::<Vec<_>>(), ["gate", "gateway", "operations", "overview"]);
     for (name, board) in &boards {
@@ -146,7 +150,7 @@ fn every_dashboard_can_be_loaded_and_every_panel_says_what_it_shows() {
         let variables = board["templating"]["list"].as_array().unwrap();
         let named = variables.iter().map(|one| one["name"].as_str().unwrap()).collect::<Vec<_>>();
         assert_eq!(named, ["datasource", "instance"], "{name}");
-        let (mut ids, mut places) = (BTreeSet::new(), BTreeSet::new());
+        let (mut ids, mut cells) = (BTreeSet::new(), BTreeSet::new());
         for panel in files::panels(board) {
             let title = panel["title"].as_str().unwrap();
             assert!(ids.insert(panel["id"].as_u64().unwrap()), "{name}: {title} has the id of another panel");
@@ -155,7 +159,7 @@ fn every_dashboard_can_be_loaded_and_every_panel_says_what_it_shows() {
             for (dx, dy) in
                 (0..grid["w"].as_u64().unwrap()).flat_map(|dx| (0..grid["h"].as_u64().unwrap()).map(move |dy| (dx, dy)))
             {
-                assert!(x + dx < 24 && places.insert((x + dx, y + dy)), "{name}: {title} overlaps another panel");
+                assert!(x + dx < 24 && cells.insert((x + dx, y + dy)), "{name}: {title} overlaps another panel");
             }
             assert!(!panel["description"].as_str().unwrap().is_empty(), "{name}: {title} has no description");
             assert!(panel["fieldConfig"]["defaults"]["unit"].is_string(), "{name}: {title} has no unit");
@@ -172,11 +176,11 @@ fn every_dashboard_can_be_loaded_and_every_panel_says_what_it_shows() {
 }
 
 #[test]
-fn every_question_of_a_dashboard_is_one_that_prometheus_understands() {
+fn every_dashboard_query_is_valid_promql() {
     let mut rules = String::from("groups:\n- name: panels\n  rules:\n");
     let boards = files::dashboards();
-    let questions: Vec<_> = boards.values().flat_map(files::questions).collect();
-    for (n, (_, expression)) in questions.iter().enumerate() {
+    let queries: Vec<_> = boards.values().flat_map(files::queries).collect();
+    for (n, (_, expression)) in queries.iter().enumerate() {
         // As Grafana would substitute them.
         let expression = expression.replace("$__rate_interval", "1m").replace("$instance", ".*");
         assert!(!expression.contains('$'), "{expression}");
@@ -185,13 +189,13 @@ fn every_question_of_a_dashboard_is_one_that_prometheus_understands() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("panels.yml");
     fs::write(&file, rules).unwrap();
-    let said = Command::new("promtool").args(["check", "rules", "--lint=none"]).arg(&file).output().unwrap();
-    assert!(said.status.success(), "{}{}", support::text(&said.stdout), support::text(&said.stderr));
+    let output = Command::new("promtool").args(["check", "rules", "--lint=none"]).arg(&file).output().unwrap();
+    assert!(output.status.success(), "{}{}", support::text(&output.stdout), support::text(&output.stderr));
 }
 
 #[test]
-fn every_metric_is_in_the_documentation_as_it_is_in_the_code() {
-    let docs = fs::read_to_string(files::at("docs/observability.md")).unwrap();
+fn every_metric_is_documented() {
+    let docs = fs::read_to_string(files::repo_path("docs/observability.md")).unwrap();
     let mut names = BTreeSet::new();
     let mut missing = Vec::new();
     for metric in metrics::all() {
@@ -206,15 +210,15 @@ fn every_metric_is_in_the_documentation_as_it_is_in_the_code() {
     // Other tables list alerts, and spans by a few words.
     let rows = docs.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
     let rows = rows.filter(|(name, _)| !name.contains(' '));
-    let gone: Vec<_> =
+    let removed: Vec<_> =
         rows.map(|(name, _)| name).filter(|name| !names.contains(name) && !name.starts_with("Guildhall")).collect();
-    assert!(gone.is_empty(), "docs/observability.md has metrics that no longer exist: {gone:?}");
+    assert!(removed.is_empty(), "docs/observability.md has metrics that no longer exist: {removed:?}");
 }
 
 #[test]
-fn every_setting_and_file_that_compose_names_exists() {
-    let compose = fs::read_to_string(files::at("config/compose.yaml")).unwrap();
-    let settings = fs::read_to_string(files::at("docs/configuration.md")).unwrap();
+fn compose_uses_existing_settings_and_files() {
+    let compose = fs::read_to_string(files::repo_path("config/compose.yaml")).unwrap();
+    let settings = fs::read_to_string(files::repo_path("docs/configuration.md")).unwrap();
     let named = compose.lines().filter_map(|line| line.trim().split_once(':').map(|(name, _)| name));
     let named: Vec<_> = named.filter(|name| name.starts_with("GUILDHALL__")).collect();
     assert!(named.len() >= 4, "{named:?}");
@@ -223,13 +227,13 @@ fn every_setting_and_file_that_compose_names_exists() {
     }
     let mounted = compose.lines().filter_map(|line| line.trim().strip_prefix("- ./")?.split_once(':'));
     for (path, _) in mounted {
-        assert!(files::at("config").join(path).exists(), "config/{path} does not exist");
+        assert!(files::repo_path("config").join(path).exists(), "config/{path} does not exist");
     }
     // Every secret is a file that scripts/secrets creates, except the token.
-    let makes = fs::read_to_string(files::at("scripts/secrets")).unwrap();
+    let script = fs::read_to_string(files::repo_path("scripts/secrets")).unwrap();
     for path in compose.lines().filter_map(|line| line.trim().strip_prefix("file: ./secrets/")) {
         assert!(
-            makes.contains(&format!("keep {path} ")) || path == "discord_token",
+            script.contains(&format!("keep {path} ")) || path == "discord_token",
             "scripts/secrets does not create {path}"
         );
     }

@@ -9,7 +9,7 @@ const BEFORE_LABELS: [&str; 6] = ["by", "without", "on", "ignoring", "group_left
 
 /// The names in an expression.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Named {
+pub(crate) struct ExpressionNames {
     pub(crate) metrics: BTreeSet<String>,
     /// Labels in the selector of a metric.
     pub(crate) matched: BTreeSet<(String, String)>,
@@ -25,34 +25,36 @@ enum Token {
 }
 
 /// Parses an expression.
-pub(crate) fn named(expression: &str) -> Named {
+pub(crate) fn parse_expression(expression: &str) -> ExpressionNames {
     let tokens = tokens(expression);
-    let mut named = Named::default();
+    let mut names = ExpressionNames::default();
     let mut at = 0;
     while let Some(token) = tokens.get(at) {
         at += 1;
         let Token::Word(word) = token else { continue };
-        let opens = tokens.get(at) == Some(&Token::Sign('('));
-        if BEFORE_LABELS.contains(&word.as_str()) && opens {
+        let is_call = tokens.get(at) == Some(&Token::Sign('('));
+        if BEFORE_LABELS.contains(&word.as_str()) && is_call {
             let list = tokens[at..].iter().take_while(|token| **token != Token::Sign(')'));
-            named.grouped.extend(list.filter_map(word_of));
+            names.grouped.extend(list.filter_map(word_of));
             at += tokens[at..].iter().position(|token| *token == Token::Sign(')')).unwrap() + 1;
-        } else if !opens && !KEYWORDS.contains(&word.to_lowercase().as_str()) && !BEFORE_LABELS.contains(&word.as_str())
+        } else if !is_call
+            && !KEYWORDS.contains(&word.to_lowercase().as_str())
+            && !BEFORE_LABELS.contains(&word.as_str())
         {
             // `sum by (x) (y)`: the function is before `by`, not before a bracket.
             if matches!(tokens.get(at), Some(Token::Word(next)) if BEFORE_LABELS.contains(&next.as_str())) {
                 continue;
             }
-            named.metrics.insert(word.clone());
+            names.metrics.insert(word.clone());
             if tokens.get(at) == Some(&Token::Sign('{')) {
                 let end = at + tokens[at..].iter().position(|token| *token == Token::Sign('}')).unwrap();
                 let labels = tokens[at..end].iter().filter_map(word_of);
-                named.matched.extend(labels.map(|label| (word.clone(), label)));
+                names.matched.extend(labels.map(|label| (word.clone(), label)));
                 at = end + 1;
             }
         }
     }
-    named
+    names
 }
 
 fn word_of(token: &Token) -> Option<String> {
@@ -96,14 +98,14 @@ fn tokens(expression: &str) -> Vec<Token> {
 }
 
 #[test]
-fn metrics_and_labels_are_told_from_functions_and_words() {
+fn metrics_and_labels_are_separated_from_functions() {
     let set = |names: &[&str]| names.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
-    let seen = named(
+    let parsed = parse_expression(
         r#"histogram_quantile(0.99, sum by (job, le) (rate(a_bucket{x=~"y(z)", w!="{"}[$__rate_interval]))) > 75e6
            and on (job) max(b{job="$job"} offset 5m) unless c or sum(d) by (shard) * 2"#,
     );
-    assert_eq!(seen.metrics, set(&["a_bucket", "b", "c", "d"]));
-    assert_eq!(seen.grouped, set(&["job", "le", "shard"]));
+    assert_eq!(parsed.metrics, set(&["a_bucket", "b", "c", "d"]));
+    assert_eq!(parsed.grouped, set(&["job", "le", "shard"]));
     let matched = [("a_bucket", "x"), ("a_bucket", "w"), ("b", "job")];
-    assert_eq!(seen.matched, matched.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect());
+    assert_eq!(parsed.matched, matched.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect());
 }

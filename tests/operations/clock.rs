@@ -27,9 +27,9 @@ fn offset(daemon: &Daemon, reference: &str) -> f64 {
 
 /// Loses the response to a POST that took effect, without an audit log to find it in. Returns how often the role was
 /// created.
-async fn roles_made_with(sim: &SimHandle, store: &str) -> usize {
+async fn count_created_roles(sim: &SimHandle, store: &str) -> usize {
     let spec = GuildsSpec { bot_permissions: Some(MANAGE_ROLES), ..GuildsSpec::default() };
-    let guild = sim.make_guilds(&spec).unwrap()[0];
+    let guild = sim.create_guilds(&spec).unwrap()[0];
     let settings = [("GUILDHALL__OPERATIONS__SETTLE_MS", "2000"), ("GUILDHALL__REST__REQUEST_TIMEOUT_MS", "2000")];
     let daemon = Daemon::start_on(sim, store, &settings);
     daemon.line_with("\"part is ready\",\"part\":\"gateway\"");
@@ -45,23 +45,23 @@ async fn roles_made_with(sim: &SimHandle, store: &str) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clock_ten_minutes_ahead_of_discords_makes_nothing_twice() {
+async fn clock_ten_minutes_ahead_creates_nothing_twice() {
     let (sim, folder) = (sim(-600).await, tempfile::tempdir().unwrap());
     let store = format!("sqlite:{}/guildhall.db", folder.path().display());
-    assert_eq!(roles_made_with(&sim, &store).await, 1);
+    assert_eq!(count_created_roles(&sim, &store).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn database_ten_minutes_ahead_of_discord_makes_nothing_twice() {
+async fn database_ten_minutes_ahead_creates_nothing_twice() {
     let sim = sim(-600).await;
-    let store = postgres::shared().database().await;
-    assert_eq!(roles_made_with(&sim, &store).await, 1);
+    let store = postgres::shared().create_database().await;
+    assert_eq!(count_created_roles(&sim, &store).await, 1);
 }
 
 #[test]
-fn a_jump_of_the_clock_expires_neither_keys_nor_deadlines() {
+fn clock_jump_expires_neither_keys_nor_deadlines() {
     let runtime = Runtime::new().unwrap();
-    let (clock, folder) = (MovableClock::build(), tempfile::tempdir().unwrap());
+    let (clock, folder) = (MovableClock::compile(), tempfile::tempdir().unwrap());
     let environment = clock.environment();
     let [(preload, library), (name, file)] = &environment;
     let settings =
@@ -79,25 +79,28 @@ fn a_jump_of_the_clock_expires_neither_keys_nor_deadlines() {
 
     // The log line shows that the daemon has seen the new time. Sweeps run all the time.
     for jump in [2 * DAY, -2 * DAY] {
-        clock.move_by(jump, 0);
+        clock.set_offset(jump, 0);
         daemon.line_with("the clock of this machine is wrong");
-        let again = daemon.ask(
+        let repeated = daemon.request(
             "POST",
             &format!("/v1/guilds/{guild}/operations"),
             &json!({"operations": role("Pilots", "once")}),
         );
-        assert_eq!(again.json()["operations"][0]["id"], first, "{}", again.body);
+        assert_eq!(repeated.json()["operations"][0]["id"], first, "{}", repeated.body);
         assert_eq!(daemon.show(&waiting)["state"], "scheduled", "{jump}");
-        clock.move_by(0, 0);
+        clock.set_offset(0, 0);
         daemon.line_with("the clock of this machine is correct again");
     }
     // And over a restart with a wrong clock.
     daemon.stop();
-    clock.move_by(2 * DAY, 0);
+    clock.set_offset(2 * DAY, 0);
     let daemon = Daemon::start_with(&sim, &folder, &settings);
-    let again =
-        daemon.ask("POST", &format!("/v1/guilds/{guild}/operations"), &json!({"operations": role("Pilots", "once")}));
-    assert_eq!(again.json()["operations"][0]["id"], first, "{}", again.body);
+    let repeated = daemon.request(
+        "POST",
+        &format!("/v1/guilds/{guild}/operations"),
+        &json!({"operations": role("Pilots", "once")}),
+    );
+    assert_eq!(repeated.json()["operations"][0]["id"], first, "{}", repeated.body);
     assert_eq!(daemon.show(&waiting)["state"], "scheduled");
     assert_eq!(daemon.show(&waiting)["error"], Value::Null);
     daemon.stop();

@@ -6,13 +6,13 @@ use guildhall_sim::{SimHandle, Snowflake};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::support::{Answer, CANARY, Guildhall, Running, STUCK, get, request};
+use super::support::{CANARY, Guildhall, HttpResponse, RunningGuildhall, TEST_TIMEOUT, get, request};
 
 const KEY: &str = "gh_test_0123456789";
 
 /// The program. Its store outlives it.
 pub(crate) struct Daemon {
-    running: Running,
+    running: RunningGuildhall,
     address: SocketAddr,
 }
 
@@ -22,20 +22,20 @@ impl Daemon {
     }
 
     /// With these settings, as environment variables.
-    pub(crate) fn start_with(sim: &SimHandle, folder: &TempDir, set: &[(&str, &str)]) -> Self {
-        Self::start_on(sim, &format!("sqlite:{}/guildhall.db", folder.path().display()), set)
+    pub(crate) fn start_with(sim: &SimHandle, folder: &TempDir, settings: &[(&str, &str)]) -> Self {
+        Self::start_on(sim, &format!("sqlite:{}/guildhall.db", folder.path().display()), settings)
     }
 
     /// With this store and these settings.
-    pub(crate) fn start_on(sim: &SimHandle, store: &str, set: &[(&str, &str)]) -> Self {
+    pub(crate) fn start_on(sim: &SimHandle, store: &str, settings: &[(&str, &str)]) -> Self {
         let program = Guildhall::serve(&sim.gateway_url())
             .env("GUILDHALL__DISCORD__TOKEN", CANARY)
             .env("GUILDHALL__DISCORD__API_URL", &sim.api_url())
             .env("GUILDHALL__STORE__URL", store)
             .env("GUILDHALL__API__ADMIN_KEY", KEY);
-        let running = set.iter().fold(program, |program, (name, value)| program.env(name, value)).spawn();
+        let running = settings.iter().fold(program, |program, (name, value)| program.env(name, value)).spawn();
         let address = running.address();
-        running.line_with("\"part is ready\",\"part\":\"operations\"");
+        running.wait_for_log_line("\"part is ready\",\"part\":\"operations\"");
         Self { running, address }
     }
 
@@ -45,7 +45,7 @@ impl Daemon {
 
     /// The next log line with this text.
     pub(crate) fn line_with(&self, text: &str) -> String {
-        self.running.line_with(text)
+        self.running.wait_for_log_line(text)
     }
 
     pub(crate) fn metrics(&self) -> String {
@@ -54,7 +54,7 @@ impl Daemon {
 
     pub(crate) fn stop(self) {
         self.running.signal("TERM");
-        assert_eq!(self.running.end().code, Some(0));
+        assert_eq!(self.running.wait_for_exit().code, Some(0));
     }
 
     /// Kills it with SIGKILL.
@@ -62,7 +62,7 @@ impl Daemon {
         drop(self.running);
     }
 
-    pub(crate) fn ask(&self, method: &str, path: &str, body: &Value) -> Answer {
+    pub(crate) fn request(&self, method: &str, path: &str, body: &Value) -> HttpResponse {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let length = body.len();
         let head = format!(
@@ -74,25 +74,26 @@ impl Daemon {
 
     /// Submits a batch. Returns the ids of the operations.
     pub(crate) fn submit(&self, guild: Snowflake, operations: &Value) -> Vec<String> {
-        let answer = self.ask("POST", &format!("/v1/guilds/{guild}/operations"), &json!({ "operations": operations }));
-        assert_eq!(answer.status, 202, "{}", answer.body);
-        let accepted = answer.json();
+        let response =
+            self.request("POST", &format!("/v1/guilds/{guild}/operations"), &json!({ "operations": operations }));
+        assert_eq!(response.status, 202, "{}", response.body);
+        let accepted = response.json();
         accepted["operations"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap().to_owned()).collect()
     }
 
     pub(crate) fn show(&self, id: &str) -> Value {
-        self.ask("GET", &format!("/v1/operations/{id}"), &Value::Null).json()
+        self.request("GET", &format!("/v1/operations/{id}"), &Value::Null).json()
     }
 
     /// Polls an operation until it has this state.
     pub(crate) fn until(&self, id: &str, state: &str) -> Value {
-        let deadline = Instant::now() + STUCK;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         loop {
-            let shown = self.show(id);
-            if shown["state"] == state {
-                return shown;
+            let operation = self.show(id);
+            if operation["state"] == state {
+                return operation;
             }
-            assert!(Instant::now() < deadline, "never {state}: {shown}");
+            assert!(Instant::now() < deadline, "never {state}: {operation}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }

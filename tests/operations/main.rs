@@ -2,9 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod admin_actions;
 mod clock;
-mod crowd;
 mod daemon;
+mod many_guilds;
 #[path = "../support/movable_clock.rs"]
 mod movable_clock;
 mod parked;
@@ -13,7 +14,6 @@ mod postgres;
 #[path = "../support/redis.rs"]
 mod redis_server;
 mod scheduled;
-mod step_in;
 #[path = "../support/mod.rs"]
 mod support;
 mod unknown_outcome;

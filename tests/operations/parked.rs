@@ -8,27 +8,27 @@ use super::{
     support::{CANARY, get},
 };
 
-const DAY_AND_MORE: u64 = 28 * 3_600_000;
+const LIMIT_WINDOW_MS: u64 = 28 * 3_600_000;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn roles_that_cannot_be_made_for_a_day_hold_up_only_what_needs_them() {
+async fn long_role_limit_delays_only_dependent_operations() {
     let mut config = SimConfig { guilds: 2, ..SimConfig::default() };
     config.bots = vec![BotConfig { token: CANARY.to_owned(), ..BotConfig::default() }];
     let sim = Sim::start(config).await.unwrap();
     sim.set_route_limit(RouteLimit {
         method: "POST".into(),
         path: "/guilds/{guild.id}/roles".into(),
-        case: Case::default(),
-        bucket: None,
+        with_case: Case::default(),
+        with_bucket: None,
         limit: 2,
-        per_ms: DAY_AND_MORE,
+        per_ms: LIMIT_WINDOW_MS,
         algorithm: Algorithm::Fixed,
     })
     .unwrap();
     let state = get(sim.address(), "/sim/state").json();
     let (guild, other) = (sim.guilds()[0], sim.guilds()[1]);
-    let place = state["guilds"].as_array().unwrap().iter().find(|one| one["id"] == guild.to_string()).unwrap();
-    let channel = place["channels"][0]["id"].as_str().unwrap();
+    let guild_state = state["guilds"].as_array().unwrap().iter().find(|one| one["id"] == guild.to_string()).unwrap();
+    let channel = guild_state["channels"][0]["id"].as_str().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(&sim, &folder);
 
@@ -45,7 +45,8 @@ async fn roles_that_cannot_be_made_for_a_day_hold_up_only_what_needs_them() {
     daemon.until(&elsewhere[0], "succeeded");
 
     let parked = || {
-        let listed = daemon.ask("GET", &format!("/v1/operations?guild_id={guild}&parked=true"), &Value::Null).json();
+        let listed =
+            daemon.request("GET", &format!("/v1/operations?guild_id={guild}&parked=true"), &Value::Null).json();
         let mut ids: Vec<_> =
             listed["operations"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap().to_owned()).collect();
         ids.sort();
@@ -53,15 +54,15 @@ async fn roles_that_cannot_be_made_for_a_day_hold_up_only_what_needs_them() {
     };
     assert_eq!(parked(), [c.clone(), d.clone()]);
     for id in [&c, &d] {
-        let shown = daemon.show(id);
-        assert_eq!((&shown["state"], &shown["attempts"]), (&json!("delayed"), &json!(0)), "{shown}");
-        assert_eq!(shown["error"]["class"], "rate_limited", "{shown}");
+        let operation = daemon.show(id);
+        assert_eq!((&operation["state"], &operation["attempts"]), (&json!("delayed"), &json!(0)), "{operation}");
+        assert_eq!(operation["error"]["class"], "rate_limited", "{operation}");
     }
     assert_eq!(daemon.show(&needs_c)["state"], "queued");
 
     // The next process has loaded it all, and does not call Discord for it.
     daemon.stop();
-    let made = sim.score().routes["POST /guilds/{guild.id}/roles"].requests;
+    let created = sim.score().routes["POST /guilds/{guild.id}/roles"].requests;
     let daemon = Daemon::start(&sim, &folder);
     let third = daemon.submit(guild, &json!([message("three")]));
     daemon.until(&third[0], "succeeded");
@@ -69,13 +70,13 @@ async fn roles_that_cannot_be_made_for_a_day_hold_up_only_what_needs_them() {
     assert_eq!(daemon.show(&needs_c)["state"], "queued");
 
     // Cancelling the role ends the wait of the operation that needs it.
-    let cancelled = daemon.ask("POST", &format!("/v1/operations/{c}/cancel"), &Value::Null);
+    let cancelled = daemon.request("POST", &format!("/v1/operations/{c}/cancel"), &Value::Null);
     assert_eq!(cancelled.status, 200, "{}", cancelled.body);
     let dead = daemon.until(&needs_c, "dead");
     assert_eq!(dead["error"]["class"], "not_found", "{dead}");
 
     let score = sim.score();
-    assert_eq!(score.routes["POST /guilds/{guild.id}/roles"].requests, made, "no call was wasted");
+    assert_eq!(score.routes["POST /guilds/{guild.id}/roles"].requests, created, "no call was wasted");
     assert_eq!((score.rate_limited.user, score.rate_limited.global, score.duplicates), (0, 0, 0));
     daemon.stop();
 }

@@ -20,13 +20,13 @@ fn fault(sim: &SimHandle, route: &str, action: FaultAction, count: Option<u64>) 
 
 /// With short waits, and breakers that stay closed.
 fn start(sim: &SimHandle, folder: &TempDir) -> Daemon {
-    let set = [
+    let settings = [
         ("GUILDHALL__REST__REQUEST_TIMEOUT_MS", "300"),
         ("GUILDHALL__OPERATIONS__BACKOFF_BASE_MS", "10"),
         ("GUILDHALL__BREAKER__FAILURES_IN_ROW", "1000"),
         ("GUILDHALL__BREAKER__MIN_CALLS", "1000"),
     ];
-    Daemon::start_with(sim, folder, &set)
+    Daemon::start_with(sim, folder, &settings)
 }
 
 /// A role that the member does not have.
@@ -42,13 +42,13 @@ fn assign(daemon: &Daemon, guild: Snowflake, user: Snowflake, role: &Value) -> S
 
 /// The roles that the member has in Discord.
 fn roles(daemon: &Daemon, guild: Snowflake, user: Snowflake) -> Value {
-    let read = json!([{ "kind": "read", "payload": { "path": format!("/guilds/{guild}/members/{user}") } }]);
-    let read = daemon.submit(guild, &read).remove(0);
-    daemon.until(&read, "succeeded")["result"]["roles"].clone()
+    let operation = json!([{ "kind": "read", "payload": { "path": format!("/guilds/{guild}/members/{user}") } }]);
+    let operation = daemon.submit(guild, &operation).remove(0);
+    daemon.until(&operation, "succeeded")["result"]["roles"].clone()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unanswered_operation_ends_as_it_turned_out_in_discord() {
+async fn unanswered_operation_gets_the_state_that_discord_shows() {
     let (sim, folder) = (sim().await, tempfile::tempdir().unwrap());
     let guild = sim.guilds()[0];
     let user = sim.join(guild, JoinSpec { count: 1, ..JoinSpec::default() }).await.unwrap().id.unwrap();
@@ -59,20 +59,20 @@ async fn unanswered_operation_ends_as_it_turned_out_in_discord() {
         fault(&sim, ASSIGN, action, Some(1));
     }
     let done = assign(&daemon, guild, user, &given);
-    let shown = daemon.until(&done, "succeeded");
-    assert_eq!((&shown["attempts"], &shown["result"]["role_id"]), (&json!(3), &given), "{shown}");
+    let operation = daemon.until(&done, "succeeded");
+    assert_eq!((&operation["attempts"], &operation["result"]["role_id"]), (&json!(3), &given), "{operation}");
     // None of them took effect.
     for action in [FaultAction::DropBefore, FaultAction::Status { status: 502, code: 0 }, FaultAction::DropBefore] {
         fault(&sim, ASSIGN, action, Some(1));
     }
-    let lost = assign(&daemon, guild, user, &refused);
-    daemon.until(&lost, "dead");
+    let failed = assign(&daemon, guild, user, &refused);
+    daemon.until(&failed, "dead");
     assert_eq!(roles(&daemon, guild, user), json!([given]));
     daemon.stop();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn check_of_an_unknown_outcome_goes_on_after_a_restart() {
+async fn check_of_an_unknown_outcome_continues_after_a_restart() {
     let (sim, folder) = (sim().await, tempfile::tempdir().unwrap());
     let guild = sim.guilds()[0];
     let user = sim.join(guild, JoinSpec { count: 1, ..JoinSpec::default() }).await.unwrap().id.unwrap();
@@ -88,8 +88,8 @@ async fn check_of_an_unknown_outcome_goes_on_after_a_restart() {
     daemon.stop();
     sim.remove_faults(None);
     let daemon = start(&sim, &folder);
-    let shown = daemon.until(&id, "succeeded");
-    assert_eq!(shown["attempts"], 2, "a check uses no attempt: {shown}");
+    let operation = daemon.until(&id, "succeeded");
+    assert_eq!(operation["attempts"], 2, "a check uses no attempt: {operation}");
     assert_eq!(roles(&daemon, guild, user), json!([role]));
     daemon.stop();
 }

@@ -3,19 +3,19 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod fixture;
 #[path = "../support/gate.rs"]
 mod gate;
-mod stage;
 
-mod bounds;
+mod access_bounds;
 mod channels;
 mod danger;
-mod doubt_channels;
-mod doubt_messages;
-mod doubt_roles;
 mod failures;
 mod interactions;
 mod messages;
+mod reconcile_channels;
+mod reconcile_messages;
+mod reconcile_roles;
 mod requests;
 mod roles;
 mod verify;

@@ -13,14 +13,15 @@ use guildhall_sim::{FaultAction, FireSpec, Snowflake};
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::gate::run;
-use crate::stage::{
-    Stage, VIEW_CHANNEL, channel_named, create_channel, create_role, number, role_named, says, send_message,
+use crate::fixture::{
+    ExecutorFixture, VIEW_CHANNEL, channel_named, create_channel, create_role, message_body, parse_id, role_named,
+    send_message,
 };
+use crate::gate::run;
 
 /// What Discord can show about an effect afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tells {
+enum Visibility {
     Everything,
     Nothing,
     /// There is no effect to show.
@@ -29,175 +30,193 @@ enum Tells {
 
 /// An operation, and the call that has its effect.
 struct Case {
-    work: Execution,
+    execution: Execution,
     route: &'static str,
-    tells: Tells,
+    visibility: Visibility,
 }
 
-fn case(work: Execution, route: &'static str) -> Case {
-    Case { work, route, tells: Tells::Everything }
+fn case(execution: Execution, route: &'static str) -> Case {
+    Case { execution, route, visibility: Visibility::Everything }
 }
 
-async fn new_role(stage: &Stage, name: &str) -> u64 {
-    let path = format!("/guilds/{}/roles", stage.place.guild);
-    number(&stage.aside(Method::POST, &path, &json!({ "name": name })).await["id"])
+async fn new_role(fixture: &ExecutorFixture, name: &str) -> u64 {
+    let path = format!("/guilds/{}/roles", fixture.create_guild_fixture.guild);
+    parse_id(&fixture.call_discord(Method::POST, &path, &json!({ "name": name })).await["id"])
 }
 
-async fn new_channel(stage: &Stage, name: &str) -> u64 {
-    let path = format!("/guilds/{}/channels", stage.place.guild);
-    number(&stage.aside(Method::POST, &path, &json!({ "name": name })).await["id"])
+async fn new_channel(fixture: &ExecutorFixture, name: &str) -> u64 {
+    let path = format!("/guilds/{}/channels", fixture.create_guild_fixture.guild);
+    parse_id(&fixture.call_discord(Method::POST, &path, &json!({ "name": name })).await["id"])
 }
 
-async fn new_message(stage: &Stage, content: &str) -> u64 {
-    let path = format!("/channels/{}/messages", stage.place.channel);
-    number(&stage.aside(Method::POST, &path, &json!({ "content": content })).await["id"])
+async fn new_message(fixture: &ExecutorFixture, content: &str) -> u64 {
+    let path = format!("/channels/{}/messages", fixture.create_guild_fixture.channel);
+    parse_id(&fixture.call_discord(Method::POST, &path, &json!({ "content": content })).await["id"])
 }
 
-async fn fired(stage: &Stage) -> (u64, String) {
-    let report = stage.world.sim.fire(FireSpec::command(Snowflake::new(stage.place.guild), "hello")).await.unwrap();
+async fn fire_command(fixture: &ExecutorFixture) -> (u64, String) {
+    let report = fixture
+        .world
+        .sim
+        .fire(FireSpec::command(Snowflake::new(fixture.create_guild_fixture.guild), "hello"))
+        .await
+        .unwrap();
     (report.id.unwrap().get(), report.token.unwrap())
 }
 
 /// An interaction that has its initial response.
-async fn deferred(stage: &Stage) -> (u64, String) {
-    let (interaction, token) = fired(stage).await;
-    stage.aside(Method::POST, &format!("/interactions/{interaction}/{token}/callback"), &json!({ "type": 5 })).await;
+async fn defer_command(fixture: &ExecutorFixture) -> (u64, String) {
+    let (interaction, token) = fire_command(fixture).await;
+    fixture
+        .call_discord(Method::POST, &format!("/interactions/{interaction}/{token}/callback"), &json!({ "type": 5 }))
+        .await;
     (interaction, token)
 }
 
-fn bound(work: Execution, id: u64, channel: Option<u64>) -> Execution {
-    Execution { bound: Some((id, channel)), ..work }
+fn with_binding(execution: Execution, id: u64, channel: Option<u64>) -> Execution {
+    Execution { existing: Some((id, channel)), ..execution }
 }
 
 fn allow_view(role: u64) -> Overwrite {
     Overwrite { target: OverwriteTarget::Role(Reference::Id(role)), allow: VIEW_CHANNEL, deny: 0 }
 }
 
-fn place(object: u64, position: u16) -> ReorderPosition {
+fn position_of(object: u64, position: u16) -> ReorderPosition {
     ReorderPosition { object: Reference::Id(object), position, parent: None }
 }
 
 /// The position of a role.
-async fn position(stage: &Stage, role: u64) -> u16 {
-    let roles = stage.get(&format!("/guilds/{}/roles", stage.place.guild)).await;
-    let role = roles.as_array().unwrap().iter().find(|one| number(&one["id"]) == role).unwrap();
+async fn position(fixture: &ExecutorFixture, role: u64) -> u16 {
+    let roles = fixture.get(&format!("/guilds/{}/roles", fixture.create_guild_fixture.guild)).await;
+    let role = roles.as_array().unwrap().iter().find(|one| parse_id(&one["id"]) == role).unwrap();
     role["position"].as_u64().unwrap().try_into().unwrap()
 }
 
 /// An operation of this kind whose effect is not in place yet. Each has its own objects.
-async fn new_case(stage: &Stage, kind: OperationKind, n: usize) -> Case {
-    let (user, channel) = (stage.place.member, stage.place.channel);
+async fn new_case(fixture: &ExecutorFixture, kind: OperationKind, n: usize) -> Case {
+    let (user, channel) = (fixture.create_guild_fixture.member, fixture.create_guild_fixture.channel);
     let name = format!("{}-{n}", kind.name().replace('_', "-"));
-    let work = |payload| stage.work(payload);
+    let execution = |payload| fixture.execution(payload);
     match kind {
-        OperationKind::CreateRole => case(work(create_role(&name)), "POST /guilds/*/roles"),
+        OperationKind::CreateRole => case(execution(create_role(&name)), "POST /guilds/*/roles"),
         OperationKind::DeleteRole => {
-            let role = Reference::Id(new_role(stage, &name).await);
-            case(work(Payload::DeleteRole(DeleteRole { role })), "DELETE /guilds/*/roles/*")
+            let role = Reference::Id(new_role(fixture, &name).await);
+            case(execution(Payload::DeleteRole(DeleteRole { role })), "DELETE /guilds/*/roles/*")
         }
         OperationKind::AssignRole => {
-            let role = Reference::Id(new_role(stage, &name).await);
-            case(work(Payload::AssignRole(AssignRole { user, role })), "PUT /guilds/*/members/*/roles/*")
+            let role = Reference::Id(new_role(fixture, &name).await);
+            case(execution(Payload::AssignRole(AssignRole { user, role })), "PUT /guilds/*/members/*/roles/*")
         }
         OperationKind::RemoveRole => {
-            let role = new_role(stage, &name).await;
-            let path = format!("/guilds/{}/members/{user}/roles/{role}", stage.place.guild);
-            stage.aside(Method::PUT, &path, &Value::Null).await;
+            let role = new_role(fixture, &name).await;
+            let path = format!("/guilds/{}/members/{user}/roles/{role}", fixture.create_guild_fixture.guild);
+            fixture.call_discord(Method::PUT, &path, &Value::Null).await;
             let role = Reference::Id(role);
-            case(work(Payload::RemoveRole(RemoveRole { user, role })), "DELETE /guilds/*/members/*/roles/*")
+            case(execution(Payload::RemoveRole(RemoveRole { user, role })), "DELETE /guilds/*/members/*/roles/*")
         }
-        OperationKind::CreateChannel => case(work(create_channel(&name)), "POST /guilds/*/channels"),
+        OperationKind::CreateChannel => case(execution(create_channel(&name)), "POST /guilds/*/channels"),
         OperationKind::DeleteChannel => {
-            let channel = Reference::Id(new_channel(stage, &name).await);
-            case(work(Payload::DeleteChannel(DeleteChannel { channel })), "DELETE /channels/*")
+            let channel = Reference::Id(new_channel(fixture, &name).await);
+            case(execution(Payload::DeleteChannel(DeleteChannel { channel })), "DELETE /channels/*")
         }
         OperationKind::UpdatePermissions => {
-            let overwrites = vec![allow_view(new_role(stage, &name).await)];
-            let channel = Reference::Id(new_channel(stage, &name).await);
+            let overwrites = vec![allow_view(new_role(fixture, &name).await)];
+            let channel = Reference::Id(new_channel(fixture, &name).await);
             let payload = UpdatePermissions { channel, overwrites, mode: OverwriteMode::Replace };
-            case(work(Payload::UpdatePermissions(payload)), "PUT /channels/*/permissions/*")
+            case(execution(Payload::UpdatePermissions(payload)), "PUT /channels/*/permissions/*")
         }
         OperationKind::SetMemberRoles => {
-            let roles = vec![Reference::Id(new_role(stage, &name).await)];
-            case(work(Payload::SetMemberRoles(SetMemberRoles { user, roles })), "PATCH /guilds/*/members/*")
+            let roles = vec![Reference::Id(new_role(fixture, &name).await)];
+            case(execution(Payload::SetMemberRoles(SetMemberRoles { user, roles })), "PATCH /guilds/*/members/*")
         }
         OperationKind::EnsureRole => {
-            let id = new_role(stage, &name).await;
+            let id = new_role(fixture, &name).await;
             let role = NewRole { color: Some(255), ..role_named(&name) };
-            let work = work(Payload::EnsureRole(EnsureRole { key: "k".into(), role, adopt: false }));
-            case(bound(work, id, None), "PATCH /guilds/*/roles/*")
+            let execution = execution(Payload::EnsureRole(EnsureRole { key: "k".into(), role, adopt: false }));
+            case(with_binding(execution, id, None), "PATCH /guilds/*/roles/*")
         }
         OperationKind::EnsureChannel => {
-            let id = new_channel(stage, &name).await;
+            let id = new_channel(fixture, &name).await;
             let mut channel = channel_named(&name);
             channel.topic = Some("about this".to_owned());
-            let work = work(Payload::EnsureChannel(EnsureChannel { key: "k".into(), channel, adopt: false }));
-            case(bound(work, id, None), "PATCH /channels/*")
+            let execution = execution(Payload::EnsureChannel(EnsureChannel { key: "k".into(), channel, adopt: false }));
+            case(with_binding(execution, id, None), "PATCH /channels/*")
         }
         OperationKind::ReplaceOverwrites => {
-            let overwrites = vec![allow_view(new_role(stage, &name).await)];
-            let channel = Reference::Id(new_channel(stage, &name).await);
-            case(work(Payload::ReplaceOverwrites(ReplaceOverwrites { channel, overwrites })), "PATCH /channels/*")
+            let overwrites = vec![allow_view(new_role(fixture, &name).await)];
+            let channel = Reference::Id(new_channel(fixture, &name).await);
+            case(execution(Payload::ReplaceOverwrites(ReplaceOverwrites { channel, overwrites })), "PATCH /channels/*")
         }
         OperationKind::Reorder => {
-            let (first, second) = (new_role(stage, &name).await, new_role(stage, &name).await);
-            let (low, high) = (position(stage, first).await, position(stage, second).await);
-            let places = vec![place(first, high), place(second, low)];
+            let (first, second) = (new_role(fixture, &name).await, new_role(fixture, &name).await);
+            let (low, high) = (position(fixture, first).await, position(fixture, second).await);
+            let places = vec![position_of(first, high), position_of(second, low)];
             let payload = Reorder { what: ReorderTarget::Roles, places };
             assert_ne!(low, high);
-            case(work(Payload::Reorder(payload)), "PATCH /guilds/*/roles")
+            case(execution(Payload::Reorder(payload)), "PATCH /guilds/*/roles")
         }
         OperationKind::EnsureMessage => {
-            let id = new_message(stage, "before").await;
-            let payload =
-                EnsureMessage { key: "k".into(), channel: Reference::Id(channel), body: says(&name), pin: None };
-            case(bound(work(Payload::EnsureMessage(payload)), id, Some(channel)), "PATCH /channels/*/messages/*")
+            let id = new_message(fixture, "before").await;
+            let payload = EnsureMessage {
+                key: "k".into(),
+                channel: Reference::Id(channel),
+                body: message_body(&name),
+                pin: None,
+            };
+            case(
+                with_binding(execution(Payload::EnsureMessage(payload)), id, Some(channel)),
+                "PATCH /channels/*/messages/*",
+            )
         }
-        OperationKind::SendMessage => case(work(send_message(channel, &name)), "POST /channels/*/messages"),
+        OperationKind::SendMessage => case(execution(send_message(channel, &name)), "POST /channels/*/messages"),
         OperationKind::EditMessage => {
-            let message = Reference::Id(new_message(stage, "before").await);
-            let payload = EditMessage { channel: Reference::Id(channel), message, body: says(&name) };
-            case(work(Payload::EditMessage(payload)), "PATCH /channels/*/messages/*")
+            let message = Reference::Id(new_message(fixture, "before").await);
+            let payload = EditMessage { channel: Reference::Id(channel), message, body: message_body(&name) };
+            case(execution(Payload::EditMessage(payload)), "PATCH /channels/*/messages/*")
         }
         OperationKind::DeleteMessage => {
-            let message = Reference::Id(new_message(stage, "before").await);
+            let message = Reference::Id(new_message(fixture, "before").await);
             let payload = DeleteMessage { channel: Reference::Id(channel), message };
-            case(work(Payload::DeleteMessage(payload)), "DELETE /channels/*/messages/*")
+            case(execution(Payload::DeleteMessage(payload)), "DELETE /channels/*/messages/*")
         }
         OperationKind::SendDm => {
-            case(work(Payload::SendDm(SendDm { user, body: says(&name) })), "POST /channels/*/messages")
+            case(execution(Payload::SendDm(SendDm { user, body: message_body(&name) })), "POST /channels/*/messages")
         }
         OperationKind::DeferReply => {
-            let (interaction, token) = fired(stage).await;
+            let (interaction, token) = fire_command(fixture).await;
             let payload = DeferReply { interaction, token, ephemeral: true, update: false };
-            case(work(Payload::DeferReply(payload)), "POST /interactions/**")
+            case(execution(Payload::DeferReply(payload)), "POST /interactions/**")
         }
         OperationKind::SendFollowup => {
-            let (interaction, token) = deferred(stage).await;
-            let payload = SendFollowup { interaction, token, ephemeral: false, body: says(&name) };
-            let case = case(work(Payload::SendFollowup(payload)), "POST /webhooks/**");
-            Case { tells: Tells::Nothing, ..case }
+            let (interaction, token) = defer_command(fixture).await;
+            let payload = SendFollowup { interaction, token, ephemeral: false, body: message_body(&name) };
+            let case = case(execution(Payload::SendFollowup(payload)), "POST /webhooks/**");
+            Case { visibility: Visibility::Nothing, ..case }
         }
         OperationKind::EditOriginal => {
-            let (interaction, token) = deferred(stage).await;
-            let payload = EditOriginal { interaction, token, body: says(&name) };
-            case(work(Payload::EditOriginal(payload)), "PATCH /webhooks/**")
+            let (interaction, token) = defer_command(fixture).await;
+            let payload = EditOriginal { interaction, token, body: message_body(&name) };
+            case(execution(Payload::EditOriginal(payload)), "PATCH /webhooks/**")
         }
         OperationKind::Read => {
-            let payload = Read { path: format!("/guilds/{}/roles", stage.place.guild) };
-            Case { tells: Tells::NoEffect, ..case(work(Payload::Read(payload)), "GET /guilds/*/roles") }
+            let payload = Read { path: format!("/guilds/{}/roles", fixture.create_guild_fixture.guild) };
+            Case { visibility: Visibility::NoEffect, ..case(execution(Payload::Read(payload)), "GET /guilds/*/roles") }
         }
         OperationKind::Request => {
-            let path = format!("/guilds/{}/roles/{}", stage.place.guild, new_role(stage, &name).await);
+            let path =
+                format!("/guilds/{}/roles/{}", fixture.create_guild_fixture.guild, new_role(fixture, &name).await);
             let body = Some(json!({ "color": 255 }));
             let payload = Request { method: Verb::Patch, path, body, user: None };
-            Case { tells: Tells::Nothing, ..case(work(Payload::Request(payload)), "PATCH /guilds/*/roles/*") }
+            Case {
+                visibility: Visibility::Nothing,
+                ..case(execution(Payload::Request(payload)), "PATCH /guilds/*/roles/*")
+            }
         }
     }
 }
 
 #[test]
-fn effect_of_every_kind_is_found_if_it_is_in_place_and_absent_if_not() {
+fn effect_of_every_kind_is_found_or_absent() {
     let faults = [
         (FaultAction::DropAfter, true),
         (FaultAction::StatusAfter { status: 502 }, true),
@@ -206,32 +225,32 @@ fn effect_of_every_kind_is_found_if_it_is_in_place_and_absent_if_not() {
     ];
     run(async {
         for kind in OperationKind::ALL {
-            let stage = Stage::new().await;
-            for (n, (fault, happened)) in faults.iter().enumerate() {
+            let fixture = ExecutorFixture::new().await;
+            for (n, (fault, is_in_place)) in faults.iter().enumerate() {
                 let label = format!("{} {fault:?}", kind.name());
-                let Case { work, route, tells } = new_case(&stage, kind, n).await;
-                stage.world.fault_once(route, fault.clone());
-                let performed = stage.perform(&work).await;
-                if tells == Tells::NoEffect {
+                let Case { execution, route, visibility } = new_case(&fixture, kind, n).await;
+                fixture.world.fault_once(route, fault.clone());
+                let performed = fixture.perform(&execution).await;
+                if visibility == Visibility::NoEffect {
                     assert!(matches!(performed, ExecutionResult::Failed(_)), "{label}: {performed:?}");
-                    assert_eq!(stage.verify(&work).await, ReconcileResult::Absent, "{label}");
+                    assert_eq!(fixture.verify(&execution).await, ReconcileResult::Absent, "{label}");
                     continue;
                 }
                 assert!(matches!(performed, ExecutionResult::Unknown(_)), "{label}: {performed:?}");
-                let writes = stage.world.score().effects.values().map(Vec::len).sum::<usize>();
-                let verified = stage.verify(&work).await;
-                match (tells, happened) {
-                    (Tells::Everything, true) => {
+                let writes = fixture.world.score().effects.values().map(Vec::len).sum::<usize>();
+                let verified = fixture.verify(&execution).await;
+                match (visibility, is_in_place) {
+                    (Visibility::Everything, true) => {
                         let ReconcileResult::Found(found) = verified else { panic!("{label}: {verified:?}") };
                         assert!(!found.result.is_null(), "{label}");
                     }
-                    (Tells::Everything, false) => assert_eq!(verified, ReconcileResult::Absent, "{label}"),
-                    (Tells::Nothing, _) => {
+                    (Visibility::Everything, false) => assert_eq!(verified, ReconcileResult::Absent, "{label}"),
+                    (Visibility::Nothing, _) => {
                         assert!(matches!(verified, ReconcileResult::Unclear(_)), "{label}: {verified:?}");
                     }
-                    (Tells::NoEffect, _) => unreachable!("handled above"),
+                    (Visibility::NoEffect, _) => unreachable!("handled above"),
                 }
-                let after = stage.world.score().effects.values().map(Vec::len).sum::<usize>();
+                let after = fixture.world.score().effects.values().map(Vec::len).sum::<usize>();
                 assert_eq!(writes, after, "{label}: a check changes nothing");
             }
         }
@@ -239,43 +258,43 @@ fn effect_of_every_kind_is_found_if_it_is_in_place_and_absent_if_not() {
 }
 
 #[test]
-fn check_that_discord_does_not_answer_is_made_again() {
+fn unanswered_check_is_repeated() {
     run(async {
         for kind in OperationKind::ALL {
-            let stage = Stage::new().await;
-            let Case { work, route, tells } = new_case(&stage, kind, 0).await;
-            if tells != Tells::Everything {
+            let fixture = ExecutorFixture::new().await;
+            let Case { execution, route, visibility } = new_case(&fixture, kind, 0).await;
+            if visibility != Visibility::Everything {
                 continue;
             }
-            stage.world.fault_once(route, FaultAction::DropAfter);
-            stage.perform(&work).await;
+            fixture.world.fault_once(route, FaultAction::DropAfter);
+            fixture.perform(&execution).await;
             for fault in [FaultAction::Status { status: 503, code: 0 }, FaultAction::DropBefore] {
-                stage.world.fault_once("*", fault);
-                let verified = stage.verify(&work).await;
+                fixture.world.fault_once("*", fault);
+                let verified = fixture.verify(&execution).await;
                 assert!(matches!(verified, ReconcileResult::Failed(_)), "{}: {verified:?}", kind.name());
             }
-            let verified = stage.verify(&work).await;
+            let verified = fixture.verify(&execution).await;
             assert!(matches!(verified, ReconcileResult::Found(_)), "{}: {verified:?}", kind.name());
         }
     });
 }
 
 #[test]
-fn check_that_a_limit_holds_is_made_later() {
+fn rate_limited_check_is_repeated_later() {
     run(async {
-        let stage = Stage::new().await;
-        let Case { work, route, .. } = new_case(&stage, OperationKind::AssignRole, 0).await;
-        stage.world.fault_once(route, FaultAction::DropAfter);
-        stage.perform(&work).await;
+        let fixture = ExecutorFixture::new().await;
+        let Case { execution, route, .. } = new_case(&fixture, OperationKind::AssignRole, 0).await;
+        fixture.world.fault_once(route, FaultAction::DropAfter);
+        fixture.perform(&execution).await;
         let limit = FaultAction::RateLimit { scope: guildhall_sim::Scope::Shared, retry_after_ms: 20 };
-        stage.world.fault_once("GET /guilds/*/members/*", limit);
-        assert!(matches!(stage.verify(&work).await, ReconcileResult::Held { .. }));
-        assert!(matches!(stage.verify(&work).await, ReconcileResult::Found(_)));
+        fixture.world.fault_once("GET /guilds/*/members/*", limit);
+        assert!(matches!(fixture.verify(&execution).await, ReconcileResult::Held { .. }));
+        assert!(matches!(fixture.verify(&execution).await, ReconcileResult::Found(_)));
     });
 }
 
 #[test]
-fn effect_that_the_bot_may_not_look_at_is_unclear() {
+fn effect_that_the_bot_may_not_read_is_unclear() {
     const CASES: [(OperationKind, &str); 8] = [
         (OperationKind::AssignRole, "GET /guilds/*/members/*"),
         (OperationKind::RemoveRole, "GET /guilds/*/members/*"),
@@ -288,21 +307,21 @@ fn effect_that_the_bot_may_not_look_at_is_unclear() {
     ];
     run(async {
         for (kind, read) in CASES {
-            let stage = Stage::new().await;
-            let Case { work, route, .. } = new_case(&stage, kind, 0).await;
-            stage.world.fault_once(route, FaultAction::DropAfter);
-            stage.perform(&work).await;
-            stage.world.fault_once(read, FaultAction::Status { status: 403, code: 50_001 });
-            let verified = stage.verify(&work).await;
+            let fixture = ExecutorFixture::new().await;
+            let Case { execution, route, .. } = new_case(&fixture, kind, 0).await;
+            fixture.world.fault_once(route, FaultAction::DropAfter);
+            fixture.perform(&execution).await;
+            fixture.world.fault_once(read, FaultAction::Status { status: 403, code: 50_001 });
+            let verified = fixture.verify(&execution).await;
             assert!(matches!(verified, ReconcileResult::Unclear(_)), "{}: {verified:?}", kind.name());
         }
     });
 }
 
 #[test]
-fn result_of_a_checked_operation_is_that_of_an_answered_one() {
+fn checked_operation_has_the_usual_result() {
     run(async {
-        let stage = Stage::new().await;
+        let fixture = ExecutorFixture::new().await;
         for kind in [
             OperationKind::AssignRole,
             OperationKind::RemoveRole,
@@ -310,38 +329,39 @@ fn result_of_a_checked_operation_is_that_of_an_answered_one() {
             OperationKind::DeleteChannel,
             OperationKind::ReplaceOverwrites,
         ] {
-            let Case { work, .. } = new_case(&stage, kind, 0).await;
-            let answered = stage.done(&work).await;
-            let ReconcileResult::Found(found) = stage.verify(&work).await else { panic!("{}", kind.name()) };
+            let Case { execution, .. } = new_case(&fixture, kind, 0).await;
+            let answered = fixture.execute(&execution).await;
+            let ReconcileResult::Found(found) = fixture.verify(&execution).await else { panic!("{}", kind.name()) };
             assert_eq!((found.result, found.unbind), (answered.result, answered.unbind), "{}", kind.name());
         }
     });
 }
 
 #[test]
-fn ensured_objects_without_a_key_are_found_if_they_were_made() {
+fn unbound_ensured_objects_are_found_if_created() {
     run(async {
-        let stage = Stage::new().await;
-        let channel = Reference::Id(stage.place.channel);
+        let fixture = ExecutorFixture::new().await;
+        let channel = Reference::Id(fixture.create_guild_fixture.channel);
         for (fault, found) in [(FaultAction::DropAfter, true), (FaultAction::DropBefore, false)] {
             for adopt in [false, true] {
                 let name = format!("kept-{found}-{adopt}");
                 let role = EnsureRole { key: "r".into(), role: role_named(&name), adopt };
-                let made = EnsureChannel { key: "c".into(), channel: channel_named(&name), adopt };
-                let message = EnsureMessage { key: "m".into(), channel: channel.clone(), body: says(&name), pin: None };
+                let ensured = EnsureChannel { key: "c".into(), channel: channel_named(&name), adopt };
+                let message =
+                    EnsureMessage { key: "m".into(), channel: channel.clone(), body: message_body(&name), pin: None };
                 for (payload, route) in [
                     (Payload::EnsureRole(role), "POST /guilds/*/roles"),
-                    (Payload::EnsureChannel(made), "POST /guilds/*/channels"),
+                    (Payload::EnsureChannel(ensured), "POST /guilds/*/channels"),
                     (Payload::EnsureMessage(message), "POST /channels/*/messages"),
                 ] {
-                    let work = stage.work(payload);
-                    stage.lost(&work, route, fault.clone()).await;
-                    let verified = stage.verify(&work).await;
+                    let execution = fixture.execution(payload);
+                    fixture.execute_lost(&execution, route, fault.clone()).await;
+                    let verified = fixture.verify(&execution).await;
                     let is_found = matches!(&verified, ReconcileResult::Found(done) if done.bind.len() == 1);
                     assert_eq!(is_found, found, "{route} {adopt}: {verified:?}");
                     assert!(found || verified == ReconcileResult::Absent, "{verified:?}");
                     if let ReconcileResult::Found(done) = verified {
-                        stage.keep(&work, &done);
+                        fixture.store_bindings(&execution, &done);
                     }
                 }
             }
@@ -352,14 +372,14 @@ fn ensured_objects_without_a_key_are_found_if_they_were_made() {
 #[test]
 fn adopted_role_that_was_not_changed_is_absent() {
     run(async {
-        let stage = Stage::new().await;
-        new_role(&stage, "stray").await;
+        let fixture = ExecutorFixture::new().await;
+        new_role(&fixture, "stray").await;
         let role = NewRole { color: Some(9), ..role_named("stray") };
-        let work = stage.work(Payload::EnsureRole(EnsureRole { key: "r".into(), role, adopt: true }));
+        let execution = fixture.execution(Payload::EnsureRole(EnsureRole { key: "r".into(), role, adopt: true }));
         for (fault, found) in [(FaultAction::DropBefore, false), (FaultAction::DropAfter, true)] {
-            stage.world.fault_once("PATCH /guilds/*/roles/*", fault);
-            assert!(matches!(stage.perform(&work).await, ExecutionResult::Unknown(_)));
-            let verified = stage.verify(&work).await;
+            fixture.world.fault_once("PATCH /guilds/*/roles/*", fault);
+            assert!(matches!(fixture.perform(&execution).await, ExecutionResult::Unknown(_)));
+            let verified = fixture.verify(&execution).await;
             assert_eq!(matches!(verified, ReconcileResult::Found(_)), found, "{verified:?}");
         }
     });
@@ -368,43 +388,43 @@ fn adopted_role_that_was_not_changed_is_absent() {
 #[test]
 fn message_that_was_sent_and_not_pinned_needs_a_review() {
     run(async {
-        let stage = Stage::new().await;
-        let channel = Reference::Id(stage.place.channel);
-        let payload = EnsureMessage { key: "m".into(), channel, body: says("rules"), pin: Some(true) };
-        let work = stage.work(Payload::EnsureMessage(payload));
-        stage.world.fault_once("PUT /channels/*/messages/pins/*", FaultAction::DropBefore);
-        assert!(matches!(stage.perform(&work).await, ExecutionResult::Unknown(_)));
-        let verified = stage.verify(&work).await;
-        assert!(matches!(&verified, ReconcileResult::Unclear(why) if why.contains("pinned")), "{verified:?}");
-        stage.world.fault_once("PUT /channels/*/messages/pins/*", FaultAction::DropAfter);
-        assert!(matches!(stage.perform(&work).await, ExecutionResult::Unknown(_)));
-        assert!(matches!(stage.verify(&work).await, ReconcileResult::Found(_)));
+        let fixture = ExecutorFixture::new().await;
+        let channel = Reference::Id(fixture.create_guild_fixture.channel);
+        let payload = EnsureMessage { key: "m".into(), channel, body: message_body("rules"), pin: Some(true) };
+        let execution = fixture.execution(Payload::EnsureMessage(payload));
+        fixture.world.fault_once("PUT /channels/*/messages/pins/*", FaultAction::DropBefore);
+        assert!(matches!(fixture.perform(&execution).await, ExecutionResult::Unknown(_)));
+        let verified = fixture.verify(&execution).await;
+        assert!(matches!(&verified, ReconcileResult::Unclear(reason) if reason.contains("pinned")), "{verified:?}");
+        fixture.world.fault_once("PUT /channels/*/messages/pins/*", FaultAction::DropAfter);
+        assert!(matches!(fixture.perform(&execution).await, ExecutionResult::Unknown(_)));
+        assert!(matches!(fixture.verify(&execution).await, ReconcileResult::Found(_)));
     });
 }
 
 #[test]
 fn permissions_are_in_place_only_if_all_of_them_are() {
     run(async {
-        let stage = Stage::new().await;
-        let channel = new_channel(&stage, "gated").await;
+        let fixture = ExecutorFixture::new().await;
+        let channel = new_channel(&fixture, "gated").await;
         let mut overwrites = Vec::new();
         for name in ["a", "b", "c"] {
-            overwrites.push(allow_view(new_role(&stage, name).await));
+            overwrites.push(allow_view(new_role(&fixture, name).await));
         }
         for mode in [OverwriteMode::Replace, OverwriteMode::Merge] {
             let channel = Reference::Id(channel);
-            let work = stage.work(Payload::UpdatePermissions(UpdatePermissions {
+            let execution = fixture.execution(Payload::UpdatePermissions(UpdatePermissions {
                 channel,
                 overwrites: overwrites.clone(),
                 mode,
             }));
             if mode == OverwriteMode::Replace {
-                stage.world.fault_once("PUT /channels/*/permissions/*", FaultAction::DropAfter);
-                assert!(matches!(stage.perform(&work).await, ExecutionResult::Unknown(_)));
-                assert_eq!(stage.verify(&work).await, ReconcileResult::Absent, "one of three");
-                stage.done(&work).await;
+                fixture.world.fault_once("PUT /channels/*/permissions/*", FaultAction::DropAfter);
+                assert!(matches!(fixture.perform(&execution).await, ExecutionResult::Unknown(_)));
+                assert_eq!(fixture.verify(&execution).await, ReconcileResult::Absent, "one of three");
+                fixture.execute(&execution).await;
             }
-            let verified = stage.verify(&work).await;
+            let verified = fixture.verify(&execution).await;
             assert!(matches!(verified, ReconcileResult::Found(_)), "{mode:?}: {verified:?}");
         }
     });
@@ -413,40 +433,41 @@ fn permissions_are_in_place_only_if_all_of_them_are() {
 #[test]
 fn channels_are_in_place_with_their_parent_and_position() {
     run(async {
-        let stage = Stage::new().await;
-        let path = format!("/guilds/{}/channels", stage.place.guild);
-        let category = stage.aside(Method::POST, &path, &json!({ "name": "season", "type": 4 })).await;
-        let category = number(&category["id"]);
-        let (first, second) = (new_channel(&stage, "one").await, new_channel(&stage, "two").await);
+        let fixture = ExecutorFixture::new().await;
+        let path = format!("/guilds/{}/channels", fixture.create_guild_fixture.guild);
+        let category = fixture.call_discord(Method::POST, &path, &json!({ "name": "season", "type": 4 })).await;
+        let category = parse_id(&category["id"]);
+        let (first, second) = (new_channel(&fixture, "one").await, new_channel(&fixture, "two").await);
         let parent = Some(Reference::Id(category));
-        let places = vec![
-            ReorderPosition { parent: parent.clone(), ..place(first, 2) },
-            ReorderPosition { parent, ..place(second, 1) },
+        let positions = vec![
+            ReorderPosition { parent: parent.clone(), ..position_of(first, 2) },
+            ReorderPosition { parent, ..position_of(second, 1) },
         ];
-        let work = stage.work(Payload::Reorder(Reorder { what: ReorderTarget::Channels, places }));
-        stage.world.fault_once("PATCH /guilds/*/channels", FaultAction::DropBefore);
-        assert!(matches!(stage.perform(&work).await, ExecutionResult::Unknown(_)));
-        assert_eq!(stage.verify(&work).await, ReconcileResult::Absent);
-        stage.world.fault_once("PATCH /guilds/*/channels", FaultAction::DropAfter);
-        assert!(matches!(stage.perform(&work).await, ExecutionResult::Unknown(_)));
-        assert!(matches!(stage.verify(&work).await, ReconcileResult::Found(_)));
+        let execution =
+            fixture.execution(Payload::Reorder(Reorder { what: ReorderTarget::Channels, places: positions }));
+        fixture.world.fault_once("PATCH /guilds/*/channels", FaultAction::DropBefore);
+        assert!(matches!(fixture.perform(&execution).await, ExecutionResult::Unknown(_)));
+        assert_eq!(fixture.verify(&execution).await, ReconcileResult::Absent);
+        fixture.world.fault_once("PATCH /guilds/*/channels", FaultAction::DropAfter);
+        assert!(matches!(fixture.perform(&execution).await, ExecutionResult::Unknown(_)));
+        assert!(matches!(fixture.verify(&execution).await, ReconcileResult::Found(_)));
     });
 }
 
 #[test]
 fn edit_whose_embeds_differ_in_detail_is_unclear() {
     run(async {
-        let stage = Stage::new().await;
-        let channel = stage.place.channel;
+        let fixture = ExecutorFixture::new().await;
+        let channel = fixture.create_guild_fixture.channel;
         let path = format!("/channels/{channel}/messages");
         let body = json!({ "content": "x", "embeds": [{ "title": "Score", "color": 1 }] });
-        let message = Reference::Id(number(&stage.aside(Method::POST, &path, &body).await["id"]));
+        let message = Reference::Id(parse_id(&fixture.call_discord(Method::POST, &path, &body).await["id"]));
         let edit = |color| {
             let embeds = Some(vec![json!({ "title": "Score", "color": color })]);
             let body = MessageBody { content: Some("x".into()), embeds, ..MessageBody::default() };
             Payload::EditMessage(EditMessage { channel: Reference::Id(channel), message: message.clone(), body })
         };
-        assert!(matches!(stage.verify(&stage.work(edit(2))).await, ReconcileResult::Unclear(_)));
-        assert!(matches!(stage.verify(&stage.work(edit(1))).await, ReconcileResult::Found(_)));
+        assert!(matches!(fixture.verify(&fixture.execution(edit(2))).await, ReconcileResult::Unclear(_)));
+        assert!(matches!(fixture.verify(&fixture.execution(edit(1))).await, ReconcileResult::Found(_)));
     });
 }

@@ -12,16 +12,16 @@ use tokio::{
 };
 
 use crate::{
-    asker::{Asker, asks},
-    caller::{Accepted, STUCK},
-    errand::Sort,
-    judge::{Finding, judge},
-    life::Life,
-    stage::{Furniture, Stage},
+    checker::{CheckReport, check_outcomes},
+    client::{AcceptedOperation, TEST_TIMEOUT},
+    daemon_process::DaemonProcess,
+    fixture::{DaemonFixture, FixtureSize},
+    generator::{OperationGenerator, submit_operations},
+    test_operation::TestKind,
 };
 
 /// Interval between two checks of an awaited state.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Duration of a lease in tests in which one expires.
 pub(crate) const LEASE: Duration = Duration::from_millis(3_000);
@@ -30,7 +30,7 @@ pub(crate) const LEASE: Duration = Duration::from_millis(3_000);
 ///
 /// The request timeout is longer than elsewhere: a call that outlives it shows as two concurrent calls in a guild, and
 /// three daemons, PostgreSQL and the simulator may share a busy machine.
-pub(crate) const BRISK: [(&str, &str); 5] = [
+pub(crate) const SHORT_LEASE: [(&str, &str); 5] = [
     ("GUILDHALL__REST__REQUEST_TIMEOUT_MS", "1500"),
     ("GUILDHALL__OPERATIONS__LEASE_MS", "3000"),
     ("GUILDHALL__OPERATIONS__HEARTBEAT_MS", "750"),
@@ -39,98 +39,106 @@ pub(crate) const BRISK: [(&str, &str); 5] = [
 ];
 
 /// Operations whose duplicate or concurrent execution would show, and that finish by themselves.
-pub(crate) const SORTS: [Sort; 9] = [
-    Sort::CreateRole,
-    Sort::SendMessage,
-    Sort::AssignRole,
-    Sort::CreateChannel,
-    Sort::AssignByKey,
-    Sort::UpdatePermissions,
-    Sort::EnsureMessage,
-    Sort::EnsureRole,
-    Sort::SendDm,
+pub(crate) const KINDS: [TestKind; 9] = [
+    TestKind::CreateRole,
+    TestKind::SendMessage,
+    TestKind::AssignRole,
+    TestKind::CreateChannel,
+    TestKind::AssignByKey,
+    TestKind::UpdatePermissions,
+    TestKind::EnsureMessage,
+    TestKind::EnsureRole,
+    TestKind::SendDm,
 ];
 
 /// A number from an environment variable.
-pub(crate) fn set(name: &str, default: u32) -> u32 {
+pub(crate) fn env_number(name: &str, default: u32) -> u32 {
     env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
 /// Number of daemons, three by default.
 pub(crate) fn processes() -> usize {
-    set("OWNERSHIP_PROCESSES", 3) as usize
+    env_number("OWNERSHIP_PROCESSES", 3) as usize
 }
 
-pub(crate) fn room(guilds: u32) -> Furniture {
-    Furniture { guilds, roles: 2, doomed: 0, permissions: None }
+pub(crate) fn fixture_size(guilds: u32) -> FixtureSize {
+    FixtureSize { guilds, roles: 2, to_delete: 0, permissions: None }
 }
 
 /// Delays every call before or after its effect, so that events hit some calls in flight.
-pub(crate) fn slow_down(stage: &Stage, at: On, fixed_ms: u64, jitter_ms: u64) {
+pub(crate) fn slow_down(fixture: &DaemonFixture, at: On, fixed_ms: u64, jitter_ms: u64) {
     let action = FaultAction::Latency { fixed_ms, jitter_ms, at };
-    stage.sim.add_fault(Fault { route: "*".to_owned(), action, probability: 1.0, count: None, skip: 0 }).unwrap();
+    fixture.sim.add_fault(Fault { route: "*".to_owned(), action, probability: 1.0, count: None, skip: 0 }).unwrap();
 }
 
 /// Starts all daemons, and waits until they listen.
-pub(crate) async fn begin_all(stage: &Stage, environment: &[(&str, &str)]) -> Vec<Life> {
-    let lives: Vec<Life> = (0..processes()).map(|_| stage.begin_with(environment)).collect();
-    join_all(lives.iter().map(listens)).await;
-    lives
+pub(crate) async fn start_daemons(fixture: &DaemonFixture, environment: &[(&str, &str)]) -> Vec<DaemonProcess> {
+    let daemons: Vec<DaemonProcess> = (0..processes()).map(|_| fixture.start_daemon_with(environment)).collect();
+    join_all(daemons.iter().map(wait_until_listening)).await;
+    daemons
 }
 
 /// Waits until a daemon listens. Returns its address.
-pub(crate) async fn listens(life: &Life) -> SocketAddr {
-    let heard = timeout(STUCK, life.listens()).await;
-    heard.ok().flatten().unwrap_or_else(|| panic!("it did not start\n{}", life.last_words()))
+pub(crate) async fn wait_until_listening(daemon: &DaemonProcess) -> SocketAddr {
+    let address = timeout(TEST_TIMEOUT, daemon.wait_until_listening()).await;
+    address.ok().flatten().unwrap_or_else(|| panic!("it did not start\n{}", daemon.log_tail()))
 }
 
 /// Submits operations in all guilds concurrently, in each guild one after the other, as long as there are permits.
 /// Returns the accepted operations, grouped by guild, in order.
-pub(crate) async fn ask_everywhere(stage: &Stage, permits: &Semaphore, seed: u64) -> Vec<Accepted> {
-    let asked = stage.places.iter().zip(0..).map(|(place, nth)| {
+pub(crate) async fn submit_in_all_guilds(
+    fixture: &DaemonFixture,
+    permits: &Semaphore,
+    seed: u64,
+) -> Vec<AcceptedOperation> {
+    let submissions = fixture.guilds.iter().zip(0..).map(|(guild_fixture, nth)| {
         let seed = seed.wrapping_mul(1_000_003).wrapping_add(nth);
-        asks(stage, Asker::new(place.clone()), &SORTS, permits, seed)
+        submit_operations(fixture, OperationGenerator::new(guild_fixture.clone()), &KINDS, permits, seed)
     });
-    join_all(asked).await.into_iter().flatten().collect()
+    join_all(submissions).await.into_iter().flatten().collect()
 }
 
 /// Waits until all accepted operations are finished, and checks them.
-pub(crate) async fn verdict(stage: &Stage, accepted: &[Accepted], lives: &mut [Life]) -> Finding {
-    let became = stage.all_became(accepted).await;
-    stage.at_rest().await;
-    let mut finding = judge(&stage.sim.score(), accepted, &became);
-    for life in lives.iter_mut() {
-        if let Some(status) = life.ended() {
-            finding.wrong.push(format!("a daemon exited by itself: {status}"));
+pub(crate) async fn check_all(
+    fixture: &DaemonFixture,
+    accepted: &[AcceptedOperation],
+    daemons: &mut [DaemonProcess],
+) -> CheckReport {
+    let outcomes = fixture.wait_for_outcomes(accepted).await;
+    fixture.wait_until_idle().await;
+    let mut report = check_outcomes(&fixture.sim.score(), accepted, &outcomes);
+    for daemon in daemons.iter_mut() {
+        if let Some(status) = daemon.exit_status() {
+            report.violations.push(format!("a daemon exited by itself: {status}"));
         }
     }
-    if !finding.wrong.is_empty() {
-        for life in lives {
-            eprintln!("--- log of a daemon:\n{}", life.last_words());
+    if !report.violations.is_empty() {
+        for daemon in daemons {
+            eprintln!("--- log of a daemon:\n{}", daemon.log_tail());
         }
     }
-    finding
+    report
 }
 
 /// The instances that a daemon reports.
-pub(crate) async fn instances(stage: &Stage, at: SocketAddr) -> Option<Vec<Value>> {
-    let told = stage.ask_at(at, Method::GET, "/v1/instances", None, None).await;
-    let (200, mut told) = told.ok()? else { return None };
-    told["instances"].as_array_mut().map(std::mem::take)
+pub(crate) async fn instances(fixture: &DaemonFixture, at: SocketAddr) -> Option<Vec<Value>> {
+    let response = fixture.request_at(at, Method::GET, "/v1/instances", None, None).await;
+    let (200, mut response) = response.ok()? else { return None };
+    response["instances"].as_array_mut().map(std::mem::take)
 }
 
 /// Number of queues that a daemon reports as its own; `None` if it does not respond.
-pub(crate) async fn own_queues(stage: &Stage, at: SocketAddr) -> Option<u64> {
-    let all = instances(stage, at).await?;
+pub(crate) async fn own_queues(fixture: &DaemonFixture, at: SocketAddr) -> Option<u64> {
+    let all = instances(fixture, at).await?;
     all.iter().find(|instance| instance["is_self"] == true)?["queues"].as_u64()
 }
 
 /// Waits for a condition that is certain to become true.
-pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
-    let waits = async {
-        while !holds().await {
-            sleep(LOOK).await;
+pub(crate) async fn wait_until<F: Future<Output = bool>>(description: &str, mut condition: impl FnMut() -> F) {
+    let waiting = async {
+        while !condition().await {
+            sleep(POLL_INTERVAL).await;
         }
     };
-    assert!(timeout(STUCK, waits).await.is_ok(), "timed out: {what}");
+    assert!(timeout(TEST_TIMEOUT, waiting).await.is_ok(), "timed out: {description}");
 }

@@ -5,82 +5,92 @@ use guildhall_sim::Stage as On;
 use http::Method;
 
 use crate::{
-    asker::Asker,
-    caller::Accepted,
-    errand::Sort,
-    fleet::{BRISK, SORTS, begin_all, listens, own_queues, room, slow_down, until, verdict},
-    stage::{Engine, Stage},
+    client::AcceptedOperation,
+    fixture::{DaemonFixture, Engine},
+    fleet::{
+        KINDS, SHORT_LEASE, check_all, fixture_size, own_queues, slow_down, start_daemons, wait_until,
+        wait_until_listening,
+    },
+    generator::OperationGenerator,
+    test_operation::TestKind,
 };
 
 const GUILDS: u32 = 24;
 
 /// Submits so many operations in each guild.
-async fn ask(stage: &Stage, askers: &mut [Asker], each: usize, accepted: &mut [Vec<Accepted>]) {
-    let asked = askers.iter_mut().zip(accepted).map(|(asker, accepted)| async move {
-        for nth in 0..each {
-            let errand = asker.next(SORTS[(nth + accepted.len()) % SORTS.len()], stage).await;
-            accepted.push(stage.submit(&errand).await);
+async fn submit_in_each_guild(
+    fixture: &DaemonFixture,
+    generators: &mut [OperationGenerator],
+    count: usize,
+    accepted: &mut [Vec<AcceptedOperation>],
+) {
+    let submissions = generators.iter_mut().zip(accepted).map(|(generator, accepted)| async move {
+        for nth in 0..count {
+            let operation = generator.next(KINDS[(nth + accepted.len()) % KINDS.len()], fixture).await;
+            accepted.push(fixture.submit(&operation).await);
         }
     });
-    join_all(asked).await;
+    join_all(submissions).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_was_frozen_beyond_its_lease_changes_nothing_when_it_goes_on() {
-    let stage = Stage::new(Engine::Postgres, room(GUILDS)).await;
-    slow_down(&stage, On::Effect, 60, 60);
-    let mut lives = begin_all(&stage, &BRISK).await;
-    let frozen = listens(&lives[0]).await;
-    let mut askers: Vec<Asker> = stage.places.iter().cloned().map(Asker::new).collect();
-    let mut accepted: Vec<Vec<Accepted>> = askers.iter().map(|_| Vec::new()).collect();
+async fn daemon_frozen_beyond_its_lease_changes_nothing_when_resumed() {
+    let fixture = DaemonFixture::new(Engine::Postgres, fixture_size(GUILDS)).await;
+    slow_down(&fixture, On::Effect, 60, 60);
+    let mut daemons = start_daemons(&fixture, &SHORT_LEASE).await;
+    let frozen = wait_until_listening(&daemons[0]).await;
+    let mut generators: Vec<OperationGenerator> = fixture.guilds.iter().cloned().map(OperationGenerator::new).collect();
+    let mut accepted: Vec<Vec<AcceptedOperation>> = generators.iter().map(|_| Vec::new()).collect();
 
-    ask(&stage, &mut askers, 4, &mut accepted).await;
-    until("it has queues", || async { own_queues(&stage, frozen).await.is_some_and(|queues| queues > 0) }).await;
-    stage.close_to_callers(frozen);
-    lives[0].signal("STOP");
-    ask(&stage, &mut askers, 2, &mut accepted).await;
+    submit_in_each_guild(&fixture, &mut generators, 4, &mut accepted).await;
+    wait_until("it has queues", || async { own_queues(&fixture, frozen).await.is_some_and(|queues| queues > 0) }).await;
+    fixture.remove_address(frozen);
+    daemons[0].signal("STOP");
+    submit_in_each_guild(&fixture, &mut generators, 2, &mut accepted).await;
     // The others do all of it, including the work of the frozen daemon.
-    let before: Vec<Accepted> = accepted.iter().flatten().cloned().collect();
-    let became = stage.all_became(&before).await;
-    assert!(became.iter().all(Result::is_ok), "no take-over\n{}", lives[1].last_words());
+    let before: Vec<AcceptedOperation> = accepted.iter().flatten().cloned().collect();
+    let outcomes = fixture.wait_for_outcomes(&before).await;
+    assert!(outcomes.iter().all(Result::is_ok), "no take-over\n{}", daemons[1].log_tail());
 
-    lives[0].signal("CONT");
-    stage.open_to_callers(frozen);
-    until("it continues", || async {
-        let ready = stage.ask_at(frozen, Method::GET, "/readyz", None, None).await;
-        ready.is_ok_and(|(status, _)| status == 200) && own_queues(&stage, frozen).await.is_some()
+    daemons[0].signal("CONT");
+    fixture.add_address(frozen);
+    wait_until("it continues", || async {
+        let ready = fixture.request_at(frozen, Method::GET, "/readyz", None, None).await;
+        ready.is_ok_and(|(status, _)| status == 200) && own_queues(&fixture, frozen).await.is_some()
     })
     .await;
-    ask(&stage, &mut askers, 2, &mut accepted).await;
-    let accepted: Vec<Accepted> = accepted.into_iter().flatten().collect();
-    verdict(&stage, &accepted, &mut lives).await.holds("frozen");
+    submit_in_each_guild(&fixture, &mut generators, 2, &mut accepted).await;
+    let accepted: Vec<AcceptedOperation> = accepted.into_iter().flatten().collect();
+    check_all(&fixture, &accepted, &mut daemons).await.assert_ok("frozen");
 }
 
 /// A single daemon has sent a call for each guild when it is suspended. The calls take effect, but it gets the
 /// responses only after others have taken over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_frozen_one_had_sent_is_found_and_not_made_again() {
-    let stage = Stage::new(Engine::Postgres, room(6)).await;
+async fn calls_of_a_frozen_daemon_are_found_and_not_repeated() {
+    let fixture = DaemonFixture::new(Engine::Postgres, fixture_size(6)).await;
     // Long enough to suspend a process meanwhile, and shorter than the request timeout.
-    slow_down(&stage, On::Effect, 250, 0);
-    let frozen = stage.begin_with(&BRISK);
-    let address = listens(&frozen).await;
-    let mut accepted: Vec<Accepted> = Vec::new();
-    for (place, sort) in stage.places.iter().zip([Sort::CreateRole, Sort::CreateChannel].into_iter().cycle()) {
-        let mut asker = Asker::new(place.clone());
-        for sort in [sort, Sort::SendMessage] {
-            let errand = asker.next(sort, &stage).await;
-            accepted.push(stage.submit(&errand).await);
+    slow_down(&fixture, On::Effect, 250, 0);
+    let frozen = fixture.start_daemon_with(&SHORT_LEASE);
+    let address = wait_until_listening(&frozen).await;
+    let mut accepted: Vec<AcceptedOperation> = Vec::new();
+    for (guild_fixture, kind) in
+        fixture.guilds.iter().zip([TestKind::CreateRole, TestKind::CreateChannel].into_iter().cycle())
+    {
+        let mut generator = OperationGenerator::new(guild_fixture.clone());
+        for kind in [kind, TestKind::SendMessage] {
+            let operation = generator.next(kind, &fixture).await;
+            accepted.push(fixture.submit(&operation).await);
         }
     }
-    stage.arrival().await;
+    fixture.wait_for_request().await;
     frozen.signal("STOP");
-    stage.close_to_callers(address);
-    let mut lives = vec![stage.begin_with(&BRISK), stage.begin_with(&BRISK)];
-    let became = stage.all_became(&accepted).await;
-    assert!(became.iter().all(Result::is_ok), "no take-over\n{}", lives[0].last_words());
+    fixture.remove_address(address);
+    let mut daemons = vec![fixture.start_daemon_with(&SHORT_LEASE), fixture.start_daemon_with(&SHORT_LEASE)];
+    let outcomes = fixture.wait_for_outcomes(&accepted).await;
+    assert!(outcomes.iter().all(Result::is_ok), "no take-over\n{}", daemons[0].log_tail());
     frozen.signal("CONT");
-    until("it continues", || async { own_queues(&stage, address).await.is_some() }).await;
-    lives.push(frozen);
-    verdict(&stage, &accepted, &mut lives).await.holds("calls in flight");
+    wait_until("it continues", || async { own_queues(&fixture, address).await.is_some() }).await;
+    daemons.push(frozen);
+    check_all(&fixture, &accepted, &mut daemons).await.assert_ok("calls in flight");
 }

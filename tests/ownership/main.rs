@@ -16,36 +16,36 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 #[allow(dead_code, reason = "the crash tests use it")]
-#[path = "../crash/asker.rs"]
-mod asker;
+#[path = "../crash/checker.rs"]
+mod checker;
 #[allow(dead_code, reason = "the crash tests use it")]
-#[path = "../crash/caller.rs"]
-mod caller;
+#[path = "../crash/client.rs"]
+mod client;
 #[allow(dead_code, reason = "the crash tests use it")]
-#[path = "../crash/errand.rs"]
-mod errand;
+#[path = "../crash/daemon_process.rs"]
+mod daemon_process;
 #[allow(dead_code, reason = "the crash tests use it")]
-#[path = "../crash/judge.rs"]
-mod judge;
+#[path = "../crash/fixture.rs"]
+mod fixture;
 #[allow(dead_code, reason = "the crash tests use it")]
-#[path = "../crash/life.rs"]
-mod life;
+#[path = "../crash/generator.rs"]
+mod generator;
 #[path = "../support/pgbouncer.rs"]
 mod pgbouncer;
 #[path = "../support/postgres.rs"]
 mod postgres;
 #[allow(dead_code, reason = "the crash tests use it")]
-#[path = "../crash/stage.rs"]
-mod stage;
+#[path = "../crash/test_operation.rs"]
+mod test_operation;
 
-#[cfg(feature = "failpoints")]
-#[path = "../crash/ended.rs"]
-mod ended;
 mod fleet;
 #[cfg(feature = "failpoints")]
 #[allow(dead_code, reason = "each binary kills its own parts")]
-#[path = "../crash/killed.rs"]
-mod killed;
+#[path = "../crash/killed_parts.rs"]
+mod killed_parts;
+#[cfg(feature = "failpoints")]
+#[path = "../crash/part_exit.rs"]
+mod part_exit;
 
 mod frozen;
 mod limit;
@@ -55,4 +55,4 @@ mod random;
 mod rolling;
 mod servers;
 mod spread;
-mod wakes;
+mod wakeups;

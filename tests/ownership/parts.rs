@@ -7,61 +7,64 @@ use guildhall_sim::Stage as On;
 use tokio::{sync::Semaphore, time::sleep};
 
 use crate::{
-    ended::{ended_by, failpoint},
-    fleet::{BRISK, ask_everywhere, instances, listens, room, slow_down, until, verdict},
-    killed,
-    stage::{Engine, Stage},
+    fixture::{DaemonFixture, Engine},
+    fleet::{
+        SHORT_LEASE, check_all, fixture_size, instances, slow_down, submit_in_all_guilds, wait_until,
+        wait_until_listening,
+    },
+    killed_parts,
+    part_exit::{assert_ended_by, failpoint},
 };
 
 const GUILDS: u32 = 30;
 
 /// Number of operations that are permitted at once, and the interval.
-const LOAD: usize = 4;
-const EVERY: Duration = Duration::from_millis(50);
+const BATCH_SIZE: usize = 4;
+const BATCH_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Adds permits for operations until it is cancelled.
-async fn goes_on(permits: &Semaphore) {
+async fn add_permits_forever(permits: &Semaphore) {
     loop {
-        permits.add_permits(LOAD);
-        sleep(EVERY).await;
+        permits.add_permits(BATCH_SIZE);
+        sleep(BATCH_INTERVAL).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_part_that_panics_in_a_fleet_loses_and_doubles_nothing() {
-    let stage = Stage::new(Engine::Postgres, room(GUILDS)).await;
-    slow_down(&stage, On::Effect, 0, 20);
+async fn panic_in_one_of_several_daemons_loses_and_duplicates_nothing() {
+    let fixture = DaemonFixture::new(Engine::Postgres, fixture_size(GUILDS)).await;
+    slow_down(&fixture, On::Effect, 0, 20);
     // With the one that is killed, there are three.
-    let mut lives = vec![stage.begin_with(&BRISK), stage.begin_with(&BRISK)];
-    join_all(lives.iter().map(listens)).await;
-    let permits = Semaphore::new(LOAD);
+    let mut daemons = vec![fixture.start_daemon_with(&SHORT_LEASE), fixture.start_daemon_with(&SHORT_LEASE)];
+    join_all(daemons.iter().map(wait_until_listening)).await;
+    let permits = Semaphore::new(BATCH_SIZE);
     let rounds = async {
-        for &(part, messages) in killed::FLEET {
-            let kills = failpoint(part, messages);
-            let environment = [&BRISK[..], &[("GUILDHALL_FAILPOINT", kills.as_str())]].concat();
-            let mut life = stage.begin_with(&environment);
+        for &(part, messages) in killed_parts::FLEET {
+            let failpoint_setting = failpoint(part, messages);
+            let environment = [&SHORT_LEASE[..], &[("GUILDHALL_FAILPOINT", failpoint_setting.as_str())]].concat();
+            let mut daemon = fixture.start_daemon_with(&environment);
             tokio::select! {
-                () = ended_by(&mut life, part) => {}
-                () = goes_on(&permits) => {}
+                () = assert_ended_by(&mut daemon, part) => {}
+                () = add_permits_forever(&permits) => {}
             }
             // It deleted its own row before its lease expired, so no take-over was necessary.
-            let at = listens(&lives[0]).await;
-            until("only two daemons are left", || async {
-                instances(&stage, at).await.is_some_and(|all| all.len() == lives.len())
+            let address = wait_until_listening(&daemons[0]).await;
+            wait_until("only two daemons are left", || async {
+                instances(&fixture, address).await.is_some_and(|all| all.len() == daemons.len())
             })
             .await;
         }
         permits.close();
     };
-    let (accepted, ()) = tokio::join!(ask_everywhere(&stage, &permits, 3), rounds);
+    let (accepted, ()) = tokio::join!(submit_in_all_guilds(&fixture, &permits, 3), rounds);
     assert!(accepted.len() >= 100, "there was no load");
-    for life in &lives {
+    for daemon in &daemons {
         assert!(
-            life.lines_with("lease of another process expired").is_empty(),
+            daemon.log_lines_with("lease of another process expired").is_empty(),
             "a lease expired\n{}",
-            life.last_words()
+            daemon.log_tail()
         );
     }
-    verdict(&stage, &accepted, &mut lives).await.holds("parts killed in a fleet");
-    assert_eq!(stage.sim.score().overlaps, 0);
+    check_all(&fixture, &accepted, &mut daemons).await.assert_ok("parts killed in a fleet");
+    assert_eq!(fixture.sim.score().overlaps, 0);
 }

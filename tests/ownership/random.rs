@@ -16,110 +16,117 @@ use tokio::{
 };
 
 use crate::{
-    caller::STUCK,
-    fleet::{BRISK, LEASE, ask_everywhere, listens, processes, room, set, slow_down, verdict},
-    judge::Finding,
-    life::{Life, was_killed},
-    stage::{Engine, Stage},
+    checker::CheckReport,
+    client::TEST_TIMEOUT,
+    daemon_process::{DaemonProcess, was_killed},
+    fixture::{DaemonFixture, Engine},
+    fleet::{
+        LEASE, SHORT_LEASE, check_all, env_number, fixture_size, processes, slow_down, submit_in_all_guilds,
+        wait_until_listening,
+    },
 };
 
 /// Events for one store and one simulator: a guild has room for only so many roles and channels.
-const ROUND: u32 = 25;
+const EVENTS_PER_ROUND: u32 = 25;
 
 /// What happens to a daemon.
 #[derive(Clone, Copy, Debug)]
-enum Event {
+enum ChaosEvent {
     /// Suspended, usually for less than its lease.
     Halted(Duration),
     /// Suspended for longer than its lease.
     Frozen(Duration),
     Killed,
     /// Stopped gracefully.
-    Ended,
+    Terminated,
 }
 
-impl Event {
-    fn any(rng: &mut Rng) -> Self {
+impl ChaosEvent {
+    fn random(rng: &mut Rng) -> Self {
         let mut ms = |range| Duration::from_millis(rng.u64(range));
         let (short, long) = (ms(50..1_500), LEASE + ms(200..2_500));
         match rng.u8(..10) {
             0..=2 => Self::Halted(short),
             3..=5 => Self::Frozen(long),
             6..=7 => Self::Killed,
-            _ => Self::Ended,
+            _ => Self::Terminated,
         }
     }
 }
 
 /// Result of a round.
-struct Outcome {
-    finding: Finding,
+struct RoundOutcome {
+    report: CheckReport,
     /// Calls that arrived while another call of their guild was in flight.
     overlaps: u64,
 }
 
 /// Applies events to a daemon as long as any remain. Returns the daemon that runs at the end.
-async fn suffers(stage: &Stage, left: &AtomicU32, permits: &Semaphore, seed: u64) -> Life {
+async fn run_chaos(fixture: &DaemonFixture, remaining: &AtomicU32, permits: &Semaphore, seed: u64) -> DaemonProcess {
     let mut rng = Rng::with_seed(seed);
-    let mut life = stage.begin_with(&BRISK);
-    while left.try_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+    let mut daemon = fixture.start_daemon_with(&SHORT_LEASE);
+    while remaining.try_update(Ordering::SeqCst, Ordering::SeqCst, |remaining| remaining.checked_sub(1)).is_ok() {
         // Most events hit a working daemon, some a starting one.
         if rng.u8(..6) > 0 {
-            listens(&life).await;
+            wait_until_listening(&daemon).await;
         }
         permits.add_permits(rng.usize(20..120));
         sleep(Duration::from_millis(rng.u64(..800))).await;
-        match Event::any(&mut rng) {
-            Event::Halted(time) | Event::Frozen(time) => {
-                life.signal("STOP");
+        match ChaosEvent::random(&mut rng) {
+            ChaosEvent::Halted(time) | ChaosEvent::Frozen(time) => {
+                daemon.signal("STOP");
                 sleep(time).await;
-                life.signal("CONT");
+                daemon.signal("CONT");
             }
-            Event::Killed => {
-                assert!(was_killed(life.kill()), "it exited by itself\n{}", life.last_words());
-                life = stage.begin_with(&BRISK);
+            ChaosEvent::Killed => {
+                assert!(was_killed(daemon.kill()), "it exited by itself\n{}", daemon.log_tail());
+                daemon = fixture.start_daemon_with(&SHORT_LEASE);
             }
-            Event::Ended => {
+            ChaosEvent::Terminated => {
                 // Signal handlers are not installed before it listens.
-                listens(&life).await;
-                life.signal("TERM");
-                assert!(timeout(STUCK, life.ends()).await.is_ok(), "it did not exit\n{}", life.last_words());
-                assert!(!was_killed(life.kill()), "it was killed\n{}", life.last_words());
-                life = stage.begin_with(&BRISK);
+                wait_until_listening(&daemon).await;
+                daemon.signal("TERM");
+                assert!(
+                    timeout(TEST_TIMEOUT, daemon.wait_for_exit()).await.is_ok(),
+                    "it did not exit\n{}",
+                    daemon.log_tail()
+                );
+                assert!(!was_killed(daemon.kill()), "it was killed\n{}", daemon.log_tail());
+                daemon = fixture.start_daemon_with(&SHORT_LEASE);
             }
         }
     }
-    listens(&life).await;
-    life
+    wait_until_listening(&daemon).await;
+    daemon
 }
 
 /// Runs so many events, then waits until all accepted operations are finished.
-async fn round(guilds: u32, events: u32, seed: u64) -> Outcome {
+async fn run_round(guilds: u32, events: u32, seed: u64) -> RoundOutcome {
     let mut rng = Rng::with_seed(seed);
-    let stage = Stage::new(Engine::Postgres, room(guilds)).await;
-    slow_down(&stage, On::Effect, 0, 40);
-    slow_down(&stage, On::Answer, 0, 40);
-    let (permits, left) = (Semaphore::new(guilds as usize), AtomicU32::new(events));
-    let daemons = (0..processes()).map(|_| suffers(&stage, &left, &permits, rng.u64(..)));
-    let daemons = join_all(daemons.collect::<Vec<_>>());
-    let lives = async {
-        let lives = daemons.await;
+    let fixture = DaemonFixture::new(Engine::Postgres, fixture_size(guilds)).await;
+    slow_down(&fixture, On::Effect, 0, 40);
+    slow_down(&fixture, On::Answer, 0, 40);
+    let (permits, remaining) = (Semaphore::new(guilds as usize), AtomicU32::new(events));
+    let chaos_runs = (0..processes()).map(|_| run_chaos(&fixture, &remaining, &permits, rng.u64(..)));
+    let chaos_runs = join_all(chaos_runs.collect::<Vec<_>>());
+    let running_daemons = async {
+        let running_daemons = chaos_runs.await;
         permits.close();
-        lives
+        running_daemons
     };
-    let (accepted, mut lives) = tokio::join!(ask_everywhere(&stage, &permits, seed), lives);
-    let finding = verdict(&stage, &accepted, &mut lives).await;
-    if !finding.wrong.is_empty() {
-        eprintln!("seed {seed}: {:#?}", finding.wrong);
+    let (accepted, mut running_daemons) = tokio::join!(submit_in_all_guilds(&fixture, &permits, seed), running_daemons);
+    let report = check_all(&fixture, &accepted, &mut running_daemons).await;
+    if !report.violations.is_empty() {
+        eprintln!("seed {seed}: {:#?}", report.violations);
     }
-    Outcome { finding, overlaps: stage.sim.score().overlaps }
+    RoundOutcome { report, overlaps: fixture.sim.score().overlaps }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn twenty_events_lose_double_and_reorder_nothing_and_never_put_two_into_one_guild() {
-    let Outcome { finding, overlaps } = round(200, 20, 11).await;
-    println!("{} operations, {} cancelled", finding.operations, finding.cancelled);
-    finding.holds("20 events");
+async fn twenty_chaos_events_break_nothing_and_never_overlap() {
+    let RoundOutcome { report, overlaps } = run_round(200, 20, 11).await;
+    println!("{} operations, {} cancelled", report.operations, report.cancelled);
+    report.assert_ok("20 events");
     assert_eq!(overlaps, 0);
 }
 
@@ -127,30 +134,30 @@ async fn twenty_events_lose_double_and_reorder_nothing_and_never_put_two_into_on
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes as long as its settings say; scripts/soak ownership runs it"]
 async fn soak() {
-    let (events, guilds) = (set("OWNERSHIP_EVENTS", 500), set("OWNERSHIP_GUILDS", 200));
+    let (events, guilds) = (env_number("OWNERSHIP_EVENTS", 500), env_number("OWNERSHIP_GUILDS", 200));
     let seed: u64 = env::var("OWNERSHIP_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
-    let mut all = Outcome { finding: Finding::default(), overlaps: 0 };
-    for (number, first) in (0..).zip((0..events).step_by(ROUND as usize)) {
+    let mut total = RoundOutcome { report: CheckReport::default(), overlaps: 0 };
+    for (number, first) in (0..).zip((0..events).step_by(EVENTS_PER_ROUND as usize)) {
         let seed = seed.wrapping_mul(1_000).wrapping_add(number);
-        let Outcome { finding, overlaps } = round(guilds, ROUND.min(events - first), seed).await;
-        all.finding.add(finding);
-        all.overlaps += overlaps;
+        let RoundOutcome { report, overlaps } = run_round(guilds, EVENTS_PER_ROUND.min(events - first), seed).await;
+        total.report.add(report);
+        total.overlaps += overlaps;
     }
-    let Outcome { finding, overlaps } = all;
+    let RoundOutcome { report, overlaps } = total;
     let line = serde_json::json!({
         "processes": processes(),
         "guilds": guilds,
         "seed": seed,
         "events": events,
-        "operations": finding.operations,
-        "lost": finding.lost,
-        "duplicates": finding.duplicates,
-        "order_violations": finding.out_of_order,
+        "operations": report.operations,
+        "lost": report.lost,
+        "duplicates": report.duplicates,
+        "order_violations": report.out_of_order,
         "overlaps": overlaps,
-        "needs_review": finding.reviewed,
-        "cancelled": finding.cancelled,
-        "violations": finding.wrong.len(),
+        "needs_review": report.needs_review,
+        "cancelled": report.cancelled,
+        "violations": report.violations.len(),
     });
     println!("{line}");
-    finding.holds("soak");
+    report.assert_ok("soak");
 }

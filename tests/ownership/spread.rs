@@ -4,47 +4,50 @@ use guildhall_sim::Stage as On;
 use tokio::sync::Semaphore;
 
 use crate::{
-    fleet::{BRISK, ask_everywhere, begin_all, instances, listens, processes, room, slow_down, until, verdict},
-    stage::{Engine, Stage},
+    fixture::{DaemonFixture, Engine},
+    fleet::{
+        SHORT_LEASE, check_all, fixture_size, instances, processes, slow_down, start_daemons, submit_in_all_guilds,
+        wait_until, wait_until_listening,
+    },
 };
 
 const GUILDS: u32 = 36;
 
 /// Minimum number of guilds of each daemon, as a part of an even share: with few guilds, the division is uneven.
-fn fair(among: usize) -> u64 {
-    u64::from(GUILDS) / among as u64 / 4
+fn min_share(daemons: usize) -> u64 {
+    u64::from(GUILDS) / daemons as u64 / 4
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn guilds_are_spread_over_those_who_live_and_taken_from_those_who_do_not() {
-    let stage = Stage::new(Engine::Postgres, room(GUILDS)).await;
-    slow_down(&stage, On::Effect, 300, 0);
-    let mut lives = begin_all(&stage, &BRISK).await;
+async fn guilds_are_spread_over_live_daemons_and_taken_from_dead_ones() {
+    let fixture = DaemonFixture::new(Engine::Postgres, fixture_size(GUILDS)).await;
+    slow_down(&fixture, On::Effect, 300, 0);
+    let mut daemons = start_daemons(&fixture, &SHORT_LEASE).await;
     let permits = Semaphore::new(0);
     let queues = async |at| -> Vec<u64> {
-        let told = instances(&stage, at).await.unwrap_or_default();
-        told.iter().map(|instance| instance["queues"].as_u64().unwrap()).collect()
+        let instances_found = instances(&fixture, at).await.unwrap_or_default();
+        instances_found.iter().map(|instance| instance["queues"].as_u64().unwrap()).collect()
     };
     let events = async {
         permits.add_permits(GUILDS as usize * 8);
-        let first = listens(&lives[0]).await;
-        until("each daemon has its share", || async {
+        let first = wait_until_listening(&daemons[0]).await;
+        wait_until("each daemon has its share", || async {
             let queues = queues(first).await;
-            queues.len() == processes() && queues.iter().all(|queues| *queues >= fair(processes()))
+            queues.len() == processes() && queues.iter().all(|queues| *queues >= min_share(processes()))
         })
         .await;
-        let mut dead = lives.pop().unwrap();
-        dead.kill();
+        let mut killed = daemons.pop().unwrap();
+        killed.kill();
         permits.add_permits(GUILDS as usize * 8);
-        until("the others have the queues of the dead daemon", || async {
+        wait_until("the others have the queues of the dead daemon", || async {
             let queues = queues(first).await;
-            queues.iter().filter(|queues| **queues >= fair(processes() - 1)).count() == processes() - 1
+            queues.iter().filter(|queues| **queues >= min_share(processes() - 1)).count() == processes() - 1
                 && queues.iter().filter(|queues| **queues > 0).count() == processes() - 1
         })
         .await;
         permits.close();
-        lives
+        daemons
     };
-    let (accepted, mut lives) = tokio::join!(ask_everywhere(&stage, &permits, 3), events);
-    verdict(&stage, &accepted, &mut lives).await.holds("spread");
+    let (accepted, mut daemons) = tokio::join!(submit_in_all_guilds(&fixture, &permits, 3), events);
+    check_all(&fixture, &accepted, &mut daemons).await.assert_ok("spread");
 }

@@ -8,7 +8,7 @@ mod support;
 
 mod contract;
 mod equivalence;
-mod lives;
+mod lifetime;
 mod loss;
 mod process;
 mod script;

@@ -11,30 +11,31 @@ use guildhall_core::budget::{BudgetFallback, BudgetMemberConfig};
 use tokio::task::LocalSet;
 
 /// Longer than any test waits.
-pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(3_600);
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(3_600);
 
 /// Interval at which a process retries the connection to Redis.
-pub(crate) const RETRY: Duration = Duration::from_millis(20);
+pub(crate) const RETRY_DELAY: Duration = Duration::from_millis(20);
 
 /// Maximum number of budgets.
-pub(crate) const MOST: usize = 3;
+pub(crate) const MAX_BUDGETS: usize = 3;
 
 /// Budgets of a single process.
-pub(crate) fn alone() -> BudgetsHandle {
-    BudgetsHandle::start(MOST, LONGEST_WAIT)
+pub(crate) fn start_local() -> BudgetsHandle {
+    BudgetsHandle::start(MAX_BUDGETS, MAX_WAIT)
 }
 
 /// Budgets that are shared over Redis.
-pub(crate) fn shared(url: &RedisUrl, member: &str, on_loss: BudgetFallback) -> BudgetsHandle {
+pub(crate) fn start_shared(url: &RedisUrl, member: &str, on_loss: BudgetFallback) -> BudgetsHandle {
     let config = RedisConfig { url: url.clone(), ca_file: None, timeout: Duration::from_secs(2) };
     let redis = RedisClient::new(config).unwrap();
     let port = Arc::new(RedisBudgets::new(redis, RedisKeys::new(1), member));
-    let partner = BudgetMemberConfig { most: MOST, longest_wait: LONGEST_WAIT, on_loss, retry_after: RETRY };
-    BudgetsHandle::start_shared(port, SharedBudgetsConfig { partner, most_under_way: 1_000 })
+    let partner =
+        BudgetMemberConfig { max_budgets: MAX_BUDGETS, max_wait: MAX_WAIT, on_loss, retry_after: RETRY_DELAY };
+    BudgetsHandle::start_shared(port, SharedBudgetsConfig { member: partner, max_in_flight: 1_000 })
 }
 
 /// Runs a test in a local task set, which actors need.
-pub(crate) fn on_a_system(test: impl Future<Output = ()>) {
+pub(crate) fn run_local(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, test);
 }

@@ -9,10 +9,10 @@ use redis::{Connection, Value};
 use crate::support::RedisServer;
 
 /// Source of the script.
-pub(crate) const TEXT: &str = include_str!("../../src/redis/budgets.lua");
+pub(crate) const SOURCE: &str = include_str!("../../src/redis/budgets.lua");
 
 /// The expression with which the script reads the time.
-const TIME: &str = "redis.call('TIME')";
+const TIME_EXPRESSION: &str = "redis.call('TIME')";
 
 pub(crate) const BUDGET: &str = "guildhall:{1}:budget:shop";
 pub(crate) const BOOKINGS: &str = "guildhall:{1}:budget:shop:bookings";
@@ -20,7 +20,7 @@ pub(crate) const MEMBERS: &str = "guildhall:{1}:budget-members";
 pub(crate) const SPENT: &str = "guildhall:{1}:budget:shop:spent:a";
 
 /// A caller of the script, and the arguments that it sends with every call.
-pub(crate) struct Caller {
+pub(crate) struct ScriptCaller {
     connection: Connection,
     script: redis::Script,
     /// The time that the script uses. `None` for the server's time.
@@ -36,7 +36,7 @@ pub(crate) struct Caller {
 
 /// Reply of the script.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct BudgetReply {
     pub(crate) epoch: String,
     pub(crate) now: Timestamp,
     pub(crate) members: i64,
@@ -47,23 +47,23 @@ pub(crate) struct Answer {
     pub(crate) booked: Option<Points>,
     pub(crate) booked_for: Duration,
     pub(crate) blocked_for: Duration,
-    pub(crate) outcomes: Vec<Outcome>,
+    pub(crate) outcomes: Vec<SpendOutcome>,
 }
 
 /// Outcome of a spend request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum SpendOutcome {
     Refused(Option<Duration>, Points),
     Allowed(Duration, Points),
     AboveMaximum,
 }
 
-impl Caller {
+impl ScriptCaller {
     /// A caller that uses the server's clock.
     pub(crate) fn new(server: &RedisServer, limits: BudgetLimits) -> Self {
         Self {
             connection: server.client().get_connection().unwrap(),
-            script: redis::Script::new(TEXT),
+            script: redis::Script::new(SOURCE),
             clock: None,
             run_id: "run".to_owned(),
             member: "a".to_owned(),
@@ -77,38 +77,39 @@ impl Caller {
 
     /// A caller of the same script with a clock that the test controls.
     pub(crate) fn with_clock(server: &RedisServer, limits: BudgetLimits, start: u64) -> Self {
-        assert_eq!(TEXT.matches(TIME).count(), 1);
-        let script = redis::Script::new(&TEXT.replace(TIME, "{ KEYS[5], KEYS[6] }"));
+        assert_eq!(SOURCE.matches(TIME_EXPRESSION).count(), 1);
+        let script = redis::Script::new(&SOURCE.replace(TIME_EXPRESSION, "{ KEYS[5], KEYS[6] }"));
         Self { script, clock: Some(start), ..Self::new(server, limits) }
     }
 
-    pub(crate) fn acquire(&mut self, asks: &[SpendRequest]) -> Answer {
-        let rest: Vec<_> = asks.iter().flat_map(|ask| [ask.cost.micros(), micros(ask.max_wait)]).map(text).collect();
-        self.call("acquire", &rest)
+    pub(crate) fn acquire(&mut self, requests: &[SpendRequest]) -> BudgetReply {
+        let args: Vec<_> =
+            requests.iter().flat_map(|request| [request.cost.micros(), micros(request.max_wait)]).map(text).collect();
+        self.call("acquire", &args)
     }
 
-    pub(crate) fn observe(&mut self, seen: &Observation) -> Answer {
-        let said = |points: Option<Points>| points.map(|points| text(points.micros())).unwrap_or_default();
+    pub(crate) fn observe(&mut self, seen: &Observation) -> BudgetReply {
+        let field = |points: Option<Points>| points.map(|points| text(points.micros())).unwrap_or_default();
         let retry_after = seen.retry_after.map(|wait| text(micros(wait))).unwrap_or_default();
-        let words = [
-            said(seen.available),
-            said(seen.maximum),
-            said(seen.restore_per_second),
+        let args = [
+            field(seen.available),
+            field(seen.maximum),
+            field(seen.restore_per_second),
             retry_after,
             text(micros(seen.age)),
         ];
-        self.call("observe", &words)
+        self.call("observe", &args)
     }
 
-    pub(crate) fn show(&mut self) -> Answer {
+    pub(crate) fn show(&mut self) -> BudgetReply {
         self.call("show", &[])
     }
 
-    fn call(&mut self, op: &str, rest: &[String]) -> Answer {
-        self.try_call(op, rest).unwrap()
+    fn call(&mut self, op: &str, args: &[String]) -> BudgetReply {
+        self.try_call(op, args).unwrap()
     }
 
-    pub(crate) fn try_call(&mut self, op: &str, rest: &[String]) -> redis::RedisResult<Answer> {
+    pub(crate) fn try_call(&mut self, op: &str, args: &[String]) -> redis::RedisResult<BudgetReply> {
         let mut call = self.script.prepare_invoke();
         call.key(BUDGET).key(BOOKINGS).key(MEMBERS).key(SPENT);
         if let Some(clock) = self.clock {
@@ -122,9 +123,9 @@ impl Caller {
             None => call.arg("").arg(""),
         };
         let (number, points) = self.spent.unwrap_or_default();
-        call.arg(number).arg(points.micros()).arg(rest);
-        let answer: Vec<Value> = call.invoke(&mut self.connection)?;
-        Ok(Answer::read(&answer))
+        call.arg(number).arg(points.micros()).arg(args);
+        let reply: Vec<Value> = call.invoke(&mut self.connection)?;
+        Ok(BudgetReply::read(&reply))
     }
 
     pub(crate) fn connection(&mut self) -> &mut Connection {
@@ -132,7 +133,7 @@ impl Caller {
     }
 }
 
-impl Answer {
+impl BudgetReply {
     fn read(values: &[Value]) -> Self {
         let Value::BulkString(epoch) = &values[0] else { panic!("{values:?}") };
         let numbers: Vec<i64> = values[1..]
@@ -142,9 +143,9 @@ impl Answer {
         let points = |number: i64| Points::from_micros(u64::try_from(number).unwrap()).unwrap();
         let wait = |number: i64| u64::try_from(number).ok().map(Duration::from_micros);
         let outcome = |outcome: &[i64]| match outcome[0] {
-            0 => Outcome::Refused(wait(outcome[1]), points(outcome[2])),
-            1 => Outcome::Allowed(wait(outcome[1]).unwrap(), points(outcome[2])),
-            2 => Outcome::AboveMaximum,
+            0 => SpendOutcome::Refused(wait(outcome[1]), points(outcome[2])),
+            1 => SpendOutcome::Allowed(wait(outcome[1]).unwrap(), points(outcome[2])),
+            2 => SpendOutcome::AboveMaximum,
             other => panic!("{other}"),
         };
         Self {

@@ -2,25 +2,27 @@
 
 use guildhall::redis::{RedisClient, RedisErrorReason, RedisKeys, Script, Subscription, SubscriptionEvent};
 
-use crate::{SHORT, connect, connect_within, lost_at_last, say_at_last, soon, support::RedisServer};
+use crate::{
+    SHORT_TIMEOUT, connect, connect_with_timeout, echo_until_ok, support::RedisServer, wait_for_failure, with_timeout,
+};
 
 /// Publishes messages on a channel from a script.
-async fn publish(redis: &RedisClient, channel: &str, words: &[&str]) {
+async fn publish(redis: &RedisClient, channel: &str, messages: &[&str]) {
     let script = Script::new("publish", "for _, word in ipairs(ARGV) do redis.call('PUBLISH', KEYS[1], word) end");
-    let args = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+    let args = messages.iter().map(|word| word.as_bytes().to_vec()).collect();
     redis.run(&script, &[channel.to_owned()], |_| args).await.unwrap();
 }
 
 async fn next(subscription: &mut Subscription) -> SubscriptionEvent {
-    soon(subscription.next()).await
+    with_timeout(subscription.next()).await
 }
 
-fn message(word: &str) -> SubscriptionEvent {
-    SubscriptionEvent::Message(word.to_owned().into())
+fn message(text: &str) -> SubscriptionEvent {
+    SubscriptionEvent::Message(text.to_owned().into())
 }
 
 #[tokio::test]
-async fn messages_arrive_in_order_on_the_channel_they_were_published_on() {
+async fn messages_arrive_in_order_on_their_channel() {
     let server = RedisServer::start();
     let redis = connect(server.url());
     let (a, b) = (RedisKeys::new(1).of("a"), RedisKeys::new(1).of("b"));
@@ -33,14 +35,14 @@ async fn messages_arrive_in_order_on_the_channel_they_were_published_on() {
     publish(&redis, &a, &["1", "2"]).await;
     publish(&redis, &b, &["3"]).await;
     publish(&redis, &a, &["4"]).await;
-    for word in ["1", "2", "4"] {
-        assert_eq!(next(&mut on_a).await, message(word));
+    for text in ["1", "2", "4"] {
+        assert_eq!(next(&mut on_a).await, message(text));
     }
     assert_eq!(next(&mut on_b).await, message("3"));
 }
 
 #[tokio::test]
-async fn a_second_listener_is_told_that_it_is_subscribed_and_hears_what_comes_then() {
+async fn second_subscriber_gets_subscribed_and_later_messages() {
     let server = RedisServer::start();
     let redis = connect(server.url());
     let channel = RedisKeys::new(1).of("a");
@@ -58,15 +60,15 @@ async fn a_second_listener_is_told_that_it_is_subscribed_and_hears_what_comes_th
 }
 
 #[tokio::test]
-async fn a_subscription_survives_a_restart_and_says_so() {
+async fn subscription_survives_a_restart_and_reports_it() {
     let mut server = RedisServer::start();
     let redis = connect(server.url());
     let channel = RedisKeys::new(1).of("a");
     let mut subscription = redis.subscribe(&channel);
-    for word in ["before", "after"] {
+    for text in ["before", "after"] {
         assert_eq!(next(&mut subscription).await, SubscriptionEvent::Subscribed);
-        publish(&redis, &channel, &[word]).await;
-        assert_eq!(next(&mut subscription).await, message(word));
+        publish(&redis, &channel, &[text]).await;
+        assert_eq!(next(&mut subscription).await, message(text));
         server.restart_empty();
         assert_eq!(next(&mut subscription).await, SubscriptionEvent::Lost);
     }
@@ -74,13 +76,13 @@ async fn a_subscription_survives_a_restart_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_subscription_is_lost_with_the_calls_when_nothing_arrives_any_more() {
+async fn subscription_is_lost_when_calls_time_out() {
     let server = RedisServer::start();
-    let redis = connect_within(SHORT, server.url());
+    let redis = connect_with_timeout(SHORT_TIMEOUT, server.url());
     let mut subscription = redis.subscribe(&RedisKeys::new(1).of("a"));
-    say_at_last(&redis).await;
+    echo_until_ok(&redis).await;
     server.stop();
-    lost_at_last(&redis, RedisErrorReason::Timeout).await;
+    wait_for_failure(&redis, RedisErrorReason::Timeout).await;
     server.resume();
     let mut events = vec![next(&mut subscription).await];
     // On a slow machine the connection may be lost more than once.
@@ -94,14 +96,14 @@ async fn a_subscription_is_lost_with_the_calls_when_nothing_arrives_any_more() {
 }
 
 #[tokio::test]
-async fn a_listener_that_falls_behind_is_told_to_read_everything_anew() {
+async fn slow_subscriber_is_told_to_read_everything_again() {
     let server = RedisServer::start();
     let redis = connect(server.url());
     let channel = RedisKeys::new(1).of("a");
     let mut subscription = redis.subscribe(&channel);
     assert_eq!(next(&mut subscription).await, SubscriptionEvent::Subscribed);
-    let words: Vec<_> = (0..1000).map(|number| number.to_string()).collect();
-    publish(&redis, &channel, &words.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let texts: Vec<_> = (0..1000).map(|number| number.to_string()).collect();
+    publish(&redis, &channel, &texts.iter().map(String::as_str).collect::<Vec<_>>()).await;
     // Its `Subscribed` comes after all messages, so they have arrived.
     let mut other = redis.subscribe(&channel);
     assert_eq!(next(&mut other).await, SubscriptionEvent::Subscribed);
@@ -112,7 +114,7 @@ async fn a_listener_that_falls_behind_is_told_to_read_everything_anew() {
 }
 
 #[tokio::test]
-async fn a_subscription_alone_keeps_the_connection_up() {
+async fn subscription_alone_keeps_the_connection_up() {
     let mut server = RedisServer::start();
     let mut subscription = connect(server.url()).subscribe(&RedisKeys::new(1).of("a"));
     assert_eq!(next(&mut subscription).await, SubscriptionEvent::Subscribed);

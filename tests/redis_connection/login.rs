@@ -10,7 +10,10 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use redis::Value;
 use tempfile::TempDir;
 
-use crate::{STUCK, command, connect, log::Log, lost_at_last, run_id, say_at_last, soon, support::RedisServer};
+use crate::{
+    TEST_TIMEOUT, command, connect, echo_until_ok, log::Log, run_id, support::RedisServer, wait_for_failure,
+    with_timeout,
+};
 
 const CANARY: &str = "canary-Password";
 
@@ -30,14 +33,14 @@ fn certificates() -> TempDir {
     folder
 }
 
-fn trusting(url: RedisUrl, ca_file: PathBuf) -> Result<RedisClient, RedisConfigError> {
-    RedisClient::new(RedisConfig { url, ca_file: Some(ca_file), timeout: STUCK })
+fn connect_with_ca(url: RedisUrl, ca_file: PathBuf) -> Result<RedisClient, RedisConfigError> {
+    RedisClient::new(RedisConfig { url, ca_file: Some(ca_file), timeout: TEST_TIMEOUT })
 }
 
 #[tokio::test]
-async fn a_certificate_has_to_come_from_an_authority_that_is_trusted() {
+async fn certificate_must_be_from_a_trusted_authority() {
     drop(rustls::crypto::ring::default_provider().install_default());
-    let server = RedisServer::start_in(
+    let server = RedisServer::start_in_directory(
         certificates(),
         &[
             &["--port", "0", "--tls-port", "{port}", "--tls-auth-clients", "no"][..],
@@ -47,35 +50,35 @@ async fn a_certificate_has_to_come_from_an_authority_that_is_trusted() {
         .concat(),
     );
     let url: RedisUrl = format!("rediss://localhost:{}", server.port()).parse().unwrap();
-    let redis = trusting(url.clone(), server.folder().join("ca.pem")).unwrap();
-    say_at_last(&redis).await;
+    let redis = connect_with_ca(url.clone(), server.folder().join("ca.pem")).unwrap();
+    echo_until_ok(&redis).await;
 
     let (log, _guard) = Log::capture(tracing::Level::TRACE);
-    lost_at_last(&connect(url), RedisErrorReason::Unreachable).await;
+    wait_for_failure(&connect(url), RedisErrorReason::Unreachable).await;
     assert!(log.text().contains("set redis.ca_file"), "{}", log.text());
 }
 
 #[tokio::test]
-async fn a_file_of_authorities_that_is_none_is_an_error_that_names_it() {
+async fn invalid_ca_file_is_an_error_that_names_it() {
     let folder = certificates();
     let url: RedisUrl = "rediss://localhost".parse().unwrap();
-    for (name, says) in [("none.pem", "cannot read"), ("server.key", "contains no certificate")] {
-        let error = trusting(url.clone(), folder.path().join(name)).unwrap_err().to_string();
-        assert!(error.contains(says) && error.contains(name) && error.contains("redis.ca_file"), "{error}");
+    for (name, expected) in [("none.pem", "cannot read"), ("server.key", "contains no certificate")] {
+        let error = connect_with_ca(url.clone(), folder.path().join(name)).unwrap_err().to_string();
+        assert!(error.contains(expected) && error.contains(name) && error.contains("redis.ca_file"), "{error}");
     }
 }
 
 #[tokio::test]
-async fn the_rules_that_are_named_are_all_that_a_user_needs() {
+async fn documented_acl_rules_are_sufficient() {
     let server = RedisServer::start();
     let rules: Vec<_> = ACL_RULES.split(' ').collect();
     command(&server, &[&["ACL", "SETUSER", "me", "on", ">p@ss/word"], &rules[..]].concat()).await;
     let redis = connect(format!("redis://me:p%40ss%2Fword@127.0.0.1:{}/1", server.port()).parse().unwrap());
-    assert_eq!(say_at_last(&redis).await, run_id(&server).await);
+    assert_eq!(echo_until_ok(&redis).await, run_id(&server).await);
 
     let channel = RedisKeys::new(1).of("channel");
     let mut subscription = redis.subscribe(&channel);
-    assert_eq!(soon(subscription.next()).await, SubscriptionEvent::Subscribed);
+    assert_eq!(with_timeout(subscription.next()).await, SubscriptionEvent::Subscribed);
     let script = Script::new(
         "everything",
         "local now = redis.call('TIME')
@@ -91,46 +94,46 @@ async fn the_rules_that_are_named_are_all_that_a_user_needs() {
     );
     let keys: Vec<_> = ["string", "hash", "set"].iter().map(|name| RedisKeys::new(1).of(name)).collect();
     assert_eq!(redis.run(&script, &keys, |_| vec![channel.into()]).await, Ok(Value::Int(3)));
-    assert_eq!(soon(subscription.next()).await, SubscriptionEvent::Message("done".into()));
+    assert_eq!(with_timeout(subscription.next()).await, SubscriptionEvent::Message("done".into()));
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_look_around_is_told_the_rules_it_needs() {
+async fn user_without_info_gets_the_required_acl_rules() {
     let server = RedisServer::start();
     command(&server, &["ACL", "SETUSER", "me", "on", &format!(">{CANARY}"), "+@all", "-info", "~*", "&*"]).await;
     let (log, _guard) = Log::capture(tracing::Level::TRACE);
     let redis = connect(format!("redis://me:{CANARY}@127.0.0.1:{}", server.port()).parse().unwrap());
-    lost_at_last(&redis, RedisErrorReason::Denied).await;
+    wait_for_failure(&redis, RedisErrorReason::Denied).await;
     assert!(log.text().contains(ACL_RULES) && !log.text().contains(CANARY), "{}", log.text());
     command(&server, &["ACL", "SETUSER", "me", "+info"]).await;
-    say_at_last(&redis).await;
+    echo_until_ok(&redis).await;
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_listen_is_told_the_rules_it_needs() {
+async fn user_without_channels_gets_the_required_acl_rules() {
     let server = RedisServer::start();
     command(&server, &["ACL", "SETUSER", "me", "on", &format!(">{CANARY}"), "+@all", "~*", "resetchannels"]).await;
     let (log, _guard) = Log::capture(tracing::Level::TRACE);
     let redis = connect(format!("redis://me:{CANARY}@127.0.0.1:{}", server.port()).parse().unwrap());
-    say_at_last(&redis).await;
+    echo_until_ok(&redis).await;
     let mut subscription = redis.subscribe(&RedisKeys::new(1).of("a"));
-    lost_at_last(&redis, RedisErrorReason::Denied).await;
+    wait_for_failure(&redis, RedisErrorReason::Denied).await;
     assert!(log.text().contains(ACL_RULES), "{}", log.text());
     command(&server, &["ACL", "SETUSER", "me", "&guildhall:*"]).await;
-    assert_eq!(soon(subscription.next()).await, SubscriptionEvent::Subscribed);
+    assert_eq!(with_timeout(subscription.next()).await, SubscriptionEvent::Subscribed);
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_told_without_the_password_even_when_the_server_repeats_it() {
+async fn wrong_password_is_logged_without_the_password() {
     let plain = RedisServer::start_with(&["--requirepass", "another"]);
     let repeats = RedisServer::start_with(&["--requirepass", "another", "--rename-command", "HELLO", "BONJOUR"]);
-    for (server, why, says) in [
+    for (server, reason, expected) in [
         (&plain, RedisErrorReason::Denied, "check the user and the password in redis.url"),
         (&repeats, RedisErrorReason::Error, "unknown command"),
     ] {
         let (log, _guard) = Log::capture(tracing::Level::TRACE);
         let redis = connect(format!("redis://someone:{CANARY}@127.0.0.1:{}", server.port()).parse().unwrap());
-        lost_at_last(&redis, why).await;
-        assert!(log.text().contains(says) && !log.text().contains(CANARY), "{}", log.text());
+        wait_for_failure(&redis, reason).await;
+        assert!(log.text().contains(expected) && !log.text().contains(CANARY), "{}", log.text());
     }
 }

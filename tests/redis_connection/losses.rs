@@ -6,74 +6,79 @@ use guildhall::redis::{RedisCallError, RedisErrorReason, RedisKeys, Script};
 use redis::Value;
 
 use crate::{
-    SHORT, command, connect, connect_within, lost, lost_at_last, run_id, say, say_at_last, soon,
+    SHORT_TIMEOUT, command, connect, connect_with_timeout, echo_until_ok, failure_reason, run_echo, run_id,
     support::{RedisServer, Relay},
+    wait_for_failure, with_timeout,
 };
 
 #[tokio::test]
-async fn a_server_that_was_killed_is_found_again_with_another_run_id() {
+async fn restarted_server_is_found_with_a_new_run_id() {
     let mut server = RedisServer::start();
     let redis = connect(server.url());
-    let before = say(&redis, "before").await.unwrap();
+    let before = run_echo(&redis, "before").await.unwrap();
     server.kill();
-    lost_at_last(&redis, RedisErrorReason::Unreachable).await;
+    wait_for_failure(&redis, RedisErrorReason::Unreachable).await;
     server.restart_empty();
-    let after = say_at_last(&redis).await;
+    let after = echo_until_ok(&redis).await;
     assert_eq!(after, run_id(&server).await);
     assert_ne!(after, before);
 }
 
 #[tokio::test]
-async fn a_server_that_comes_late_is_waited_for() {
+async fn server_that_starts_late_is_awaited() {
     let mut server = RedisServer::start();
     server.kill();
     let redis = connect(server.url());
-    lost_at_last(&redis, RedisErrorReason::Unreachable).await;
+    wait_for_failure(&redis, RedisErrorReason::Unreachable).await;
     server.restart_empty();
-    assert_eq!(say_at_last(&redis).await, run_id(&server).await);
+    assert_eq!(echo_until_ok(&redis).await, run_id(&server).await);
 }
 
 #[tokio::test]
-async fn a_server_that_stands_still_loses_calls_and_serves_again_when_it_goes_on() {
+async fn suspended_server_times_out_and_serves_again_when_resumed() {
     let server = RedisServer::start();
-    let redis = connect_within(SHORT, server.url());
-    let before = say_at_last(&redis).await;
+    let redis = connect_with_timeout(SHORT_TIMEOUT, server.url());
+    let before = echo_until_ok(&redis).await;
     server.stop();
-    lost_at_last(&redis, RedisErrorReason::Timeout).await;
-    assert_eq!(lost(&redis).await, RedisErrorReason::Timeout, "a new connection must not get a response either");
+    wait_for_failure(&redis, RedisErrorReason::Timeout).await;
+    assert_eq!(
+        failure_reason(&redis).await,
+        RedisErrorReason::Timeout,
+        "a new connection must not get a response either"
+    );
     server.resume();
     // The echo call itself checks that it does not get a late reply to another call.
-    assert_eq!(say_at_last(&redis).await, before);
+    assert_eq!(echo_until_ok(&redis).await, before);
 }
 
 #[tokio::test]
-async fn a_line_that_is_cut_or_slow_loses_calls_until_it_is_well() {
+async fn cut_or_slow_connection_fails_calls_until_restored() {
     let server = RedisServer::start();
     let relay = Relay::to(&server);
-    let redis = connect_within(SHORT, relay.url());
-    say_at_last(&redis).await;
+    let redis = connect_with_timeout(SHORT_TIMEOUT, relay.url());
+    echo_until_ok(&redis).await;
     relay.cut();
-    lost_at_last(&redis, RedisErrorReason::Unreachable).await;
+    wait_for_failure(&redis, RedisErrorReason::Unreachable).await;
     relay.restore();
-    say_at_last(&redis).await;
-    relay.delay(SHORT * 2);
-    lost_at_last(&redis, RedisErrorReason::Timeout).await;
+    echo_until_ok(&redis).await;
+    relay.delay(SHORT_TIMEOUT * 2);
+    wait_for_failure(&redis, RedisErrorReason::Timeout).await;
     relay.delay(Duration::ZERO);
-    say_at_last(&redis).await;
+    echo_until_ok(&redis).await;
 }
 
 #[tokio::test]
-async fn a_replica_is_refused_until_it_is_a_primary() {
+async fn replica_is_refused_until_promoted() {
     let primary = RedisServer::start();
     let replica = RedisServer::start_with(&["--replicaof", &format!("127.0.0.1 {}", primary.port())]);
     let redis = connect(replica.url());
-    lost_at_last(&redis, RedisErrorReason::Replica).await;
+    wait_for_failure(&redis, RedisErrorReason::Replica).await;
     command(&replica, &["REPLICAOF", "NO", "ONE"]).await;
-    assert_eq!(say_at_last(&redis).await, run_id(&replica).await);
+    assert_eq!(echo_until_ok(&redis).await, run_id(&replica).await);
 }
 
 #[tokio::test]
-async fn a_primary_that_becomes_a_replica_is_left() {
+async fn primary_that_becomes_a_replica_is_abandoned() {
     let server = RedisServer::start();
     let other = RedisServer::start();
     let redis = connect(server.url());
@@ -82,9 +87,11 @@ async fn a_primary_that_becomes_a_replica_is_left() {
     assert_eq!(redis.run(&write, &key, |_| Vec::new()).await, Ok(Value::Okay));
     command(&server, &["REPLICAOF", "127.0.0.1", &other.port().to_string()]).await;
     let refused = async {
-        while redis.run(&write, &key, |_| Vec::new()).await != Err(RedisCallError { why: RedisErrorReason::Replica }) {}
+        while redis.run(&write, &key, |_| Vec::new()).await != Err(RedisCallError { reason: RedisErrorReason::Replica })
+        {
+        }
     };
-    soon(refused).await;
+    with_timeout(refused).await;
     command(&server, &["REPLICAOF", "NO", "ONE"]).await;
-    say_at_last(&redis).await;
+    echo_until_ok(&redis).await;
 }

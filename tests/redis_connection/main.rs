@@ -8,10 +8,10 @@ mod channels;
 mod log;
 mod login;
 mod losses;
-mod places;
 #[path = "../support/redis.rs"]
 mod support;
 mod telemetry;
+mod topology;
 
 use std::{future::Future, time::Duration};
 
@@ -22,22 +22,22 @@ use support::RedisServer;
 use tokio::{task::yield_now, time::timeout};
 
 /// A timeout that only a defect reaches; no test waits for it.
-const STUCK: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Timeout of calls that are expected to time out.
-const SHORT: Duration = Duration::from_millis(200);
+const SHORT_TIMEOUT: Duration = Duration::from_millis(200);
 
 fn connect(url: RedisUrl) -> RedisClient {
-    connect_within(STUCK, url)
+    connect_with_timeout(TEST_TIMEOUT, url)
 }
 
-fn connect_within(timeout: Duration, url: RedisUrl) -> RedisClient {
+fn connect_with_timeout(timeout: Duration, url: RedisUrl) -> RedisClient {
     RedisClient::new(RedisConfig { url, ca_file: None, timeout }).unwrap()
 }
 
 /// Waits for something that must happen.
-async fn soon<T>(what: impl Future<Output = T>) -> T {
-    timeout(STUCK, what).await.expect("timed out")
+async fn with_timeout<T>(future: impl Future<Output = T>) -> T {
+    timeout(TEST_TIMEOUT, future).await.expect("timed out")
 }
 
 /// A script that returns its arguments: the run id of its server, and a text.
@@ -46,46 +46,46 @@ fn echo() -> Script {
 }
 
 /// Runs the echo script, and returns the run id of its server.
-async fn say(redis: &RedisClient, word: &str) -> Result<String, RedisCallError> {
-    let answer = redis.run(&echo(), &[], |run_id| vec![run_id.into(), word.into()]).await?;
-    let (run_id, said): (String, String) = redis::from_redis_value(answer).unwrap();
-    assert_eq!(said, word, "the reply belongs to another call");
+async fn run_echo(redis: &RedisClient, text: &str) -> Result<String, RedisCallError> {
+    let reply = redis.run(&echo(), &[], |run_id| vec![run_id.into(), text.into()]).await?;
+    let (run_id, echoed): (String, String) = redis::from_redis_value(reply).unwrap();
+    assert_eq!(echoed, text, "the reply belongs to another call");
     Ok(run_id)
 }
 
 /// Retries the echo script until a call succeeds, whenever there is a connection.
-async fn say_at_last(redis: &RedisClient) -> String {
-    let trying = async {
+async fn echo_until_ok(redis: &RedisClient) -> String {
+    let attempts = async {
         loop {
-            redis.up().await;
-            if let Ok(run_id) = say(redis, "at last").await {
+            redis.wait_until_up().await;
+            if let Ok(run_id) = run_echo(redis, "at last").await {
                 return run_id;
             }
         }
     };
-    soon(trying).await
+    with_timeout(attempts).await
 }
 
-async fn lost(redis: &RedisClient) -> RedisErrorReason {
-    soon(say(redis, "lost")).await.expect_err("the call should fail").why
+async fn failure_reason(redis: &RedisClient) -> RedisErrorReason {
+    with_timeout(run_echo(redis, "lost")).await.expect_err("the call should fail").reason
 }
 
 /// Runs the echo script until a call fails for this reason.
-async fn lost_at_last(redis: &RedisClient, why: RedisErrorReason) {
-    soon(async {
-        while say(redis, "lost at last").await != Err(RedisCallError { why }) {
+async fn wait_for_failure(redis: &RedisClient, reason: RedisErrorReason) {
+    with_timeout(async {
+        while run_echo(redis, "lost at last").await != Err(RedisCallError { reason }) {
             yield_now().await;
         }
     })
     .await;
 }
 
-async fn wire(server: &RedisServer) -> MultiplexedConnection {
+async fn connect_raw(server: &RedisServer) -> MultiplexedConnection {
     server.client().get_multiplexed_async_connection().await.unwrap()
 }
 
-async fn command(server: &RedisServer, words: &[&str]) -> Value {
-    redis::cmd(words[0]).arg(&words[1..]).query_async(&mut wire(server).await).await.unwrap()
+async fn command(server: &RedisServer, args: &[&str]) -> Value {
+    redis::cmd(args[0]).arg(&args[1..]).query_async(&mut connect_raw(server).await).await.unwrap()
 }
 
 async fn run_id(server: &RedisServer) -> String {
@@ -94,9 +94,9 @@ async fn run_id(server: &RedisServer) -> String {
 }
 
 /// Id of the only connection from Guildhall.
-async fn id_of_guildhall(server: &RedisServer) -> String {
+async fn guildhall_client_id(server: &RedisServer) -> String {
     let clients: String = redis::from_redis_value(command(server, &["CLIENT", "LIST"]).await).unwrap();
-    let ours: Vec<_> = clients.lines().filter(|line| line.contains(" name=guildhall ")).collect();
-    assert_eq!(ours.len(), 1, "{clients}");
-    ours[0].split(' ').next().unwrap().to_owned()
+    let own_clients: Vec<_> = clients.lines().filter(|line| line.contains(" name=guildhall ")).collect();
+    assert_eq!(own_clients.len(), 1, "{clients}");
+    own_clients[0].split(' ').next().unwrap().to_owned()
 }

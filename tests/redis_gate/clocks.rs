@@ -10,62 +10,65 @@ use guildhall::settings::RedisUrl;
 
 use crate::{
     assert_all_take_part,
-    fleet::{Fleet, Launch, Rules},
-    full_rate,
+    fleet::{FleetTiming, Launch, ProcessFleet},
     movable_clock::MovableClock,
-    secs, side_by_side,
+    run_concurrently, secs, wait_for_full_rate,
 };
 
 const HOUR: i64 = 3_600;
 const DAY: &str = "86400";
 
 /// Runs a command in a time namespace with a different uptime. Not all systems support that.
-const ANOTHER_TIME: [&str; 6] = ["unshare", "--time", "--monotonic", DAY, "--boottime", DAY];
+const TIME_NAMESPACE: [&str; 6] = ["unshare", "--time", "--monotonic", DAY, "--boottime", DAY];
 
 /// Seconds since the system started, as seen by a process under this command.
 fn uptime(under: &[&str]) -> Option<f64> {
-    let words = [under, &["cat", "/proc/uptime"]].concat();
-    let output = Command::new(words[0]).args(&words[1..]).output().ok()?;
+    let args = [under, &["cat", "/proc/uptime"]].concat();
+    let output = Command::new(args[0]).args(&args[1..]).output().ok()?;
     String::from_utf8(output.stdout).unwrap().split(' ').next()?.parse().ok()
 }
 
-fn has_another_time() -> bool {
+fn supports_time_namespaces() -> bool {
     let day: f64 = DAY.parse().unwrap();
-    uptime(&ANOTHER_TIME).is_some_and(|there| uptime(&[]).unwrap() + day / 2.0 < there)
+    uptime(&TIME_NAMESPACE).is_some_and(|there| uptime(&[]).unwrap() + day / 2.0 < there)
 }
 
 fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-fn clocks_of_processes() {
-    let clock = MovableClock::build();
-    let mut fleet = Fleet::new(Rules::Brisk);
+fn move_process_clocks() {
+    let clock = MovableClock::compile();
+    let mut fleet = ProcessFleet::new(FleetTiming::Fast);
     fleet.join("a");
     let jumpy = clock.environment().iter().fold(Launch::named("b"), |launch, (name, value)| launch.set(name, value));
     let jumpy = fleet.launch(&jumpy);
     let mut elsewhere = Launch::named("c");
-    if has_another_time() {
-        elsewhere.under = ANOTHER_TIME.map(str::to_owned).to_vec();
+    if supports_time_namespaces() {
+        elsewhere.wrapper = TIME_NAMESPACE.map(str::to_owned).to_vec();
     } else {
         println!("time namespaces are not supported here: only wall clocks are moved");
     }
     fleet.launch(&elsewhere);
-    fleet.all_share(3);
+    fleet.wait_until_shared(3);
 
-    let calm = fleet.now();
+    let start = fleet.now();
     for hours in [1, -1, 24, 0, -24, 1] {
-        clock.move_by(hours * HOUR, 0);
-        fleet.until("its clock has jumped", |fleet| {
-            let shown = i64::try_from(fleet.processes[jumpy].seen().wall_clock).unwrap();
-            (shown - i64::try_from(unix_seconds()).unwrap() - hours * HOUR).abs() < HOUR / 2
+        clock.set_offset(hours * HOUR, 0);
+        fleet.wait_until("its clock has jumped", |fleet| {
+            let wall_clock = i64::try_from(fleet.processes[jumpy].observe_single().wall_clock).unwrap();
+            (wall_clock - i64::try_from(unix_seconds()).unwrap() - hours * HOUR).abs() < HOUR / 2
         });
-        let jumped = fleet.pass(secs(1));
-        assert!(fleet.processes.iter().all(|process| process.seen().mode == "shared"), "{:?}", jumped.by_process());
+        let jumped = fleet.observe_for(secs(1));
+        assert!(
+            fleet.processes.iter().all(|process| process.observe_single().mode == "shared"),
+            "{:?}",
+            jumped.by_process()
+        );
     }
-    assert_all_take_part(&fleet.between(calm, fleet.now()));
-    full_rate(&fleet);
-    fleet.end();
+    assert_all_take_part(&fleet.arrivals_between(start, fleet.now()));
+    wait_for_full_rate(&fleet);
+    fleet.stop_and_check();
 }
 
 /// A `redis-server` whose wall clock can be moved.
@@ -121,26 +124,28 @@ impl Drop for JumpyRedis {
     }
 }
 
-fn clock_of_redis() {
-    let clock = MovableClock::build();
+fn move_redis_clock() {
+    let clock = MovableClock::compile();
     let redis = JumpyRedis::start(&clock);
-    let mut fleet = Fleet::new(Rules::Brisk);
+    let mut fleet = ProcessFleet::new(FleetTiming::Fast);
     for name in ["a", "b", "c"] {
-        fleet.join_over(name, redis.url());
+        fleet.join_through(name, redis.url());
     }
-    fleet.all_share(3);
-    full_rate(&fleet);
+    fleet.wait_until_shared(3);
+    wait_for_full_rate(&fleet);
     for (seconds, millis) in [(30, 0), (-30, 0), (-30, 400)] {
-        let before = fleet.processes[0].seen().epoch;
-        clock.move_by(seconds, millis);
-        fleet.until("a new epoch", |fleet| fleet.processes.iter().all(|process| process.seen().epoch != before));
-        fleet.all_share(3);
-        full_rate(&fleet);
+        let before = fleet.processes[0].observe_single().epoch;
+        clock.set_offset(seconds, millis);
+        fleet.wait_until("a new epoch", |fleet| {
+            fleet.processes.iter().all(|process| process.observe_single().epoch != before)
+        });
+        fleet.wait_until_shared(3);
+        wait_for_full_rate(&fleet);
     }
-    fleet.end();
+    fleet.stop_and_check();
 }
 
 #[test]
-fn clocks_of_processes_may_be_wrong_and_when_that_of_redis_jumps_all_begin_anew() {
-    side_by_side(&[("processes", &clocks_of_processes), ("Redis", &clock_of_redis)]);
+fn process_clocks_do_not_matter_and_redis_jumps_start_an_epoch() {
+    run_concurrently(&[("processes", &move_process_clocks), ("Redis", &move_redis_clock)]);
 }

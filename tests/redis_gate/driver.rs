@@ -16,7 +16,7 @@ use guildhall_core::lane::Lane;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use twilight_model::id::{Id, marker::ChannelMarker};
 
-use crate::fleet::{ORDERS, Orders, STUCK, Seen};
+use crate::fleet::{DRIVER_CONFIG_ENV, DriverConfig, GateStatus, TEST_TIMEOUT};
 
 /// Calls that each gate always has waiting.
 const PENDING: usize = 48;
@@ -34,29 +34,29 @@ const LANES: [Lane; 8] = [
 ];
 
 /// Maximum delay of a caller after a call that was not sent.
-const AGAIN: Duration = Duration::from_millis(100);
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Interval at which a leaving process checks for outstanding responses.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A gate with callers.
-struct Driven {
+struct DrivenGate {
     name: String,
     rest: RestComponent,
     channels: Vec<Id<ChannelMarker>>,
-    asked: Cell<usize>,
+    started: Cell<usize>,
     answered: Cell<u64>,
     not_sent: Cell<u64>,
     unknown: Cell<u64>,
-    refused: RefCell<String>,
+    last_rejection: RefCell<String>,
 }
 
 #[test]
 #[ignore = "run by other tests as a process of a fleet"]
 fn a_process_of_a_fleet() {
     // Without orders, all ignored tests are being run.
-    let Ok(orders) = std::env::var(ORDERS) else { return };
-    let orders: Orders = serde_json::from_str(&orders).unwrap();
+    let Ok(orders) = std::env::var(DRIVER_CONFIG_ENV) else { return };
+    let orders: DriverConfig = serde_json::from_str(&orders).unwrap();
     // Ends the line that the test harness has started.
     println!();
     let sources = SettingsSources { environment: std::env::vars_os().collect(), ..SettingsSources::default() };
@@ -65,28 +65,28 @@ fn a_process_of_a_fleet() {
     block_on(drive(orders, settings)).unwrap();
 }
 
-async fn drive(orders: Orders, settings: Settings) {
+async fn drive(orders: DriverConfig, settings: Settings) {
     let token = settings.discord.token.clone().unwrap();
     let many = orders.gates.len() > 1;
-    let gates: Vec<Rc<Driven>> = orders
+    let gates: Vec<Rc<DrivenGate>> = orders
         .gates
         .into_iter()
         .enumerate()
         .map(|(number, channels)| {
             let name = if many { format!("{}{number}", orders.name) } else { orders.name.clone() };
             let channels = channels.into_iter().map(Id::new).collect();
-            Rc::new(Driven::new(
+            Rc::new(DrivenGate::new(
                 name,
-                RestComponent::start(&settings, token.clone(), GateState::Forgetful).unwrap(),
+                RestComponent::start(&settings, token.clone(), GateState::Volatile).unwrap(),
                 channels,
             ))
         })
         .collect();
     let pending = if many { PENDING / 8 } else { PENDING };
-    let callers = gates.iter().flat_map(|gate| (0..pending).map(|number| Rc::clone(gate).call_for_ever(number)));
+    let callers = gates.iter().flat_map(|gate| (0..pending).map(|number| Rc::clone(gate).call_repeatedly(number)));
     tokio::select! {
         _ = join_all(callers) => {}
-        () = answer(&gates) => {}
+        () = serve_queries(&gates) => {}
     }
     // Dropping the callers cancels waiting calls. Calls in flight are awaited, because they count until their response.
     for gate in &gates {
@@ -95,62 +95,62 @@ async fn drive(orders: Orders, settings: Settings) {
 }
 
 /// Answers queries until standard input ends.
-async fn answer(gates: &[Rc<Driven>]) {
-    let mut questions = questions();
-    while let Some(question) = questions.recv().await {
-        assert_eq!(question, "observe");
-        let mut seen = Vec::new();
+async fn serve_queries(gates: &[Rc<DrivenGate>]) {
+    let mut queries = stdin_lines();
+    while let Some(query) = queries.recv().await {
+        assert_eq!(query, "observe");
+        let mut snapshots = Vec::new();
         for gate in gates {
-            seen.push(gate.seen().await);
+            snapshots.push(gate.snapshot().await);
         }
-        println!("{}", serde_json::to_string(&seen).unwrap());
+        println!("{}", serde_json::to_string(&snapshots).unwrap());
         std::io::stdout().flush().unwrap();
     }
 }
 
 /// The lines of standard input.
-fn questions() -> UnboundedReceiver<String> {
-    let (send, questions) = mpsc::unbounded_channel();
+fn stdin_lines() -> UnboundedReceiver<String> {
+    let (sender, lines) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-            drop(send.send(line));
+            drop(sender.send(line));
         }
     });
-    questions
+    lines
 }
 
-impl Driven {
+impl DrivenGate {
     fn new(name: String, rest: RestComponent, channels: Vec<Id<ChannelMarker>>) -> Self {
-        let (asked, answered, not_sent, unknown, refused) = Default::default();
-        Self { name, rest, channels, asked, answered, not_sent, unknown, refused }
+        let (started, answered, not_sent, unknown, last_rejection) = Default::default();
+        Self { name, rest, channels, started, answered, not_sent, unknown, last_rejection }
     }
 
     /// One caller: makes the next call as soon as one is finished.
-    async fn call_for_ever(self: Rc<Self>, number: usize) {
+    async fn call_repeatedly(self: Rc<Self>, number: usize) {
         let lane = LANES[number % LANES.len()];
         loop {
-            let turn = self.asked.replace(self.asked.get() + 1);
+            let turn = self.started.replace(self.started.get() + 1);
             let channel = self.channels[turn % self.channels.len()];
             let nonce = format!("{}-{turn}", self.name);
             let mut call = self.rest.calls.create_message(channel, &nonce, |with| with.content(&self.name)).unwrap();
             call.request.lane = lane;
-            call.request.max_wait = STUCK;
+            call.request.max_wait = TEST_TIMEOUT;
             match self.rest.gate.call(call.request).await {
                 CallOutcome::Answered(_) => self.answered.set(self.answered.get() + 1),
                 CallOutcome::Unknown(_) => self.unknown.set(self.unknown.get() + 1),
                 CallOutcome::NotSent(refused) => {
                     self.not_sent.set(self.not_sent.get() + 1);
-                    self.refused.replace(refused.why);
-                    tokio::time::sleep(refused.retry_after.unwrap_or(AGAIN).min(AGAIN)).await;
+                    self.last_rejection.replace(refused.message);
+                    tokio::time::sleep(refused.retry_after.unwrap_or(RETRY_DELAY).min(RETRY_DELAY)).await;
                 }
             }
         }
     }
 
-    async fn seen(&self) -> Seen {
+    async fn snapshot(&self) -> GateStatus {
         let view = self.rest.gate.observe().await.unwrap();
         let member = view.limits.credentials.into_iter().find_map(|credential| credential.shared).unwrap();
-        Seen {
+        GateStatus {
             member: member.member,
             mode: member.mode.name().to_owned(),
             share: member.share,
@@ -162,14 +162,14 @@ impl Driven {
             answered: self.answered.get(),
             not_sent: self.not_sent.get(),
             unknown: self.unknown.get(),
-            refused: self.refused.borrow().clone(),
+            refused: self.last_rejection.borrow().clone(),
         }
     }
 
     /// Waits for outstanding responses, then leaves the fleet.
     async fn leave(&self) {
         while self.rest.gate.observe().await.unwrap().limits.under_way > 0 {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         self.rest.leave().await;
     }

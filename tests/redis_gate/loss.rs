@@ -3,129 +3,135 @@
 use std::time::Duration;
 
 use crate::{
-    NOISE, THREE,
-    fleet::{Fleet, Rules},
-    full_rate, full_rate_within,
+    THREE, TOLERANCE,
+    fleet::{FleetTiming, ProcessFleet},
     redis::Relay,
-    secs, shares, side_by_side,
+    run_concurrently, secs, wait_for_full_rate, wait_for_full_rate_within, wait_for_shares,
 };
 
 /// Waits until all processes share the limit again and use all of it.
-fn all_is_well(fleet: &Fleet) {
-    fleet.all_share(3);
-    full_rate(fleet);
+fn wait_for_full_sharing(fleet: &ProcessFleet) {
+    fleet.wait_until_shared(3);
+    wait_for_full_rate(fleet);
 }
 
 /// Waits until all processes have lost Redis and use only their shares.
-fn all_are_apart(fleet: &Fleet) {
-    fleet.until_all("share");
-    shares(fleet, &THREE);
+fn wait_for_fallback_shares(fleet: &ProcessFleet) {
+    fleet.wait_until_all_in_mode("share");
+    wait_for_shares(fleet, &THREE);
 }
 
 /// Runs an administrative command on the fleet's Redis.
-fn tell_redis(fleet: &Fleet, words: &[&str]) {
+fn run_on_redis(fleet: &ProcessFleet, args: &[&str]) {
     let mut connection = fleet.redis.client().get_connection().unwrap();
-    let (command, rest) = words.split_first().unwrap();
-    let answer: ::redis::Value = ::redis::cmd(command).arg(rest).query(&mut connection).unwrap();
-    println!("{words:?}: {answer:?}");
+    let (command, rest) = args.split_first().unwrap();
+    let reply: ::redis::Value = ::redis::cmd(command).arg(rest).query(&mut connection).unwrap();
+    println!("{args:?}: {reply:?}");
 }
 
 #[test]
-fn a_redis_that_dies_under_load_costs_six_seconds_then_each_has_its_share_until_it_is_back() {
-    let mut fleet = Fleet::of_three(Rules::Default);
-    full_rate(&fleet);
+fn dead_redis_costs_six_seconds_then_each_process_has_its_share() {
+    let mut fleet = ProcessFleet::with_three_processes(FleetTiming::Default);
+    wait_for_full_rate(&fleet);
     let died = fleet.now();
     fleet.redis.kill();
-    all_are_apart(&fleet);
+    wait_for_fallback_shares(&fleet);
     for name in THREE {
-        let gap = fleet.between(died, fleet.now()).of(name).longest_gap();
+        let gap = fleet.arrivals_between(died, fleet.now()).from_process(name).longest_gap();
         println!("{name} sent nothing for {gap:?}");
-        assert!(gap <= secs(6) + NOISE, "{name} sent nothing for {gap:?}");
+        assert!(gap <= secs(6) + TOLERANCE, "{name} sent nothing for {gap:?}");
     }
     fleet.redis.restart_empty();
-    full_rate_within(&fleet, fleet.now(), secs(5));
-    fleet.all_share(3);
-    fleet.end();
+    wait_for_full_rate_within(&fleet, fleet.now(), secs(5));
+    fleet.wait_until_shared(3);
+    fleet.stop_and_check();
 }
 
 #[test]
-fn a_redis_that_stands_still_is_a_lost_one_and_a_short_stop_costs_little() {
+fn suspended_redis_counts_as_lost_and_a_short_stop_costs_little() {
     let long = || {
-        let fleet = Fleet::of_three(Rules::Brisk);
+        let fleet = ProcessFleet::with_three_processes(FleetTiming::Fast);
         fleet.redis.stop();
-        all_are_apart(&fleet);
+        wait_for_fallback_shares(&fleet);
         fleet.redis.resume();
-        all_is_well(&fleet);
-        fleet.end();
+        wait_for_full_sharing(&fleet);
+        fleet.stop_and_check();
     };
     let short = || {
-        let fleet = Fleet::of_three(Rules::Default);
+        let fleet = ProcessFleet::with_three_processes(FleetTiming::Default);
         let stopped = fleet.now();
         fleet.redis.stop();
-        fleet.pass(secs(1));
+        fleet.observe_for(secs(1));
         fleet.redis.resume();
-        all_is_well(&fleet);
+        wait_for_full_sharing(&fleet);
         // No process had to wait until Redis counted as lost.
-        let gap = fleet.between(stopped, fleet.now()).longest_gap();
+        let gap = fleet.arrivals_between(stopped, fleet.now()).longest_gap();
         println!("nothing was sent for {gap:?}");
-        assert!(gap <= secs(3) + NOISE, "nothing was sent for {gap:?}");
-        fleet.end();
+        assert!(gap <= secs(3) + TOLERANCE, "nothing was sent for {gap:?}");
+        fleet.stop_and_check();
     };
-    side_by_side(&[("long", &long), ("short", &short)]);
+    run_concurrently(&[("long", &long), ("short", &short)]);
 }
 
 /// A connection with 100 ms each way is used, one with 400 ms counts as lost.
-fn slow() {
-    let mut fleet = Fleet::new(Rules::Brisk);
-    let line = Relay::to(&fleet.redis);
+fn slow_connection() {
+    let mut fleet = ProcessFleet::new(FleetTiming::Fast);
+    let relay = Relay::to(&fleet.redis);
     for name in THREE {
-        fleet.join_over(name, line.url());
+        fleet.join_through(name, relay.url());
     }
-    fleet.all_share(3);
-    line.delay(Duration::from_millis(200));
+    fleet.wait_until_shared(3);
+    relay.delay(Duration::from_millis(200));
     let slow = fleet.now();
-    fleet.until("a slow connection is used", |fleet| fleet.between(slow, fleet.now()).best_rate(secs(3)) >= 20.0);
-    line.delay(Duration::from_millis(800));
-    all_are_apart(&fleet);
-    line.delay(Duration::ZERO);
-    all_is_well(&fleet);
-    fleet.end();
+    fleet.wait_until("a slow connection is used", |fleet| {
+        fleet.arrivals_between(slow, fleet.now()).best_rate(secs(3)) >= 20.0
+    });
+    relay.delay(Duration::from_millis(800));
+    wait_for_fallback_shares(&fleet);
+    relay.delay(Duration::ZERO);
+    wait_for_full_sharing(&fleet);
+    fleet.stop_and_check();
 }
 
 /// Redis refuses commands, and later accepts them again.
-fn refused(refuse: &[&str], allow: &[&str]) {
-    let fleet = Fleet::of_three(Rules::Brisk);
-    tell_redis(&fleet, refuse);
-    all_are_apart(&fleet);
-    tell_redis(&fleet, allow);
-    all_is_well(&fleet);
-    fleet.end();
+fn refuse_commands(refuse: &[&str], allow: &[&str]) {
+    let fleet = ProcessFleet::with_three_processes(FleetTiming::Fast);
+    run_on_redis(&fleet, refuse);
+    wait_for_fallback_shares(&fleet);
+    run_on_redis(&fleet, allow);
+    wait_for_full_sharing(&fleet);
+    fleet.stop_and_check();
 }
 
 /// Redis loses all data, which costs no more than the loss of the connection.
-fn flushed() {
-    let fleet = Fleet::of_three(Rules::Brisk);
+fn flush_redis() {
+    let fleet = ProcessFleet::with_three_processes(FleetTiming::Fast);
     for _ in 0..2 {
         let flushed = fleet.now();
-        tell_redis(&fleet, &["FLUSHALL"]);
-        all_is_well(&fleet);
-        let gap = fleet.between(flushed, fleet.now()).longest_gap();
+        run_on_redis(&fleet, &["FLUSHALL"]);
+        wait_for_full_sharing(&fleet);
+        let gap = fleet.arrivals_between(flushed, fleet.now()).longest_gap();
         println!("nothing was sent for {gap:?}");
-        assert!(gap <= secs(3) + NOISE, "nothing was sent for {gap:?}");
+        assert!(gap <= secs(3) + TOLERANCE, "nothing was sent for {gap:?}");
     }
-    fleet.end();
+    fleet.stop_and_check();
 }
 
 #[test]
-fn a_redis_that_is_slow_or_answers_with_errors_or_forgets_everything_passes_no_limit() {
-    let not_allowed =
-        || refused(&["ACL", "SETUSER", "default", "-@scripting"], &["ACL", "SETUSER", "default", "+@scripting"]);
-    side_by_side(&[("slow", &slow), ("not allowed", &not_allowed), ("flushed", &flushed)]);
+fn slow_failing_or_emptied_redis_never_exceeds_the_limit() {
+    let not_allowed = || {
+        refuse_commands(&["ACL", "SETUSER", "default", "-@scripting"], &["ACL", "SETUSER", "default", "+@scripting"])
+    };
+    run_concurrently(&[("slow", &slow_connection), ("not allowed", &not_allowed), ("flushed", &flush_redis)]);
 }
 
 #[test]
-fn a_redis_that_takes_no_writes_is_a_lost_one() {
-    let set =
-        |setting: &str, value: &str| refused(&["CONFIG", "SET", setting, value], &["CONFIG", "SET", setting, "0"]);
-    side_by_side(&[("full", &|| set("maxmemory", "1")), ("without replicas", &|| set("min-replicas-to-write", "1"))]);
+fn redis_without_writes_counts_as_lost() {
+    let set = |setting: &str, value: &str| {
+        refuse_commands(&["CONFIG", "SET", setting, value], &["CONFIG", "SET", setting, "0"])
+    };
+    run_concurrently(&[
+        ("full", &|| set("maxmemory", "1")),
+        ("without replicas", &|| set("min-replicas-to-write", "1")),
+    ]);
 }

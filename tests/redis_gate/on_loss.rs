@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::{
     THREE,
-    fleet::{Fleet, Launch, Rules},
-    full_rate, secs, side_by_side,
+    fleet::{FleetTiming, Launch, ProcessFleet},
+    run_concurrently, secs, wait_for_full_rate,
 };
 
 const ON_LOSS: &str = "GUILDHALL__REDIS__ON_LOSS";
@@ -14,57 +14,57 @@ const ON_LOSS: &str = "GUILDHALL__REDIS__ON_LOSS";
 const BOOKED: Duration = Duration::from_millis(1_200);
 
 fn closed() {
-    let mut fleet = Fleet::new(Rules::Brisk);
+    let mut fleet = ProcessFleet::new(FleetTiming::Fast);
     fleet.set(ON_LOSS, "closed");
     for name in THREE {
         fleet.join(name);
     }
-    fleet.all_share(3);
-    full_rate(&fleet);
+    fleet.wait_until_shared(3);
+    wait_for_full_rate(&fleet);
     fleet.redis.kill();
-    fleet.until_all("closed");
-    fleet.pass(BOOKED);
-    let lost = fleet.pass(secs(5));
+    fleet.wait_until_all_in_mode("closed");
+    fleet.observe_for(BOOKED);
+    let lost = fleet.observe_for(secs(5));
     assert_eq!(lost.count(), 0, "{:?}", lost.by_process());
     fleet.redis.restart_empty();
-    fleet.all_share(3);
-    full_rate(&fleet);
-    fleet.end();
+    fleet.wait_until_shared(3);
+    wait_for_full_rate(&fleet);
+    fleet.stop_and_check();
 }
 
 /// Only one process: two that fail open would exceed the limit, as documented.
 fn open() {
-    let mut fleet = Fleet::new(Rules::Brisk);
+    let mut fleet = ProcessFleet::new(FleetTiming::Fast);
     let a = fleet.launch(&Launch::named("a").set(ON_LOSS, "open"));
-    fleet.all_share(1);
-    full_rate(&fleet);
+    fleet.wait_until_shared(1);
+    wait_for_full_rate(&fleet);
     fleet.redis.kill();
-    fleet.until_mode(a, "open");
-    full_rate(&fleet);
+    fleet.wait_for_mode(a, "open");
+    wait_for_full_rate(&fleet);
     fleet.redis.restart_empty();
-    fleet.all_share(1);
-    full_rate(&fleet);
-    fleet.end();
+    fleet.wait_until_shared(1);
+    wait_for_full_rate(&fleet);
+    fleet.stop_and_check();
 }
 
 fn never_reached(on_loss: &str) {
-    let mut fleet = Fleet::new(Rules::Brisk);
+    let mut fleet = ProcessFleet::new(FleetTiming::Fast);
     // Redis is not running yet.
     fleet.redis.kill();
     let a = fleet.launch(&Launch::named("a").set(ON_LOSS, on_loss));
-    fleet.until_mode(a, "unreached");
-    let alone = fleet.pass(secs(5));
+    fleet.wait_for_mode(a, "unreached");
+    let alone = fleet.observe_for(secs(5));
     assert_eq!(alone.count(), 0, "{:?}", alone.by_process());
-    assert_eq!(fleet.processes[a].seen().mode, "unreached");
+    assert_eq!(fleet.processes[a].observe_single().mode, "unreached");
     fleet.redis.restart_empty();
-    fleet.all_share(1);
-    full_rate(&fleet);
-    fleet.end();
+    fleet.wait_until_shared(1);
+    wait_for_full_rate(&fleet);
+    fleet.stop_and_check();
 }
 
 #[test]
-fn without_redis_closed_sends_nothing_and_open_goes_on_and_who_never_reached_it_waits() {
-    side_by_side(&[
+fn without_redis_closed_stops_open_continues_and_newcomers_wait() {
+    run_concurrently(&[
         ("closed", &closed),
         ("open", &open),
         ("never reached, share", &|| never_reached("share")),

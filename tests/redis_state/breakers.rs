@@ -12,39 +12,39 @@ fn discord() -> BreakerKey {
 }
 
 /// Two processes that are permitted to call.
-async fn two(server: &RedisServer) -> (Process, Process) {
-    let one = Process::ready(Spec::new(server.url(), "one"), server).await;
-    (one, Process::ready(Spec::new(server.url(), "other"), server).await)
+async fn two_processes(server: &RedisServer) -> (Process, Process) {
+    let one = Process::ready(ProcessConfig::new(server.url(), "one"), server).await;
+    (one, Process::ready(ProcessConfig::new(server.url(), "other"), server).await)
 }
 
 #[test]
-fn a_ban_that_one_process_sees_stops_all_behind_its_address_and_nobody_else() {
+fn ban_stops_all_processes_behind_the_same_address() {
     run(async {
         let server = RedisServer::start();
-        let (one, other) = two(&server).await;
-        let elsewhere = Spec { ip_group: "away", ..Spec::new(server.url(), "elsewhere") }.start();
+        let (one, other) = two_processes(&server).await;
+        let elsewhere = ProcessConfig { ip_group: "away", ..ProcessConfig::new(server.url(), "elsewhere") }.start();
         let (mut here, mut there, mut away) = (one.changes().await, other.changes().await, elsewhere.changes().await);
         one.run(call(7), BAN).await;
-        let heard = change(&mut there, &BreakerKey::Address, "open").await;
-        assert_eq!((heard.why, heard.origin), (BreakerReason::Blocked, ChangeOrigin::Elsewhere));
-        assert!(heard.retry_after_ms.is_some_and(|wait| wait <= 3_600_000));
+        let opened = next_change(&mut there, &BreakerKey::Address, "open").await;
+        assert_eq!((opened.why, opened.origin), (BreakerReason::Blocked, ChangeOrigin::Elsewhere));
+        assert!(opened.retry_after_ms.is_some_and(|wait| wait <= 3_600_000));
         assert_eq!(other.refusal().await, Some("blocked"));
         // The process receives the change that was published later, so it received this one, too.
         other.force(&target("crm")).await;
-        change(&mut away, &target("crm"), "forced_open").await;
+        next_change(&mut away, &target("crm"), "forced_open").await;
         assert_eq!(elsewhere.state_of(&BreakerKey::Address).await, "closed");
         // Nothing was published twice: after its own change, the first process only receives the other's.
-        change(&mut here, &BreakerKey::Address, "open").await;
+        next_change(&mut here, &BreakerKey::Address, "open").await;
         assert_eq!(here.recv().await.unwrap().key, target("crm"));
     });
 }
 
 #[test]
-fn the_log_says_who_decided_a_change() {
+fn log_has_the_origin_of_a_change() {
     run(async {
         let (log, _guards) = Log::capture(tracing::Level::INFO);
         let server = RedisServer::start();
-        let (one, other) = two(&server).await;
+        let (one, other) = two_processes(&server).await;
         one.force(&target("crm")).await;
         other.until_state(&target("crm"), "forced_open").await;
         let text = log.text();
@@ -56,11 +56,12 @@ fn the_log_says_who_decided_a_change() {
 }
 
 #[test]
-fn a_wrong_token_stops_those_who_have_it_until_it_is_replaced_or_reset() {
+fn invalid_token_stops_its_users_until_replaced_or_reset() {
     run(async {
         let server = RedisServer::start();
-        let (one, other) = two(&server).await;
-        let with_new = Process::ready(Spec { token: "new", ..Spec::new(server.url(), "new") }, &server).await;
+        let (one, other) = two_processes(&server).await;
+        let with_new =
+            Process::ready(ProcessConfig { token: "new", ..ProcessConfig::new(server.url(), "new") }, &server).await;
         one.run(call(7), UNAUTHORIZED).await;
         other.until_state(&discord(), "forced_open").await;
         assert_eq!(other.refusal().await, Some("unauthorized"));
@@ -83,19 +84,19 @@ fn a_wrong_token_stops_those_who_have_it_until_it_is_replaced_or_reset() {
 }
 
 #[test]
-fn what_a_person_forces_and_resets_holds_in_all_processes() {
+fn manual_open_and_reset_apply_in_all_processes() {
     run(async {
         let server = RedisServer::start();
-        let (one, other) = two(&server).await;
+        let (one, other) = two_processes(&server).await;
         let route = BreakerKey::Route(BOT, RouteKey::new(READ));
         for key in [BreakerKey::Address, discord(), route, target("crm")] {
             let mut changes = other.changes().await;
             one.force(&key).await;
-            let forced = change(&mut changes, &key, "forced_open").await;
+            let forced = next_change(&mut changes, &key, "forced_open").await;
             assert_eq!((forced.why, forced.origin), (BreakerReason::Forced, ChangeOrigin::Elsewhere));
             let mut changes = one.changes().await;
             other.reset(&key).await;
-            let closed = change(&mut changes, &key, "closed").await;
+            let closed = next_change(&mut changes, &key, "closed").await;
             assert_eq!((closed.why, closed.origin), (BreakerReason::Reset, ChangeOrigin::Elsewhere));
         }
     });
@@ -103,7 +104,7 @@ fn what_a_person_forces_and_resets_holds_in_all_processes() {
 
 /// Two processes that share a half-open route.
 async fn half_open(server: &RedisServer) -> (Process, Process, BreakerKey) {
-    let short = |name| Spec { cooldown: Duration::from_millis(300), ..Spec::new(server.url(), name) };
+    let short = |name| ProcessConfig { cooldown: Duration::from_millis(300), ..ProcessConfig::new(server.url(), name) };
     let one = Process::ready(short("one"), server).await;
     let other = Process::ready(short("other"), server).await;
     let route = BreakerKey::Route(BOT, RouteKey::new(READ));
@@ -111,14 +112,14 @@ async fn half_open(server: &RedisServer) -> (Process, Process, BreakerKey) {
     for id in 0..5 {
         one.run(call(id), CallResult::TimedOut).await;
     }
-    assert_eq!(change(&mut there, &route, "open").await.origin, ChangeOrigin::Elsewhere);
-    change(&mut here, &route, "half_open").await;
-    change(&mut there, &route, "half_open").await;
+    assert_eq!(next_change(&mut there, &route, "open").await.origin, ChangeOrigin::Elsewhere);
+    next_change(&mut here, &route, "half_open").await;
+    next_change(&mut there, &route, "half_open").await;
     (one, other, route)
 }
 
 #[test]
-fn route_that_fails_is_probed_by_one_process_which_closes_it_for_all() {
+fn one_process_probes_a_failing_route_and_closes_it_for_all() {
     run(async {
         let server = RedisServer::start();
         let (one, other, route) = half_open(&server).await;
@@ -138,16 +139,16 @@ fn route_that_fails_is_probed_by_one_process_which_closes_it_for_all() {
             prober.run(call(id), SUCCESS).await;
         }
         assert_eq!(prober.state_of(&route).await, "closed");
-        let closed = change(&mut there, &route, "closed").await;
+        let closed = next_change(&mut there, &route, "closed").await;
         assert_eq!((closed.why, closed.origin), (BreakerReason::ProbesSucceeded, ChangeOrigin::Elsewhere));
     });
 }
 
 #[test]
-fn process_that_cannot_reach_redis_probes_by_itself() {
+fn disconnected_process_probes_alone() {
     run(async {
         let mut server = RedisServer::start();
-        let short = Spec { cooldown: Duration::from_millis(300), ..Spec::new(server.url(), "one") };
+        let short = ProcessConfig { cooldown: Duration::from_millis(300), ..ProcessConfig::new(server.url(), "one") };
         let one = Process::ready(short, &server).await;
         let route = BreakerKey::Route(BOT, RouteKey::new(READ));
         let mut changes = one.changes().await;
@@ -155,50 +156,50 @@ fn process_that_cannot_reach_redis_probes_by_itself() {
             one.run(call(id), CallResult::TimedOut).await;
         }
         server.kill();
-        change(&mut changes, &route, "half_open").await;
-        until(async || one.refusal().await.is_none()).await;
+        next_change(&mut changes, &route, "half_open").await;
+        wait_until(async || one.refusal().await.is_none()).await;
     });
 }
 
 #[test]
-fn whoever_starts_late_finds_what_stands() {
+fn late_process_reads_the_current_states() {
     run(async {
         let server = RedisServer::start();
-        let one = Process::ready(Spec::new(server.url(), "one"), &server).await;
+        let one = Process::ready(ProcessConfig::new(server.url(), "one"), &server).await;
         one.run(call(7), BAN).await;
         one.force(&target("crm")).await;
         let mut client = client(&server).await;
-        until(async || {
+        wait_until(async || {
             let mut client = client.clone();
             redis::cmd("HLEN").arg(BREAKERS).query_async::<usize>(&mut client).await.unwrap() == 2
         })
         .await;
-        let late = Spec::new(server.url(), "late").start();
+        let late = ProcessConfig::new(server.url(), "late").start();
         late.until_state(&BreakerKey::Address, "open").await;
         late.until_state(&target("crm"), "forced_open").await;
         // All keys have a TTL.
         for key in [BREAKERS, "guildhall:{42}:breakers:clock", LEDGER] {
-            let lasts: i64 = redis::cmd("PTTL").arg(key).query_async(&mut client).await.unwrap();
-            assert!(lasts > 0, "the TTL of {key} is {lasts}");
+            let ttl: i64 = redis::cmd("PTTL").arg(key).query_async(&mut client).await.unwrap();
+            assert!(ttl > 0, "the TTL of {key} is {ttl}");
         }
     });
 }
 
 #[test]
-fn an_emptied_redis_is_filled_again_by_those_who_know() {
+fn processes_restore_an_emptied_redis() {
     run(async {
         let mut server = RedisServer::start();
-        let (one, other) = two(&server).await;
+        let (one, other) = two_processes(&server).await;
         one.force(&discord()).await;
         other.until_state(&discord(), "forced_open").await;
         drop(one);
         let mut connection = client(&server).await;
         let () = redis::cmd("FLUSHALL").query_async(&mut connection).await.unwrap();
-        let late = Spec::new(server.url(), "late").start();
+        let late = ProcessConfig::new(server.url(), "late").start();
         late.until_state(&discord(), "forced_open").await;
         drop(late);
         server.restart_empty();
-        let later = Spec::new(server.url(), "later").start();
+        let later = ProcessConfig::new(server.url(), "later").start();
         later.until_state(&discord(), "forced_open").await;
         // A reset has the usual effect.
         later.reset(&discord()).await;
@@ -207,12 +208,12 @@ fn an_emptied_redis_is_filled_again_by_those_who_know() {
 }
 
 #[test]
-fn a_process_that_was_cut_off_learns_what_it_missed_and_tells_what_nobody_heard() {
+fn reconnected_process_reads_and_reports_missed_changes() {
     run(async {
         let server = RedisServer::start();
         let relay = Relay::to(&server);
-        let one = Process::ready(Spec::new(server.url(), "one"), &server).await;
-        let far = Process::ready(Spec::new(relay.url(), "far"), &server).await;
+        let one = Process::ready(ProcessConfig::new(server.url(), "one"), &server).await;
+        let far = Process::ready(ProcessConfig::new(relay.url(), "far"), &server).await;
         one.force(&target("crm")).await;
         far.until_state(&target("crm"), "forced_open").await;
         relay.cut();
@@ -234,19 +235,19 @@ fn a_process_that_was_cut_off_learns_what_it_missed_and_tells_what_nobody_heard(
 }
 
 #[test]
-fn a_reset_so_long_ago_that_nobody_knows_of_it_is_not_undone_by_whoever_missed_it() {
+fn expired_reset_is_not_undone_by_a_process_that_missed_it() {
     run(async {
         let server = RedisServer::start();
         let relay = Relay::to(&server);
-        let one = Spec::new(server.url(), "one").start();
-        let far = Spec::new(relay.url(), "far").start();
+        let one = ProcessConfig::new(server.url(), "one").start();
+        let far = ProcessConfig::new(relay.url(), "far").start();
         one.force(&target("crm")).await;
         far.until_state(&target("crm"), "forced_open").await;
         relay.cut();
         one.reset(&target("crm")).await;
         // As if the retention time of the reset had passed: its version is moved to the past.
         let mut client = client(&server).await;
-        soon(async {
+        with_timeout(async {
             loop {
                 let record: String =
                     redis::cmd("HGET").arg(BREAKERS).arg("target:crm").query_async(&mut client).await.unwrap();
@@ -265,7 +266,7 @@ fn a_reset_so_long_ago_that_nobody_knows_of_it_is_not_undone_by_whoever_missed_i
             }
         })
         .await;
-        until(async || {
+        wait_until(async || {
             let mut client = client.clone();
             redis::cmd("HLEN").arg(BREAKERS).query_async::<usize>(&mut client).await.unwrap() == 0
         })
@@ -277,10 +278,10 @@ fn a_reset_so_long_ago_that_nobody_knows_of_it_is_not_undone_by_whoever_missed_i
 }
 
 #[test]
-fn a_redis_that_holds_still_keeps_nobody_from_deciding() {
+fn suspended_redis_does_not_block_decisions() {
     run(async {
         let server = RedisServer::start();
-        let (one, other) = two(&server).await;
+        let (one, other) = two_processes(&server).await;
         server.stop();
         one.run(call(7), SUCCESS).await;
         one.force(&target("crm")).await;
@@ -296,12 +297,12 @@ fn a_redis_that_holds_still_keeps_nobody_from_deciding() {
 }
 
 #[test]
-fn a_block_is_handed_on_and_nonsense_is_not() {
+fn block_is_forwarded_and_an_invalid_message_is_not() {
     run(async {
         let server = RedisServer::start();
-        let mut one = Spec::new(server.url(), "one").start();
+        let mut one = ProcessConfig::new(server.url(), "one").start();
         let mut client = client(&server).await;
-        let heard = soon(async {
+        let received = with_timeout(async {
             loop {
                 for text in
                     ["nonsense", r#"{"kind":"weather"}"#, r#"{"kind":"block","scope":"bot","ms":1234,"by":"m"}"#]
@@ -316,6 +317,6 @@ fn a_block_is_handed_on_and_nonsense_is_not() {
             }
         })
         .await;
-        assert_eq!(heard, RateLimitBlock { scope: "bot".to_owned(), ms: 1_234, by: "m".to_owned() });
+        assert_eq!(received, RateLimitBlock { scope: "bot".to_owned(), ms: 1_234, by: "m".to_owned() });
     });
 }

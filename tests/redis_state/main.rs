@@ -4,8 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod breakers;
-mod keeper;
 mod ledger;
+mod lender;
 #[path = "../support/log.rs"]
 mod log;
 mod scripts;
@@ -38,7 +38,7 @@ use tokio::{
 };
 
 /// A timeout that only a defect reaches; no test waits for it.
-const STUCK: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 const APPLICATION: u64 = 42;
 const BOT: Credential = Credential::Application(APPLICATION);
@@ -61,14 +61,14 @@ fn run<F: Future>(test: F) -> F::Output {
 }
 
 /// Waits for something that must happen.
-async fn soon<T>(what: impl Future<Output = T>) -> T {
-    timeout(STUCK, what).await.expect("timed out")
+async fn with_timeout<T>(future: impl Future<Output = T>) -> T {
+    timeout(TEST_TIMEOUT, future).await.expect("timed out")
 }
 
 /// Polls until the condition holds.
-async fn until<F: Future<Output = bool>>(is_so: impl Fn() -> F) {
-    soon(async {
-        while !is_so().await {
+async fn wait_until<F: Future<Output = bool>>(condition: impl Fn() -> F) {
+    with_timeout(async {
+        while !condition().await {
             yield_now().await;
         }
     })
@@ -77,7 +77,7 @@ async fn until<F: Future<Output = bool>>(is_so: impl Fn() -> F) {
 
 /// Configuration of a process.
 #[derive(Clone)]
-struct Spec {
+struct ProcessConfig {
     url: RedisUrl,
     name: &'static str,
     token: &'static str,
@@ -87,7 +87,7 @@ struct Spec {
     heartbeat: Duration,
 }
 
-impl Spec {
+impl ProcessConfig {
     fn new(url: RedisUrl, name: &'static str) -> Self {
         Self {
             url,
@@ -107,17 +107,17 @@ impl Spec {
             BreakerConfig { cooldown, max_cooldown: cooldown, jitter_percent: 0, ..BreakerConfig::default() };
         let invalid = InvalidConfig { limit, ..InvalidConfig::default() };
         let breaker = CircuitBreaker::new(Clock::start(), breakers, invalid, 1).start();
-        let (heard, blocks) = mpsc::unbounded_channel();
+        let (block_sender, blocks) = mpsc::unbounded_channel();
         let config = SharedStateConfig {
             application: APPLICATION,
             process: name.to_owned(),
             ip_group: ip_group.to_owned(),
             tokens: vec![(BOT, token.to_owned())],
             invalid,
-            when_lost: LedgerFallback::Stop,
+            fallback: LedgerFallback::Stop,
             heartbeat,
         };
-        let state = SharedState::start(redis, breaker.clone(), config, move |block| heard.send(block).unwrap());
+        let state = SharedState::start(redis, breaker.clone(), config, move |block| block_sender.send(block).unwrap());
         Process { breaker, state, blocks }
     }
 }
@@ -130,13 +130,13 @@ struct Process {
 
 impl Process {
     /// Starts a process, and waits until it has been lent more than a new lender lends.
-    async fn ready(spec: Spec, server: &RedisServer) -> Self {
-        let little = u64::from(spec.limit) / 40;
+    async fn ready(spec: ProcessConfig, server: &RedisServer) -> Self {
+        let initial_allowance = u64::from(spec.limit) / 40;
         let process = spec.start();
         let client = client(server).await;
-        until(async || {
-            grow_old(&mut client.clone()).await;
-            process.lent().await > little
+        wait_until(async || {
+            age_lender(&mut client.clone()).await;
+            process.lent().await > initial_allowance
         })
         .await;
         process
@@ -165,8 +165,8 @@ impl Process {
     }
 
     async fn state_of(&self, key: &BreakerKey) -> &'static str {
-        let shown = self.observe().await.breakers.breakers;
-        shown.iter().find(|shown| shown.key == *key).map_or("closed", |shown| shown.state)
+        let snapshot = self.observe().await.breakers.breakers;
+        snapshot.iter().find(|snapshot| snapshot.key == *key).map_or("closed", |snapshot| snapshot.state)
     }
 
     async fn force(&self, key: &BreakerKey) {
@@ -183,13 +183,17 @@ impl Process {
 
     /// Waits until a breaker is in the state with this name.
     async fn until_state(&self, key: &BreakerKey, state: &str) {
-        until(async || self.state_of(key).await == state).await;
+        wait_until(async || self.state_of(key).await == state).await;
     }
 }
 
 /// Waits for the next change of a breaker to the state with this name.
-async fn change(changes: &mut broadcast::Receiver<BreakerChanged>, key: &BreakerKey, state: &str) -> BreakerChanged {
-    soon(async {
+async fn next_change(
+    changes: &mut broadcast::Receiver<BreakerChanged>,
+    key: &BreakerKey,
+    state: &str,
+) -> BreakerChanged {
+    with_timeout(async {
         loop {
             let change = changes.recv().await.unwrap();
             if change.key == *key && change.to.name() == state {
@@ -218,16 +222,16 @@ fn target(name: &str) -> BreakerKey {
 
 /// A connection without response timeout.
 async fn client(server: &RedisServer) -> MultiplexedConnection {
-    let patient = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
-    server.client().get_multiplexed_async_connection_with_config(&patient).await.unwrap()
+    let config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
+    server.client().get_multiplexed_async_connection_with_config(&config).await.unwrap()
 }
 
 /// Makes a lender that has just started appear older, so that it lends at once.
-async fn grow_old(client: &mut MultiplexedConnection) {
-    let aged = redis::Script::new(
+async fn age_lender(client: &mut MultiplexedConnection) {
+    let script = redis::Script::new(
         "if redis.call('HEXISTS', KEYS[1], 'born') == 1 then
             redis.call('HSET', KEYS[1], 'born', redis.call('TIME')[1] * 1000 - 5000)
         end",
     );
-    let () = aged.key(LEDGER).invoke_async(client).await.unwrap();
+    let () = script.key(LEDGER).invoke_async(client).await.unwrap();
 }

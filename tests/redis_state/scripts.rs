@@ -20,7 +20,7 @@ pub(crate) fn with_clock(text: &str) -> String {
 }
 
 /// A private Redis server and its scripts.
-struct Board {
+struct BreakerScripts {
     _server: RedisServer,
     client: MultiplexedConnection,
     tell: Script,
@@ -32,7 +32,7 @@ struct Board {
 const START: u64 = 1_700_000_000_000_000;
 const SECOND: u64 = 1_000_000;
 
-impl Board {
+impl BreakerScripts {
     async fn new() -> Self {
         let server = RedisServer::start();
         Self {
@@ -46,15 +46,15 @@ impl Board {
     }
 
     /// Publishes a state, and returns the script's result code and the stored record or version floor.
-    async fn say(&mut self, how: &str, by: &str, number: u64, state: (&str, &str, u64)) -> (String, String) {
-        let (state, why, remaining) = state;
+    async fn publish(&mut self, command: &str, by: &str, number: u64, state: (&str, &str, u64)) -> (String, String) {
+        let (state, reason, remaining) = state;
         let head = format!(r#"{{"kind":"breaker","state":"{state}","by":"{by}""#);
         let mut call = self.tell.key(BREAKERS);
-        call.key("clock").key("claim").arg(how).arg("field").arg(head).arg(state).arg(why).arg(remaining);
+        call.key("clock").key("claim").arg(command).arg("field").arg(head).arg(state).arg(reason).arg(remaining);
         call.arg(by).arg(number).arg(NEWS).arg(86_400_000).arg(2).arg(self.now);
-        let (said, now, text): (String, u64, String) = call.invoke_async(&mut self.client).await.unwrap();
+        let (result, now, text): (String, u64, String) = call.invoke_async(&mut self.client).await.unwrap();
         assert_eq!(now, self.now / 1_000);
-        (said, text)
+        (result, text)
     }
 
     /// Claims the probe. Returns for how many milliseconds another process has it.
@@ -62,8 +62,8 @@ impl Board {
         self.claim.key("claim").arg(by).arg(60_000).invoke_async(&mut self.client).await.unwrap()
     }
 
-    async fn turn(&mut self, by: &str, number: u64, state: (&str, &str, u64)) -> String {
-        self.say("turn", by, number, state).await.0
+    async fn publish_change(&mut self, by: &str, number: u64, state: (&str, &str, u64)) -> String {
+        self.publish("turn", by, number, state).await.0
     }
 
     /// The stored records: state and version of each.
@@ -87,117 +87,117 @@ const PROBED: (&str, &str, u64) = ("closed", "probes_succeeded", 0);
 const RESET: (&str, &str, u64) = ("closed", "reset", 0);
 
 #[test]
-fn each_word_has_a_higher_version_even_if_the_clock_goes_back() {
+fn versions_increase_even_if_the_clock_goes_back() {
     run(async {
-        let mut board = Board::new().await;
-        board.turn("one", 1, OPEN).await;
+        let mut board = BreakerScripts::new().await;
+        board.publish_change("one", 1, OPEN).await;
         assert_eq!(board.read().await, [("open".to_owned(), START)]);
         board.now -= 10 * SECOND;
-        board.turn("other", 1, PROBED).await;
+        board.publish_change("other", 1, PROBED).await;
         assert_eq!(board.read().await, [("closed".to_owned(), START + 1)]);
     });
 }
 
 #[test]
-fn what_is_forced_is_neither_opened_for_a_time_nor_closed_by_probes() {
+fn forced_open_is_not_changed_by_a_timed_open_or_by_probes() {
     run(async {
-        let mut board = Board::new().await;
-        assert_eq!(board.turn("one", 1, FORCED).await, "told");
+        let mut board = BreakerScripts::new().await;
+        assert_eq!(board.publish_change("one", 1, FORCED).await, "told");
         for (number, weak) in [(1, OPEN), (2, PROBED)] {
-            let (said, text) = board.say("turn", "other", number, weak).await;
-            assert_eq!(said, "kept");
+            let (result, text) = board.publish("turn", "other", number, weak).await;
+            assert_eq!(result, "kept");
             assert!(text.contains(r#""forced_open""#), "{text}");
         }
-        assert_eq!(board.turn("other", 3, RESET).await, "told");
-        assert_eq!(board.turn("other", 4, OPEN).await, "told");
+        assert_eq!(board.publish_change("other", 3, RESET).await, "told");
+        assert_eq!(board.publish_change("other", 4, OPEN).await, "told");
     });
 }
 
 #[test]
-fn a_word_that_arrives_after_a_later_one_of_the_same_process_is_not_taken() {
+fn stale_update_of_a_process_is_ignored() {
     run(async {
-        let mut board = Board::new().await;
-        board.turn("one", 2, RESET).await;
-        let (said, text) = board.say("turn", "one", 1, FORCED).await;
-        assert_eq!(said, "kept");
+        let mut board = BreakerScripts::new().await;
+        board.publish_change("one", 2, RESET).await;
+        let (result, text) = board.publish("turn", "one", 1, FORCED).await;
+        assert_eq!(result, "kept");
         assert!(text.contains(r#""closed""#), "{text}");
         // Nor is the same update accepted twice.
-        assert_eq!(board.turn("one", 2, RESET).await, "kept");
-        assert_eq!(board.turn("other", 1, FORCED).await, "told");
+        assert_eq!(board.publish_change("one", 2, RESET).await, "kept");
+        assert_eq!(board.publish_change("other", 1, FORCED).await, "told");
         // A process without updates for a long time may be forgotten.
         board.now += 3_601 * SECOND;
         board.read().await;
-        let known: Vec<String> = redis::cmd("HKEYS").arg("clock").query_async(&mut board.client).await.unwrap();
-        assert!(!known.contains(&"by:one".to_owned()), "{known:?}");
+        let fields: Vec<String> = redis::cmd("HKEYS").arg("clock").query_async(&mut board.client).await.unwrap();
+        assert!(!fields.contains(&"by:one".to_owned()), "{fields:?}");
     });
 }
 
 #[test]
-fn what_has_ended_is_dropped_and_not_taken_again_from_who_missed_it() {
+fn ended_record_is_dropped_and_not_seeded_again() {
     run(async {
-        let mut board = Board::new().await;
-        board.turn("one", 1, FORCED).await;
+        let mut board = BreakerScripts::new().await;
+        board.publish_change("one", 1, FORCED).await;
         let (_, forced) = board.read().await.remove(0);
         board.now += SECOND;
-        board.turn("one", 2, RESET).await;
+        board.publish_change("one", 2, RESET).await;
         board.now += 600 * SECOND;
         assert_eq!(board.read().await.len(), 1);
         board.now += SECOND;
         assert!(board.read().await.is_empty());
-        let (said, floor) = board.say("seed", "other", forced, FORCED).await;
-        assert_eq!((said.as_str(), floor.parse()), ("gone", Ok(START + SECOND)));
+        let (result, floor) = board.publish("seed", "other", forced, FORCED).await;
+        assert_eq!((result.as_str(), floor.parse()), ("gone", Ok(START + SECOND)));
         // A record newer than all that were dropped is accepted, and then stored.
-        assert_eq!(board.say("seed", "other", START + 2 * SECOND, FORCED).await.0, "told");
-        assert_eq!(board.say("seed", "third", START + 2 * SECOND, FORCED).await.0, "kept");
+        assert_eq!(board.publish("seed", "other", START + 2 * SECOND, FORCED).await.0, "told");
+        assert_eq!(board.publish("seed", "third", START + 2 * SECOND, FORCED).await.0, "kept");
     });
 }
 
 #[test]
-fn a_redis_that_lost_everything_takes_what_stands() {
+fn empty_redis_accepts_a_seed() {
     run(async {
-        let mut board = Board::new().await;
-        assert_eq!(board.say("seed", "one", START - 1, FORCED).await.0, "told");
+        let mut board = BreakerScripts::new().await;
+        assert_eq!(board.publish("seed", "one", START - 1, FORCED).await.0, "told");
         assert_eq!(board.read().await.len(), 1);
     });
 }
 
 #[test]
-fn what_has_cooled_down_is_not_there_any_more() {
+fn record_expires_after_its_cooldown() {
     run(async {
-        let mut board = Board::new().await;
-        board.turn("one", 1, OPEN).await;
+        let mut board = BreakerScripts::new().await;
+        board.publish_change("one", 1, OPEN).await;
         board.now += 30 * SECOND - 1_000;
         assert_eq!(board.read().await.len(), 1);
         board.now += 1_000;
-        assert_eq!(board.say("seed", "one", START + 1, OPEN).await.0, "told");
+        assert_eq!(board.publish("seed", "one", START + 1, OPEN).await.0, "told");
         board.now += 30 * SECOND;
         assert!(board.read().await.is_empty());
     });
 }
 
 #[test]
-fn there_is_room_for_so_many_and_no_more() {
+fn number_of_records_is_limited() {
     run(async {
-        let mut board = Board::new().await;
+        let mut board = BreakerScripts::new().await;
         for number in 0..2 {
             let () =
                 redis::cmd("HSET").arg(BREAKERS).arg(number).arg("{}").query_async(&mut board.client).await.unwrap();
         }
-        assert_eq!(board.turn("one", 1, OPEN).await, "full");
+        assert_eq!(board.publish_change("one", 1, OPEN).await, "full");
     });
 }
 
 #[test]
-fn claim_to_probe_belongs_to_one_process_until_it_tells_what_it_found() {
+fn probe_claim_is_exclusive_until_its_owner_reports() {
     run(async {
-        let mut board = Board::new().await;
-        board.turn("one", 1, OPEN).await;
+        let mut board = BreakerScripts::new().await;
+        board.publish_change("one", 1, OPEN).await;
         assert_eq!(board.claim("one").await, 0);
         assert_eq!(board.claim("one").await, 0, "the owner may renew it");
         assert!((1..=60_000).contains(&board.claim("other").await));
-        board.turn("other", 1, OPEN).await;
+        board.publish_change("other", 1, OPEN).await;
         assert_ne!(board.claim("other").await, 0, "only the owner releases it");
-        board.turn("one", 2, PROBED).await;
+        board.publish_change("one", 2, PROBED).await;
         assert_eq!(board.claim("other").await, 0);
     });
 }

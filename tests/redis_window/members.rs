@@ -17,24 +17,24 @@ const PROCESSES: usize = 3;
 
 #[derive(Clone, Debug)]
 struct Turn {
-    who: usize,
+    process: usize,
     /// Time since the last turn.
     after: Duration,
     /// Latency of the request to Redis, and of the reply.
-    ways: [Duration; 2],
-    fate: Fate,
+    latencies: [Duration; 2],
+    outcome: CallOutcome,
     demand: Demand,
     fault: Option<Fault>,
 }
 
 /// Outcome of a call.
 #[derive(Clone, Copy, Debug)]
-enum Fate {
+enum CallOutcome {
     Answered,
     /// The script runs, but the reply is lost.
-    Unanswered,
+    ReplyLost,
     /// The script does not run.
-    Unheard,
+    RequestLost,
     /// The script runs after the caller has given up.
     Late,
 }
@@ -42,13 +42,13 @@ enum Fate {
 /// How a process uses the limit.
 #[derive(Clone, Debug)]
 struct Demand {
-    want: u32,
+    desired_slots: u32,
     urgent: bool,
     /// Whether it uses the slots that it is granted.
-    uses: bool,
+    uses_slots: bool,
     /// Number of its calls that were answered, and how long ago.
     answered: usize,
-    ago: Duration,
+    answered_ago: Duration,
     block: Duration,
 }
 
@@ -58,13 +58,13 @@ enum Fault {
     Restart,
     Jump(i64),
     /// The process dies. Its successor has the same member id or a new one.
-    Die(Heir),
+    Die(Successor),
     /// The process leaves, and starts again.
     Leave,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Heir {
+enum Successor {
     Same,
     Other,
 }
@@ -75,14 +75,14 @@ fn ms(range: std::ops::Range<u64>) -> impl Strategy<Value = Duration> {
 
 fn turn() -> impl Strategy<Value = Turn> {
     let after = prop_oneof![20 => ms(0..120), 3 => ms(120..1_500), 1 => ms(1_500..5_000), 1 => ms(5_000..40_000)];
-    let way = || prop_oneof![8 => ms(0..2), 1 => ms(0..150)];
-    let fate = prop_oneof![
-        40 => Just(Fate::Answered),
-        1 => Just(Fate::Unanswered),
-        1 => Just(Fate::Unheard),
-        1 => Just(Fate::Late)
+    let latency = || prop_oneof![8 => ms(0..2), 1 => ms(0..150)];
+    let outcome = prop_oneof![
+        40 => Just(CallOutcome::Answered),
+        1 => Just(CallOutcome::ReplyLost),
+        1 => Just(CallOutcome::RequestLost),
+        1 => Just(CallOutcome::Late)
     ];
-    let heir = prop_oneof![Just(Heir::Same), Just(Heir::Other)];
+    let heir = prop_oneof![Just(Successor::Same), Just(Successor::Other)];
     let fault = prop_oneof![
         2 => Just(Fault::Flush),
         2 => Just(Fault::Restart),
@@ -92,15 +92,31 @@ fn turn() -> impl Strategy<Value = Turn> {
     ];
     let fault = prop_oneof![40 => Just(None), 1 => fault.prop_map(Some)];
     let block = prop_oneof![60 => Just(Duration::ZERO), 1 => ms(0..2_000)];
-    let demand = (0..4u32, any::<bool>(), any::<bool>(), 0..4usize, ms(0..80), block)
-        .prop_map(|(want, urgent, uses, answered, ago, block)| Demand { want, urgent, uses, answered, ago, block });
-    (0..PROCESSES, after, [way(), way()], fate, demand, fault)
-        .prop_map(|(who, after, ways, fate, demand, fault)| Turn { who, after, ways, fate, demand, fault })
+    let demand = (0..4u32, any::<bool>(), any::<bool>(), 0..4usize, ms(0..80), block).prop_map(
+        |(want, urgent, uses, answered, ago, block)| Demand {
+            desired_slots: want,
+            urgent,
+            uses_slots: uses,
+            answered,
+            answered_ago: ago,
+            block,
+        },
+    );
+    (0..PROCESSES, after, [latency(), latency()], outcome, demand, fault).prop_map(
+        |(index, after, ways, outcome, demand, fault)| Turn {
+            process: index,
+            after,
+            latencies: ways,
+            outcome,
+            demand,
+            fault,
+        },
+    )
 }
 
-fn rules() -> impl Strategy<Value = SharedLimitConfig> {
-    (prop_oneof![1..9u32, Just(50u32)], any::<bool>(), 0..6u32).prop_map(|(limit, lasting, burst)| {
-        let soon = SharedLimitConfig {
+fn limit_config() -> impl Strategy<Value = SharedLimitConfig> {
+    (prop_oneof![1..9u32, Just(50u32)], any::<bool>(), 0..6u32).prop_map(|(limit, is_default, burst)| {
+        let short = SharedLimitConfig {
             silence: Duration::from_millis(700),
             forget: Duration::from_secs(6),
             share_for: Duration::from_secs(3),
@@ -108,7 +124,7 @@ fn rules() -> impl Strategy<Value = SharedLimitConfig> {
             request_timeout: Duration::from_secs(2),
             ..SharedLimitConfig::default()
         };
-        let base = if lasting { SharedLimitConfig::default() } else { soon };
+        let base = if is_default { SharedLimitConfig::default() } else { short };
         // A short heartbeat, because each one is an opportunity to call and there are only a few turns.
         SharedLimitConfig { limit, burst, heartbeat: Duration::from_millis(60), ..base }
     })
@@ -117,7 +133,7 @@ fn rules() -> impl Strategy<Value = SharedLimitConfig> {
 struct Process {
     member: Member,
     id: String,
-    life: u64,
+    process: u64,
     /// Its calls in flight.
     flying: Vec<Slot>,
     /// Number of calls that were answered since it last joined.
@@ -128,7 +144,7 @@ struct Process {
 
 struct Fleet<'a, 'b> {
     pair: &'a mut Pair<'b>,
-    rules: SharedLimitConfig,
+    limit_config: SharedLimitConfig,
     elapsed: Timestamp,
     processes: Vec<Process>,
     dead: Vec<String>,
@@ -138,47 +154,47 @@ struct Fleet<'a, 'b> {
 impl<'a, 'b> Fleet<'a, 'b> {
     fn new(rules: SharedLimitConfig, pair: &'a mut Pair<'b>) -> Self {
         let elapsed = Timestamp::ZERO;
-        let processes = (0..PROCESSES).map(|who| Process::start(&rules, format!("p{who}"), 1, elapsed)).collect();
-        Self { pair, rules, elapsed, processes, dead: Vec::new(), restarts: 0 }
+        let processes = (0..PROCESSES).map(|index| Process::start(&rules, format!("p{index}"), 1, elapsed)).collect();
+        Self { pair, limit_config: rules, elapsed, processes, dead: Vec::new(), restarts: 0 }
     }
 
-    fn pass(&mut self, time: Duration) {
+    fn observe_for(&mut self, time: Duration) {
         self.elapsed = self.elapsed + time;
         self.pair.pass(time);
     }
 
-    fn turn(&mut self, turn: &Turn) -> Result<(), TestCaseError> {
-        let Turn { who, after, ways: [there, back], fate, demand, fault } = turn;
-        self.pass(*after);
-        if let Some(late) = self.processes[*who].late.take() {
-            self.pair.call(&late, &self.rules)?;
+    fn run_turn(&mut self, turn: &Turn) -> Result<(), TestCaseError> {
+        let Turn { process: index, after, latencies: [there, back], outcome, demand, fault } = turn;
+        self.observe_for(*after);
+        if let Some(late) = self.processes[*index].late.take() {
+            self.pair.call(&late, &self.limit_config)?;
         }
         if let Some(fault) = fault {
-            self.suffer(*who, *fault)?;
+            self.inject_fault(*index, *fault)?;
         }
         let now = self.elapsed;
-        let Some(call) = self.processes[*who].member.next_call(now) else { return Ok(()) };
-        let call = self.processes[*who].say(call, demand, &mut self.dead);
-        self.pass(*there);
-        match fate {
-            Fate::Answered => {
-                let reply = self.pair.call(&call, &self.rules)?;
-                self.pass(*back);
-                self.processes[*who].hear(&call, reply, demand, self.elapsed);
+        let Some(call) = self.processes[*index].member.next_call(now) else { return Ok(()) };
+        let call = self.processes[*index].say(call, demand, &mut self.dead);
+        self.observe_for(*there);
+        match outcome {
+            CallOutcome::Answered => {
+                let reply = self.pair.call(&call, &self.limit_config)?;
+                self.observe_for(*back);
+                self.processes[*index].handle_reply(&call, reply, demand, self.elapsed);
                 return Ok(());
             }
-            Fate::Unanswered => {
-                self.pair.call(&call, &self.rules)?;
+            CallOutcome::ReplyLost => {
+                self.pair.call(&call, &self.limit_config)?;
             }
-            Fate::Unheard => {}
-            Fate::Late => self.processes[*who].late = Some(call),
+            CallOutcome::RequestLost => {}
+            CallOutcome::Late => self.processes[*index].late = Some(call),
         }
-        self.pass(self.rules.timeout);
-        self.processes[*who].member.on_lost(self.elapsed);
+        self.observe_for(self.limit_config.timeout);
+        self.processes[*index].member.on_lost(self.elapsed);
         Ok(())
     }
 
-    fn suffer(&mut self, who: usize, fault: Fault) -> Result<(), TestCaseError> {
+    fn inject_fault(&mut self, index: usize, fault: Fault) -> Result<(), TestCaseError> {
         match fault {
             Fault::Flush => self.pair.flush(),
             Fault::Restart => {
@@ -187,23 +203,23 @@ impl<'a, 'b> Fleet<'a, 'b> {
                 self.pair.flush();
             }
             Fault::Jump(by) => self.pair.now = self.pair.now.saturating_add_signed(by),
-            Fault::Die(heir) => {
-                let Process { id, life, .. } = &self.processes[who];
-                let (id, life) = match heir {
-                    Heir::Same => (id.clone(), life + 1),
-                    Heir::Other => {
+            Fault::Die(successor) => {
+                let Process { id, process: life, .. } = &self.processes[index];
+                let (id, life) = match successor {
+                    Successor::Same => (id.clone(), life + 1),
+                    Successor::Other => {
                         self.dead.push(id.clone());
                         (format!("{id}'"), life + 1)
                     }
                 };
-                self.processes[who] = Process::start(&self.rules, id, life, self.elapsed);
+                self.processes[index] = Process::start(&self.limit_config, id, life, self.elapsed);
             }
             Fault::Leave => {
-                if let Some(call) = self.processes[who].member.leave(self.elapsed) {
-                    self.pair.call(&call, &self.rules)?;
+                if let Some(call) = self.processes[index].member.leave(self.elapsed) {
+                    self.pair.call(&call, &self.limit_config)?;
                 }
-                let Process { id, life, .. } = &self.processes[who];
-                self.processes[who] = Process::start(&self.rules, id.clone(), life + 1, self.elapsed);
+                let Process { id, process: life, .. } = &self.processes[index];
+                self.processes[index] = Process::start(&self.limit_config, id.clone(), life + 1, self.elapsed);
             }
         }
         Ok(())
@@ -213,24 +229,24 @@ impl<'a, 'b> Fleet<'a, 'b> {
 impl Process {
     fn start(rules: &SharedLimitConfig, id: String, life: u64, now: Timestamp) -> Self {
         let member = Member::new(rules.clone(), id.clone(), life, now);
-        Self { member, id, life, flying: Vec::new(), cooling: 0, late: None }
+        Self { member, id, process: life, flying: Vec::new(), cooling: 0, late: None }
     }
 
     /// Adds the reports of a busy process to the call of its member.
     fn say(&mut self, mut call: ScriptCall, demand: &Demand, dead: &mut Vec<String>) -> ScriptCall {
-        match &mut call.doing {
-            ScriptCommand::Look | ScriptCommand::Leave(_) => {}
+        match &mut call.command {
+            ScriptCommand::Probe | ScriptCommand::Leave(_) => {}
             ScriptCommand::Join(join) => {
-                join.flying = u32::try_from(self.flying.len()).unwrap();
+                join.in_flight = u32::try_from(self.flying.len()).unwrap();
                 join.cooling = self.cooling;
-                join.untold = self.cooling / 2;
+                join.unreported = self.cooling / 2;
             }
             ScriptCommand::Sync(sync) => {
                 let answered = self.flying.drain(..demand.answered.min(self.flying.len()));
                 self.cooling += u32::try_from(answered.len()).unwrap();
-                let how = SlotOutcome::Answered(demand.ago);
-                sync.ended.extend(answered.map(|Slot { token, booking, .. }| SlotReport { token, booking, how }));
-                sync.want = demand.want;
+                let outcome = SlotOutcome::Answered(demand.answered_ago);
+                sync.reports.extend(answered.map(|Slot { token, booking, .. }| SlotReport { token, booking, outcome }));
+                sync.requested_slots = demand.desired_slots;
                 sync.urgent = demand.urgent;
                 sync.block = demand.block;
                 sync.dead.append(dead);
@@ -239,13 +255,13 @@ impl Process {
         call
     }
 
-    fn hear(&mut self, call: &ScriptCall, mut reply: ScriptReply, demand: &Demand, now: Timestamp) {
-        if let ScriptReply::Done(standing) = &mut reply {
-            if matches!(call.doing, ScriptCommand::Join(_)) {
-                self.flying = std::mem::take(&mut standing.slots);
+    fn handle_reply(&mut self, call: &ScriptCall, mut reply: ScriptReply, demand: &Demand, now: Timestamp) {
+        if let ScriptReply::Done(state) = &mut reply {
+            if matches!(call.command, ScriptCommand::Join(_)) {
+                self.flying = std::mem::take(&mut state.slots);
                 self.cooling = 0;
-            } else if demand.uses {
-                self.flying.append(&mut standing.slots);
+            } else if demand.uses_slots {
+                self.flying.append(&mut state.slots);
             }
         }
         self.member.on_reply(reply, now);
@@ -253,9 +269,9 @@ impl Process {
 }
 
 #[test]
-fn whatever_processes_go_through_the_script_answers_and_keeps_what_the_model_does() {
-    for_all(&(rules(), vec(turn(), 1..200)), |(rules, turns), pair| {
+fn script_equals_model_for_real_members() {
+    for_all(&(limit_config(), vec(turn(), 1..200)), |(rules, turns), pair| {
         let mut fleet = Fleet::new(rules, pair);
-        turns.iter().try_for_each(|turn| fleet.turn(turn))
+        turns.iter().try_for_each(|turn| fleet.run_turn(turn))
     });
 }

@@ -16,17 +16,17 @@ pub(crate) struct ReferenceWindow {
 struct Epoch {
     name: String,
     server: String,
-    born: u64,
+    started: u64,
     last: u64,
-    is_whole: bool,
-    brought: u64,
+    is_complete: bool,
+    contributed: u64,
     limit: u64,
     blocked: u64,
     global_block: u64,
-    pace: u64,
-    away: u64,
+    next_due: u64,
+    token_time: u64,
     tokens: Tokens,
-    seats: Membership,
+    members: Membership,
     queue: MemberQueue,
 }
 
@@ -49,7 +49,7 @@ struct TokenHolder {
 struct Membership {
     all: BTreeMap<String, MemberRecord>,
     live: BTreeMap<String, u64>,
-    away: BTreeMap<String, u64>,
+    detached: BTreeMap<String, u64>,
 }
 
 #[derive(Debug)]
@@ -60,7 +60,7 @@ struct MemberQueue {
 
 #[derive(Debug)]
 struct MemberRecord {
-    life: u64,
+    incarnation: u64,
     claim: u64,
     limit: u64,
     since: u64,
@@ -69,7 +69,7 @@ struct MemberRecord {
 impl ReferenceWindow {
     /// Reads the keys in the order in which the script takes them, and checks the counters that the script maintains.
     pub(crate) fn read(redis: &mut Connection, keys: &[String]) -> Self {
-        let [state, tokens, holders, seats, live, limits, away, queue, due] = keys else { panic!("{keys:?}") };
+        let [state, tokens, holders, members, live, limits, detached, queue, due] = keys else { panic!("{keys:?}") };
         let state = redis.hgetall(state).unwrap();
         if state.is_empty() {
             return Self { epoch: None };
@@ -84,28 +84,28 @@ impl ReferenceWindow {
             last: number("sequence"),
         };
         let limits = scores(redis, limits);
-        let seats = Membership {
-            all: read_seats(redis.hgetall(seats).unwrap()),
+        let members = Membership {
+            all: read_members(redis.hgetall(members).unwrap()),
             live: scores(redis, live),
-            away: scores(redis, away),
+            detached: scores(redis, detached),
         };
-        seats.check(&limits, &number);
+        members.check(&limits, &number);
         assert_eq!(number("tokens"), tokens.times.len() as u64);
         assert_eq!(number("holders"), tokens.holders.len() as u64);
         let epoch = Epoch {
             name: state["name"].clone(),
             server: state["server"].clone(),
-            born: number("born"),
+            started: number("born"),
             last: number("last"),
-            is_whole: number("whole") == 1,
-            brought: number("brought"),
+            is_complete: number("whole") == 1,
+            contributed: number("brought"),
             limit: number("limit"),
             blocked: number("blocked"),
             global_block: number("global_block"),
-            pace: number("pace"),
-            away: number("average"),
+            next_due: number("pace"),
+            token_time: number("average"),
             tokens,
-            seats,
+            members,
             queue: MemberQueue { tickets: scores(redis, queue), due: scores(redis, due) },
         };
         Self { epoch: Some(epoch) }
@@ -116,7 +116,7 @@ impl Membership {
     fn check(&self, limits: &BTreeMap<String, u64>, number: &impl Fn(&str) -> u64) {
         let claimed = |members: Vec<&String>| -> u64 { members.into_iter().map(|member| self.all[member].claim).sum() };
         assert_eq!(number("claimed"), claimed(self.all.keys().collect()));
-        assert_eq!(number("claimed_away"), claimed(self.away.keys().collect()));
+        assert_eq!(number("claimed_away"), claimed(self.detached.keys().collect()));
         assert_eq!(number("seats"), self.all.len() as u64);
         assert_eq!(number("live"), self.live.len() as u64);
         let live: BTreeMap<String, u64> =
@@ -147,19 +147,19 @@ fn read_holders(all: HashMap<String, String>) -> BTreeMap<u64, TokenHolder> {
         .collect()
 }
 
-fn read_seats(all: HashMap<String, String>) -> BTreeMap<String, MemberRecord> {
+fn read_members(all: HashMap<String, String>) -> BTreeMap<String, MemberRecord> {
     all.into_iter()
-        .map(|(member, seat)| {
-            let parts: Vec<&str> = seat.split(' ').collect();
-            let [life, claim, limit, since] = parts[..] else { panic!("{seat}") };
-            let life = u64::from_str_radix(life, 16).unwrap();
-            let seat = MemberRecord {
-                life,
+        .map(|(member, record)| {
+            let parts: Vec<&str> = record.split(' ').collect();
+            let [incarnation, claim, limit, since] = parts[..] else { panic!("{record}") };
+            let incarnation = u64::from_str_radix(incarnation, 16).unwrap();
+            let record = MemberRecord {
+                incarnation,
                 claim: claim.parse().unwrap(),
                 limit: limit.parse().unwrap(),
                 since: since.parse().unwrap(),
             };
-            (member, seat)
+            (member, record)
         })
         .collect()
 }

@@ -17,7 +17,7 @@ use crate::{mirror, support::RedisServer};
 const CLOCK: &str = "local time = redis.call('TIME') -- The one clock.";
 
 /// Its replacement: the time is the last argument.
-const GIVEN: &str = "local time = { 0, ARGV[#ARGV] }";
+const GIVEN_CLOCK: &str = "local time = { 0, ARGV[#ARGV] }";
 
 /// Cases per property, unless `PROPTEST_CASES` sets more.
 const CASES: u32 = 300;
@@ -33,7 +33,7 @@ pub(crate) fn for_all<T: std::fmt::Debug>(
     let server = RedisServer::start();
     let connection = std::cell::RefCell::new(server.client().get_connection().unwrap());
     assert_eq!(GATE.matches(CLOCK).count(), 1, "the script must read its clock in one place");
-    let script = GATE.replace(CLOCK, GIVEN);
+    let script = GATE.replace(CLOCK, GIVEN_CLOCK);
     let sha: String = cmd("SCRIPT").arg("LOAD").arg(script).query(&mut connection.borrow_mut()).unwrap();
     let config = Config { failure_persistence: None, max_shrink_iters: 4_000, ..Config::default() };
     let mut runner = TestRunner::new(Config { cases: config.cases.max(CASES), ..config });
@@ -52,7 +52,7 @@ pub(crate) fn for_all<T: std::fmt::Debug>(
 pub(crate) struct Pair<'a> {
     connection: &'a mut Connection,
     sha: &'a str,
-    place: WindowKeys,
+    keys: WindowKeys,
     window: ReferenceWindow,
     /// Clock of both.
     pub(crate) now: u64,
@@ -63,11 +63,11 @@ pub(crate) struct Pair<'a> {
 
 impl<'a> Pair<'a> {
     fn new(connection: &'a mut Connection, sha: &'a str) -> Self {
-        let place = WindowKeys::new(&RedisKeys::new(7), WindowScope::Bot);
+        let keys = WindowKeys::new(&RedisKeys::new(7), WindowScope::Bot);
         Self {
             connection,
             sha,
-            place,
+            keys,
             window: ReferenceWindow::empty(),
             now: START,
             server: "first".to_owned(),
@@ -86,16 +86,16 @@ impl<'a> Pair<'a> {
 
     /// Reply of both.
     pub(crate) fn call(&mut self, call: &ScriptCall, rules: &SharedLimitConfig) -> Result<ScriptReply, TestCaseError> {
-        let keys = self.place.keys();
-        let answer = cmd("EVALSHA")
+        let keys = self.keys.keys();
+        let reply = cmd("EVALSHA")
             .arg(self.sha)
             .arg(keys.len())
             .arg(keys)
-            .arg(self.place.arguments(call, rules, &self.server))
+            .arg(self.keys.arguments(call, rules, &self.server))
             .arg(self.now)
             .query(self.connection)
             .map_err(|error| TestCaseError::fail(format!("{error} at {call:?}")))?;
-        let scripted = read_reply(answer).map_err(|error| TestCaseError::fail(error.to_string()))?;
+        let scripted = read_reply(reply).map_err(|error| TestCaseError::fail(error.to_string()))?;
         let modelled = self.window.call(call, rules, &self.server, self.now);
         proptest::prop_assert_eq!(&scripted, &modelled, "the script (left) and the model differ at {:?}", call);
         self.calls += 1;
@@ -106,7 +106,7 @@ impl<'a> Pair<'a> {
     }
 
     fn compare_states(&mut self) -> TestCaseResult {
-        let scripted = format!("{:#?}", mirror::ReferenceWindow::read(self.connection, self.place.keys()));
+        let scripted = format!("{:#?}", mirror::ReferenceWindow::read(self.connection, self.keys.keys()));
         let modelled = format!("{:#?}", self.window);
         proptest::prop_assert!(
             scripted == modelled,

@@ -17,18 +17,18 @@ enum Step {
     Back(Duration),
     Flush,
     Server(u8),
-    Call { who: usize, says: Box<Says> },
+    Call { who: usize, call_spec: Box<CallSpec> },
 }
 
 /// A call, described by what its caller knows.
 #[derive(Clone, Debug)]
-struct Says {
-    doing: Kind,
-    epoch: Whence,
-    renew: Option<Whence>,
-    life: Life,
+struct CallSpec {
+    kind: CommandKind,
+    epoch: EpochRef,
+    renew: Option<EpochRef>,
+    life: IncarnationRef,
     /// Microseconds until the caller gives up, if it knows the clock.
-    left: Option<i64>,
+    time_left: Option<i64>,
     /// Limit and rules, if they differ from those of the others.
     limit: Option<u32>,
     rules: Option<usize>,
@@ -38,13 +38,13 @@ struct Says {
     ready_in: Duration,
     want: u32,
     urgent: bool,
-    ended: Vec<(Which, SlotOutcome)>,
+    reports: Vec<(SlotRef, SlotOutcome)>,
     block: Duration,
     dead: Vec<usize>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum CommandKind {
     /// The call that a process with the caller's state would make.
     Fitting,
     Look,
@@ -55,15 +55,15 @@ enum Kind {
 
 /// An epoch: the last one of the caller, the last one that any caller has seen, or one that never existed.
 #[derive(Clone, Copy, Debug)]
-enum Whence {
+enum EpochRef {
     Own,
     Newest,
-    Nowhere,
+    Unknown,
     None,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Life {
+enum IncarnationRef {
     Same,
     /// A new process takes over the member id.
     New,
@@ -73,11 +73,11 @@ enum Life {
 
 /// A slot: one of the caller's, one of any caller's, one that was reported before, or one that was never granted.
 #[derive(Clone, Copy, Debug)]
-enum Which {
+enum SlotRef {
     Own(Index),
     Any(Index),
-    Told(Index),
-    Never(u64, u64),
+    Reported(Index),
+    Unknown(u64, u64),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -87,7 +87,7 @@ struct Caller {
     is_member: bool,
     share: u32,
     slots: Vec<Slot>,
-    told: Vec<Slot>,
+    reported: Vec<Slot>,
 }
 
 fn micros(range: std::ops::Range<u64>) -> impl Strategy<Value = Duration> + Clone {
@@ -113,7 +113,7 @@ fn times() -> impl Strategy<Value = Duration> {
     ]
 }
 
-fn how() -> impl Strategy<Value = SlotOutcome> {
+fn slot_outcome() -> impl Strategy<Value = SlotOutcome> {
     prop_oneof![
         4 => micros(0..300_000).prop_map(SlotOutcome::Answered),
         1 => micros(0..30_000_000).prop_map(SlotOutcome::Answered),
@@ -123,22 +123,22 @@ fn how() -> impl Strategy<Value = SlotOutcome> {
     ]
 }
 
-fn which() -> impl Strategy<Value = Which> {
+fn slot_ref() -> impl Strategy<Value = SlotRef> {
     prop_oneof![
-        10 => any::<Index>().prop_map(Which::Own),
-        2 => any::<Index>().prop_map(Which::Any),
-        2 => any::<Index>().prop_map(Which::Told),
-        1 => (0..200u64, 0..200u64).prop_map(|(token, booking)| Which::Never(token, booking)),
-        1 => any::<(u64, u64)>().prop_map(|(token, booking)| Which::Never(token, booking)),
+        10 => any::<Index>().prop_map(SlotRef::Own),
+        2 => any::<Index>().prop_map(SlotRef::Any),
+        2 => any::<Index>().prop_map(SlotRef::Reported),
+        1 => (0..200u64, 0..200u64).prop_map(|(token, booking)| SlotRef::Unknown(token, booking)),
+        1 => any::<(u64, u64)>().prop_map(|(token, booking)| SlotRef::Unknown(token, booking)),
     ]
 }
 
-fn whence() -> impl Strategy<Value = Whence> {
+fn epoch_ref() -> impl Strategy<Value = EpochRef> {
     prop_oneof![
-        12 => Just(Whence::Own),
-        6 => Just(Whence::Newest),
-        1 => Just(Whence::Nowhere),
-        1 => Just(Whence::None),
+        12 => Just(EpochRef::Own),
+        6 => Just(EpochRef::Newest),
+        1 => Just(EpochRef::Unknown),
+        1 => Just(EpochRef::None),
     ]
 }
 
@@ -150,38 +150,40 @@ fn limit() -> impl Strategy<Value = u32> {
     prop_oneof![12 => 1..9u32, 2 => Just(50u32), 1 => Just(0u32)]
 }
 
-fn says() -> impl Strategy<Value = Says> {
+fn call_spec() -> impl Strategy<Value = CallSpec> {
     let kind = prop_oneof![
-        24 => Just(Kind::Fitting),
-        1 => Just(Kind::Look),
-        2 => Just(Kind::Join),
-        4 => Just(Kind::Sync),
-        1 => Just(Kind::Leave),
+        24 => Just(CommandKind::Fitting),
+        1 => Just(CommandKind::Look),
+        2 => Just(CommandKind::Join),
+        4 => Just(CommandKind::Sync),
+        1 => Just(CommandKind::Leave),
     ];
-    let life = prop_oneof![20 => Just(Life::Same), 1 => Just(Life::New), 1 => Just(Life::Old)];
-    let left = prop_oneof![
+    let life =
+        prop_oneof![20 => Just(IncarnationRef::Same), 1 => Just(IncarnationRef::New), 1 => Just(IncarnationRef::Old)];
+    let time_left = prop_oneof![
         5 => Just(None),
         5 => (0..300_000i64).prop_map(Some),
         1 => (-2..2i64).prop_map(Some),
         1 => (-60_000_000..0i64).prop_map(Some),
     ];
-    let renew = prop_oneof![12 => Just(None), 1 => whence().prop_map(Some)];
+    let renew = prop_oneof![12 => Just(None), 1 => epoch_ref().prop_map(Some)];
     let count = || prop_oneof![60 => Just(0u32), 6 => 1..4u32, 1 => 4..60u32];
     let dead = prop_oneof![8 => Just(Vec::new()), 1 => vec(0..MEMBERS.len() + 4, 1..4)];
-    let words = (kind, whence(), renew, life, left, option::weighted(0.1, limit()), option::weighted(0.1, 0..RULES));
+    let common =
+        (kind, epoch_ref(), renew, life, time_left, option::weighted(0.1, limit()), option::weighted(0.1, 0..RULES));
     let join = (option::weighted(0.2, 0..60u32), prop::bool::weighted(0.9), [count(), count(), count()], times());
     let want = prop_oneof![2 => Just(0u32), 5 => 1..4u32, 1 => 4..100u32];
-    let sync = (want, any::<bool>(), vec((which(), how()), 0..4), block(), dead);
-    (words, join, sync).prop_map(|(words, join, sync)| {
-        let (doing, epoch, renew, life, left, limit, rules) = words;
+    let sync = (want, any::<bool>(), vec((slot_ref(), slot_outcome()), 0..4), block(), dead);
+    (common, join, sync).prop_map(|(common, join, sync)| {
+        let (kind, epoch, renew, life, time_left, limit, rules) = common;
         let (held, wants_share, counts, ready_in) = join;
         let (want, urgent, ended, block, dead) = sync;
-        Says {
-            doing,
+        CallSpec {
+            kind,
             epoch,
             renew,
             life,
-            left,
+            time_left,
             limit,
             rules,
             held,
@@ -190,7 +192,7 @@ fn says() -> impl Strategy<Value = Says> {
             ready_in,
             want,
             urgent,
-            ended,
+            reports: ended,
             block,
             dead,
         }
@@ -207,7 +209,7 @@ fn steps_of(members: usize) -> impl Strategy<Value = Vec<Step>> {
         20 => times().prop_map(Step::Pass),
         1 => prop_oneof![micros(1..60_000), micros(49_990..50_010), micros(60_000..20_000_000)].prop_map(Step::Back),
         1 => prop_oneof![3 => (0..3u8).prop_map(Step::Server), 1 => Just(Step::Flush)],
-        60 => (0..members, says()).prop_map(|(who, says)| Step::Call { who, says: Box::new(says) }),
+        60 => (0..members, call_spec()).prop_map(|(who, spec)| Step::Call { who, call_spec: Box::new(spec) }),
     ];
     vec(step, 1..120)
 }
@@ -215,10 +217,10 @@ fn steps_of(members: usize) -> impl Strategy<Value = Vec<Step>> {
 const RULES: usize = 6;
 
 /// Rules: usual ones, ones with occasional effects, and unreasonable ones.
-fn rules(which: usize, limit: u32) -> SharedLimitConfig {
+fn rules(number: usize, limit: u32) -> SharedLimitConfig {
     let ms = Duration::from_millis;
     let base = SharedLimitConfig { limit, forget: ms(60_000), timeout: ms(200), ..SharedLimitConfig::default() };
-    match which {
+    match number {
         0 => SharedLimitConfig { burst: 1, newcomer: ms(200), window: ms(1_000), request_timeout: ms(1_500), ..base },
         1 => SharedLimitConfig { burst: 1, window: ms(1_000), horizon: ms(2_000), newcomer: ms(0), ..base },
         2 => SharedLimitConfig {
@@ -238,7 +240,7 @@ struct Driver {
     limit: u32,
     callers: Vec<Caller>,
     newest: String,
-    lives: u64,
+    last_incarnation: u64,
 }
 
 impl Driver {
@@ -247,7 +249,13 @@ impl Driver {
         // As large as an incarnation can be, so that no conversion may lose precision.
         let first = u64::MAX - 100;
         let lives = first + MEMBERS.len() as u64;
-        Self { rules, limit, callers: (first..lives).map(caller).collect(), newest: String::new(), lives }
+        Self {
+            rules,
+            limit,
+            callers: (first..lives).map(caller).collect(),
+            newest: String::new(),
+            last_incarnation: lives,
+        }
     }
 
     fn step(&mut self, step: Step, pair: &mut Pair<'_>) -> Result<(), TestCaseError> {
@@ -256,122 +264,122 @@ impl Driver {
             Step::Back(time) => pair.now -= u64::try_from(time.as_micros()).unwrap(),
             Step::Flush => pair.flush(),
             Step::Server(number) => pair.server = format!("server {number}"),
-            Step::Call { who, says } => {
-                let call = self.word(who, &says, pair.now);
+            Step::Call { who: index, call_spec: spec } => {
+                let call = self.build_call(index, &spec, pair.now);
                 let reply =
-                    pair.call(&call, &rules(says.rules.unwrap_or(self.rules), says.limit.unwrap_or(self.limit)))?;
-                self.hear(who, reply);
+                    pair.call(&call, &rules(spec.rules.unwrap_or(self.rules), spec.limit.unwrap_or(self.limit)))?;
+                self.apply_reply(index, reply);
             }
         }
         Ok(())
     }
 
     /// Builds the call.
-    fn word(&mut self, who: usize, says: &Says, now: u64) -> ScriptCall {
-        let life = match says.life {
-            Life::Same => self.callers[who].life,
-            Life::New => {
-                self.lives += 1;
-                self.callers[who] = Caller { life: self.lives, ..Caller::default() };
-                self.lives
+    fn build_call(&mut self, index: usize, spec: &CallSpec, now: u64) -> ScriptCall {
+        let life = match spec.life {
+            IncarnationRef::Same => self.callers[index].life,
+            IncarnationRef::New => {
+                self.last_incarnation += 1;
+                self.callers[index] = Caller { life: self.last_incarnation, ..Caller::default() };
+                self.last_incarnation
             }
-            Life::Old => self.callers[who].life - 1,
+            IncarnationRef::Old => self.callers[index].life - 1,
         };
-        let not_after = says.left.map_or(0, |left| now.saturating_add_signed(left));
-        let doing = match says.doing {
-            Kind::Look => ScriptCommand::Look,
-            Kind::Fitting if self.callers[who].is_member => ScriptCommand::Sync(self.sync(who, says)),
-            Kind::Join | Kind::Fitting => ScriptCommand::Join(self.join(who, says)),
-            Kind::Sync => ScriptCommand::Sync(self.sync(who, says)),
-            Kind::Leave => ScriptCommand::Leave(self.sync(who, says)),
+        let not_after = spec.time_left.map_or(0, |time_left| now.saturating_add_signed(time_left));
+        let command = match spec.kind {
+            CommandKind::Look => ScriptCommand::Probe,
+            CommandKind::Fitting if self.callers[index].is_member => ScriptCommand::Sync(self.sync(index, spec)),
+            CommandKind::Join | CommandKind::Fitting => ScriptCommand::Join(self.join(index, spec)),
+            CommandKind::Sync => ScriptCommand::Sync(self.sync(index, spec)),
+            CommandKind::Leave => ScriptCommand::Leave(self.sync(index, spec)),
         };
-        ScriptCall { member: MEMBERS[who].to_owned(), life, not_after, doing }
+        ScriptCall { member: MEMBERS[index].to_owned(), incarnation: life, not_after, command }
     }
 
-    fn join(&self, who: usize, says: &Says) -> JoinRequest {
-        let caller = &self.callers[who];
-        let [flying, cooling, untold] = says.counts;
+    fn join(&self, index: usize, spec: &CallSpec) -> JoinRequest {
+        let caller = &self.callers[index];
+        let [flying, cooling, untold] = spec.counts;
         JoinRequest {
-            epoch: self.epoch(who, says.epoch),
-            renew: says.renew.map_or_else(String::new, |whence| self.epoch(who, whence)),
-            held: says.held.unwrap_or(caller.share),
-            wants_share: says.wants_share,
-            flying,
+            epoch: self.epoch(index, spec.epoch),
+            renew: spec.renew.map_or_else(String::new, |reference| self.epoch(index, reference)),
+            held: spec.held.unwrap_or(caller.share),
+            uses_share: spec.wants_share,
+            in_flight: flying,
             cooling,
-            untold,
-            ready_in: says.ready_in,
-            block: says.block,
-            global_block: if says.urgent { says.block } else { Duration::ZERO },
+            unreported: untold,
+            ready_in: spec.ready_in,
+            block: spec.block,
+            global_block: if spec.urgent { spec.block } else { Duration::ZERO },
         }
     }
 
-    fn sync(&mut self, who: usize, says: &Says) -> SyncRequest {
+    fn sync(&mut self, index: usize, spec: &CallSpec) -> SyncRequest {
         SyncRequest {
-            epoch: self.epoch(who, says.epoch),
-            held: says.held.unwrap_or(self.callers[who].share),
-            wants_share: says.wants_share,
-            want: says.want,
-            urgent: says.urgent,
-            ended: says.ended.iter().filter_map(|(which, how)| self.end(who, *which, *how)).collect(),
-            block: says.block,
-            dead: says.dead.iter().map(|dead| name(*dead)).collect(),
+            epoch: self.epoch(index, spec.epoch),
+            held: spec.held.unwrap_or(self.callers[index].share),
+            uses_share: spec.wants_share,
+            requested_slots: spec.want,
+            urgent: spec.urgent,
+            reports: spec.reports.iter().filter_map(|(which, outcome)| self.report(index, *which, *outcome)).collect(),
+            block: spec.block,
+            dead: spec.dead.iter().map(|dead| member_id(*dead)).collect(),
         }
     }
 
-    fn epoch(&self, who: usize, whence: Whence) -> String {
-        match whence {
-            Whence::Own => self.callers[who].epoch.clone(),
-            Whence::Newest => self.newest.clone(),
-            Whence::Nowhere => "1-2".to_owned(),
-            Whence::None => String::new(),
+    fn epoch(&self, index: usize, reference: EpochRef) -> String {
+        match reference {
+            EpochRef::Own => self.callers[index].epoch.clone(),
+            EpochRef::Newest => self.newest.clone(),
+            EpochRef::Unknown => "1-2".to_owned(),
+            EpochRef::None => String::new(),
         }
     }
 
-    fn end(&mut self, who: usize, which: Which, how: SlotOutcome) -> Option<SlotReport> {
+    fn report(&mut self, caller_index: usize, which: SlotRef, outcome: SlotOutcome) -> Option<SlotReport> {
         let pick = |slots: &[Slot], index: Index| (!slots.is_empty()).then(|| *index.get(slots));
         let slot = match which {
-            Which::Own(index) => {
-                let slot = pick(&self.callers[who].slots, index)?;
-                self.callers[who].slots.retain(|other| *other != slot);
-                self.callers[who].told.push(slot);
+            SlotRef::Own(index) => {
+                let slot = pick(&self.callers[caller_index].slots, index)?;
+                self.callers[caller_index].slots.retain(|other| *other != slot);
+                self.callers[caller_index].reported.push(slot);
                 slot
             }
-            Which::Any(index) => {
+            SlotRef::Any(index) => {
                 let all: Vec<Slot> = self.callers.iter().flat_map(|caller| caller.slots.clone()).collect();
                 pick(&all, index)?
             }
-            Which::Told(index) => pick(&self.callers[who].told, index)?,
-            Which::Never(token, booking) => Slot { token, booking, wait: Duration::ZERO },
+            SlotRef::Reported(index) => pick(&self.callers[caller_index].reported, index)?,
+            SlotRef::Unknown(token, booking) => Slot { token, booking, wait: Duration::ZERO },
         };
-        Some(SlotReport { token: slot.token, booking: slot.booking, how })
+        Some(SlotReport { token: slot.token, booking: slot.booking, outcome })
     }
 
-    fn hear(&mut self, who: usize, reply: ScriptReply) {
-        let caller = &mut self.callers[who];
+    fn apply_reply(&mut self, index: usize, reply: ScriptReply) {
+        let caller = &mut self.callers[index];
         match reply {
-            ScriptReply::Done(standing) => {
+            ScriptReply::Done(state) => {
                 caller.is_member = true;
-                if caller.epoch != standing.epoch {
+                if caller.epoch != state.epoch {
                     caller.slots.clear();
                 }
-                caller.share = standing.share;
-                caller.slots.extend(standing.slots);
-                caller.epoch.clone_from(&standing.epoch);
-                self.newest = standing.epoch;
+                caller.share = state.share;
+                caller.slots.extend(state.slots);
+                caller.epoch.clone_from(&state.epoch);
+                self.newest = state.epoch;
             }
             ScriptReply::Rejoin { .. } => caller.is_member = false,
-            ScriptReply::Stale { .. } | ScriptReply::Seen { .. } => {}
+            ScriptReply::Stale { .. } | ScriptReply::Status { .. } => {}
         }
     }
 }
 
 /// Id of a member, or an unknown one.
-fn name(number: usize) -> String {
+fn member_id(number: usize) -> String {
     MEMBERS.get(number).map_or_else(|| format!("dead {number}"), ToString::to_string)
 }
 
 #[test]
-fn whatever_is_said_the_script_answers_and_keeps_what_the_model_does() {
+fn script_equals_model_for_random_calls() {
     for_all(&(0..RULES, limit(), steps()), |(rules, limit, steps), pair| {
         let mut driver = Driver::new(rules, limit);
         steps.into_iter().try_for_each(|step| driver.step(step, pair))

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use crate::support::RedisServer;
 
 /// A timeout that only a defect reaches; no test waits for it.
-const STUCK: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Longer than any test runs.
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -28,25 +28,25 @@ const WITHOUT_QUEUE: usize = 7;
 const BOT: Credential = Credential::Application(42);
 
 /// Rules under which time changes nothing during a test.
-fn still() -> SharedLimitConfig {
+fn frozen_config() -> SharedLimitConfig {
     SharedLimitConfig { silence: HOUR, forget: HOUR, newcomer: HOUR, horizon: HOUR, ..SharedLimitConfig::default() }
 }
 
 /// Rules under which the first members get everything at once.
-fn at_once() -> SharedLimitConfig {
-    SharedLimitConfig { newcomer: Duration::ZERO, ..still() }
+fn immediate_config() -> SharedLimitConfig {
+    SharedLimitConfig { newcomer: Duration::ZERO, ..frozen_config() }
 }
 
 fn connect(url: RedisUrl) -> RedisClient {
-    RedisClient::new(RedisConfig { url, ca_file: None, timeout: STUCK }).unwrap()
+    RedisClient::new(RedisConfig { url, ca_file: None, timeout: TEST_TIMEOUT }).unwrap()
 }
 
-async fn soon<T>(what: impl Future<Output = T>) -> T {
-    timeout(STUCK, what).await.expect("timed out")
+async fn with_timeout<T>(future: impl Future<Output = T>) -> T {
+    timeout(TEST_TIMEOUT, future).await.expect("timed out")
 }
 
-fn command<T: FromRedisValue>(redis: &mut Connection, words: &[&str]) -> T {
-    redis::cmd(words[0]).arg(&words[1..]).query(redis).unwrap()
+fn command<T: FromRedisValue>(redis: &mut Connection, args: &[&str]) -> T {
+    redis::cmd(args[0]).arg(&args[1..]).query(redis).unwrap()
 }
 
 /// A process of the fleet, as seen in its calls.
@@ -64,23 +64,23 @@ impl Process {
         Self { redis: redis.clone(), keys: RedisKeys::new(application), credential, member, epoch: String::new() }
     }
 
-    async fn call(&self, doing: ScriptCommand, not_after: u64, rules: SharedLimitConfig) -> ScriptReply {
-        let call = ScriptCall { member: self.member.to_owned(), life: 0xbeef, not_after, doing };
+    async fn call(&self, command: ScriptCommand, not_after: u64, rules: SharedLimitConfig) -> ScriptReply {
+        let call = ScriptCall { member: self.member.to_owned(), incarnation: 0xbeef, not_after, command };
         let window = RedisWindow::new(self.redis.clone(), &self.keys, rules);
         window.call(self.credential, &call).await.unwrap()
     }
 
-    async fn look(&self) -> String {
-        let reply = self.call(ScriptCommand::Look, 0, still()).await;
-        let ScriptReply::Seen { epoch, .. } = reply else { panic!("{reply:?}") };
+    async fn probe(&self) -> String {
+        let reply = self.call(ScriptCommand::Probe, 0, frozen_config()).await;
+        let ScriptReply::Status { epoch, .. } = reply else { panic!("{reply:?}") };
         epoch
     }
 
     async fn join(&mut self, join: JoinRequest, rules: SharedLimitConfig) -> MembershipState {
         let reply = self.call(ScriptCommand::Join(join), 0, rules).await;
-        let ScriptReply::Done(standing) = reply else { panic!("{reply:?}") };
-        self.epoch.clone_from(&standing.epoch);
-        standing
+        let ScriptReply::Done(state) = reply else { panic!("{reply:?}") };
+        self.epoch.clone_from(&state.epoch);
+        state
     }
 
     async fn say(&self, sync: SyncRequest, rules: SharedLimitConfig) -> ScriptReply {
@@ -89,201 +89,226 @@ impl Process {
 
     async fn sync(&self, sync: SyncRequest, rules: SharedLimitConfig) -> MembershipState {
         let reply = self.say(sync, rules).await;
-        let ScriptReply::Done(standing) = reply else { panic!("{reply:?}") };
-        standing
+        let ScriptReply::Done(state) = reply else { panic!("{reply:?}") };
+        state
     }
 
     /// Creates a window with data under each of its keys except the queue's. Returns a connected process.
     async fn busy_window(redis: &RedisClient, application: u64) -> Self {
-        let mut lost = Self::new(redis, application, BOT, "lost");
-        lost.join(JoinRequest::default(), still()).await;
+        let mut silent = Self::new(redis, application, BOT, "lost");
+        silent.join(JoinRequest::default(), frozen_config()).await;
         let mut present = Self::new(redis, application, BOT, "present");
         // With these rules, the first process counts as detached, and calls sent earlier no longer count.
         let nothing = Duration::ZERO;
-        let rules = SharedLimitConfig { silence: nothing, window: nothing, guard: nothing, ..at_once() };
-        let standing = present.join(JoinRequest { flying: 1, ..JoinRequest::default() }, rules).await;
-        assert_eq!((standing.slots.len(), standing.members, standing.live), (1, 2, 1));
+        let rules = SharedLimitConfig { silence: nothing, window: nothing, guard: nothing, ..immediate_config() };
+        let state = present.join(JoinRequest { in_flight: 1, ..JoinRequest::default() }, rules).await;
+        assert_eq!((state.slots.len(), state.members, state.live), (1, 2, 1));
         present
     }
 }
 
-fn place(application: u64) -> WindowKeys {
+fn window_keys(application: u64) -> WindowKeys {
     WindowKeys::new(&RedisKeys::new(application), WindowScope::Bot)
 }
 
 #[tokio::test]
-async fn a_script_that_the_server_has_forgotten_is_given_to_it_again() {
+async fn script_is_loaded_again_after_a_flush() {
     let server = RedisServer::start();
     let redis = connect(server.url());
     let mut process = Process::new(&redis, 42, BOT, "a");
-    process.join(JoinRequest::default(), at_once()).await;
+    process.join(JoinRequest::default(), immediate_config()).await;
     let () = command(&mut server.client().get_connection().unwrap(), &["SCRIPT", "FLUSH"]);
-    assert_eq!(process.sync(SyncRequest { want: 2, ..SyncRequest::default() }, at_once()).await.slots.len(), 2);
+    assert_eq!(
+        process
+            .sync(SyncRequest { requested_slots: 2, ..SyncRequest::default() }, immediate_config())
+            .await
+            .slots
+            .len(),
+        2
+    );
 }
 
 #[tokio::test]
-async fn every_key_carries_the_applications_tag_and_ends_by_itself_whatever_call_was_the_last() {
+async fn every_key_has_the_application_tag_and_a_ttl_after_any_call() {
     let server = RedisServer::start();
     let redis = connect(server.url());
     let process = Process::busy_window(&redis, 42).await;
-    let mut wire = server.client().get_connection().unwrap();
-    let there: BTreeSet<String> = wire.keys("*").unwrap().into_iter().collect();
-    assert_eq!(there, place(42).keys()[..WITHOUT_QUEUE].iter().cloned().collect());
-    assert!(there.iter().all(|key| key.starts_with("guildhall:{42}:bot:")), "{there:?}");
+    let mut connection = server.client().get_connection().unwrap();
+    let keys: BTreeSet<String> = connection.keys("*").unwrap().into_iter().collect();
+    assert_eq!(keys, window_keys(42).keys()[..WITHOUT_QUEUE].iter().cloned().collect());
+    assert!(keys.iter().all(|key| key.starts_with("guildhall:{42}:bot:")), "{keys:?}");
 
     let leave = ScriptCommand::Leave(SyncRequest { epoch: process.epoch.clone(), ..SyncRequest::default() });
     let sync = ScriptCommand::Sync(SyncRequest { epoch: process.epoch.clone(), ..SyncRequest::default() });
     for doing in [sync, ScriptCommand::Join(JoinRequest::default()), leave] {
-        for key in &there {
-            let () = command(&mut wire, &["PEXPIRE", key, "100000"]);
+        for key in &keys {
+            let () = command(&mut connection, &["PEXPIRE", key, "100000"]);
         }
-        process.call(doing.clone(), 0, still()).await;
-        for key in wire.keys("*").unwrap() {
-            let left: u64 = command(&mut wire, &["PTTL", &key]);
-            assert!((3_600_000..=3_600_000 + 360_000).contains(&left), "{key} has {left} ms left after {doing:?}");
+        process.call(doing.clone(), 0, frozen_config()).await;
+        for key in connection.keys("*").unwrap() {
+            let ttl: u64 = command(&mut connection, &["PTTL", &key]);
+            assert!((3_600_000..=3_600_000 + 360_000).contains(&ttl), "{key} has {ttl} ms left after {doing:?}");
         }
     }
 
     let mut waiting = Process::new(&redis, 43, BOT, "a");
-    waiting.join(JoinRequest::default(), at_once()).await;
-    let rules = SharedLimitConfig { horizon: Duration::ZERO, ..at_once() };
-    assert!(waiting.sync(SyncRequest { want: 99, ..SyncRequest::default() }, rules).await.again.is_some());
-    for key in &place(43).keys()[WITHOUT_QUEUE..] {
-        let left: i64 = command(&mut wire, &["PTTL", key]);
-        assert!((3_600_000..=3_600_000 + 360_000).contains(&left), "{key} has {left} ms left");
+    waiting.join(JoinRequest::default(), immediate_config()).await;
+    let rules = SharedLimitConfig { horizon: Duration::ZERO, ..immediate_config() };
+    assert!(
+        waiting.sync(SyncRequest { requested_slots: 99, ..SyncRequest::default() }, rules).await.retry_after.is_some()
+    );
+    for key in &window_keys(43).keys()[WITHOUT_QUEUE..] {
+        let ttl: i64 = command(&mut connection, &["PTTL", key]);
+        assert!((3_600_000..=3_600_000 + 360_000).contains(&ttl), "{key} has {ttl} ms left");
     }
 }
 
 #[tokio::test]
-async fn a_look_leaves_everything_as_it_is() {
+async fn probe_changes_nothing() {
     let server = RedisServer::start();
     let redis = connect(server.url());
-    assert_eq!(Process::new(&redis, 42, BOT, "a").look().await, "");
-    let mut wire = server.client().get_connection().unwrap();
-    assert_eq!(wire.keys("*").unwrap(), Vec::<String>::new());
+    assert_eq!(Process::new(&redis, 42, BOT, "a").probe().await, "");
+    let mut connection = server.client().get_connection().unwrap();
+    assert_eq!(connection.keys("*").unwrap(), Vec::<String>::new());
     let process = Process::busy_window(&redis, 42).await;
-    let dump = |wire: &mut Connection| -> Vec<Vec<u8>> {
-        place(42).keys().iter().map(|key| command(wire, &["DUMP", key])).collect()
+    let dump = |connection: &mut Connection| -> Vec<Vec<u8>> {
+        window_keys(42).keys().iter().map(|key| command(connection, &["DUMP", key])).collect()
     };
-    let before = dump(&mut wire);
-    assert_eq!(process.look().await, process.epoch);
-    assert_eq!(dump(&mut wire), before);
+    let before = dump(&mut connection);
+    assert_eq!(process.probe().await, process.epoch);
+    assert_eq!(dump(&mut connection), before);
 }
 
 #[tokio::test]
-async fn a_call_that_comes_too_late_does_nothing() {
+async fn late_call_does_nothing() {
     let server = RedisServer::start();
     let redis = connect(server.url());
     let mut process = Process::new(&redis, 42, BOT, "a");
-    let reply = process.call(ScriptCommand::Join(JoinRequest::default()), 1, at_once()).await;
+    let reply = process.call(ScriptCommand::Join(JoinRequest::default()), 1, immediate_config()).await;
     let ScriptReply::Stale { now } = reply else { panic!("{reply:?}") };
     let time: Vec<u64> = command(&mut server.client().get_connection().unwrap(), &["TIME"]);
     // The same clock, in microseconds.
     assert!(now.abs_diff(time[0] * 1_000_000 + time[1]) < 3_600_000_000, "{now} is not about {time:?}");
-    assert_eq!(process.look().await, "");
-    process.join(JoinRequest::default(), at_once()).await;
+    assert_eq!(process.probe().await, "");
+    process.join(JoinRequest::default(), immediate_config()).await;
     assert!(process.epoch.ends_with("-beef"), "{}", process.epoch);
 }
 
 #[tokio::test]
-async fn a_window_that_has_lost_any_part_of_itself_is_none() {
+async fn window_without_one_of_its_keys_is_discarded() {
     let server = RedisServer::start();
     let redis = connect(server.url());
-    let mut wire = server.client().get_connection().unwrap();
+    let mut connection = server.client().get_connection().unwrap();
     // A window without its queue has only lost an order.
-    for (number, part) in place(0).keys()[..WITHOUT_QUEUE].iter().enumerate() {
+    for (number, part) in window_keys(0).keys()[..WITHOUT_QUEUE].iter().enumerate() {
         let application = 100 + number as u64;
         let mut process = Process::busy_window(&redis, application).await;
-        assert_eq!(process.look().await, process.epoch);
-        let () = command(&mut wire, &["DEL", &place(application).keys()[number]]);
-        assert_eq!(process.look().await, "", "{part}");
-        let reply = process.say(SyncRequest::default(), still()).await;
+        assert_eq!(process.probe().await, process.epoch);
+        let () = command(&mut connection, &["DEL", &window_keys(application).keys()[number]]);
+        assert_eq!(process.probe().await, "", "{part}");
+        let reply = process.say(SyncRequest::default(), frozen_config()).await;
         assert!(matches!(reply, ScriptReply::Rejoin { replaced: false, .. }), "{part}: {reply:?}");
         let before = process.epoch.clone();
-        process.join(JoinRequest::default(), still()).await;
+        process.join(JoinRequest::default(), frozen_config()).await;
         assert_ne!(process.epoch, before, "{part}");
     }
 }
 
 /// Data of an earlier version in Redis: a state without a queue, and a queue from before its epoch.
 #[tokio::test]
-async fn a_window_of_an_earlier_version_goes_on_with_an_empty_queue() {
+async fn window_of_an_earlier_version_continues_with_an_empty_queue() {
     let server = RedisServer::start();
     let redis = connect(server.url());
-    let mut wire = server.client().get_connection().unwrap();
+    let mut connection = server.client().get_connection().unwrap();
     let mut process = Process::new(&redis, 42, BOT, "a");
-    process.join(JoinRequest::default(), at_once()).await;
-    let place = place(42);
-    let [state, .., queue, due] = place.keys() else { panic!("{:?}", place.keys()) };
-    for (key, lasts) in [(queue, "1"), (due, "9000000000000000")] {
+    process.join(JoinRequest::default(), immediate_config()).await;
+    let keys = window_keys(42);
+    let [state, .., queue, due] = keys.keys() else { panic!("{:?}", keys.keys()) };
+    for (key, score) in [(queue, "1"), (due, "9000000000000000")] {
         for number in 0..60 {
-            let _: u32 = command(&mut wire, &["ZADD", key, lasts, &format!("gone {number}")]);
+            let _: u32 = command(&mut connection, &["ZADD", key, score, &format!("gone {number}")]);
         }
     }
-    let deleted: u32 = command(&mut wire, &["HDEL", state, "queued"]);
+    let deleted: u32 = command(&mut connection, &["HDEL", state, "queued"]);
     assert_eq!(deleted, 1);
-    assert_eq!(process.sync(SyncRequest { want: 2, ..SyncRequest::default() }, at_once()).await.slots.len(), 2);
+    assert_eq!(
+        process
+            .sync(SyncRequest { requested_slots: 2, ..SyncRequest::default() }, immediate_config())
+            .await
+            .slots
+            .len(),
+        2
+    );
     // A partial queue counts as none, too.
-    let _: u32 = command(&mut wire, &["ZADD", queue, "1", "gone"]);
-    assert_eq!(process.sync(SyncRequest { want: 1, ..SyncRequest::default() }, at_once()).await.slots.len(), 1);
+    let _: u32 = command(&mut connection, &["ZADD", queue, "1", "gone"]);
+    assert_eq!(
+        process
+            .sync(SyncRequest { requested_slots: 1, ..SyncRequest::default() }, immediate_config())
+            .await
+            .slots
+            .len(),
+        1
+    );
     // An earlier version needs the field that the queue has replaced.
-    let line: Option<u64> = command(&mut wire, &["HGET", state, "line"]);
+    let line: Option<u64> = command(&mut connection, &["HGET", state, "line"]);
     assert_eq!(line, Some(0));
 }
 
 #[tokio::test]
-async fn a_window_belongs_to_one_application_and_one_credential() {
+async fn window_belongs_to_one_application_and_credential() {
     let server = RedisServer::start();
     let redis = connect(server.url());
     let mut bot = Process::new(&redis, 42, BOT, "a");
     let mut anonymous = Process::new(&redis, 42, Credential::Anonymous, "a");
     let mut other = Process::new(&redis, 43, Credential::Application(43), "a");
     for process in [&mut bot, &mut anonymous, &mut other] {
-        assert_eq!(process.look().await, "");
-        assert_eq!(process.join(JoinRequest::default(), at_once()).await.members, 1);
+        assert_eq!(process.probe().await, "");
+        assert_eq!(process.join(JoinRequest::default(), immediate_config()).await.members, 1);
     }
 }
 
 #[tokio::test]
-async fn everybody_hears_at_once_when_discord_wants_to_be_left_alone() {
+async fn global_block_is_published_to_all_processes() {
     let server = RedisServer::start();
     let redis = connect(server.url());
-    let mut news = redis.subscribe(&RedisKeys::new(42).of("news"));
-    assert_eq!(soon(news.next()).await, SubscriptionEvent::Subscribed);
+    let mut subscription = redis.subscribe(&RedisKeys::new(42).of("news"));
+    assert_eq!(with_timeout(subscription.next()).await, SubscriptionEvent::Subscribed);
     let block = |micros| SyncRequest { block: Duration::from_micros(micros), ..SyncRequest::default() };
 
     let mut bot = Process::new(&redis, 42, BOT, "a \"strange\" one");
     let millisecond = Duration::from_millis(1);
-    let joined =
-        bot.join(JoinRequest { block: HOUR, global_block: millisecond, ..JoinRequest::default() }, at_once()).await;
+    let joined = bot
+        .join(JoinRequest { block: HOUR, global_block: millisecond, ..JoinRequest::default() }, immediate_config())
+        .await;
     assert!(joined.global_block <= millisecond && joined.blocked > HOUR / 2, "{joined:?}");
     // Neither a stale call nor a call without a global block is published.
-    bot.call(ScriptCommand::Join(JoinRequest { block: HOUR, ..JoinRequest::default() }), 0, at_once()).await;
-    bot.call(ScriptCommand::Join(JoinRequest { global_block: HOUR, ..JoinRequest::default() }), 1, at_once()).await;
-    bot.clone().say(SyncRequest::default(), at_once()).await;
-    Process { epoch: "1-1".to_owned(), ..bot.clone() }.say(block(9_000), at_once()).await;
-    bot.sync(block(2_000_001), at_once()).await;
+    bot.call(ScriptCommand::Join(JoinRequest { block: HOUR, ..JoinRequest::default() }), 0, immediate_config()).await;
+    bot.call(ScriptCommand::Join(JoinRequest { global_block: HOUR, ..JoinRequest::default() }), 1, immediate_config())
+        .await;
+    bot.clone().say(SyncRequest::default(), immediate_config()).await;
+    Process { epoch: "1-1".to_owned(), ..bot.clone() }.say(block(9_000), immediate_config()).await;
+    bot.sync(block(2_000_001), immediate_config()).await;
     let mut anonymous = Process::new(&redis, 42, Credential::Anonymous, "b");
-    anonymous.join(JoinRequest::default(), at_once()).await;
+    anonymous.join(JoinRequest::default(), immediate_config()).await;
     let leave = ScriptCommand::Leave(SyncRequest { epoch: anonymous.epoch.clone(), ..block(3_000) });
-    anonymous.call(leave, 0, at_once()).await;
+    anonymous.call(leave, 0, immediate_config()).await;
 
     for (scope, ms, by) in [("bot", 1, bot.member), ("bot", 2_001, bot.member), ("anonymous", 3, anonymous.member)] {
-        let SubscriptionEvent::Message(told) = soon(news.next()).await else { panic!("no message") };
-        let told: serde_json::Value = serde_json::from_slice(&told).unwrap();
-        assert_eq!(told, serde_json::json!({ "kind": "block", "scope": scope, "ms": ms, "by": by }));
+        let SubscriptionEvent::Message(message) = with_timeout(subscription.next()).await else { panic!("no message") };
+        let message: serde_json::Value = serde_json::from_slice(&message).unwrap();
+        assert_eq!(message, serde_json::json!({ "kind": "block", "scope": scope, "ms": ms, "by": by }));
     }
 }
 
 #[tokio::test]
-async fn a_user_with_no_more_rights_than_the_documented_ones_may_do_all_of_it() {
+async fn documented_acl_rules_are_sufficient() {
     let server = RedisServer::start();
-    let mut wire = server.client().get_connection().unwrap();
+    let mut connection = server.client().get_connection().unwrap();
     let rules: Vec<_> = ACL_RULES.split(' ').collect();
-    let () = command(&mut wire, &[&["ACL", "SETUSER", "guildhall", "on", ">secret"], &rules[..]].concat());
+    let () = command(&mut connection, &[&["ACL", "SETUSER", "guildhall", "on", ">secret"], &rules[..]].concat());
     let redis = connect(format!("redis://guildhall:secret@127.0.0.1:{}", server.port()).parse().unwrap());
     let process = Process::busy_window(&redis, 42).await;
-    process.sync(SyncRequest { block: Duration::from_secs(1), ..SyncRequest::default() }, still()).await;
+    process.sync(SyncRequest { block: Duration::from_secs(1), ..SyncRequest::default() }, frozen_config()).await;
     let leave = ScriptCommand::Leave(SyncRequest { epoch: process.epoch.clone(), ..SyncRequest::default() });
-    assert!(matches!(process.call(leave, 0, still()).await, ScriptReply::Seen { .. }));
+    assert!(matches!(process.call(leave, 0, frozen_config()).await, ScriptReply::Status { .. }));
 }

@@ -13,21 +13,21 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 #[allow(dead_code, reason = "the crash tests use it")]
-#[path = "../crash/life.rs"]
-mod life;
+#[path = "../crash/daemon_process.rs"]
+mod daemon_process;
 #[path = "../support/mod.rs"]
 mod support;
 
-#[cfg(feature = "failpoints")]
-#[path = "../crash/ended.rs"]
-mod ended;
-mod judge;
+mod checker;
+mod event_load;
+mod fixture;
 #[cfg(feature = "failpoints")]
 #[allow(dead_code, reason = "each binary kills its own parts")]
-#[path = "../crash/killed.rs"]
-mod killed;
-mod stage;
-mod weather;
+#[path = "../crash/killed_parts.rs"]
+mod killed_parts;
+#[cfg(feature = "failpoints")]
+#[path = "../crash/part_exit.rs"]
+mod part_exit;
 
 #[cfg(feature = "failpoints")]
 mod parts;

@@ -3,32 +3,36 @@
 use guildhall_actors::supervision::Part;
 
 use crate::{
-    ended::{ended_by, failpoint},
-    judge::judge,
-    killed,
-    random::{begins_and_ends, comes_to_rest},
-    stage::{STUCK, Stage},
-    weather::rages,
+    checker::check_effects,
+    event_load::run_load,
+    fixture::{RestartFixture, TEST_TIMEOUT},
+    killed_parts,
+    part_exit::{assert_ended_by, failpoint},
+    random::{finish_and_check_replay, start_sessions_and_stop},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_part_of_the_events_that_panics_loses_doubles_and_reorders_nothing() {
-    let stage = Stage::new(4_096).await;
-    begins_and_ends(&stage).await;
-    let lives = async {
-        for &(part, messages) in killed::EVENTS {
-            let mut life = stage.begin_with(&[("GUILDHALL_FAILPOINT", &failpoint(part, messages))]);
-            ended_by(&mut life, part).await;
+async fn panic_in_an_event_part_loses_and_duplicates_nothing() {
+    let fixture = RestartFixture::new(4_096).await;
+    start_sessions_and_stop(&fixture).await;
+    let runs = async {
+        for &(part, messages) in killed_parts::EVENTS {
+            let mut daemon = fixture.start_daemon_with(&[("GUILDHALL_FAILPOINT", &failpoint(part, messages))]);
+            assert_ended_by(&mut daemon, part).await;
         }
-        let mut life = stage.begin_with(&[("GUILDHALL_FAILPOINT", &failpoint(Part::EventGuild, 20))]);
-        let enough = stage.seen() + 60;
-        assert!(stage.within(STUCK, |stage| stage.seen() >= enough).await, "{}", life.last_words());
-        assert_eq!(life.lines_with("failpoint of event_guild").len(), 1, "{}", life.last_words());
-        assert_eq!(life.ended(), None, "{}", life.last_words());
+        let mut daemon = fixture.start_daemon_with(&[("GUILDHALL_FAILPOINT", &failpoint(Part::EventGuild, 20))]);
+        let expected = fixture.effect_count() + 60;
+        assert!(
+            fixture.wait_until(TEST_TIMEOUT, |fixture| fixture.effect_count() >= expected).await,
+            "{}",
+            daemon.log_tail()
+        );
+        assert_eq!(daemon.log_lines_with("failpoint of event_guild").len(), 1, "{}", daemon.log_tail());
+        assert_eq!(daemon.exit_status(), None, "{}", daemon.log_tail());
     };
-    let ((), sent) = rages(&stage, 5, lives).await;
-    comes_to_rest(&stage, &sent).await;
-    let finding = judge(&stage.sim.score(), &sent);
-    assert!(finding.wrong.is_empty(), "{:#?}", finding.wrong);
-    assert!(finding.effects > 0 && finding.resumes > 0, "{finding:?}");
+    let ((), sent) = run_load(&fixture, 5, runs).await;
+    finish_and_check_replay(&fixture, &sent).await;
+    let report = check_effects(&fixture.sim.score(), &sent);
+    assert!(report.violations.is_empty(), "{:#?}", report.violations);
+    assert!(report.effects > 0 && report.resumes > 0, "{report:?}");
 }

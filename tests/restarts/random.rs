@@ -6,23 +6,23 @@ use fastrand::Rng;
 use tokio::time::{sleep, timeout};
 
 use crate::{
-    judge::{Finding, judge},
-    life::Life,
-    stage::{SHARDS, STUCK, Stage, undone},
-    weather::{Sent, rages},
+    checker::{EventReport, check_effects},
+    daemon_process::DaemonProcess,
+    event_load::{SentEvents, run_load},
+    fixture::{RestartFixture, SHARDS, TEST_TIMEOUT, unfinished_operations},
 };
 
 /// Restarts for one store and one simulator: a guild has room for only so many roles.
-const ROUND: u32 = 40;
+const RESTARTS_PER_ROUND: u32 = 40;
 /// Maximum time to wait for effects in a run.
-const LONGEST: Duration = Duration::from_secs(4);
+const MAX_RUN_TIME: Duration = Duration::from_secs(4);
 
 /// Event buffers: so small that shards sometimes disconnect because it is full, or large.
 const BUFFERS: [u32; 2] = [256, 4_096];
 
 /// How a daemon is stopped.
 #[derive(Clone, Copy, Debug)]
-enum End {
+enum StopMode {
     /// By SIGTERM.
     Term,
     /// By SIGTERM, and killed while it stops.
@@ -30,168 +30,174 @@ enum End {
     Kill,
 }
 
-fn chance(rng: &mut Rng, most: u64) -> Duration {
-    Duration::from_millis(rng.u64(..most))
+fn random_millis(rng: &mut Rng, max: u64) -> Duration {
+    Duration::from_millis(rng.u64(..max))
 }
 
 /// Waits for a random time or event. Returns whether the daemon listens.
-async fn lasts(stage: &Stage, life: &Life, rng: &mut Rng) -> bool {
-    let when = rng.u8(..6);
-    if when == 0 {
+async fn wait_before_stop(fixture: &RestartFixture, daemon: &DaemonProcess, rng: &mut Rng) -> bool {
+    let phase = rng.u8(..6);
+    if phase == 0 {
         // While it starts.
-        sleep(chance(rng, 600)).await;
+        sleep(random_millis(rng, 600)).await;
         return false;
     }
-    let listens = timeout(STUCK, life.listens()).await;
-    assert!(matches!(listens, Ok(Some(_))), "it did not start\n{}", life.last_words());
-    if when == 1 {
+    let listening = timeout(TEST_TIMEOUT, daemon.wait_until_listening()).await;
+    assert!(matches!(listening, Ok(Some(_))), "it did not start\n{}", daemon.log_tail());
+    if phase == 1 {
         // While it resumes.
-        sleep(chance(rng, 300)).await;
+        sleep(random_millis(rng, 300)).await;
     } else {
         // While it works.
-        let enough = stage.seen() + rng.usize(1..60);
-        stage.within(LONGEST, |stage| stage.seen() >= enough).await;
-        sleep(chance(rng, 60)).await;
+        let expected = fixture.effect_count() + rng.usize(1..60);
+        fixture.wait_until(MAX_RUN_TIME, |fixture| fixture.effect_count() >= expected).await;
+        sleep(random_millis(rng, 60)).await;
     }
     true
 }
 
 /// Stops a daemon.
-async fn ends(mut life: Life, listened: bool, rng: &mut Rng) {
-    let end = match rng.u8(..8) {
-        0..3 => End::Term,
-        3 => End::TermThenKill,
-        _ => End::Kill,
+async fn stop_daemon(mut daemon: DaemonProcess, was_listening: bool, rng: &mut Rng) {
+    let mode = match rng.u8(..8) {
+        0..3 => StopMode::Term,
+        3 => StopMode::TermThenKill,
+        _ => StopMode::Kill,
     };
-    match end {
-        End::Term => {
-            let status = told_to_end(&mut life).await;
+    match mode {
+        StopMode::Term => {
+            let status = terminate(&mut daemon).await;
             // A daemon that is still starting cannot stop gracefully.
-            assert!(status.success() || !listened, "{status}\n{}", life.last_words());
+            assert!(status.success() || !was_listening, "{status}\n{}", daemon.log_tail());
         }
-        End::TermThenKill => {
-            life.signal("TERM");
-            sleep(chance(rng, 100)).await;
-            life.kill();
+        StopMode::TermThenKill => {
+            daemon.signal("TERM");
+            sleep(random_millis(rng, 100)).await;
+            daemon.kill();
         }
-        End::Kill => drop(life.kill()),
+        StopMode::Kill => drop(daemon.kill()),
     }
 }
 
 /// Stops a daemon gracefully, and waits until it has exited.
-async fn told_to_end(life: &mut Life) -> ExitStatus {
-    life.signal("TERM");
-    let ended = timeout(STUCK, life.ends()).await;
-    assert!(ended.is_ok(), "it did not exit\n{}", life.last_words());
-    life.kill()
+async fn terminate(daemon: &mut DaemonProcess) -> ExitStatus {
+    daemon.signal("TERM");
+    let exited = timeout(TEST_TIMEOUT, daemon.wait_for_exit()).await;
+    assert!(exited.is_ok(), "it did not exit\n{}", daemon.log_tail());
+    daemon.kill()
 }
 
 /// Starts a daemon, and waits until all its shards have resumed their sessions.
-async fn resumed(stage: &Stage) -> Life {
-    let enough = stage.resumes() + u64::from(SHARDS);
-    let life = stage.begin();
-    let resumed = stage.within(STUCK, |stage| stage.resumes() >= enough).await;
-    assert!(resumed, "it did not resume\n{}", life.last_words());
-    life
+async fn start_and_resume(fixture: &RestartFixture) -> DaemonProcess {
+    let expected = fixture.resumes() + u64::from(SHARDS);
+    let daemon = fixture.start_daemon();
+    let resumed = fixture.wait_until(TEST_TIMEOUT, |fixture| fixture.resumes() >= expected).await;
+    assert!(resumed, "it did not resume\n{}", daemon.log_tail());
+    daemon
 }
 
 /// Waits until everything is finished, and checks that nothing is done again after restarts.
-pub(crate) async fn comes_to_rest(stage: &Stage, sent: &Sent) {
-    let mut life = resumed(stage).await;
-    let done = stage.within(STUCK, |stage| stage.seen() >= sent.effects()).await;
+pub(crate) async fn finish_and_check_replay(fixture: &RestartFixture, sent: &SentEvents) {
+    let mut daemon = start_and_resume(fixture).await;
+    let done = fixture.wait_until(TEST_TIMEOUT, |fixture| fixture.effect_count() >= sent.effects()).await;
     if !done {
-        eprintln!("{} effects, not {}\n{}", stage.seen(), sent.effects(), stage.tells_of(&life).await);
+        eprintln!("{} effects, not {}\n{}", fixture.effect_count(), sent.effects(), fixture.diagnostics(&daemon).await);
     }
     // Confirmations are stored with a delay, so the next process receives the last events again.
-    life.kill();
-    let mut life = resumed(stage).await;
-    let read = stage.within(STUCK, Stage::all_sent).await;
-    assert!(read, "not every event was read\n{}", stage.tells_of(&life).await);
-    let status = told_to_end(&mut life).await;
-    assert!(status.success(), "{status}\n{}", life.last_words());
-    let mut life = resumed(stage).await;
-    let address = life.listens().await.unwrap();
-    let idle = stage.within(STUCK, |_| undone(address).is_empty()).await;
-    assert!(idle, "{:#?}\n{}", undone(address), life.last_words());
-    assert!(told_to_end(&mut life).await.success(), "{}", life.last_words());
+    daemon.kill();
+    let mut daemon = start_and_resume(fixture).await;
+    let read = fixture.wait_until(TEST_TIMEOUT, RestartFixture::all_events_sent).await;
+    assert!(read, "not every event was read\n{}", fixture.diagnostics(&daemon).await);
+    let status = terminate(&mut daemon).await;
+    assert!(status.success(), "{status}\n{}", daemon.log_tail());
+    let mut daemon = start_and_resume(fixture).await;
+    let address = daemon.wait_until_listening().await.unwrap();
+    let idle = fixture.wait_until(TEST_TIMEOUT, |_| unfinished_operations(address).is_empty()).await;
+    assert!(idle, "{:#?}\n{}", unfinished_operations(address), daemon.log_tail());
+    assert!(terminate(&mut daemon).await.success(), "{}", daemon.log_tail());
 }
 
 /// Starts the sessions with a first daemon, and stops it at once: new sessions are stored.
-pub(crate) async fn begins_and_ends(stage: &Stage) {
-    let mut life = stage.begin();
-    let began = |stage: &Stage| stage.sim.gateway_score().sessions_started == u64::from(SHARDS) && stage.all_sent();
-    assert!(stage.within(STUCK, began).await, "it did not start its sessions\n{}", life.last_words());
-    assert!(told_to_end(&mut life).await.success(), "{}", life.last_words());
+pub(crate) async fn start_sessions_and_stop(fixture: &RestartFixture) {
+    let mut daemon = fixture.start_daemon();
+    let sessions_started = |fixture: &RestartFixture| {
+        fixture.sim.gateway_score().sessions_started == u64::from(SHARDS) && fixture.all_events_sent()
+    };
+    assert!(
+        fixture.wait_until(TEST_TIMEOUT, sessions_started).await,
+        "it did not start its sessions\n{}",
+        daemon.log_tail()
+    );
+    assert!(terminate(&mut daemon).await.success(), "{}", daemon.log_tail());
 }
 
 /// Restarts the daemon so often under load, then waits until everything is finished.
-async fn round(restarts: u32, seed: u64) -> Finding {
+async fn run_round(restarts: u32, seed: u64) -> EventReport {
     let mut rng = Rng::with_seed(seed);
-    let stage = Stage::new(BUFFERS[rng.usize(..BUFFERS.len())]).await;
+    let fixture = RestartFixture::new(BUFFERS[rng.usize(..BUFFERS.len())]).await;
     // Events before the first session is stored would be lost.
-    begins_and_ends(&stage).await;
-    let weather = rng.u64(..);
-    let lives = async {
+    start_sessions_and_stop(&fixture).await;
+    let load_seed = rng.u64(..);
+    let runs = async {
         for _ in 0..restarts {
-            let life = stage.begin();
-            let listened = lasts(&stage, &life, &mut rng).await;
-            ends(life, listened, &mut rng).await;
-            sleep(chance(&mut rng, 150)).await;
+            let daemon = fixture.start_daemon();
+            let was_listening = wait_before_stop(&fixture, &daemon, &mut rng).await;
+            stop_daemon(daemon, was_listening, &mut rng).await;
+            sleep(random_millis(&mut rng, 150)).await;
         }
     };
-    let ((), sent) = rages(&stage, weather, lives).await;
-    comes_to_rest(&stage, &sent).await;
-    let finding = judge(&stage.sim.score(), &sent);
-    eprintln!("seed {seed}: {restarts} restarts, {:.0} events/s, {} effects", sent.events_per_s, finding.effects);
-    finding
+    let ((), sent) = run_load(&fixture, load_seed, runs).await;
+    finish_and_check_replay(&fixture, &sent).await;
+    let report = check_effects(&fixture.sim.score(), &sent);
+    eprintln!("seed {seed}: {restarts} restarts, {:.0} events/s, {} effects", sent.events_per_s, report.effects);
+    report
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_has_just_begun_outlives_an_end_in_order() {
+async fn new_session_survives_a_graceful_stop() {
     for _ in 0..4 {
-        let stage = Stage::new(4_096).await;
-        begins_and_ends(&stage).await;
-        let mut life = resumed(&stage).await;
-        assert_eq!(stage.sim.gateway_score().identifies, u64::from(SHARDS), "{}", life.last_words());
-        life.kill();
+        let fixture = RestartFixture::new(4_096).await;
+        start_sessions_and_stop(&fixture).await;
+        let mut daemon = start_and_resume(&fixture).await;
+        assert_eq!(fixture.sim.gateway_score().identifies, u64::from(SHARDS), "{}", daemon.log_tail());
+        daemon.kill();
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn twenty_restarts_in_a_storm_lose_double_and_reorder_nothing() {
-    let finding = round(20, 11).await;
-    assert!(finding.wrong.is_empty(), "{:#?}", finding.wrong);
-    assert!(finding.effects > 0 && finding.resumes > 0 && finding.replayed > 0, "{finding:?}");
+async fn twenty_restarts_under_load_break_nothing() {
+    let report = run_round(20, 11).await;
+    assert!(report.violations.is_empty(), "{:#?}", report.violations);
+    assert!(report.effects > 0 && report.resumes > 0 && report.replayed > 0, "{report:?}");
 }
 
 /// `scripts/soak restarts` runs this with the number of restarts and the seed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes as long as its settings say; scripts/soak restarts runs it"]
 async fn soak() {
-    let set = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let restarts = u32::try_from(set("RESTARTS").unwrap_or(200)).unwrap();
-    let seed = set("RESTARTS_SEED").unwrap_or(1);
-    let mut finding = Finding::default();
+    let variable = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let restarts = u32::try_from(variable("RESTARTS").unwrap_or(200)).unwrap();
+    let seed = variable("RESTARTS_SEED").unwrap_or(1);
+    let mut report = EventReport::default();
     let mut rounds = 0;
-    while rounds * ROUND < restarts {
-        let these = ROUND.min(restarts - rounds * ROUND);
-        finding.add(round(these, seed.wrapping_mul(1_000).wrapping_add(u64::from(rounds))).await);
+    while rounds * RESTARTS_PER_ROUND < restarts {
+        let restarts_in_round = RESTARTS_PER_ROUND.min(restarts - rounds * RESTARTS_PER_ROUND);
+        report.add(run_round(restarts_in_round, seed.wrapping_mul(1_000).wrapping_add(u64::from(rounds))).await);
         rounds += 1;
     }
     let line = serde_json::json!({
         "seed": seed,
         "restarts": restarts,
         "rounds": rounds,
-        "events": finding.events,
-        "events_replayed": finding.replayed,
-        "effects": finding.effects,
-        "lost": finding.lost,
-        "duplicates": finding.duplicates,
-        "order_violations": finding.out_of_order,
-        "identifies": finding.identifies,
-        "resumes": finding.resumes,
-        "violations": finding.wrong.len(),
+        "events": report.events,
+        "events_replayed": report.replayed,
+        "effects": report.effects,
+        "lost": report.lost,
+        "duplicates": report.duplicates,
+        "order_violations": report.out_of_order,
+        "identifies": report.identifies,
+        "resumes": report.resumes,
+        "violations": report.violations.len(),
     });
     println!("{line}");
-    assert!(finding.wrong.is_empty(), "{:#?}", finding.wrong);
+    assert!(report.violations.is_empty(), "{:#?}", report.violations);
 }

@@ -13,63 +13,63 @@ use sea_orm::{ConnectionTrait as _, Database, DbBackend, Statement, TransactionT
 use tokio::time::timeout;
 
 use crate::setup::{
-    Engine, GUILD, KEEP, Place, STUCK, at, change, claim, ended, fresh, in_guild, new_id, on_both, operation, record,
-    settings_for, submit, tried,
+    Engine, GUILD, RETENTION, StoreLocation, TEST_TIMEOUT, at, claim, guild_operation, new_attempt, new_id, on_both,
+    open_new_store, operation, operation_update, record, settings_for, submit, submit_and_finish,
 };
 
 const QUEUE: Queue = Queue::Guild(GUILD);
 
-async fn now(store: &Store) -> ChangeCursor {
-    ChangeCursor::at(store.seen().await.unwrap())
+async fn current_cursor(store: &Store) -> ChangeCursor {
+    ChangeCursor::at(store.visible().await.unwrap())
 }
 
-async fn follow(store: &Store, from: &ChangeCursor, most: usize) -> ChangePage {
-    store.follow(from.clone(), OperationFilter::default(), most).await.unwrap()
+async fn follow(store: &Store, from: &ChangeCursor, limit: usize) -> ChangePage {
+    store.follow(from.clone(), OperationFilter::default(), limit).await.unwrap()
 }
 
 /// Follows from a cursor to the end, in pages of this size. Returns the changes in order.
 async fn catch_up(store: &Store, from: &mut ChangeCursor, page: usize) -> Vec<(OperationId, OperationState)> {
-    let mut told = Vec::new();
+    let mut changes = Vec::new();
     loop {
-        let followed = follow(store, from, page).await;
-        for one in &followed.changed {
-            from.on_told(&followed.seen, one.change, one.shown.stored.operation.id.uuid());
-            told.push((one.shown.stored.operation.id, one.shown.stored.state));
+        let page_read = follow(store, from, page).await;
+        for one in &page_read.changed {
+            from.on_delivered(&page_read.visible, one.change, one.details.stored.operation.id.uuid());
+            changes.push((one.details.stored.operation.id, one.details.stored.state));
         }
-        if !followed.more {
-            from.on_end(&followed.seen);
-            return told;
+        if !page_read.has_more {
+            from.on_end(&page_read.visible);
+            return changes;
         }
     }
 }
 
-fn retryable(
+fn transient_failure_update(
     operation: &NewOperation,
     fence: guildhall_actors::ports::Fence,
     state: OperationState,
 ) -> OperationUpdate {
     OperationUpdate {
         error: Some(Failure::new(FailureClass::Transient, "Nobody Answered 100%")),
-        ..change(operation, fence, state)
+        ..operation_update(operation, fence, state)
     }
 }
 
 on_both! {
-    async fn whoever_follows_is_told_of_each_change_once_and_of_the_last_state(engine) {
-        let (store, _place) = fresh(engine).await;
-        let before = in_guild();
+    async fn follower_sees_each_change_once_with_the_latest_state(engine) {
+        let (store, _place) = open_new_store(engine).await;
+        let before = guild_operation();
         submit(&store, &before).await;
-        let mut from = now(&store).await;
+        let mut from = current_cursor(&store).await;
         assert!(catch_up(&store, &mut from, 10).await.is_empty(), "a new cursor starts now");
-        let (one, two) = (in_guild(), operation(QueueKey::user(5)));
+        let (one, two) = (guild_operation(), operation(QueueKey::user(5)));
         store.submit(vec![one.clone(), two.clone()]).await.unwrap();
         assert_eq!(catch_up(&store, &mut from, 10).await, [(one.id, OperationState::Queued), (two.id, OperationState::Queued)]);
         assert!(catch_up(&store, &mut from, 10).await.is_empty());
 
         let fence = claim(&store, QUEUE).await.fence;
-        record(&store, change(&before, fence, OperationState::Running)).await;
-        record(&store, change(&one, fence, OperationState::Running)).await;
-        record(&store, change(&before, fence, OperationState::Succeeded)).await;
+        record(&store, operation_update(&before, fence, OperationState::Running)).await;
+        record(&store, operation_update(&one, fence, OperationState::Running)).await;
+        record(&store, operation_update(&before, fence, OperationState::Succeeded)).await;
         let told = catch_up(&store, &mut from, 10).await;
         assert_eq!(told, [(one.id, OperationState::Running), (before.id, OperationState::Succeeded)], "latest states, \
             in the order of the changes");
@@ -78,18 +78,18 @@ on_both! {
         store.close().await;
     }
 
-    async fn a_page_may_end_in_the_middle_of_a_change_and_the_next_goes_on_there(engine) {
-        let (store, _place) = fresh(engine).await;
-        let mut from = now(&store).await;
-        let batch: Vec<_> = (0..50).map(|_| in_guild()).collect();
+    async fn page_may_end_within_a_change_and_the_next_continues_there(engine) {
+        let (store, _place) = open_new_store(engine).await;
+        let mut from = current_cursor(&store).await;
+        let batch: Vec<_> = (0..50).map(|_| guild_operation()).collect();
         let ids: Vec<_> = batch.iter().map(|operation| (operation.id, OperationState::Queued)).collect();
         store.submit(batch).await.unwrap();
         let mut told = Vec::new();
         while told.len() < 50 {
             let followed = follow(&store, &from, 7).await;
             let one = &followed.changed[0];
-            from.on_told(&followed.seen, one.change, one.shown.stored.operation.id.uuid());
-            told.push((one.shown.stored.operation.id, one.shown.stored.state));
+            from.on_delivered(&followed.visible, one.change, one.details.stored.operation.id.uuid());
+            told.push((one.details.stored.operation.id, one.details.stored.state));
             // A follower that is interrupted resumes from its saved cursor.
             from = ChangeCursor::from_bytes(&from.to_bytes()).unwrap();
         }
@@ -98,100 +98,100 @@ on_both! {
         store.close().await;
     }
 
-    async fn a_filter_lets_through_what_it_names_and_the_rest_counts_as_told(engine) {
-        let (store, _place) = fresh(engine).await;
-        let from = now(&store).await;
-        let (here, there) = (in_guild(), operation(QueueKey::Guild(7)));
+    async fn filter_returns_only_matching_changes(engine) {
+        let (store, _place) = open_new_store(engine).await;
+        let from = current_cursor(&store).await;
+        let (here, there) = (guild_operation(), operation(QueueKey::Guild(7)));
         store.submit(vec![here.clone(), there.clone(), operation(QueueKey::user(5))]).await.unwrap();
         let fits = |filter: OperationFilter| {
             let (store, from) = (store.clone(), from.clone());
             async move {
                 let followed = store.follow(from, filter, 10).await.unwrap();
-                followed.changed.iter().map(|one| one.shown.stored.operation.id).collect::<Vec<_>>()
+                followed.changed.iter().map(|one| one.details.stored.operation.id).collect::<Vec<_>>()
             }
         };
         let any = OperationFilter::default;
-        assert_eq!(fits(OperationFilter { among: Some(vec![7, 9]), ..any() }).await, [there.id]);
-        assert_eq!(fits(OperationFilter { among: Some(vec![]), ..any() }).await, []);
+        assert_eq!(fits(OperationFilter { guilds: Some(vec![7, 9]), ..any() }).await, [there.id]);
+        assert_eq!(fits(OperationFilter { guilds: Some(vec![]), ..any() }).await, []);
         assert_eq!(fits(OperationFilter { kind: Some(OperationKind::CreateRole), ..any() }).await, []);
         assert_eq!(fits(OperationFilter { state: Some(OperationState::Queued), ..any() }).await.len(), 3);
         assert_eq!(fits(OperationFilter { tenant: Some("acme".into()), ..any() }).await, []);
         store.close().await;
     }
 
-    async fn what_was_removed_before_it_was_told_is_noticed(engine) {
-        let (store, place) = fresh(engine).await;
-        let mut late = now(&store).await;
-        let gone = in_guild();
+    async fn change_removed_before_delivery_is_reported(engine) {
+        let (store, place) = open_new_store(engine).await;
+        let mut late = current_cursor(&store).await;
+        let gone = guild_operation();
         submit(&store, &gone).await;
         let fence = claim(&store, QUEUE).await.fence;
-        record(&store, change(&gone, fence, OperationState::Succeeded)).await;
+        record(&store, operation_update(&gone, fence, OperationState::Succeeded)).await;
         let mut told = late.clone();
         let last = follow(&store, &late, 10).await.changed.last().unwrap().change;
         // Other tests use the same server: their open transactions may still hold back the cursor.
         while told.is_behind(last) {
             catch_up(&store, &mut told, 10).await;
         }
-        assert_eq!(follow(&store, &late, 10).await.forgotten, None);
-        assert_eq!(store.sweep(KEEP, at(10_000)).await.unwrap().operations, 1);
-        let forgotten = follow(&store, &late, 10).await.forgotten.unwrap();
+        assert_eq!(follow(&store, &late, 10).await.max_deleted, None);
+        assert_eq!(store.sweep(RETENTION, at(10_000)).await.unwrap().operations, 1);
+        let forgotten = follow(&store, &late, 10).await.max_deleted.unwrap();
         assert!(late.is_behind(forgotten) && !told.is_behind(forgotten));
         // The mark is durable, and numbers continue after a restart.
         store.close().await;
         let store = place.open().await;
-        assert_eq!(follow(&store, &late, 10).await.forgotten, Some(forgotten));
-        assert!(!told.is_ahead(&store.seen().await.unwrap()));
-        let next = in_guild();
+        assert_eq!(follow(&store, &late, 10).await.max_deleted, Some(forgotten));
+        assert!(!told.is_ahead(&store.visible().await.unwrap()));
+        let next = guild_operation();
         submit(&store, &next).await;
         assert_eq!(catch_up(&store, &mut told, 10).await, [(next.id, OperationState::Queued)]);
         assert_eq!(catch_up(&store, &mut late, 10).await, [(next.id, OperationState::Queued)]);
         store.close().await;
     }
 
-    async fn whoever_follows_hears_that_something_has_changed(engine) {
-        let (store, _place) = fresh(engine).await;
+    async fn change_wakes_the_follower(engine) {
+        let (store, _place) = open_new_store(engine).await;
         let mut ticks = store.ticks();
         ticks.borrow_and_update();
-        let one = in_guild();
+        let one = guild_operation();
         submit(&store, &one).await;
         assert!(ticks.has_changed().unwrap(), "the wake-up precedes the reply");
         ticks.borrow_and_update();
         let fence = claim(&store, QUEUE).await.fence;
-        record(&store, change(&one, fence, OperationState::Succeeded)).await;
+        record(&store, operation_update(&one, fence, OperationState::Succeeded)).await;
         assert!(ticks.has_changed().unwrap());
         store.close().await;
     }
 
-    async fn what_has_ended_is_told_with_all_its_tries(engine) {
-        let (store, _place) = fresh(engine).await;
+    async fn finished_operation_is_shown_with_all_attempts(engine) {
+        let (store, _place) = open_new_store(engine).await;
         let fence = claim(&store, QUEUE).await.fence;
-        let (done, open, unknown) = (in_guild(), in_guild(), new_id());
+        let (done, open, unknown) = (guild_operation(), guild_operation(), new_id());
         store.submit(vec![done.clone(), open.clone()]).await.unwrap();
-        let held = guildhall_actors::ports::Attempt { class: "rate_limited".to_owned(), ..tried(0) };
-        let delayed = OperationUpdate { attempt: Some(held), delays: 1, ..change(&done, fence, OperationState::Delayed) };
+        let held = guildhall_actors::ports::Attempt { class: "rate_limited".to_owned(), ..new_attempt(0) };
+        let delayed = OperationUpdate { attempt: Some(held), delays: 1, ..operation_update(&done, fence, OperationState::Delayed) };
         record(&store, delayed).await;
-        record(&store, OperationUpdate { attempt: Some(tried(1)), ..change(&done, fence, OperationState::Succeeded) }).await;
-        let mut over = store.ended(vec![done.id, open.id, unknown]).await.unwrap();
+        record(&store, OperationUpdate { attempt: Some(new_attempt(1)), ..operation_update(&done, fence, OperationState::Succeeded) }).await;
+        let mut over = store.finished(vec![done.id, open.id, unknown]).await.unwrap();
         over.sort_unstable();
         let mut expected = vec![done.id, unknown];
         expected.sort_unstable();
         assert_eq!(over, expected);
-        let shown = store.show_all(vec![done.id, open.id, unknown]).await.unwrap();
+        let shown = store.get_all(vec![done.id, open.id, unknown]).await.unwrap();
         let tries: HashMap<_, _> =
             shown.iter().map(|shown| (shown.stored.operation.id, shown.attempts.iter().map(|tried| tried.n).collect::<Vec<_>>())).collect();
         assert_eq!(tries, HashMap::from([(done.id, vec![0, 1]), (open.id, vec![])]));
         store.close().await;
     }
 
-    async fn operations_are_listed_by_deployment_and_by_when_they_were_accepted(engine) {
-        let (store, _place) = fresh(engine).await;
+    async fn operations_are_listed_by_deployment_and_creation_time(engine) {
+        let (store, _place) = open_new_store(engine).await;
         let deployment = new_id();
         let mut all = Vec::new();
         for n in 0..4_u64 {
             // As a service does it: an id contains its creation time.
             let id = OperationId::new(at(n * 1_000).millis(), [n.to_le_bytes()[0]; 10]);
             let of = (n % 2 == 0).then_some(deployment);
-            all.push(NewOperation { id, created_at: at(n * 1_000), deployment: of, ..in_guild() });
+            all.push(NewOperation { id, created_at: at(n * 1_000), deployment: of, ..guild_operation() });
         }
         store.submit(all.clone()).await.unwrap();
         let list = |filter: OperationFilter| {
@@ -210,28 +210,28 @@ on_both! {
         store.close().await;
     }
 
-    async fn letters_are_found_by_their_words_and_their_time_and_thrown_away_the_oldest_first(engine) {
-        let (store, _place) = fresh(engine).await;
+    async fn dead_letters_are_found_by_text_and_time_and_discarded_oldest_first(engine) {
+        let (store, _place) = open_new_store(engine).await;
         let fence = claim(&store, QUEUE).await.fence;
         let mut ids = Vec::new();
         for (n, words) in ["Nobody Answered 100%", "nobody ANSWERED 1000", "ÄRGER_mit !"].into_iter().enumerate() {
-            let one = in_guild();
+            let one = guild_operation();
             submit(&store, &one).await;
             let error = Some(Failure::new(FailureClass::Transient, words));
-            let died = OperationUpdate { error, at: at(100 * n as u64), ..change(&one, fence, OperationState::Dead) };
+            let died = OperationUpdate { error, at: at(100 * n as u64), ..operation_update(&one, fence, OperationState::Dead) };
             record(&store, died).await;
             ids.push(one.id);
         }
         let find = |filter: DeadLetterFilter| {
             let store = store.clone();
             async move {
-                let found = store.letters(DeadLetterFilter { limit: 10, ..filter }).await.unwrap();
+                let found = store.dead_letters(DeadLetterFilter { limit: 10, ..filter }).await.unwrap();
                 let mut found: Vec<_> = found.iter().map(|letter| letter.id).collect();
                 found.reverse();
                 found
             }
         };
-        let says = |words: &str| DeadLetterFilter { says: Some(words.to_owned()), ..DeadLetterFilter::default() };
+        let says = |words: &str| DeadLetterFilter { message_contains: Some(words.to_owned()), ..DeadLetterFilter::default() };
         assert_eq!(find(says("NOBODY answered")).await, ids[..2]);
         assert_eq!(find(says("100%")).await, ids[..1], "wildcards of the engine match literally");
         assert_eq!(find(says("ärger_MIT !")).await, ids[2..]);
@@ -251,18 +251,18 @@ on_both! {
         store.close().await;
     }
 
-    async fn nothing_is_missed_however_often_whoever_follows_is_cut_off_while_several_write(engine) {
+    async fn interrupted_follower_misses_no_change_of_concurrent_writers(engine) {
         const GUILDS: u64 = 8;
         const EACH: usize = 60;
-        let place = Place::new(engine).await;
+        let place = StoreLocation::new(engine).await;
         let first = place.open().await;
         // SQLite has one writer, shared by all clones.
         let second = if engine == Engine::Postgres { place.open().await } else { first.clone() };
-        let mut from = now(&first).await;
+        let mut from = current_cursor(&first).await;
         let writers: Vec<_> = (0..GUILDS)
             .map(|guild| {
                 let store = if guild % 2 == 0 { first.clone() } else { second.clone() };
-                tokio::spawn(writes(store, Queue::Guild(100 + guild), EACH))
+                tokio::spawn(write_operations(store, Queue::Guild(100 + guild), EACH))
             })
             .collect();
         let mut last: HashMap<OperationId, OperationState> = HashMap::new();
@@ -272,11 +272,11 @@ on_both! {
             let followed = follow(reader, &from, fastrand::usize(1..40)).await;
             let cut = fastrand::usize(0..=followed.changed.len() + 3);
             for one in followed.changed.iter().take(cut) {
-                from.on_told(&followed.seen, one.change, one.shown.stored.operation.id.uuid());
-                last.insert(one.shown.stored.operation.id, one.shown.stored.state);
+                from.on_delivered(&followed.visible, one.change, one.details.stored.operation.id.uuid());
+                last.insert(one.details.stored.operation.id, one.details.stored.state);
             }
-            if !followed.more && cut >= followed.changed.len() {
-                from.on_end(&followed.seen);
+            if !followed.has_more && cut >= followed.changed.len() {
+                from.on_end(&followed.visible);
             }
             kept.push(from.to_bytes());
             if fastrand::u8(..) < 16 {
@@ -299,9 +299,9 @@ on_both! {
 
 /// Submits operations and moves them through their states, with several calls in flight. Returns the last state of
 /// each.
-async fn writes(store: Store, queue: Queue, count: usize) -> Vec<(OperationId, OperationState)> {
+async fn write_operations(store: Store, queue: Queue, count: usize) -> Vec<(OperationId, OperationState)> {
     let all: Vec<_> = (0..count).map(|_| operation(queue)).collect();
-    let mut ended = Vec::new();
+    let mut outcomes = Vec::new();
     let claimed = store.claim(guildhall_actors::ports::ClaimFrom::Queues(vec![queue])).await.unwrap();
     // Another process may have claimed the queue. Then operations are only submitted and cancelled.
     let fence = claimed.first().map(|claim| claim.fence);
@@ -312,129 +312,129 @@ async fn writes(store: Store, queue: Queue, count: usize) -> Vec<(OperationId, O
                 store.cancel(one.id, at(5)).await.unwrap();
             }
             let states = [OperationState::Cancelled, OperationState::Queued].into_iter().cycle();
-            ended.extend(batch.iter().map(|one| one.id).zip(states));
+            outcomes.extend(batch.iter().map(|one| one.id).zip(states));
             continue;
         };
-        let running = batch.iter().map(|one| change(one, fence, OperationState::Running)).collect();
+        let running = batch.iter().map(|one| operation_update(one, fence, OperationState::Running)).collect();
         store.record(running).await.unwrap();
-        let over = batch.iter().map(|one| async {
+        let finishing = batch.iter().map(|one| async {
             let last = if fastrand::bool() { OperationState::Succeeded } else { OperationState::Retrying };
-            store.record(vec![retryable(one, fence, last)]).await.unwrap();
+            store.record(vec![transient_failure_update(one, fence, last)]).await.unwrap();
             (one.id, last)
         });
-        ended.extend(futures_util::future::join_all(over).await);
+        outcomes.extend(futures_util::future::join_all(finishing).await);
     }
-    ended
+    outcomes
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_transaction_that_ends_late_is_told_late_and_keeps_nobody_waiting() {
-    let (store, place) = fresh(Engine::Postgres).await;
-    let (slow, quick) = (in_guild(), in_guild());
+async fn late_commit_is_delivered_late_and_blocks_no_other_change() {
+    let (store, location) = open_new_store(Engine::Postgres).await;
+    let (slow, quick) = (guild_operation(), guild_operation());
     store.submit(vec![slow.clone(), quick.clone()]).await.unwrap();
-    let mut from = now(&store).await;
+    let mut from = current_cursor(&store).await;
     // A slow transaction of another process, and an unrelated one that stays open.
-    let others = Database::connect(place.raw_url()).await.unwrap();
-    let strangers = Database::connect(place.raw_url()).await.unwrap();
-    let open = others.begin().await.unwrap();
+    let other_connection = Database::connect(location.raw_url()).await.unwrap();
+    let unrelated_connection = Database::connect(location.raw_url()).await.unwrap();
+    let open = other_connection.begin().await.unwrap();
     let touch = format!(
         "UPDATE operations SET state = 'delayed', changed = pg_current_xact_id()::text::bigint WHERE id = '{}'",
         slow.id
     );
     open.execute_unprepared(&touch).await.unwrap();
-    let stranger = strangers.begin().await.unwrap();
+    let unrelated = unrelated_connection.begin().await.unwrap();
     let number = Statement::from_string(DbBackend::Postgres, "SELECT pg_current_xact_id()::text::bigint");
-    let number = stranger.query_one_raw(number).await.unwrap().unwrap();
+    let number = unrelated.query_one_raw(number).await.unwrap().unwrap();
     let number = number.try_get_by_index::<i64>(0).unwrap().unsigned_abs();
 
     store.cancel(quick.id, at(5)).await.unwrap();
     assert_eq!(catch_up(&store, &mut from, 10).await, [(quick.id, OperationState::Cancelled)]);
     assert!(from.open().len() >= 2 && from.open().contains(&number), "{from:?}");
     open.commit().await.unwrap();
-    let after = in_guild();
+    let after = guild_operation();
     submit(&store, &after).await;
-    let told = catch_up(&store, &mut from, 10).await;
+    let changes = catch_up(&store, &mut from, 10).await;
     assert_eq!(
-        told,
+        changes,
         [(slow.id, OperationState::Delayed), (after.id, OperationState::Queued)],
         "ordered by start of the transaction"
     );
     assert!(catch_up(&store, &mut from, 10).await.is_empty() && from.open().contains(&number));
-    stranger.rollback().await.unwrap();
+    unrelated.rollback().await.unwrap();
     assert!(catch_up(&store, &mut from, 10).await.is_empty() && !from.open().contains(&number));
     store.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_another_process_changes_is_heard_of() {
-    let place = Place::new(Engine::Postgres).await;
-    let (one, other) = (place.open().await, place.open().await);
+async fn change_of_another_process_wakes_the_follower() {
+    let location = StoreLocation::new(Engine::Postgres).await;
+    let (one, other) = (location.open().await, location.open().await);
     let shared = async {
         while !one.is_shared() || !other.is_shared() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(STUCK, shared).await.unwrap();
+    timeout(TEST_TIMEOUT, shared).await.unwrap();
     let mut ticks = other.ticks();
-    let mut from = now(&other).await;
+    let mut from = current_cursor(&other).await;
     // A burst causes few wake-ups, and its last change is not lost.
-    let batch: Vec<_> = (0..40).map(|_| in_guild()).collect();
+    let batch: Vec<_> = (0..40).map(|_| guild_operation()).collect();
     for operation in &batch {
         submit(&one, operation).await;
     }
-    let mut told = 0;
-    let hears = async {
-        while told < batch.len() {
+    let mut received = 0;
+    let catching_up = async {
+        while received < batch.len() {
             ticks.changed().await.unwrap();
-            told += catch_up(&other, &mut from, 100).await.len();
+            received += catch_up(&other, &mut from, 100).await.len();
         }
     };
-    timeout(STUCK, hears).await.unwrap();
-    assert_eq!(told, batch.len());
+    timeout(TEST_TIMEOUT, catching_up).await.unwrap();
+    assert_eq!(received, batch.len());
     one.close().await;
     other.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn operations_that_were_copied_from_another_server_are_followed_from_here_on() {
-    let (store, place) = fresh(Engine::Postgres).await;
-    let (copied, next) = (in_guild(), in_guild());
+async fn operations_copied_from_another_server_can_be_followed() {
+    let (store, location) = open_new_store(Engine::Postgres).await;
+    let (copied, next) = (guild_operation(), guild_operation());
     submit(&store, &copied).await;
     store.close().await;
     let far = 1_u64 << 50;
-    let raw = Database::connect(place.raw_url()).await.unwrap();
+    let raw = Database::connect(location.raw_url()).await.unwrap();
     raw.execute_unprepared(&format!("UPDATE operations SET changed = {far}")).await.unwrap();
     raw.execute_unprepared(&format!("INSERT INTO marks (name, at) VALUES ('forgotten', {far})")).await.unwrap();
 
-    let store = Store::open(&settings_for(&place.raw_url())).await.unwrap();
-    let mut from = now(&store).await;
+    let store = Store::open(&settings_for(&location.raw_url())).await.unwrap();
+    let mut from = current_cursor(&store).await;
     assert!(catch_up(&store, &mut from, 10).await.is_empty());
     submit(&store, &next).await;
     assert_eq!(catch_up(&store, &mut from, 10).await, [(next.id, OperationState::Queued)]);
     let elsewhere = ChangeCursor::at(guildhall_core::operation::VisibleChanges { next: far, ..Default::default() });
-    assert!(elsewhere.is_ahead(&store.seen().await.unwrap()), "a cursor of the old server is ahead");
+    assert!(elsewhere.is_ahead(&store.visible().await.unwrap()), "a cursor of the old server is ahead");
     store.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_that_was_put_back_from_a_copy_gives_no_number_twice() {
-    let place = Place::new(Engine::Sqlite).await;
-    let store = place.open().await;
+async fn file_restored_from_a_copy_reuses_no_change_number() {
+    let location = StoreLocation::new(Engine::Sqlite).await;
+    let store = location.open().await;
     let fence = claim(&store, QUEUE).await.fence;
-    submit(&store, &in_guild()).await;
+    submit(&store, &guild_operation()).await;
     store.close().await;
-    let file = place.raw_url().strip_prefix("sqlite:").unwrap().to_owned();
+    let file = location.raw_url().strip_prefix("sqlite:").unwrap().to_owned();
     let copy = format!("{file}.copy");
     std::fs::copy(&file, &copy).unwrap();
 
-    let store = place.open().await;
-    let mut from = now(&store).await;
-    ended(&store, &in_guild(), claim(&store, QUEUE).await.fence, OperationState::Succeeded).await;
+    let store = location.open().await;
+    let mut from = current_cursor(&store).await;
+    submit_and_finish(&store, &guild_operation(), claim(&store, QUEUE).await.fence, OperationState::Succeeded).await;
     catch_up(&store, &mut from, 10).await;
     store.close().await;
     std::fs::copy(&copy, &file).unwrap();
-    let store = place.open().await;
-    let next = in_guild();
+    let store = location.open().await;
+    let next = guild_operation();
     submit(&store, &next).await;
     assert_eq!(catch_up(&store, &mut from, 10).await, [(next.id, OperationState::Queued)], "{fence:?}");
     store.close().await;

@@ -11,32 +11,35 @@ use guildhall_actors::ports::{
 use guildhall_core::operation::{Failure, FailureClass, ManagedKind, OperationState, Queue};
 
 use crate::{
-    access::note,
+    access::audit_record,
     events_setup::{commit, done, entry, handled, key},
-    setup::{GUILD, at, change, claim, fresh, in_guild, keyed, on_both, record, submit},
+    setup::{
+        GUILD, at, claim, guild_operation, on_both, open_new_store, operation_update, operation_with_key, record,
+        submit,
+    },
 };
 
 const USER: u64 = 80_351_110_224_678_912;
 
 /// Erases everything about a subject. Returns the sums of all steps.
 async fn erase(store: &Store, subject: DataSubject) -> ErasureStep {
-    let (mut all, mut from) = (ErasureStep::default(), Some(ErasureCursor::default()));
-    let mut noted = Some(note(AuditAction::Erase));
+    let (mut total, mut from) = (ErasureStep::default(), Some(ErasureCursor::default()));
+    let mut audit_record = Some(audit_record(AuditAction::Erase));
     while let Some(cursor) = from {
-        let step = store.erase(subject, cursor, noted.take()).await.unwrap();
-        for (what, count) in step.removed {
-            *all.removed.entry(what).or_default() += count;
+        let step = store.erase(subject, cursor, audit_record.take()).await.unwrap();
+        for (table, count) in step.removed {
+            *total.removed.entry(table).or_default() += count;
         }
-        for (what, count) in step.kept {
-            *all.kept.entry(what).or_default() += count;
+        for (table, count) in step.retained {
+            *total.retained.entry(table).or_default() += count;
         }
         from = step.next;
     }
-    all
+    total
 }
 
-fn about(text: &str) -> NewOperation {
-    NewOperation { payload: format!(r#"{{"user_id":"{text}","role_id":"2"}}"#), ..in_guild() }
+fn operation_about(text: &str) -> NewOperation {
+    NewOperation { payload: format!(r#"{{"user_id":"{text}","role_id":"2"}}"#), ..guild_operation() }
 }
 
 fn counts<const N: usize>(pairs: [(&'static str, u64); N]) -> BTreeMap<&'static str, u64> {
@@ -44,22 +47,22 @@ fn counts<const N: usize>(pairs: [(&'static str, u64); N]) -> BTreeMap<&'static 
 }
 
 on_both! {
-    async fn user_is_removed_from_what_has_ended_and_pending_work_stays(engine) {
-        let (store, _place) = fresh(engine).await;
+    async fn user_is_erased_from_finished_work_and_pending_work_stays(engine) {
+        let (store, _place) = open_new_store(engine).await;
         let fence = claim(&store, Queue::Guild(GUILD)).await.fence;
-        let done_one = NewOperation { idempotency: keyed("k").idempotency, ..about(&USER.to_string()) };
-        let other = about(&format!("{USER}7"));
-        let dead = about(&USER.to_string());
-        let pending = about(&USER.to_string());
+        let done_one = NewOperation { idempotency: operation_with_key("k").idempotency, ..operation_about(&USER.to_string()) };
+        let other = operation_about(&format!("{USER}7"));
+        let dead = operation_about(&USER.to_string());
+        let pending = operation_about(&USER.to_string());
         for operation in [&done_one, &other, &dead, &pending] {
             submit(&store, operation).await;
         }
         let result = Some(format!(r#"{{"user_id":"{USER}"}}"#));
         for operation in [&done_one, &other] {
-            record(&store, OperationUpdate { result: result.clone().filter(|_| operation.id == done_one.id), ..change(operation, fence, OperationState::Succeeded) }).await;
+            record(&store, OperationUpdate { result: result.clone().filter(|_| operation.id == done_one.id), ..operation_update(operation, fence, OperationState::Succeeded) }).await;
         }
         let error = Some(Failure::new(FailureClass::Forbidden, "Missing Permissions"));
-        record(&store, OperationUpdate { error, ..change(&dead, fence, OperationState::Dead) }).await;
+        record(&store, OperationUpdate { error, ..operation_update(&dead, fence, OperationState::Dead) }).await;
         for (key, value) in [(format!("sess:profile:{USER}"), "1".to_owned()), ("list".to_owned(), format!("[\"{USER}\"]")), (format!("x:{USER}0"), "1".to_owned()), (format!("gate:{USER}"), "1".to_owned())] {
             store.set_state(&key, Some(value), None).await.unwrap();
         }
@@ -67,16 +70,16 @@ on_both! {
             let event = InboxEntry { event: format!(r#"{{"user_id":"{USER}"}}"#), ..entry("s", seq, 0) };
             assert_eq!(commit(&store, HandlerCommit { inbox: Some(event), ..handled("s", seq, "h") }).await, done());
         }
-        store.put_off(key("s", 1, "h"), InboxDisposition::Dead { attempts: 8, why: "gave up".to_owned() }, at(1)).await.unwrap();
+        store.postpone(key("s", 1, "h"), InboxDisposition::Dead { attempts: 8, reason: "gave up".to_owned() }, at(1)).await.unwrap();
 
         let erased = erase(&store, DataSubject::User(USER)).await;
         assert_eq!(erased.removed, counts([("operations", 2), ("dead_letters", 1), ("events", 1), ("state", 2)]));
-        assert_eq!(erased.kept, counts([("operations", 1), ("events", 1)]));
+        assert_eq!(erased.retained, counts([("operations", 1), ("events", 1)]));
 
-        assert!(store.show(done_one.id).await.unwrap().is_none() && store.show(dead.id).await.unwrap().is_none());
-        assert!(store.show(other.id).await.unwrap().is_some(), "another id that contains this one");
-        assert_eq!(store.show(pending.id).await.unwrap().unwrap().stored.state, OperationState::Queued);
-        let letters = store.letters(DeadLetterFilter { limit: 9, ..DeadLetterFilter::default() }).await.unwrap();
+        assert!(store.get(done_one.id).await.unwrap().is_none() && store.get(dead.id).await.unwrap().is_none());
+        assert!(store.get(other.id).await.unwrap().is_some(), "another id that contains this one");
+        assert_eq!(store.get(pending.id).await.unwrap().unwrap().stored.state, OperationState::Queued);
+        let letters = store.dead_letters(DeadLetterFilter { limit: 9, ..DeadLetterFilter::default() }).await.unwrap();
         assert!(letters.is_empty(), "{letters:?}");
         let values = ["gate:80351110224678912", "list", "x:803511102246789120"].map(str::to_owned).to_vec();
         let left: Vec<_> = store.values(values, at(1)).await.unwrap().into_iter().map(|value| value.is_some()).collect();
@@ -92,37 +95,37 @@ on_both! {
         assert!(twice.removed.is_empty(), "{twice:?}");
     }
 
-    async fn guild_is_removed_with_its_objects_once_nothing_is_pending(engine) {
-        let (store, _place) = fresh(engine).await;
+    async fn guild_is_erased_with_its_objects_when_nothing_is_pending(engine) {
+        let (store, _place) = open_new_store(engine).await;
         let fence = claim(&store, Queue::Guild(GUILD)).await.fence;
-        let (made, pending) = (in_guild(), in_guild());
+        let (made, pending) = (guild_operation(), guild_operation());
         submit(&store, &made).await;
         submit(&store, &pending).await;
         let bind = vec![Binding { kind: ManagedKind::Role, key: "greeter".to_owned(), discord_id: 5, channel: None, origin: "created" }];
-        record(&store, OperationUpdate { bind, ..change(&made, fence, OperationState::Succeeded) }).await;
+        record(&store, OperationUpdate { bind, ..operation_update(&made, fence, OperationState::Succeeded) }).await;
 
         let first = erase(&store, DataSubject::Guild(GUILD)).await;
         assert_eq!(first.removed, counts([("operations", 1)]));
-        assert_eq!(first.kept, counts([("operations", 1), ("managed_objects", 1)]));
+        assert_eq!(first.retained, counts([("operations", 1), ("managed_objects", 1)]));
 
-        record(&store, change(&pending, fence, OperationState::Succeeded)).await;
+        record(&store, operation_update(&pending, fence, OperationState::Succeeded)).await;
         let second = erase(&store, DataSubject::Guild(GUILD)).await;
         assert_eq!(second.removed, counts([("operations", 1), ("managed_objects", 1)]));
-        assert!(second.kept.is_empty(), "{second:?}");
-        let next = in_guild();
+        assert!(second.retained.is_empty(), "{second:?}");
+        let next = guild_operation();
         assert!(matches!(submit(&store, &next).await, SubmitResult::Accepted { .. }), "the guild can be used again");
     }
 
     async fn more_rows_than_one_step_examines_are_all_erased(engine) {
-        let (store, _place) = fresh(engine).await;
+        let (store, _place) = open_new_store(engine).await;
         let queue = Queue::Guild(GUILD);
         let fence = claim(&store, queue).await.fence;
         let mut removed = 0;
         for _ in 0..3 {
-            let batch: Vec<_> = (0..900).map(|n| if n % 2 == 0 { about(&USER.to_string()) } else { in_guild() }).collect();
+            let batch: Vec<_> = (0..900).map(|n| if n % 2 == 0 { operation_about(&USER.to_string()) } else { guild_operation() }).collect();
             removed += 450;
             store.submit(batch.clone()).await.unwrap();
-            store.record(batch.iter().map(|operation| change(operation, fence, OperationState::Succeeded)).collect()).await.unwrap();
+            store.record(batch.iter().map(|operation| operation_update(operation, fence, OperationState::Succeeded)).collect()).await.unwrap();
         }
         assert_eq!(erase(&store, DataSubject::User(USER)).await.removed, counts([("operations", removed)]));
     }

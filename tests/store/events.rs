@@ -10,29 +10,32 @@ use guildhall_core::operation::{OperationState, Queue, QueueKey};
 use tokio::sync::Barrier;
 
 use crate::{
-    events_setup::{commit, done, entry, gives, handled, key, seqs, session, set},
+    events_setup::{commit, done, entry, handled, handled_seqs, handled_with_operations, key, session, state_write},
     setup::{
-        Engine, GUILD, accepted as accepted_at, at, fresh, in_guild, keyed, new_id, of_user, on_both, operation,
-        state_of, submit,
+        Engine, GUILD, accepted as accepted_at, at, guild_operation, new_id, on_both, open_new_store, operation,
+        operation_with_key, state_of, submit, user_queue,
     },
 };
 
 const QUEUE: Queue = Queue::Guild(GUILD);
 
 /// A store with a small bound on operations in a queue.
-async fn narrow(engine: Engine, most: u64) -> (guildhall::store::Store, crate::setup::Place) {
-    let mut place = crate::setup::Place::new(engine).await;
-    place.settings.max_queued = most;
-    (place.open().await, place)
+async fn open_with_max_queued(
+    engine: Engine,
+    max_queued: u64,
+) -> (guildhall::store::Store, crate::setup::StoreLocation) {
+    let mut location = crate::setup::StoreLocation::new(engine).await;
+    location.settings.max_queued = max_queued;
+    (location.open().await, location)
 }
 
 on_both! {
-    async fn what_a_handler_gave_is_kept_with_its_row_and_only_once(engine) {
-        let (store, _place) = fresh(engine).await;
-        let operation = in_guild();
+    async fn handler_results_are_committed_once_with_their_row(engine) {
+        let (store, _place) = open_new_store(engine).await;
+        let operation = guild_operation();
         let item = HandlerCommit {
             operations: vec![operation.clone()],
-            set: vec![set("sess:1", Some("{\"a\":1}"))],
+            set: vec![state_write("sess:1", Some("{\"a\":1}"))],
             ..handled("s", 1, "welcome")
         };
         let accepted = CommitResult::Done(vec![accepted_at(1)]);
@@ -40,8 +43,8 @@ on_both! {
         assert_eq!(store.handled_after("s", 0).await.unwrap(), [(1, Arc::from("welcome"))]);
         assert_eq!(store.values(vec!["sess:1".to_owned()], at(0)).await.unwrap(), [Some("{\"a\":1}".to_owned())]);
         // Committed again with another operation and another value: a handler that runs twice may have another result.
-        let again = HandlerCommit { operations: vec![in_guild()], set: vec![set("sess:1", Some("2"))], ..item };
-        assert_eq!(commit(&store, again).await, CommitResult::Before);
+        let again = HandlerCommit { operations: vec![guild_operation()], set: vec![state_write("sess:1", Some("2"))], ..item };
+        assert_eq!(commit(&store, again).await, CommitResult::Skipped);
         let loaded = store.load(QUEUE, 0, 9).await.unwrap().operations;
         assert_eq!(loaded.iter().map(|stored| stored.operation.id).collect::<Vec<_>>(), [operation.id]);
         assert_eq!(store.values(vec!["sess:1".to_owned()], at(0)).await.unwrap(), [Some("{\"a\":1}".to_owned())]);
@@ -52,102 +55,102 @@ on_both! {
         assert!(store.commit(Vec::new()).await.unwrap().is_empty());
     }
 
-    async fn the_same_item_twice_in_one_call_is_kept_once(engine) {
-        let (store, _place) = fresh(engine).await;
-        let twice = || gives("s", 7, vec![in_guild()]);
+    async fn duplicate_item_in_one_call_is_committed_once(engine) {
+        let (store, _place) = open_new_store(engine).await;
+        let twice = || handled_with_operations("s", 7, vec![guild_operation()]);
         let answers = store.commit(vec![twice(), handled("s", 8, "h"), twice(), twice()]).await.unwrap();
         let accepted = CommitResult::Done(vec![accepted_at(1)]);
-        assert_eq!(answers, [accepted, done(), CommitResult::Before, CommitResult::Before]);
+        assert_eq!(answers, [accepted, done(), CommitResult::Skipped, CommitResult::Skipped]);
         assert_eq!(store.load(QUEUE, 0, 9).await.unwrap().operations.len(), 1);
-        assert_eq!(seqs(&store, "s", 0).await, [7, 8]);
+        assert_eq!(handled_seqs(&store, "s", 0).await, [7, 8]);
     }
 
-    async fn an_item_that_is_refused_leaves_nothing_and_its_neighbours_stay(engine) {
-        let (store, _place) = narrow(engine, 2).await;
-        submit(&store, &NewOperation { payload_hash: [1; 32], ..keyed("used") }).await;
+    async fn refused_item_leaves_nothing_and_the_others_are_committed(engine) {
+        let (store, _place) = open_with_max_queued(engine, 2).await;
+        submit(&store, &NewOperation { payload_hash: [1; 32], ..operation_with_key("used") }).await;
         let refused = |seq, operations| HandlerCommit {
-            set: vec![set(&format!("set:{seq}"), Some("1"))],
+            set: vec![state_write(&format!("set:{seq}"), Some("1"))],
             inbox: Some(entry("s", seq, 5)),
-            ..gives("s", seq, operations)
+            ..handled_with_operations("s", seq, operations)
         };
         let (other, free) = (operation(QueueKey::user(1)), operation(QueueKey::user(2)));
-        let unknown = NewOperation { refers_to: vec![new_id()], ..in_guild() };
+        let unknown = NewOperation { refers_to: vec![new_id()], ..guild_operation() };
         let items = vec![
-            gives("s", 1, vec![other.clone()]),
+            handled_with_operations("s", 1, vec![other.clone()]),
             // The key belongs to another payload, so its first operation is refused too.
-            refused(2, vec![operation(QueueKey::user(3)), keyed("used")]),
+            refused(2, vec![operation(QueueKey::user(3)), operation_with_key("used")]),
             refused(3, vec![unknown]),
-            refused(4, vec![in_guild(), in_guild()]),
-            gives("s", 5, vec![free.clone()]),
+            refused(4, vec![guild_operation(), guild_operation()]),
+            handled_with_operations("s", 5, vec![free.clone()]),
             handled("s", 6, "h"),
         ];
         let answers = store.commit(items).await.unwrap();
         let accepted = |user| CommitResult::Done(vec![SubmitResult::Accepted {
             seq: 1,
-            queue: of_user(user),
+            queue: user_queue(user),
             state: OperationState::Queued,
         }]);
         assert_eq!((&answers[0], &answers[4], &answers[5]), (&accepted(1), &accepted(2), &done()));
         assert!(matches!(answers[1], CommitResult::Refused(SubmitError::KeyReused { index: 1, .. })), "{answers:?}");
-        assert!(matches!(answers[2], CommitResult::Refused(SubmitError::NoSuchOperation { index: 0, .. })), "{answers:?}");
-        assert!(matches!(answers[3], CommitResult::Refused(SubmitError::Full { most: 2, .. })), "{answers:?}");
-        assert_eq!(seqs(&store, "s", 0).await, [1, 5, 6]);
+        assert!(matches!(answers[2], CommitResult::Refused(SubmitError::UnknownOperation { index: 0, .. })), "{answers:?}");
+        assert!(matches!(answers[3], CommitResult::Refused(SubmitError::Full { max: 2, .. })), "{answers:?}");
+        assert_eq!(handled_seqs(&store, "s", 0).await, [1, 5, 6]);
         let values = store.values((2..5).map(|seq| format!("set:{seq}")).collect(), at(0)).await.unwrap();
         assert_eq!(values, [None, None, None]);
         assert!(store.inbox(0, 9).await.unwrap().is_empty());
         assert_eq!(store.load(QUEUE, 0, 9).await.unwrap().operations.len(), 1);
-        assert!(store.load(of_user(3), 0, 9).await.unwrap().operations.is_empty());
+        assert!(store.load(user_queue(3), 0, 9).await.unwrap().operations.is_empty());
         assert_eq!(state_of(&store, other.id).await, OperationState::Queued);
         assert_eq!(state_of(&store, free.id).await, OperationState::Queued);
         // A refused commit may be tried again with fewer operations.
-        assert_eq!(commit(&store, refused(4, vec![in_guild()])).await, CommitResult::Done(vec![
+        assert_eq!(commit(&store, refused(4, vec![guild_operation()])).await, CommitResult::Done(vec![
             accepted_at(2),
         ]));
-        assert_eq!(seqs(&store, "s", 3).await, [4, 5, 6]);
+        assert_eq!(handled_seqs(&store, "s", 3).await, [4, 5, 6]);
     }
 
-    async fn an_item_that_is_refused_does_not_stand_in_the_way_of_the_next_with_its_key(engine) {
-        let (store, _place) = narrow(engine, 1).await;
+    async fn refused_item_does_not_block_the_next_with_its_key(engine) {
+        let (store, _place) = open_with_max_queued(engine, 1).await;
         let answers = store.commit(vec![
-            gives("s", 1, vec![in_guild(), in_guild()]),
-            gives("s", 1, vec![in_guild()]),
-            gives("s", 1, vec![]),
+            handled_with_operations("s", 1, vec![guild_operation(), guild_operation()]),
+            handled_with_operations("s", 1, vec![guild_operation()]),
+            handled_with_operations("s", 1, vec![]),
         ]).await.unwrap();
         assert!(matches!(answers[0], CommitResult::Refused(SubmitError::Full { .. })), "{answers:?}");
-        assert_eq!(answers[1..], [CommitResult::Done(vec![accepted_at(1)]), CommitResult::Before]);
+        assert_eq!(answers[1..], [CommitResult::Done(vec![accepted_at(1)]), CommitResult::Skipped]);
     }
 
-    async fn a_key_of_an_operation_finds_what_it_made_before(engine) {
-        let (store, _place) = fresh(engine).await;
-        let first = keyed("event:s:1:h:0");
+    async fn idempotency_key_finds_the_existing_operation(engine) {
+        let (store, _place) = open_new_store(engine).await;
+        let first = operation_with_key("event:s:1:h:0");
         submit(&store, &first).await;
         let again = NewOperation { id: new_id(), ..first.clone() };
         let existing = SubmitResult::Existing { id: first.id, state: OperationState::Queued, result: None };
-        assert_eq!(commit(&store, gives("s", 1, vec![again])).await, CommitResult::Done(vec![existing]));
+        assert_eq!(commit(&store, handled_with_operations("s", 1, vec![again])).await, CommitResult::Done(vec![existing]));
         assert_eq!(store.load(QUEUE, 0, 9).await.unwrap().operations.len(), 1);
     }
 
-    async fn a_thousand_items_are_kept_like_one(engine) {
-        let (store, _place) = fresh(engine).await;
+    async fn thousand_items_are_committed_in_one_call(engine) {
+        let (store, _place) = open_new_store(engine).await;
         let items: Vec<_> = (1..=1_000).map(|seq| match seq % 3 {
-            0 => gives("s", seq, vec![operation(QueueKey::user(seq))]),
+            0 => handled_with_operations("s", seq, vec![operation(QueueKey::user(seq))]),
             1 => HandlerCommit { inbox: Some(entry("s", seq, 1)), ..handled("s", seq, "h") },
             _ => handled("s", seq, "h"),
         }).collect();
         let answers = store.commit(items.clone()).await.unwrap();
         assert!(answers.iter().all(|answer| matches!(answer, CommitResult::Done(_))));
-        assert_eq!(seqs(&store, "s", 0).await, (1..=1_000).collect::<Vec<_>>());
-        assert_eq!(seqs(&store, "s", 990).await, (991..=1_000).collect::<Vec<_>>());
+        assert_eq!(handled_seqs(&store, "s", 0).await, (1..=1_000).collect::<Vec<_>>());
+        assert_eq!(handled_seqs(&store, "s", 990).await, (991..=1_000).collect::<Vec<_>>());
         let waiting = store.inbox(0, 1_000).await.unwrap();
         let in_order = waiting.iter().map(|entry| entry.key.seq);
         assert!(in_order.eq((1..=1_000).filter(|seq| seq % 3 == 1)));
-        assert!(waiting.is_sorted_by(|one, next| one.place < next.place));
+        assert!(waiting.is_sorted_by(|one, next| one.position < next.position));
         assert_eq!(store.depths().await.unwrap()["queued"], 333);
-        assert_eq!(store.commit(items).await.unwrap(), vec![CommitResult::Before; 1_000]);
+        assert_eq!(store.commit(items).await.unwrap(), vec![CommitResult::Skipped; 1_000]);
     }
 
-    async fn callers_at_one_time_are_answered_each_for_itself(engine) {
-        let (store, _place) = fresh(engine).await;
+    async fn concurrent_callers_get_their_own_results(engine) {
+        let (store, _place) = open_new_store(engine).await;
         let barrier = Arc::new(Barrier::new(48));
         let callers: Vec<_> = (0..48_u64).map(|nth| {
             let (store, barrier) = (store.clone(), Arc::clone(&barrier));
@@ -155,7 +158,7 @@ on_both! {
                 barrier.wait().await;
                 // Three callers an event, with two items each: one of the three commits it.
                 let seq = nth / 3 * 2;
-                let items = vec![gives("s", seq, vec![in_guild()]), handled("s", seq + 1, "h")];
+                let items = vec![handled_with_operations("s", seq, vec![guild_operation()]), handled("s", seq + 1, "h")];
                 store.commit(items).await.unwrap()
             })
         }).collect();
@@ -163,19 +166,19 @@ on_both! {
         for caller in callers {
             let answers = caller.await.unwrap();
             assert_eq!(answers.len(), 2);
-            assert_eq!(answers[0] == CommitResult::Before, answers[1] == CommitResult::Before, "{answers:?}");
-            if answers[0] == CommitResult::Before { before += 1 } else { kept += 1 }
+            assert_eq!(answers[0] == CommitResult::Skipped, answers[1] == CommitResult::Skipped, "{answers:?}");
+            if answers[0] == CommitResult::Skipped { before += 1 } else { kept += 1 }
         }
         assert_eq!((kept, before), (16, 32));
         assert_eq!(store.load(QUEUE, 0, 99).await.unwrap().operations.len(), 16);
     }
 
-    async fn a_value_ends_is_removed_and_the_last_of_several_counts(engine) {
-        let (store, _place) = fresh(engine).await;
-        let until = StateWrite { expires_at: Some(at(50)), ..set("until", Some("1")) };
+    async fn value_expires_is_removed_and_the_last_write_wins(engine) {
+        let (store, _place) = open_new_store(engine).await;
+        let until = StateWrite { expires_at: Some(at(50)), ..state_write("until", Some("1")) };
         let items = vec![
-            HandlerCommit { set: vec![set("a", Some("1")), set("b", Some("1")), until], ..handled("s", 1, "h") },
-            HandlerCommit { set: vec![set("a", Some("2")), set("b", None), set("c", None)], ..handled("s", 2, "h") },
+            HandlerCommit { set: vec![state_write("a", Some("1")), state_write("b", Some("1")), until], ..handled("s", 1, "h") },
+            HandlerCommit { set: vec![state_write("a", Some("2")), state_write("b", None), state_write("c", None)], ..handled("s", 2, "h") },
         ];
         store.commit(items).await.unwrap();
         let asked: Vec<String> = ["a", "b", "until", "nothing", "a"].map(str::to_owned).to_vec();
@@ -188,77 +191,77 @@ on_both! {
         assert!(store.values(Vec::new(), at(0)).await.unwrap().is_empty());
     }
 
-    async fn a_session_is_kept_and_its_confirmed_number_never_goes_back(engine) {
-        let (store, _place) = fresh(engine).await;
+    async fn session_is_stored_and_its_confirmed_number_never_decreases(engine) {
+        let (store, _place) = open_new_store(engine).await;
         assert!(store.sessions().await.unwrap().is_empty());
         let (first, second) = (session(0, "a", 10), session(1, "b", 3));
-        store.keep_sessions(vec![first.clone(), second.clone()]).await.unwrap();
+        store.save_sessions(vec![first.clone(), second.clone()]).await.unwrap();
         assert_eq!(store.sessions().await.unwrap(), [first.clone(), second.clone()]);
         let back = StoredSession { confirmed: 9, at: at(5), ..first.clone() };
         let on = StoredSession { confirmed: 4, resume_url: None, ..second.clone() };
-        store.keep_sessions(vec![back, on]).await.unwrap();
+        store.save_sessions(vec![back, on]).await.unwrap();
         let now = StoredSession { at: at(5), ..first.clone() };
         let moved = StoredSession { confirmed: 4, ..second.clone() };
         assert_eq!(store.sessions().await.unwrap(), [now, moved], "the known URL stays");
         // Several updates of one session in one call.
         let words = [12, 11, 13, 2].map(|confirmed| StoredSession { confirmed, ..first.clone() });
-        store.keep_sessions(words.to_vec()).await.unwrap();
+        store.save_sessions(words.to_vec()).await.unwrap();
         assert_eq!(store.sessions().await.unwrap()[0].confirmed, 13);
         // The same shard id with another number of shards is another shard.
         let of_three = StoredSession { shards: 3, ..session(0, "c", 1) };
-        store.keep_sessions(vec![of_three.clone()]).await.unwrap();
+        store.save_sessions(vec![of_three.clone()]).await.unwrap();
         assert_eq!(store.sessions().await.unwrap().len(), 3);
         assert!(store.sessions().await.unwrap().contains(&of_three));
     }
 
-    async fn what_a_session_is_confirmed_past_is_forgotten_but_not_done_again(engine) {
-        let (store, _place) = fresh(engine).await;
-        store.keep_sessions(vec![session(0, "a", 0), session(1, "b", 0)]).await.unwrap();
+    async fn confirmed_rows_are_removed_but_not_handled_again(engine) {
+        let (store, _place) = open_new_store(engine).await;
+        store.save_sessions(vec![session(0, "a", 0), session(1, "b", 0)]).await.unwrap();
         let items = (1..=6).flat_map(|seq| [handled("a", seq, "x"), handled("a", seq, "y"), handled("b", seq, "x")]);
         store.commit(items.collect()).await.unwrap();
-        store.keep_sessions(vec![session(0, "a", 4)]).await.unwrap();
-        assert_eq!(seqs(&store, "a", 0).await, [5, 5, 6, 6]);
-        assert_eq!(seqs(&store, "b", 0).await, [1, 2, 3, 4, 5, 6]);
-        let late = gives("a", 4, vec![in_guild()]);
-        assert_eq!(commit(&store, late).await, CommitResult::Before, "every handler has finished it");
+        store.save_sessions(vec![session(0, "a", 4)]).await.unwrap();
+        assert_eq!(handled_seqs(&store, "a", 0).await, [5, 5, 6, 6]);
+        assert_eq!(handled_seqs(&store, "b", 0).await, [1, 2, 3, 4, 5, 6]);
+        let late = handled_with_operations("a", 4, vec![guild_operation()]);
+        assert_eq!(commit(&store, late).await, CommitResult::Skipped, "every handler has finished it");
         assert!(store.load(QUEUE, 0, 9).await.unwrap().operations.is_empty());
     }
 
-    async fn another_session_takes_the_place_of_the_one_before(engine) {
-        let (store, _place) = fresh(engine).await;
-        store.keep_sessions(vec![session(0, "a", 5), session(1, "b", 5)]).await.unwrap();
+    async fn new_session_replaces_the_previous_one(engine) {
+        let (store, _place) = open_new_store(engine).await;
+        store.save_sessions(vec![session(0, "a", 5), session(1, "b", 5)]).await.unwrap();
         store.commit(vec![handled("a", 6, "h"), handled("b", 6, "h"), handled("new", 1, "h")]).await.unwrap();
-        store.keep_sessions(vec![session(0, "new", 0)]).await.unwrap();
+        store.save_sessions(vec![session(0, "new", 0)]).await.unwrap();
         let sessions = store.sessions().await.unwrap();
         assert_eq!(sessions, [session(0, "new", 0), session(1, "b", 5)], "sequence numbers start again");
-        assert!(seqs(&store, "a", 0).await.is_empty());
-        assert_eq!((seqs(&store, "b", 0).await, seqs(&store, "new", 0).await), (vec![6], vec![1]));
+        assert!(handled_seqs(&store, "a", 0).await.is_empty());
+        assert_eq!((handled_seqs(&store, "b", 0).await, handled_seqs(&store, "new", 0).await), (vec![6], vec![1]));
     }
 
-    async fn what_was_answered_survives_a_process_that_ends_without_a_word(engine) {
-        let (store, place) = fresh(engine).await;
-        let operation = in_guild();
-        store.keep_sessions(vec![session(0, "s", 1)]).await.unwrap();
+    async fn committed_data_survives_a_crash(engine) {
+        let (store, place) = open_new_store(engine).await;
+        let operation = guild_operation();
+        store.save_sessions(vec![session(0, "s", 1)]).await.unwrap();
         let waits = HandlerCommit { inbox: Some(entry("s", 3, 9)), ..handled("s", 3, "h") };
-        store.commit(vec![gives("s", 2, vec![operation.clone()]), waits]).await.unwrap();
+        store.commit(vec![handled_with_operations("s", 2, vec![operation.clone()]), waits]).await.unwrap();
         // It is not closed: work in flight and connections are lost.
         drop(store);
-        let store = reopened(&place).await;
+        let store = reopen(&place).await;
         assert_eq!(store.sessions().await.unwrap(), [session(0, "s", 1)]);
-        assert_eq!(seqs(&store, "s", 1).await, [2, 3]);
+        assert_eq!(handled_seqs(&store, "s", 1).await, [2, 3]);
         assert_eq!(state_of(&store, operation.id).await, OperationState::Queued);
         assert_eq!(store.inbox(0, 9).await.unwrap()[0].key, key("s", 3, "h"));
-        assert_eq!(commit(&store, gives("s", 2, vec![in_guild()])).await, CommitResult::Before);
+        assert_eq!(commit(&store, handled_with_operations("s", 2, vec![guild_operation()])).await, CommitResult::Skipped);
     }
 
-    async fn of_many_askers_of_one_bucket_one_identifies_within_the_spacing(engine) {
-        let (store, place) = fresh(engine).await;
+    async fn only_one_shard_of_a_bucket_identifies_within_the_spacing(engine) {
+        let (store, place) = open_new_store(engine).await;
         // Half of the requests come from another process, if the engine allows one.
         let other = match engine {
             Engine::Sqlite => store.clone(),
             Engine::Postgres => place.open().await,
         };
-        let ask = |bucket, now| IdentifyRequest { bucket, spacing: Duration::from_secs(5), a_day: 1_000, now: at(now) };
+        let ask = |bucket, now| IdentifyRequest { bucket, spacing: Duration::from_secs(5), daily_limit: 1_000, now: at(now) };
         let barrier = Arc::new(Barrier::new(16));
         let askers: Vec<_> = (0..16).map(|nth| {
             let (store, barrier) = (if nth % 2 == 0 { store.clone() } else { other.clone() }, Arc::clone(&barrier));
@@ -270,50 +273,50 @@ on_both! {
         let mut let_go = 0;
         for asker in askers {
             match asker.await.unwrap() {
-                IdentifyDecision::Now => let_go += 1,
+                IdentifyDecision::Allowed => let_go += 1,
                 IdentifyDecision::Wait(wait) => assert!(wait > Duration::from_secs(4) && wait < Duration::from_secs(6), "{wait:?}"),
-                IdentifyDecision::Spent(left) => panic!("{left:?}"),
+                IdentifyDecision::Exhausted(left) => panic!("{left:?}"),
             }
         }
         assert_eq!(let_go, 1);
-        assert_eq!(store.identify(ask(4, 0)).await.unwrap(), IdentifyDecision::Now, "each bucket has its own spacing");
+        assert_eq!(store.identify(ask(4, 0)).await.unwrap(), IdentifyDecision::Allowed, "each bucket has its own spacing");
         assert_eq!(store.identify(ask(4, 4_999)).await.unwrap(), IdentifyDecision::Wait(Duration::from_millis(1)));
-        assert_eq!(store.identify(ask(4, 5_000)).await.unwrap(), IdentifyDecision::Now);
+        assert_eq!(store.identify(ask(4, 5_000)).await.unwrap(), IdentifyDecision::Allowed);
         other.close().await;
     }
 
-    async fn a_days_identifies_are_counted_over_all_buckets_and_restarts(engine) {
+    async fn daily_identifies_are_counted_over_buckets_and_restarts(engine) {
         const DAY: u64 = 24 * 60 * 60 * 1_000;
-        let (store, place) = fresh(engine).await;
-        let ask = |bucket, now| IdentifyRequest { bucket, spacing: Duration::from_secs(5), a_day: 3, now: at(now) };
+        let (store, place) = open_new_store(engine).await;
+        let ask = |bucket, now| IdentifyRequest { bucket, spacing: Duration::from_secs(5), daily_limit: 3, now: at(now) };
         for (bucket, now) in [(0, 0), (1, 10_000), (0, 20_000)] {
-            assert_eq!(store.identify(ask(bucket, now)).await.unwrap(), IdentifyDecision::Now);
+            assert_eq!(store.identify(ask(bucket, now)).await.unwrap(), IdentifyDecision::Allowed);
         }
         store.close().await;
         let store = place.open().await;
         let left = Duration::from_millis(DAY - 30_000);
-        assert_eq!(store.identify(ask(2, 30_000)).await.unwrap(), IdentifyDecision::Spent(left));
-        assert_eq!(store.identify(ask(2, DAY - 1)).await.unwrap(), IdentifyDecision::Spent(Duration::from_millis(1)));
-        assert_eq!(store.identify(ask(2, DAY)).await.unwrap(), IdentifyDecision::Now, "the first was a day ago");
-        assert_eq!(store.identify(ask(3, DAY)).await.unwrap(), IdentifyDecision::Spent(Duration::from_secs(10)));
-        let none = IdentifyRequest { a_day: 0, ..ask(3, DAY) };
-        assert!(matches!(store.identify(none).await.unwrap(), IdentifyDecision::Spent(_)));
+        assert_eq!(store.identify(ask(2, 30_000)).await.unwrap(), IdentifyDecision::Exhausted(left));
+        assert_eq!(store.identify(ask(2, DAY - 1)).await.unwrap(), IdentifyDecision::Exhausted(Duration::from_millis(1)));
+        assert_eq!(store.identify(ask(2, DAY)).await.unwrap(), IdentifyDecision::Allowed, "the first was a day ago");
+        assert_eq!(store.identify(ask(3, DAY)).await.unwrap(), IdentifyDecision::Exhausted(Duration::from_secs(10)));
+        let none = IdentifyRequest { daily_limit: 0, ..ask(3, DAY) };
+        assert!(matches!(store.identify(none).await.unwrap(), IdentifyDecision::Exhausted(_)));
     }
 
-    async fn a_clock_that_was_set_back_does_not_stop_shards_for_long(engine) {
-        let (store, _place) = fresh(engine).await;
-        let ask = |now| IdentifyRequest { bucket: 0, spacing: Duration::from_secs(5), a_day: 1_000, now: at(now) };
-        assert_eq!(store.identify(ask(3_600_000)).await.unwrap(), IdentifyDecision::Now);
-        assert_eq!(store.identify(ask(0)).await.unwrap(), IdentifyDecision::Now);
+    async fn clock_set_back_does_not_block_identifies_for_long(engine) {
+        let (store, _place) = open_new_store(engine).await;
+        let ask = |now| IdentifyRequest { bucket: 0, spacing: Duration::from_secs(5), daily_limit: 1_000, now: at(now) };
+        assert_eq!(store.identify(ask(3_600_000)).await.unwrap(), IdentifyDecision::Allowed);
+        assert_eq!(store.identify(ask(0)).await.unwrap(), IdentifyDecision::Allowed);
         // A clock that is slightly behind waits for what another process has just done.
         assert_eq!(store.identify(ask(3_599_000)).await.unwrap(), IdentifyDecision::Wait(Duration::from_secs(6)));
     }
 }
 
 /// Opens the store as soon as the previous process has released it.
-async fn reopened(place: &crate::setup::Place) -> guildhall::store::Store {
+async fn reopen(location: &crate::setup::StoreLocation) -> guildhall::store::Store {
     loop {
-        match guildhall::store::Store::open(&place.settings).await {
+        match guildhall::store::Store::open(&location.settings).await {
             Ok(store) => return store,
             Err(guildhall::store::OpenError::InUse { .. }) => tokio::task::yield_now().await,
             Err(error) => panic!("{error}"),

@@ -22,12 +22,12 @@ pub(crate) fn handled(session: &str, seq: u64, handler: &str) -> HandlerCommit {
         inbox: None,
         from_inbox: false,
         at: at(0),
-        under: None,
+        claim: None,
     }
 }
 
 /// A commit of the handler `h` with these operations.
-pub(crate) fn gives(session: &str, seq: u64, operations: Vec<NewOperation>) -> HandlerCommit {
+pub(crate) fn handled_with_operations(session: &str, seq: u64, operations: Vec<NewOperation>) -> HandlerCommit {
     HandlerCommit { operations, ..handled(session, seq, "h") }
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn gives(session: &str, seq: u64, operations: Vec<NewOperation>) -> H
 pub(crate) fn entry(session: &str, seq: u64, lane: i64) -> InboxEntry {
     InboxEntry {
         key: key(session, seq, "h"),
-        place: 0,
+        position: 0,
         lane,
         name: "member.join".to_owned(),
         event: format!("{{\"seq\":{seq}}}"),
@@ -46,14 +46,14 @@ pub(crate) fn entry(session: &str, seq: u64, lane: i64) -> InboxEntry {
     }
 }
 
-pub(crate) fn set(key: &str, value: Option<&str>) -> StateWrite {
+pub(crate) fn state_write(key: &str, value: Option<&str>) -> StateWrite {
     StateWrite { key: key.to_owned(), value: value.map(str::to_owned), expires_at: None }
 }
 
 /// A session of one of two shards.
 pub(crate) fn session(shard: u32, name: &str, confirmed: u64) -> StoredSession {
     let resume_url = Some(format!("wss://{name}.example"));
-    StoredSession { shard, shards: 2, session: Arc::from(name), resume_url, confirmed, at: at(0), under: None }
+    StoredSession { shard, shards: 2, session: Arc::from(name), resume_url, confirmed, at: at(0), fence: None }
 }
 
 pub(crate) fn done() -> CommitResult {
@@ -65,6 +65,6 @@ pub(crate) async fn commit(store: &Store, item: HandlerCommit) -> CommitResult {
 }
 
 /// Sequence numbers of the handled rows of a session.
-pub(crate) async fn seqs(store: &Store, session: &str, after: u64) -> Vec<u64> {
+pub(crate) async fn handled_seqs(store: &Store, session: &str, after: u64) -> Vec<u64> {
     store.handled_after(session, after).await.unwrap().into_iter().map(|(seq, _)| seq).collect()
 }

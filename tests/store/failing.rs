@@ -13,45 +13,49 @@ use tokio::{sync::Barrier, time::timeout};
 use crate::{
     postgres::PostgresServer,
     setup::{
-        Engine, GUILD, Place, STUCK, at, change, claim, fresh, in_guild, keyed, record, settings_for, state_of, submit,
+        Engine, GUILD, StoreLocation, TEST_TIMEOUT, at, claim, guild_operation, open_new_store, operation_update,
+        operation_with_key, record, settings_for, state_of, submit,
     },
 };
 
 const QUEUE: Queue = Queue::Guild(GUILD);
 
-fn says(error: &SubmitError) -> &str {
+fn unavailable_message(error: &SubmitError) -> &str {
     match error {
-        SubmitError::Store(StoreError::Unavailable(says)) => says,
+        SubmitError::Store(StoreError::Unavailable(message)) => message,
         other => panic!("{other:?}"),
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_busy_file_is_told_and_nothing_is_kept_until_it_is_free() {
-    let mut place = Place::new(Engine::Sqlite).await;
-    place.settings.timeout = Duration::from_millis(400);
-    let store = place.open().await;
-    let other = Database::connect(place.raw_url()).await.unwrap();
+async fn busy_file_is_reported_and_stores_nothing() {
+    let mut location = StoreLocation::new(Engine::Sqlite).await;
+    location.settings.timeout = Duration::from_millis(400);
+    let store = location.open().await;
+    let other = Database::connect(location.raw_url()).await.unwrap();
     other.execute_unprepared("BEGIN IMMEDIATE").await.unwrap();
-    let operation = keyed("once");
+    let operation = operation_with_key("once");
     let error = store.submit(vec![operation.clone()]).await.unwrap_err();
-    assert!(says(&error).contains("busy") && says(&error).contains("store.timeout_ms"), "{error}");
-    assert!(matches!(*store.watch().borrow(), Health::Down(_)));
+    assert!(
+        unavailable_message(&error).contains("busy") && unavailable_message(&error).contains("store.timeout_ms"),
+        "{error}"
+    );
+    assert!(matches!(*store.watch_health().borrow(), Health::Down(_)));
     other.execute_unprepared("ROLLBACK").await.unwrap();
     assert!(store.load(QUEUE, 0, 9).await.unwrap().operations.is_empty());
     submit(&store, &operation).await;
-    assert_eq!(*store.watch().borrow(), Health::Up);
+    assert_eq!(*store.watch_health().borrow(), Health::Up);
     assert_eq!(store.load(QUEUE, 0, 9).await.unwrap().operations.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_store_refuses_and_keeps_what_it_accepted() {
-    let mut place = Place::new(Engine::Sqlite).await;
-    place.settings.max_bytes = 2 << 20;
-    let store = place.open().await;
+async fn full_store_refuses_and_keeps_accepted_operations() {
+    let mut location = StoreLocation::new(Engine::Sqlite).await;
+    location.settings.max_bytes = 2 << 20;
+    let store = location.open().await;
     let mut accepted = Vec::new();
     let error = loop {
-        let operation = NewOperation { payload: format!("\"{}\"", "x".repeat(20_000)), ..in_guild() };
+        let operation = NewOperation { payload: format!("\"{}\"", "x".repeat(20_000)), ..guild_operation() };
         match store.submit(vec![operation.clone()]).await {
             Ok(_) => accepted.push(operation.id),
             Err(error) => break error,
@@ -71,18 +75,18 @@ async fn a_full_store_refuses_and_keeps_what_it_accepted() {
     assert!(error.to_string().contains("free disk space"), "{error}");
     assert!(accepted.len() > 10);
     store.close().await;
-    place.settings.max_bytes = 0;
-    let store = place.open().await;
-    let left: Vec<_> =
+    location.settings.max_bytes = 0;
+    let store = location.open().await;
+    let stored_ids: Vec<_> =
         store.load(QUEUE, 0, 999).await.unwrap().operations.iter().map(|stored| stored.operation.id).collect();
-    assert_eq!(left, accepted);
-    submit(&store, &in_guild()).await;
+    assert_eq!(stored_ids, accepted);
+    submit(&store, &guild_operation()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_bad_request_does_not_fail_the_others() {
-    let (store, place) = fresh(Engine::Sqlite).await;
-    let poison = Database::connect(place.raw_url()).await.unwrap();
+async fn failing_request_does_not_fail_the_others() {
+    let (store, location) = open_new_store(Engine::Sqlite).await;
+    let poison = Database::connect(location.raw_url()).await.unwrap();
     let trigger = "CREATE TRIGGER poison BEFORE INSERT ON operations WHEN NEW.reason = 'poison'
         BEGIN SELECT RAISE(ABORT, 'poison'); END";
     poison.execute_unprepared(trigger).await.unwrap();
@@ -93,7 +97,8 @@ async fn one_bad_request_does_not_fail_the_others() {
             let reason = (nth % 10 == 0).then(|| "poison".to_owned());
             tokio::spawn(async move {
                 barrier.wait().await;
-                let refused = store.submit(vec![NewOperation { reason: reason.clone(), ..in_guild() }]).await.is_err();
+                let refused =
+                    store.submit(vec![NewOperation { reason: reason.clone(), ..guild_operation() }]).await.is_err();
                 assert_eq!(refused, reason.is_some());
             })
         })
@@ -105,17 +110,17 @@ async fn one_bad_request_does_not_fail_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_that_nobody_waits_for_is_given_back() {
-    let (store, _place) = fresh(Engine::Sqlite).await;
-    submit(&store, &in_guild()).await;
+async fn abandoned_claim_is_released() {
+    let (store, _location) = open_new_store(Engine::Sqlite).await;
+    submit(&store, &guild_operation()).await;
     for _ in 0..20 {
         // Polled once: the request is in flight, and then its caller is gone.
-        let mut asking = store.claim(ClaimFrom::Queues(vec![QUEUE]));
-        let polled = poll_fn(|context| Poll::Ready(asking.as_mut().poll(context))).await;
+        let mut claiming = store.claim(ClaimFrom::Queues(vec![QUEUE]));
+        let polled = poll_fn(|context| Poll::Ready(claiming.as_mut().poll(context))).await;
         assert!(polled.is_pending());
-        drop(asking);
+        drop(claiming);
     }
-    let freed = async {
+    let claimable = async {
         loop {
             let claims = store.claim(ClaimFrom::Due { now: at(0), limit: 1 }).await.unwrap();
             if let [claim] = claims.as_slice() {
@@ -123,26 +128,26 @@ async fn a_claim_that_nobody_waits_for_is_given_back() {
             }
         }
     };
-    assert_eq!(timeout(STUCK, freed).await.unwrap().queue, QUEUE);
+    assert_eq!(timeout(TEST_TIMEOUT, claimable).await.unwrap().queue, QUEUE);
 }
 
-async fn submit_at_last(store: &Store, operation: &NewOperation) {
-    let trying = async {
+async fn submit_with_retry(store: &Store, operation: &NewOperation) {
+    let retrying = async {
         while let Err(error) = store.submit(vec![operation.clone()]).await {
-            says(&error);
+            unavailable_message(&error);
             tokio::task::yield_now().await;
         }
     };
-    timeout(STUCK, trying).await.unwrap();
+    timeout(TEST_TIMEOUT, retrying).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_restarts_loses_nothing_and_doubles_nothing() {
+async fn server_restart_loses_and_duplicates_nothing() {
     let mut server = PostgresServer::start();
-    let mut settings = settings_for(&server.database().await);
+    let mut settings = settings_for(&server.create_database().await);
     settings.timeout = Duration::from_secs(5);
     let store = Store::open(&settings).await.unwrap();
-    let running = in_guild();
+    let running = guild_operation();
     submit(&store, &running).await;
     let fence = claim(&store, QUEUE).await.fence;
     let barrier = Arc::new(Barrier::new(11));
@@ -155,22 +160,22 @@ async fn a_server_that_restarts_loses_nothing_and_doubles_nothing() {
                         barrier.wait().await;
                     }
                     let key = IdempotencyKey { scope: Arc::from("restart"), key: format!("{caller}/{nth}") };
-                    submit_at_last(&store, &NewOperation { idempotency: Some(key), ..in_guild() }).await;
+                    submit_with_retry(&store, &NewOperation { idempotency: Some(key), ..guild_operation() }).await;
                 }
             })
         })
         .collect();
     barrier.wait().await;
     server.kill();
-    let down = timeout(STUCK, store.watch().wait_for(|health| *health != Health::Up)).await.map(drop);
+    let down = timeout(TEST_TIMEOUT, store.watch_health().wait_for(|health| *health != Health::Up)).await.map(drop);
     down.expect("the store did not report that it is down");
     server.start_again();
     for caller in callers {
-        timeout(STUCK, caller).await.unwrap().unwrap();
+        timeout(TEST_TIMEOUT, caller).await.unwrap().unwrap();
     }
     assert_eq!(store.load(QUEUE, 0, 999).await.unwrap().operations.len(), 201);
     assert_eq!(
-        record(&store, change(&running, fence, OperationState::Succeeded)).await,
+        record(&store, operation_update(&running, fence, OperationState::Succeeded)).await,
         UpdateResult::Done,
         "the claim is still valid"
     );

@@ -8,11 +8,11 @@ use guildhall_core::{
     time::UnixMs,
 };
 
-use crate::setup::{at, fresh, on_both};
+use crate::setup::{at, on_both, open_new_store};
 
-const FOR_EVER: Duration = Duration::from_secs(1 << 32);
+const FOREVER: Duration = Duration::from_secs(1 << 32);
 const RETENTION: Retention =
-    Retention { completed: FOR_EVER, failed: FOR_EVER, dead_letters: FOR_EVER, idempotency: FOR_EVER };
+    Retention { completed: FOREVER, failed: FOREVER, dead_letters: FOREVER, idempotency: FOREVER };
 
 fn received(token: &str, id: u64, expires_at: UnixMs) -> ReceivedInteraction {
     let token = TokenDigest::of(token);
@@ -21,7 +21,7 @@ fn received(token: &str, id: u64, expires_at: UnixMs) -> ReceivedInteraction {
 
 on_both! {
     async fn recorded_interaction_is_found_by_its_token_after_a_restart(engine) {
-        let (store, place) = fresh(engine).await;
+        let (store, place) = open_new_store(engine).await;
         let (one, other) = (received("one", 1, at(900)), ReceivedInteraction { guild: None, ..received("other", u64::MAX, at(900)) });
         store.record_interactions(vec![one, other, one]).await.unwrap();
         store.record_interactions(vec![ReceivedInteraction { id: 7, ..one }]).await.unwrap();
@@ -35,7 +35,7 @@ on_both! {
     }
 
     async fn many_interactions_are_recorded_and_looked_up_at_once(engine) {
-        let (store, _place) = fresh(engine).await;
+        let (store, _place) = open_new_store(engine).await;
         let all: Vec<_> = (0..1_500).map(|n| received(&n.to_string(), n, at(900))).collect();
         store.record_interactions(all.clone()).await.unwrap();
         let tokens = all.iter().map(|received| received.token).collect();
@@ -43,7 +43,7 @@ on_both! {
     }
 
     async fn expired_interactions_are_swept_in_small_batches(engine) {
-        let (store, _place) = fresh(engine).await;
+        let (store, _place) = open_new_store(engine).await;
         let old = (0..700).map(|n| received(&n.to_string(), n, at(100)));
         store.record_interactions(old.chain([received("live", 1, at(101))]).collect()).await.unwrap();
         let mut swept = Vec::new();

@@ -15,7 +15,7 @@ use guildhall_core::{
 };
 use proptest::prelude::*;
 
-use crate::setup::{Engine, GUILD, at, change, fresh, operation, queue_of};
+use crate::setup::{Engine, GUILD, at, open_new_store, operation, operation_update, queue_of};
 
 const STATES: [OperationState; 8] = [
     OperationState::Running,
@@ -29,7 +29,7 @@ const STATES: [OperationState; 8] = [
 ];
 
 #[derive(Clone, Copy, Debug)]
-enum Action {
+enum StoreAction {
     /// `delay` is the time from acceptance to the due time; `refers` may be an operation of its guild.
     Submit {
         queue: usize,
@@ -39,9 +39,9 @@ enum Action {
         refers: Option<usize>,
     },
     /// Advances the time.
-    Pass(u64),
+    AdvanceTime(u64),
     Join(usize),
-    Hasten(usize),
+    Expedite(usize),
     Claim(usize),
     Release {
         queue: usize,
@@ -56,23 +56,23 @@ enum Action {
     Cancel(usize),
 }
 
-fn action() -> impl Strategy<Value = Action> {
+fn action() -> impl Strategy<Value = StoreAction> {
     prop_oneof![
         4 => (0..2_usize, proptest::option::of(0..3_u8), 0..2_u8, prop_oneof![2 => Just(0), 1 => 1..50_u64],
                 proptest::option::weighted(0.3, 0..12_usize))
-            .prop_map(|(queue, key, hash, delay, refers)| Action::Submit { queue, key, hash, delay, refers }),
-        2 => (0..30_u64).prop_map(Action::Pass),
-        2 => (0..2_usize).prop_map(Action::Join),
-        1 => (0..12_usize).prop_map(Action::Hasten),
-        2 => (0..2_usize).prop_map(Action::Claim),
-        1 => (0..2_usize, proptest::bool::weighted(0.3)).prop_map(|(queue, stale)| Action::Release { queue, stale }),
+            .prop_map(|(queue, key, hash, delay, refers)| StoreAction::Submit { queue, key, hash, delay, refers }),
+        2 => (0..30_u64).prop_map(StoreAction::AdvanceTime),
+        2 => (0..2_usize).prop_map(StoreAction::Join),
+        1 => (0..12_usize).prop_map(StoreAction::Expedite),
+        2 => (0..2_usize).prop_map(StoreAction::Claim),
+        1 => (0..2_usize, proptest::bool::weighted(0.3)).prop_map(|(queue, stale)| StoreAction::Release { queue, stale }),
         6 => (0..12_usize, 0..STATES.len(), 0..3_u32, proptest::bool::weighted(0.1))
-            .prop_map(|(operation, state, attempts, stale)| Action::Record { operation, state, attempts, stale }),
-        1 => (0..12_usize).prop_map(Action::Cancel),
+            .prop_map(|(operation, state, attempts, stale)| StoreAction::Record { operation, state, attempts, stale }),
+        1 => (0..12_usize).prop_map(StoreAction::Cancel),
     ]
 }
 
-struct Line {
+struct ModelQueue {
     queue: Queue,
     /// The newest fence, and whether it is held.
     fence: Fence,
@@ -80,9 +80,9 @@ struct Line {
     next_seq: u64,
 }
 
-struct Kept {
+struct ModelOperation {
     operation: NewOperation,
-    line: usize,
+    queue: usize,
     state: OperationState,
     attempts: u32,
     /// Its sequence number, after it has joined.
@@ -91,157 +91,166 @@ struct Kept {
     joins_at: UnixMs,
 }
 
-struct Model {
-    lines: [Line; 2],
-    kept: Vec<Kept>,
+struct StoreModel {
+    queues: [ModelQueue; 2],
+    operations: Vec<ModelOperation>,
     now: u64,
 }
 
-impl Model {
+impl StoreModel {
     fn new() -> Self {
         static GUILDS: AtomicU64 = AtomicU64::new(GUILD);
-        let line = || Line {
+        let new_queue = || ModelQueue {
             queue: Queue::Guild(GUILDS.fetch_add(1, Ordering::Relaxed)),
             fence: Fence(0),
             held: false,
             next_seq: 1,
         };
-        Self { lines: [line(), line()], kept: Vec::new(), now: 0 }
+        Self { queues: [new_queue(), new_queue()], operations: Vec::new(), now: 0 }
     }
 
-    async fn step(&mut self, store: &Store, action: Action) {
+    async fn step(&mut self, store: &Store, action: StoreAction) {
         match action {
-            Action::Submit { queue, key, hash, delay, refers } => {
-                let refers = refers.and_then(|n| self.kept.get(n)).filter(|kept| kept.line == queue);
-                let refers_to = refers.map(|kept| kept.operation.id).into_iter().collect();
+            StoreAction::Submit { queue, key, hash, delay, refers } => {
+                let refers = refers.and_then(|n| self.operations.get(n)).filter(|entry| entry.queue == queue);
+                let refers_to = refers.map(|entry| entry.operation.id).into_iter().collect();
                 self.submit(store, queue, key, hash, (delay, refers_to)).await;
             }
-            Action::Pass(by) => self.now += by,
-            Action::Join(line) => {
-                let next = store.join(self.lines[line].queue, at(self.now), 1_000).await.unwrap();
-                assert_eq!(next, self.join(line));
+            StoreAction::AdvanceTime(by) => self.now += by,
+            StoreAction::Join(model_queue) => {
+                let next = store.join_due(self.queues[model_queue].queue, at(self.now), 1_000).await.unwrap();
+                assert_eq!(next, self.join(model_queue));
             }
-            Action::Hasten(operation) => self.hasten(store, operation).await,
-            Action::Claim(line) => {
-                let line = &mut self.lines[line];
-                let claims = store.claim(ClaimFrom::Queues(vec![line.queue])).await.unwrap();
-                assert_eq!(claims.len(), usize::from(!line.held));
+            StoreAction::Expedite(operation) => self.expedite(store, operation).await,
+            StoreAction::Claim(model_queue) => {
+                let model_queue = &mut self.queues[model_queue];
+                let claims = store.claim(ClaimFrom::Queues(vec![model_queue.queue])).await.unwrap();
+                assert_eq!(claims.len(), usize::from(!model_queue.held));
                 if let [claim] = claims.as_slice() {
-                    assert!(claim.fence > line.fence);
-                    (line.fence, line.held) = (claim.fence, true);
+                    assert!(claim.fence > model_queue.fence);
+                    (model_queue.fence, model_queue.held) = (claim.fence, true);
                 }
             }
-            Action::Release { queue, stale } => {
-                let line = &mut self.lines[queue];
-                if line.fence == Fence(0) {
+            StoreAction::Release { queue, stale } => {
+                let model_queue = &mut self.queues[queue];
+                if model_queue.fence == Fence(0) {
                     return;
                 }
-                let fence = if stale { Fence(line.fence.0 - 1) } else { line.fence };
-                assert_eq!(store.release(line.queue, fence).await.unwrap(), !stale);
-                line.held &= stale;
+                let fence = if stale { Fence(model_queue.fence.0 - 1) } else { model_queue.fence };
+                assert_eq!(store.release(model_queue.queue, fence).await.unwrap(), !stale);
+                model_queue.held &= stale;
             }
-            Action::Record { operation, state, attempts, stale } => {
+            StoreAction::Record { operation, state, attempts, stale } => {
                 self.record(store, operation, STATES[state], attempts, stale).await;
             }
-            Action::Cancel(operation) => {
+            StoreAction::Cancel(operation) => {
                 let now = self.now;
-                let Some(kept) = self.kept.get_mut(operation) else { return };
-                let id = kept.operation.id;
-                if kept.state.may_cancel() && kept.attempts == 0 {
-                    kept.state = OperationState::Cancelled;
+                let Some(entry) = self.operations.get_mut(operation) else { return };
+                let id = entry.operation.id;
+                if entry.state.may_cancel() && entry.attempts == 0 {
+                    entry.state = OperationState::Cancelled;
                     self.release(id);
                 }
-                let kept = &self.kept[operation];
-                let answer = store.cancel(id, at(now)).await.unwrap();
-                assert_eq!(answer, Some((kept.state, queue_of(&kept.operation))));
+                let entry = &self.operations[operation];
+                let result = store.cancel(id, at(now)).await.unwrap();
+                assert_eq!(result, Some((entry.state, queue_of(&entry.operation))));
             }
         }
     }
 
     /// The latest join time of the scheduled operations that this one refers to.
-    fn held_by(&self, operation: &NewOperation) -> Option<UnixMs> {
-        let scheduled = self.kept.iter().filter(|kept| kept.state == OperationState::Scheduled);
-        scheduled.filter(|kept| operation.refers_to.contains(&kept.operation.id)).map(|kept| kept.joins_at).max()
+    fn references_join_at(&self, operation: &NewOperation) -> Option<UnixMs> {
+        let scheduled = self.operations.iter().filter(|entry| entry.state == OperationState::Scheduled);
+        scheduled.filter(|entry| operation.refers_to.contains(&entry.operation.id)).map(|entry| entry.joins_at).max()
     }
 
     /// Enqueues operations that are due, in order. Returns when the next one is due.
-    fn join(&mut self, line: usize) -> Option<UnixMs> {
+    fn join(&mut self, queue: usize) -> Option<UnixMs> {
         loop {
-            let scheduled = self.kept.iter().enumerate();
-            let scheduled = scheduled.filter(|(_, kept)| kept.line == line && kept.state == OperationState::Scheduled);
+            let scheduled = self.operations.iter().enumerate();
+            let scheduled =
+                scheduled.filter(|(_, entry)| entry.queue == queue && entry.state == OperationState::Scheduled);
             let (n, first) =
-                scheduled.min_by_key(|(n, kept)| (kept.joins_at, *n)).map(|(n, kept)| (n, kept.joins_at))?;
+                scheduled.min_by_key(|(n, entry)| (entry.joins_at, *n)).map(|(n, entry)| (n, entry.joins_at))?;
             if first > at(self.now) {
                 return Some(first);
             }
-            self.place(n);
+            self.enqueue(n);
         }
     }
 
-    fn place(&mut self, n: usize) {
-        let (line, id) = (self.kept[n].line, self.kept[n].operation.id);
-        (self.kept[n].state, self.kept[n].seq) = (OperationState::Queued, self.lines[line].next_seq);
-        self.lines[line].next_seq += 1;
+    fn enqueue(&mut self, n: usize) {
+        let (queue, id) = (self.operations[n].queue, self.operations[n].operation.id);
+        (self.operations[n].state, self.operations[n].seq) = (OperationState::Queued, self.queues[queue].next_seq);
+        self.queues[queue].next_seq += 1;
         self.release(id);
     }
 
     /// Reschedules the operations that refer to one that is no longer scheduled.
     fn release(&mut self, target: OperationId) {
-        for n in 0..self.kept.len() {
-            let operation = self.kept[n].operation.clone();
-            if self.kept[n].state == OperationState::Scheduled && operation.refers_to.contains(&target) {
-                let held = self.held_by(&operation).unwrap_or_default();
-                let own = operation.eligible_at.max(at(self.now)).min(self.kept[n].joins_at);
-                self.kept[n].joins_at = own.max(held);
+        for n in 0..self.operations.len() {
+            let operation = self.operations[n].operation.clone();
+            if self.operations[n].state == OperationState::Scheduled && operation.refers_to.contains(&target) {
+                let references_join_at = self.references_join_at(&operation).unwrap_or_default();
+                let own = operation.eligible_at.max(at(self.now)).min(self.operations[n].joins_at);
+                self.operations[n].joins_at = own.max(references_join_at);
             }
         }
     }
 
-    async fn hasten(&mut self, store: &Store, n: usize) {
+    async fn expedite(&mut self, store: &Store, n: usize) {
         let now = at(self.now);
-        let Some(kept) = self.kept.get_mut(n) else { return };
-        if kept.state == OperationState::Scheduled && kept.operation.eligible_at > now {
-            kept.operation.eligible_at = now;
-            let operation = kept.operation.clone();
-            match self.held_by(&operation) {
-                Some(held) => self.kept[n].joins_at = held,
-                None => self.place(n),
+        let Some(entry) = self.operations.get_mut(n) else { return };
+        if entry.state == OperationState::Scheduled && entry.operation.eligible_at > now {
+            entry.operation.eligible_at = now;
+            let operation = entry.operation.clone();
+            match self.references_join_at(&operation) {
+                Some(joins_at) => self.operations[n].joins_at = joins_at,
+                None => self.enqueue(n),
             }
         }
-        let kept = &self.kept[n];
-        let answer = store.hasten(kept.operation.id, now).await.unwrap();
-        assert_eq!(answer, Some((kept.state, queue_of(&kept.operation))));
+        let entry = &self.operations[n];
+        let result = store.expedite(entry.operation.id, now).await.unwrap();
+        assert_eq!(result, Some((entry.state, queue_of(&entry.operation))));
     }
 
     async fn submit(
         &mut self,
         store: &Store,
-        line: usize,
+        queue_index: usize,
         key: Option<u8>,
         hash: u8,
         (delay, refers_to): (u64, Vec<OperationId>),
     ) {
-        let queue = self.lines[line].queue;
-        let scope: Arc<str> = Arc::from(format!("{:?}", self.lines[0].queue));
+        let queue = self.queues[queue_index].queue;
+        let scope: Arc<str> = Arc::from(format!("{:?}", self.queues[0].queue));
         let idempotency = key.map(|key| IdempotencyKey { scope, key: key.to_string() });
         let (created_at, eligible_at) = (at(self.now), at(self.now + delay));
         let payload_hash = [hash; 32];
         let new = NewOperation { idempotency, payload_hash, created_at, eligible_at, refers_to, ..operation(queue) };
-        self.join(line);
-        let same_key = |kept: &&Kept| key.is_some() && kept.operation.idempotency == new.idempotency;
-        let expected = match self.kept.iter().find(same_key) {
-            Some(kept) if kept.operation.payload_hash == new.payload_hash => {
-                Ok(SubmitResult::Existing { id: kept.operation.id, state: kept.state, result: None })
+        self.join(queue_index);
+        let same_key = |entry: &&ModelOperation| key.is_some() && entry.operation.idempotency == new.idempotency;
+        let expected = match self.operations.iter().find(same_key) {
+            Some(entry) if entry.operation.payload_hash == new.payload_hash => {
+                Ok(SubmitResult::Existing { id: entry.operation.id, state: entry.state, result: None })
             }
-            Some(kept) => Err(SubmitError::KeyReused { index: 0, id: kept.operation.id }),
+            Some(entry) => Err(SubmitError::KeyReused { index: 0, id: entry.operation.id }),
             None => {
                 let own = Some(eligible_at).filter(|due| *due > created_at);
-                let joins_at = own.max(self.held_by(&new));
-                let place = self.lines[line].next_seq;
-                self.lines[line].next_seq += 1;
-                let (seq, state) = joins_at.map_or((place, OperationState::Queued), |_| (0, OperationState::Scheduled));
+                let joins_at = own.max(self.references_join_at(&new));
+                let seq_if_queued = self.queues[queue_index].next_seq;
+                self.queues[queue_index].next_seq += 1;
+                let (seq, state) =
+                    joins_at.map_or((seq_if_queued, OperationState::Queued), |_| (0, OperationState::Scheduled));
                 let joins_at = joins_at.unwrap_or_default();
-                self.kept.push(Kept { operation: new.clone(), line, state, attempts: 0, seq, joins_at });
+                self.operations.push(ModelOperation {
+                    operation: new.clone(),
+                    queue: queue_index,
+                    state,
+                    attempts: 0,
+                    seq,
+                    joins_at,
+                });
                 Ok(SubmitResult::Accepted { seq, queue, state })
             }
         };
@@ -250,70 +259,72 @@ impl Model {
 
     async fn record(&mut self, store: &Store, operation: usize, state: OperationState, attempts: u32, stale: bool) {
         // Scheduled operations are not in execution.
-        let kept = self.kept.get_mut(operation).filter(|kept| kept.state != OperationState::Scheduled);
-        let Some(kept) = kept else { return };
-        let line = &self.lines[kept.line];
-        let fence = if stale { Fence(line.fence.0.wrapping_sub(1) & (u64::MAX >> 1)) } else { line.fence };
-        let mut told = change(&kept.operation, fence, state);
-        told.attempts = attempts;
-        let expected = if stale || !line.held {
+        let entry = self.operations.get_mut(operation).filter(|entry| entry.state != OperationState::Scheduled);
+        let Some(entry) = entry else { return };
+        let queue = &self.queues[entry.queue];
+        let fence = if stale { Fence(queue.fence.0.wrapping_sub(1) & (u64::MAX >> 1)) } else { queue.fence };
+        let mut update = operation_update(&entry.operation, fence, state);
+        update.attempts = attempts;
+        let expected = if stale || !queue.held {
             UpdateResult::Fenced
-        } else if !kept.state.is_final() {
-            (kept.state, kept.attempts) = (state, attempts);
+        } else if !entry.state.is_final() {
+            (entry.state, entry.attempts) = (state, attempts);
             UpdateResult::Done
-        } else if (kept.state, kept.attempts) == (state, attempts) {
+        } else if (entry.state, entry.attempts) == (state, attempts) {
             UpdateResult::Done
         } else {
-            UpdateResult::Gone
+            UpdateResult::Finished
         };
-        assert_eq!(store.record(vec![told]).await.unwrap(), [expected]);
+        assert_eq!(store.record(vec![update]).await.unwrap(), [expected]);
     }
 
-    async fn is_what_is_stored(&self, store: &Store) {
-        for line in &self.lines {
-            let page = store.load(line.queue, 0, 100).await.unwrap();
+    async fn assert_matches_store(&self, store: &Store) {
+        for queue in &self.queues {
+            let page = store.load(queue.queue, 0, 100).await.unwrap();
             let loaded = page.operations;
             let loaded: Vec<_> =
                 loaded.iter().map(|stored| (stored.operation.id, stored.state, stored.attempts)).collect();
-            let of_line = |kept: &&Kept| queue_of(&kept.operation) == line.queue && !kept.state.is_final();
-            let scheduled = |kept: &&Kept| kept.state == OperationState::Scheduled;
-            let first = self.kept.iter().filter(of_line).filter(scheduled).map(|kept| kept.joins_at).min();
+            let in_queue =
+                |entry: &&ModelOperation| queue_of(&entry.operation) == queue.queue && !entry.state.is_final();
+            let scheduled = |entry: &&ModelOperation| entry.state == OperationState::Scheduled;
+            let first = self.operations.iter().filter(in_queue).filter(scheduled).map(|entry| entry.joins_at).min();
             assert_eq!(page.scheduled, first);
-            let mut pending: Vec<&Kept> = self.kept.iter().filter(of_line).filter(|kept| !scheduled(kept)).collect();
-            pending.sort_by_key(|kept| kept.seq);
+            let mut pending: Vec<&ModelOperation> =
+                self.operations.iter().filter(in_queue).filter(|entry| !scheduled(entry)).collect();
+            pending.sort_by_key(|entry| entry.seq);
             let pending = pending.into_iter();
-            let pending: Vec<_> = pending.map(|kept| (kept.operation.id, kept.state, kept.attempts)).collect();
+            let pending: Vec<_> = pending.map(|entry| (entry.operation.id, entry.state, entry.attempts)).collect();
             assert_eq!(loaded, pending);
         }
-        for kept in &self.kept {
-            let shown = store.show(kept.operation.id).await.unwrap().unwrap();
-            assert_eq!((shown.stored.state, shown.finished_at.is_some()), (kept.state, kept.state.is_final()));
+        for entry in &self.operations {
+            let shown = store.get(entry.operation.id).await.unwrap().unwrap();
+            assert_eq!((shown.stored.state, shown.finished_at.is_some()), (entry.state, entry.state.is_final()));
         }
     }
 }
 
-fn holds(engine: Engine, cases: u32) {
+fn check_against_model(engine: Engine, cases: u32) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let (store, _place) = runtime.block_on(fresh(engine));
+    let (store, _location) = runtime.block_on(open_new_store(engine));
     let config =
         ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 200, ..ProptestConfig::default() };
     proptest!(config, |(actions in proptest::collection::vec(action(), 1..40))| {
         runtime.block_on(async {
-            let mut model = Model::new();
+            let mut model = StoreModel::new();
             for action in actions {
                 model.step(&store, action).await;
             }
-            model.is_what_is_stored(&store).await;
+            model.assert_matches_store(&store).await;
         });
     });
 }
 
 #[test]
-fn sqlite_does_what_the_model_does() {
-    holds(Engine::Sqlite, 60);
+fn sqlite_matches_the_model() {
+    check_against_model(Engine::Sqlite, 60);
 }
 
 #[test]
-fn postgres_does_what_the_model_does() {
-    holds(Engine::Postgres, 20);
+fn postgres_matches_the_model() {
+    check_against_model(Engine::Postgres, 20);
 }

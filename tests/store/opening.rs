@@ -4,11 +4,11 @@ use guildhall::store::{OpenError, Store, migrate};
 use guildhall_actors::ports::OperationStore as _;
 use sea_orm::{ConnectionTrait as _, Database};
 
-use crate::setup::{Engine, Place, fresh, in_guild, on_both, submit};
+use crate::setup::{Engine, StoreLocation, guild_operation, on_both, open_new_store, submit};
 
 on_both! {
-    async fn a_store_is_not_taken_from_under_a_process(engine) {
-        let (store, place) = fresh(engine).await;
+    async fn store_in_use_is_neither_migrated_nor_opened(engine) {
+        let (store, place) = open_new_store(engine).await;
         let error = migrate::down(&place.settings, 1).await.unwrap_err();
         match engine {
             Engine::Sqlite => assert!(matches!(error, OpenError::InUse { .. }), "{error}"),
@@ -20,14 +20,14 @@ on_both! {
             assert_eq!(*pid, Some(std::process::id()));
             assert!(error.to_string().contains("stop that process"), "{error}");
         }
-        submit(&store, &in_guild()).await;
+        submit(&store, &guild_operation()).await;
         store.close().await;
         let store = place.open().await;
         assert_eq!(store.depths().await.unwrap()["queued"], 1);
     }
 
-    async fn migrations_go_up_and_down_and_up_again(engine) {
-        let place = Place::new(engine).await;
+    async fn migrations_apply_revert_and_apply_again(engine) {
+        let place = StoreLocation::new(engine).await;
         let count = |steps: Vec<migrate::MigrationStatus>| steps.iter().filter(|step| step.applied).count();
         let before = migrate::status(&place.settings).await.unwrap();
         let all = before.len();
@@ -37,7 +37,7 @@ on_both! {
             assert_eq!(count(migrate::up(&place.settings).await.unwrap()), all, "up is idempotent");
             assert_eq!(count(migrate::status(&place.settings).await.unwrap()), all);
             let store = place.open().await;
-            submit(&store, &in_guild()).await;
+            submit(&store, &guild_operation()).await;
             store.close().await;
             for left in (0..all).rev() {
                 assert_eq!(count(migrate::down(&place.settings, 1).await.unwrap()), left);
@@ -45,8 +45,8 @@ on_both! {
         }
     }
 
-    async fn an_older_store_is_not_touched_without_leave(engine) {
-        let mut place = Place::new(engine).await;
+    async fn older_store_is_not_migrated_without_permission(engine) {
+        let mut place = StoreLocation::new(engine).await;
         place.settings.migrate = false;
         let error = Store::open(&place.settings).await.unwrap_err();
         assert!(error.to_string().contains("`guildhall migrate up`"), "{error}");
@@ -54,8 +54,8 @@ on_both! {
         place.open().await;
     }
 
-    async fn a_newer_store_is_refused(engine) {
-        let (store, place) = fresh(engine).await;
+    async fn newer_store_is_refused(engine) {
+        let (store, place) = open_new_store(engine).await;
         store.close().await;
         let connection = Database::connect(place.raw_url()).await.unwrap();
         let future = "INSERT INTO seaql_migrations (version, applied_at) VALUES ('9999_future', 0)";
@@ -68,7 +68,7 @@ on_both! {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_told_at_once() {
+async fn unreachable_server_is_reported_at_once() {
     let settings = crate::setup::settings_for("postgres://guildhall@127.0.0.1:1/nothing");
     let error = Store::open(&settings).await.unwrap_err();
     assert!(error.to_string().contains("cannot open the store"), "{error}");

@@ -9,10 +9,10 @@ use guildhall_core::{
 use sea_orm::{ConnectionTrait as _, Database, DatabaseConnection, Statement};
 use uuid::Uuid;
 
-use crate::setup::{GUILD, Place, at, on_both, operation, state_of, submit};
+use crate::setup::{GUILD, StoreLocation, at, on_both, operation, state_of, submit};
 
 /// A row of the old schema: number, tenant, queue, sequence number, state and due time.
-type Old = (u8, &'static str, i64, i64, &'static str, i64);
+type OldRow = (u8, &'static str, i64, i64, &'static str, i64);
 
 const USER: i64 = -5;
 const INTERACTION: i64 = -5 - (1 << 62);
@@ -20,7 +20,7 @@ const INTERACTION: i64 = -5 - (1 << 62);
 const FAR: i64 = 9_000_000_000_000;
 const DUE: i64 = 1_000;
 
-const ROWS: [Old; 9] = [
+const ROWS: [OldRow; 9] = [
     (1, "acme", USER, 1, "queued", DUE),
     (2, "rival", USER, 2, "delayed", DUE + 7),
     (3, "acme", USER, 3, "queued", DUE),
@@ -36,7 +36,7 @@ fn id(n: u8) -> Uuid {
     Uuid::from_u128(u128::from(n))
 }
 
-async fn insert(on: &DatabaseConnection) {
+async fn insert(connection: &DatabaseConnection) {
     const INSERT: &str =
         "INSERT INTO operations (id, tenant, queue, seq, kind, payload, payload_hash, lane, state, attempts,
         delays, max_attempts, eligible_at, parked, created_at, updated_at, finished_at, changed)
@@ -46,9 +46,9 @@ async fn insert(on: &DatabaseConnection) {
     const LETTER: &str = "INSERT INTO dead_letters (id, tenant, queue, kind, payload, class, error, wording, attempts,
         created_at, died_at) VALUES ($1, 'rival', $2, 'assign_role', '{}', 'forbidden',
         '{\"class\":\"forbidden\",\"message\":\"no\",\"status\":null,\"code\":null}', 'no', 1, 1, 1)";
-    let engine = on.get_database_backend();
+    let engine = connection.get_database_backend();
     let run = async |sql: &str, values: Vec<sea_orm::Value>| {
-        on.execute_raw(Statement::from_sql_and_values(engine, sql, values)).await.unwrap();
+        connection.execute_raw(Statement::from_sql_and_values(engine, sql, values)).await.unwrap();
     };
     for (queue, tenant) in
         [(USER, "acme"), (0, "default"), (INTERACTION, "acme"), (GUILD as i64, "acme"), (-77, "acme")]
@@ -75,14 +75,14 @@ async fn insert(on: &DatabaseConnection) {
     run(LETTER, vec![id(100).into(), USER.into()]).await;
 }
 
-async fn numbers(on: &DatabaseConnection, sql: &str) -> Vec<(i64, i64)> {
-    let rows = on.query_all_raw(Statement::from_string(on.get_database_backend(), sql)).await.unwrap();
+async fn query_pairs(connection: &DatabaseConnection, sql: &str) -> Vec<(i64, i64)> {
+    let rows = connection.query_all_raw(Statement::from_string(connection.get_database_backend(), sql)).await.unwrap();
     rows.iter().map(|row| (row.try_get_by_index(0).unwrap(), row.try_get_by_index(1).unwrap())).collect()
 }
 
 on_both! {
     async fn shared_queues_are_split_by_tenant_and_keep_their_order(engine) {
-        let place = Place::new(engine).await;
+        let place = StoreLocation::new(engine).await;
         migrate::up(&place.settings).await.unwrap();
         let last = migrate::status(&place.settings).await.unwrap();
         let newer = last.iter().filter(|step| step.name.as_str() >= "0014").count();
@@ -104,23 +104,23 @@ on_both! {
         assert_eq!(loaded(QueueKey::interaction(5).queue("acme")).await, (vec![8], None));
         assert_eq!(loaded(Queue::Guild(GUILD)).await, (vec![9], None));
         assert_eq!(store.next_due().await.unwrap(), Some(UnixMs::new(1)), "the guild's queue is unchanged");
-        let letter = store.letters(DeadLetterFilter { limit: 9, ..DeadLetterFilter::default() }).await.unwrap().remove(0);
+        let letter = store.dead_letters(DeadLetterFilter { limit: 9, ..DeadLetterFilter::default() }).await.unwrap().remove(0);
         assert_eq!(letter.queue, QueueKey::user(5).queue("rival"));
         let depths = store.depths().await.unwrap();
         assert_eq!((depths["scheduled"], depths["queued"], depths["delayed"]), (2, 5, 1));
         // New operations join behind them; the scheduled ones join later.
         let acme = NewOperation { tenant: "acme".into(), ..operation(QueueKey::user(5)) };
         submit(&store, &acme).await;
-        assert_eq!(store.show(acme.id).await.unwrap().unwrap().stored.seq, 6);
+        assert_eq!(store.get(acme.id).await.unwrap().unwrap().stored.seq, 6);
         store.cancel(acme.id, at(1)).await.unwrap();
         store.close().await;
         let pending = "SELECT COUNT(*), CAST(SUM(pending) AS BIGINT) FROM guild_queues WHERE key IS NOT NULL";
-        assert_eq!(numbers(&on, pending).await, [(4, 7)]);
+        assert_eq!(query_pairs(&on, pending).await, [(4, 7)]);
 
         migrate::down(&place.settings, u32::try_from(newer).unwrap()).await.unwrap();
         let in_order = "SELECT queue, seq FROM operations WHERE finished_at IS NULL AND queue <= 0 ORDER BY queue, seq";
         let back: Vec<_> = [(INTERACTION, 1), (USER, 1), (USER, 2), (USER, 3), (USER, 4), (USER, 5), (0, 1)].into();
-        assert_eq!(numbers(&on, in_order).await, back);
+        assert_eq!(query_pairs(&on, in_order).await, back);
         on.close().await.unwrap();
         migrate::up(&place.settings).await.unwrap();
         let store = place.open().await;

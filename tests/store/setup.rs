@@ -28,7 +28,7 @@ use crate::postgres;
 pub(crate) const NOW: u64 = 1_800_000_000_000;
 
 /// A timeout that only a defect reaches; no test waits for it.
-pub(crate) const STUCK: Duration = Duration::from_secs(60);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) const GUILD: u64 = 1_000_000_000_000_000_001;
 
@@ -43,18 +43,18 @@ pub(crate) enum Engine {
 }
 
 /// Settings and URL of a store.
-pub(crate) struct Place {
+pub(crate) struct StoreLocation {
     pub(crate) settings: settings::StoreSettings,
     url: String,
     _folder: TempDir,
 }
 
-impl Place {
+impl StoreLocation {
     pub(crate) async fn new(engine: Engine) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = match engine {
             Engine::Sqlite => format!("sqlite:{}/data/guildhall.db", folder.path().display()),
-            Engine::Postgres => postgres::shared().database().await,
+            Engine::Postgres => postgres::shared().create_database().await,
         };
         Self { settings: settings_for(&url), url, _folder: folder }
     }
@@ -85,13 +85,13 @@ pub(crate) fn settings_for(url: &str) -> settings::StoreSettings {
         max_bytes: 0,
         max_audit: 0,
         usage: guildhall_core::usage::UsageLimits::default(),
-        keep_keys: Duration::from_secs(60),
+        idempotency_retention: Duration::from_secs(60),
     }
 }
 
-pub(crate) async fn fresh(engine: Engine) -> (Store, Place) {
-    let place = Place::new(engine).await;
-    (place.open().await, place)
+pub(crate) async fn open_new_store(engine: Engine) -> (Store, StoreLocation) {
+    let location = StoreLocation::new(engine).await;
+    (location.open().await, location)
 }
 
 /// A unique operation id. Later ids sort later.
@@ -140,7 +140,7 @@ pub(crate) fn queue_of(operation: &NewOperation) -> Queue {
 }
 
 /// The default tenant's queue of a user.
-pub(crate) fn of_user(id: u64) -> Queue {
+pub(crate) fn user_queue(id: u64) -> Queue {
     QueueKey::user(id).queue("default")
 }
 
@@ -149,16 +149,16 @@ pub(crate) fn accepted(seq: u64) -> SubmitResult {
     SubmitResult::Accepted { seq, queue: Queue::Guild(GUILD), state: OperationState::Queued }
 }
 
-pub(crate) fn in_guild() -> NewOperation {
+pub(crate) fn guild_operation() -> NewOperation {
     operation(QueueKey::Guild(GUILD))
 }
 
-pub(crate) fn keyed(key: &str) -> NewOperation {
+pub(crate) fn operation_with_key(key: &str) -> NewOperation {
     let key = IdempotencyKey { scope: Arc::from("caller"), key: key.to_owned() };
-    NewOperation { idempotency: Some(key), ..in_guild() }
+    NewOperation { idempotency: Some(key), ..guild_operation() }
 }
 
-pub(crate) fn change(operation: &NewOperation, fence: Fence, state: OperationState) -> OperationUpdate {
+pub(crate) fn operation_update(operation: &NewOperation, fence: Fence, state: OperationState) -> OperationUpdate {
     OperationUpdate {
         queue: queue_of(operation),
         fence,
@@ -171,8 +171,8 @@ pub(crate) fn change(operation: &NewOperation, fence: Fence, state: OperationSta
         parked: false,
         error: None,
         result: None,
-        made: None,
-        intent: IntentUpdate::Keep,
+        created: None,
+        intent: IntentUpdate::Unchanged,
         progress: None,
         attempt: None,
         unknown_outcome: None,
@@ -182,7 +182,7 @@ pub(crate) fn change(operation: &NewOperation, fence: Fence, state: OperationSta
     }
 }
 
-pub(crate) fn tried(n: u32) -> Attempt {
+pub(crate) fn new_attempt(n: u32) -> Attempt {
     Attempt { n, started_at: at(5), ended_at: at(9), status: Some(204), class: "succeeded".to_owned(), detail: None }
 }
 
@@ -190,7 +190,7 @@ pub(crate) async fn submit(store: &Store, operation: &NewOperation) -> SubmitRes
     store.submit(vec![operation.clone()]).await.unwrap().remove(0)
 }
 
-pub(crate) async fn refused(store: &Store, batch: Vec<NewOperation>) -> SubmitError {
+pub(crate) async fn submit_error(store: &Store, batch: Vec<NewOperation>) -> SubmitError {
     store.submit(batch).await.unwrap_err()
 }
 
@@ -198,21 +198,21 @@ pub(crate) async fn claim(store: &Store, queue: Queue) -> Claim {
     store.claim(ClaimFrom::Queues(vec![queue])).await.unwrap().remove(0)
 }
 
-pub(crate) async fn record(store: &Store, change: OperationUpdate) -> UpdateResult {
-    store.record(vec![change]).await.unwrap().remove(0)
+pub(crate) async fn record(store: &Store, update: OperationUpdate) -> UpdateResult {
+    store.record(vec![update]).await.unwrap().remove(0)
 }
 
 /// Submits an operation and finishes it in this state.
-pub(crate) async fn ended(store: &Store, operation: &NewOperation, fence: Fence, state: OperationState) {
+pub(crate) async fn submit_and_finish(store: &Store, operation: &NewOperation, fence: Fence, state: OperationState) {
     submit(store, operation).await;
-    assert_eq!(record(store, change(operation, fence, state)).await, UpdateResult::Done);
+    assert_eq!(record(store, operation_update(operation, fence, state)).await, UpdateResult::Done);
 }
 
 pub(crate) async fn state_of(store: &Store, id: OperationId) -> OperationState {
-    store.show(id).await.unwrap().unwrap().stored.state
+    store.get(id).await.unwrap().unwrap().stored.state
 }
 
-pub(crate) const KEEP: Retention = Retention {
+pub(crate) const RETENTION: Retention = Retention {
     completed: Duration::from_secs(1),
     failed: Duration::from_secs(10),
     dead_letters: Duration::from_secs(100),
@@ -231,12 +231,12 @@ macro_rules! on_both {
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn sqlite() {
-                tokio::time::timeout(crate::setup::STUCK, run(crate::setup::Engine::Sqlite)).await.unwrap();
+                tokio::time::timeout(crate::setup::TEST_TIMEOUT, run(crate::setup::Engine::Sqlite)).await.unwrap();
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn postgres() {
-                tokio::time::timeout(crate::setup::STUCK, run(crate::setup::Engine::Postgres)).await.unwrap();
+                tokio::time::timeout(crate::setup::TEST_TIMEOUT, run(crate::setup::Engine::Postgres)).await.unwrap();
             }
         }
     )*};

@@ -4,7 +4,7 @@ use guildhall_actors::ports::{DeadLetterFilter, OperationFilter, OperationStore 
 use guildhall_core::operation::{FailureClass, OperationId, OperationState, Queue, QueueKey};
 use sea_orm::{ConnectionTrait as _, Database};
 
-use crate::setup::{Place, change, claim, fresh, on_both, operation, record, submit};
+use crate::setup::{StoreLocation, claim, on_both, open_new_store, operation, operation_update, record, submit};
 
 const KIND: &str = "kind = 'juggle'";
 
@@ -20,15 +20,15 @@ const DAMAGES: &[(&str, &str, OperationState)] = &[
     ("unknown_outcome = '{}'", "unknown_outcome", OperationState::NeedsReview),
 ];
 
-async fn execute(place: &Place, sql: &str) {
-    let on = Database::connect(place.raw_url()).await.unwrap();
-    on.execute_unprepared(sql).await.unwrap();
-    on.close().await.unwrap();
+async fn execute(location: &StoreLocation, sql: &str) {
+    let connection = Database::connect(location.raw_url()).await.unwrap();
+    connection.execute_unprepared(sql).await.unwrap();
+    connection.close().await.unwrap();
 }
 
 on_both! {
-    async fn row_that_cannot_be_read_is_told_apart_and_can_be_set_aside(engine) {
-        let (store, place) = fresh(engine).await;
+    async fn unreadable_row_is_reported_and_can_be_set_aside(engine) {
+        let (store, place) = open_new_store(engine).await;
         let mut unknown_kind: Option<OperationId> = None;
         for (guild, (damage, says, end)) in (1_u64..).zip(DAMAGES) {
             let queue = Queue::Guild(guild);
@@ -44,22 +44,22 @@ on_both! {
             let [unreadable] = page.unreadable.as_slice() else { panic!("{damage}: {:?}", page.unreadable) };
             assert_eq!((unreadable.id, unreadable.seq, unreadable.guild), (damaged.id, 2, Some(guild)), "{damage}");
             assert!(unreadable.problem.contains(says), "{damage}: {}", unreadable.problem);
-            let (state, error) = unreadable.verdict();
+            let (state, error) = unreadable.final_state();
             assert_eq!((state, error.class), (*end, FailureClass::Poison), "{damage}");
-            let mut aside = change(&damaged, fence, state);
+            let mut aside = operation_update(&damaged, fence, state);
             (aside.attempts, aside.error) = (unreadable.attempts, Some(error));
             assert_eq!(record(&store, aside).await, UpdateResult::Done, "{damage}");
             assert!(store.load(queue, 0, 99).await.unwrap().unreadable.is_empty(), "{damage}");
             if *damage == KIND {
                 unknown_kind = Some(damaged.id);
             } else {
-                let shown = store.show(damaged.id).await.unwrap().unwrap().stored;
+                let shown = store.get(damaged.id).await.unwrap().unwrap().stored;
                 assert_eq!(shown.state, *end, "{damage}");
                 assert!(shown.error.unwrap().message.contains(says), "{damage}");
             }
         }
         let letters = || async {
-            let letters = store.letters(DeadLetterFilter { limit: 99, ..Default::default() }).await.unwrap();
+            let letters = store.dead_letters(DeadLetterFilter { limit: 99, ..Default::default() }).await.unwrap();
             letters.into_iter().map(|letter| letter.id).collect::<Vec<_>>()
         };
         let unknown_kind = unknown_kind.unwrap();
@@ -72,8 +72,8 @@ on_both! {
         assert!(letters().await.contains(&unknown_kind));
     }
 
-    async fn damaged_rows_before_they_are_set_aside_leave_the_others_visible(engine) {
-        let (store, place) = fresh(engine).await;
+    async fn damaged_rows_do_not_hide_other_operations(engine) {
+        let (store, place) = open_new_store(engine).await;
         for (guild, (damage, ..)) in (1_u64..).zip(DAMAGES) {
             submit(&store, &operation(QueueKey::Guild(guild))).await;
             execute(&place, &format!("UPDATE operations SET {damage} WHERE queue = {guild}")).await;

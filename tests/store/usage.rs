@@ -15,14 +15,14 @@ use guildhall_core::{
 use sea_orm::{ConnectionTrait as _, Database, DbBackend, Statement};
 
 use crate::setup::{
-    Engine, GUILD, KEEP, Place, at, change, claim, fresh, in_guild, new_id, on_both, operation, queue_of, record,
-    refused, submit, tried,
+    Engine, GUILD, RETENTION, StoreLocation, at, claim, guild_operation, new_attempt, new_id, on_both, open_new_store,
+    operation, operation_update, queue_of, record, submit, submit_error,
 };
 
 const QUEUE: Queue = Queue::Guild(GUILD);
 
 /// A direct message of a tenant's key. Each user has its own queue.
-fn message(key: &str, tenant: &str, user: u64) -> NewOperation {
+fn direct_message(key: &str, tenant: &str, user: u64) -> NewOperation {
     NewOperation {
         tenant: Arc::from(tenant),
         caller: Arc::from(key),
@@ -37,7 +37,7 @@ fn with_key(operation: NewOperation, key: &str) -> NewOperation {
     NewOperation { idempotency: Some(key), ..operation }
 }
 
-async fn used(store: &Store, scope: &str) -> Usage {
+async fn scope_usage(store: &Store, scope: &str) -> Usage {
     let scope = UsageScope::read(scope).unwrap();
     store.usage(Some(vec![scope])).await.unwrap().scopes[0].used
 }
@@ -50,12 +50,12 @@ fn exceeded(error: SubmitError) -> UsageBoundExceeded {
 }
 
 /// Usage of all scopes by their counters, and by a count of all rows.
-async fn counted(place: &Place, store: &Store) -> [BTreeMap<String, (i64, i64)>; 2] {
+async fn usage_by_counters_and_rows(location: &StoreLocation, store: &Store) -> [BTreeMap<String, (i64, i64)>; 2] {
     const ROWS: &str = "SELECT caller, tenant, CASE WHEN finished_at IS NULL THEN 1 ELSE 0 END, bytes FROM operations
         UNION ALL SELECT caller, tenant, 0, bytes FROM dead_letters
         UNION ALL SELECT scope, tenant, 0, bytes FROM idempotency";
-    let on = Database::connect(place.raw_url()).await.unwrap();
-    let engine = on.get_database_backend();
+    let connection = Database::connect(location.raw_url()).await.unwrap();
+    let engine = connection.get_database_backend();
     let select = match engine {
         DbBackend::Postgres => {
             format!("SELECT caller, tenant, CAST(n AS bigint), bytes FROM ({ROWS}) AS r (caller, tenant, n, bytes)")
@@ -63,7 +63,7 @@ async fn counted(place: &Place, store: &Store) -> [BTreeMap<String, (i64, i64)>;
         _ => ROWS.to_owned(),
     };
     let mut by_rows: BTreeMap<String, (i64, i64)> = BTreeMap::new();
-    for row in on.query_all_raw(Statement::from_string(engine, select)).await.unwrap() {
+    for row in connection.query_all_raw(Statement::from_string(engine, select)).await.unwrap() {
         let (caller, tenant): (String, String) = (row.try_get_by_index(0).unwrap(), row.try_get_by_index(1).unwrap());
         let (operations, bytes): (i64, i64) = (row.try_get_by_index(2).unwrap(), row.try_get_by_index(3).unwrap());
         for scope in UsageScope::of(&caller, &tenant) {
@@ -71,151 +71,151 @@ async fn counted(place: &Place, store: &Store) -> [BTreeMap<String, (i64, i64)>;
             *sum = (sum.0 + operations, sum.1 + bytes);
         }
     }
-    on.close().await.unwrap();
+    connection.close().await.unwrap();
     let usage = store.usage(None).await.unwrap();
     let by_counters =
         usage.scopes.into_iter().map(|one| (one.scope.to_string(), (one.used.operations, one.used.bytes)));
     [by_counters.collect(), by_rows]
 }
 
-async fn agree(place: &Place, store: &Store, after: &str) {
-    let [by_counters, by_rows] = counted(place, store).await;
+async fn assert_counters_match_rows(location: &StoreLocation, store: &Store, after: &str) {
+    let [by_counters, by_rows] = usage_by_counters_and_rows(location, store).await;
     assert_eq!(by_counters, by_rows, "after {after}");
 }
 
-async fn bounded(engine: Engine, key: UsageLimit, tenant: UsageLimit) -> (Store, Place) {
-    let mut place = Place::new(engine).await;
-    place.settings.usage.key = key;
-    place.settings.usage.tenant = tenant;
-    (place.open().await, place)
+async fn open_with_limits(engine: Engine, key: UsageLimit, tenant: UsageLimit) -> (Store, StoreLocation) {
+    let mut location = StoreLocation::new(engine).await;
+    location.settings.usage.key = key;
+    location.settings.usage.tenant = tenant;
+    (location.open().await, location)
 }
 
-const NONE: UsageLimit = UsageLimit { operations: 0, bytes: 0 };
+const NO_LIMIT: UsageLimit = UsageLimit { operations: 0, bytes: 0 };
 
 on_both! {
     async fn key_is_refused_past_its_operations_and_nothing_of_the_batch_stays(engine) {
-        let (store, place) = bounded(engine, UsageLimit { operations: 10, ..NONE }, NONE).await;
-        let messages = |from: u64, count: u64| (from..from + count).map(|user| message("k1", "acme", user)).collect::<Vec<_>>();
+        let (store, place) = open_with_limits(engine, UsageLimit { operations: 10, ..NO_LIMIT }, NO_LIMIT).await;
+        let messages = |from: u64, count: u64| (from..from + count).map(|user| direct_message("k1", "acme", user)).collect::<Vec<_>>();
         store.submit(messages(1, 8)).await.unwrap();
-        let UsageBoundExceeded { bound, used: before, more, most } = exceeded(refused(&store, messages(100, 3)).await);
+        let UsageBoundExceeded { bound, used: before, more, most } = exceeded(submit_error(&store, messages(100, 3)).await);
         assert_eq!((bound, before, more, most), (UsageBound::KeyOperations, 8, 3, 10));
-        assert_eq!(used(&store, "key:k1").await.operations, 8);
+        assert_eq!(scope_usage(&store, "key:k1").await.operations, 8);
         store.submit(messages(200, 2)).await.unwrap();
-        assert_eq!(exceeded(refused(&store, messages(300, 1)).await).used, 10);
+        assert_eq!(exceeded(submit_error(&store, messages(300, 1)).await).used, 10);
         // Another key, another tenant and the operator are not affected.
-        submit(&store, &message("k2", "acme", 1)).await;
-        submit(&store, &message("k3", "rival", 1)).await;
+        submit(&store, &direct_message("k2", "acme", 1)).await;
+        submit(&store, &direct_message("k3", "rival", 1)).await;
         submit(&store, &operation(QueueKey::user(1))).await;
-        agree(&place, &store, "refusals").await;
+        assert_counters_match_rows(&place, &store, "refusals").await;
     }
 
     async fn key_is_refused_past_its_bytes(engine) {
-        let (store, _place) = bounded(engine, UsageLimit { bytes: 10_500, ..NONE }, NONE).await;
-        let large = NewOperation { payload: format!("\"{}\"", "x".repeat(4_000)), ..message("k1", "acme", 1) };
+        let (store, _place) = open_with_limits(engine, UsageLimit { bytes: 10_500, ..NO_LIMIT }, NO_LIMIT).await;
+        let large = NewOperation { payload: format!("\"{}\"", "x".repeat(4_000)), ..direct_message("k1", "acme", 1) };
         submit(&store, &large).await;
         let again = NewOperation { id: new_id(), ..large };
-        let over = exceeded(refused(&store, vec![again.clone(), NewOperation { id: new_id(), ..again.clone() }]).await);
+        let over = exceeded(submit_error(&store, vec![again.clone(), NewOperation { id: new_id(), ..again.clone() }]).await);
         assert_eq!((over.bound, over.most), (UsageBound::KeyBytes, 10_500));
         assert!(over.used > 4_000 && over.used < 6_000 && over.more > 8_000, "{over:?}");
         submit(&store, &again).await;
     }
 
     async fn keys_of_a_tenant_share_its_bounds(engine) {
-        let (store, _place) = bounded(engine, NONE, UsageLimit { operations: 4, ..NONE }).await;
+        let (store, _place) = open_with_limits(engine, NO_LIMIT, UsageLimit { operations: 4, ..NO_LIMIT }).await;
         for (key, user) in [("k1", 1), ("k1", 2), ("k2", 3), ("k2", 4)] {
-            submit(&store, &message(key, "acme", user)).await;
+            submit(&store, &direct_message(key, "acme", user)).await;
         }
-        let over = exceeded(refused(&store, vec![message("k3", "acme", 5)]).await);
+        let over = exceeded(submit_error(&store, vec![direct_message("k3", "acme", 5)]).await);
         assert_eq!((over.bound, over.used, over.most), (UsageBound::TenantOperations, 4, 4));
-        submit(&store, &message("k4", "rival", 5)).await;
+        submit(&store, &direct_message("k4", "rival", 5)).await;
         submit(&store, &operation(QueueKey::user(6))).await;
-        assert_eq!(used(&store, "tenant:acme").await.operations, 4);
+        assert_eq!(scope_usage(&store, "tenant:acme").await.operations, 4);
     }
 
     async fn operator_and_each_handler_have_bounds_of_their_own(engine) {
-        let mut place = Place::new(engine).await;
-        place.settings.usage.operator = UsageLimit { operations: 2, ..NONE };
+        let mut place = StoreLocation::new(engine).await;
+        place.settings.usage.operator = UsageLimit { operations: 2, ..NO_LIMIT };
         let store = place.open().await;
-        let handler = |name: &str| NewOperation { caller: Arc::from(name), ..in_guild() };
-        store.submit(vec![in_guild(), in_guild()]).await.unwrap();
-        assert_eq!(exceeded(refused(&store, vec![in_guild()]).await).bound, UsageBound::OperatorOperations);
+        let handler = |name: &str| NewOperation { caller: Arc::from(name), ..guild_operation() };
+        store.submit(vec![guild_operation(), guild_operation()]).await.unwrap();
+        assert_eq!(exceeded(submit_error(&store, vec![guild_operation()]).await).bound, UsageBound::OperatorOperations);
         store.submit(vec![handler("handler:a"), handler("handler:a")]).await.unwrap();
-        assert_eq!(exceeded(refused(&store, vec![handler("handler:a")]).await).used, 2);
+        assert_eq!(exceeded(submit_error(&store, vec![handler("handler:a")]).await).used, 2);
         submit(&store, &handler("handler:b")).await;
     }
 
-    async fn replays_are_answered_when_the_share_is_full(engine) {
-        let (store, _place) = bounded(engine, UsageLimit { operations: 1, ..NONE }, NONE).await;
-        let first = with_key(message("k1", "acme", 1), "once");
+    async fn replays_succeed_when_the_share_is_full(engine) {
+        let (store, _place) = open_with_limits(engine, UsageLimit { operations: 1, ..NO_LIMIT }, NO_LIMIT).await;
+        let first = with_key(direct_message("k1", "acme", 1), "once");
         submit(&store, &first).await;
         let replay = NewOperation { id: new_id(), ..first.clone() };
         let answer = store.submit(vec![replay.clone()]).await.unwrap().remove(0);
         assert!(matches!(answer, SubmitResult::Existing { id, .. } if id == first.id), "{answer:?}");
         // With a new operation it is a batch like any other.
-        assert_eq!(exceeded(refused(&store, vec![replay, message("k1", "acme", 2)]).await).more, 1);
+        assert_eq!(exceeded(submit_error(&store, vec![replay, direct_message("k1", "acme", 2)]).await).more, 1);
     }
 
     async fn dead_letters_count_until_they_are_discarded(engine) {
-        let (store, place) = bounded(engine, NONE, UsageLimit { bytes: 5_000, ..NONE }).await;
-        let dying = NewOperation { payload: format!("\"{}\"", "x".repeat(1_200)), ..message("k1", "acme", 1) };
+        let (store, place) = open_with_limits(engine, NO_LIMIT, UsageLimit { bytes: 5_000, ..NO_LIMIT }).await;
+        let dying = NewOperation { payload: format!("\"{}\"", "x".repeat(1_200)), ..direct_message("k1", "acme", 1) };
         submit(&store, &dying).await;
         let fence = claim(&store, queue_of(&dying)).await.fence;
         let dead = OperationUpdate {
             error: Some(Failure::new(FailureClass::Transient, "no")),
-            ..change(&dying, fence, OperationState::Dead)
+            ..operation_update(&dying, fence, OperationState::Dead)
         };
         assert_eq!(record(&store, dead).await, UpdateResult::Done);
-        let full = used(&store, "tenant:acme").await;
+        let full = scope_usage(&store, "tenant:acme").await;
         assert!(full.operations == 0 && full.bytes > 4_000, "{full:?}");
-        assert_eq!(exceeded(refused(&store, vec![message("k1", "acme", 2)]).await).bound, UsageBound::TenantBytes);
-        agree(&place, &store, "a dead letter").await;
+        assert_eq!(exceeded(submit_error(&store, vec![direct_message("k1", "acme", 2)]).await).bound, UsageBound::TenantBytes);
+        assert_counters_match_rows(&place, &store, "a dead letter").await;
         assert_eq!(store.discard(DeadLetterFilter { limit: 9, ..DeadLetterFilter::default() }).await.unwrap(), 1);
-        submit(&store, &message("k1", "acme", 2)).await;
-        agree(&place, &store, "a discard").await;
+        submit(&store, &direct_message("k1", "acme", 2)).await;
+        assert_counters_match_rows(&place, &store, "a discard").await;
         // The operation itself counts until it is swept.
-        store.sweep(KEEP, at(1_000_000)).await.unwrap();
-        assert_eq!(used(&store, "tenant:acme").await.operations, 1);
-        agree(&place, &store, "a sweep").await;
+        store.sweep(RETENTION, at(1_000_000)).await.unwrap();
+        assert_eq!(scope_usage(&store, "tenant:acme").await.operations, 1);
+        assert_counters_match_rows(&place, &store, "a sweep").await;
     }
 
     async fn outcomes_are_recorded_when_the_share_is_full(engine) {
-        let (store, place) = bounded(engine, UsageLimit { operations: 1, bytes: 1 << 20 }, NONE).await;
-        let full = with_key(message("k1", "acme", 1), "once");
+        let (store, place) = open_with_limits(engine, UsageLimit { operations: 1, bytes: 1 << 20 }, NO_LIMIT).await;
+        let full = with_key(direct_message("k1", "acme", 1), "once");
         submit(&store, &full).await;
         let fence = claim(&store, queue_of(&full)).await.fence;
         let result = format!("\"{}\"", "r".repeat(2 << 20));
-        let done = OperationUpdate { result: Some(result), ..change(&full, fence, OperationState::Succeeded) };
+        let done = OperationUpdate { result: Some(result), ..operation_update(&full, fence, OperationState::Succeeded) };
         assert_eq!(record(&store, done).await, UpdateResult::Done);
-        let used = used(&store, "key:k1").await;
+        let used = scope_usage(&store, "key:k1").await;
         assert!(used.operations == 0 && used.bytes > 4 << 20, "{used:?}");
-        agree(&place, &store, "a large result").await;
+        assert_counters_match_rows(&place, &store, "a large result").await;
     }
 
     async fn attempts_are_bounded_and_the_first_and_last_stay(engine) {
-        let (store, place) = fresh(engine).await;
-        let delayed = in_guild();
+        let (store, place) = open_new_store(engine).await;
+        let delayed = guild_operation();
         submit(&store, &delayed).await;
         let fence = claim(&store, QUEUE).await.fence;
         for nth in 1..=60 {
-            let attempt = guildhall_actors::ports::Attempt { started_at: at(nth), ended_at: at(nth), ..tried(0) };
+            let attempt = guildhall_actors::ports::Attempt { started_at: at(nth), ended_at: at(nth), ..new_attempt(0) };
             let change = OperationUpdate {
                 attempts: 0,
                 delays: u32::try_from(nth).unwrap(),
                 attempt: Some(attempt),
                 at: at(nth),
-                ..change(&delayed, fence, OperationState::Delayed)
+                ..operation_update(&delayed, fence, OperationState::Delayed)
             };
             assert_eq!(record(&store, change).await, UpdateResult::Done);
         }
-        let attempts = store.show(delayed.id).await.unwrap().unwrap().attempts;
+        let attempts = store.get(delayed.id).await.unwrap().unwrap().attempts;
         let started: Vec<u64> = attempts.iter().map(|attempt| attempt.started_at.millis() - at(0).millis()).collect();
         assert_eq!(started, (1..=4).chain(49..=60).collect::<Vec<_>>());
-        agree(&place, &store, "many delays").await;
+        assert_counters_match_rows(&place, &store, "many delays").await;
     }
 
     async fn counters_equal_a_recount_after_any_sequence(engine) {
         let mut random = fastrand::Rng::with_seed(17);
-        let (mut store, place) = fresh(engine).await;
+        let (mut store, place) = open_new_store(engine).await;
         let callers = [("k1", "acme"), ("k2", "acme"), ("k3", "rival"), ("admin", ""), ("handler:a", "")];
         let mut live: Vec<NewOperation> = Vec::new();
         for step in 0..120_u64 {
@@ -224,7 +224,7 @@ on_both! {
                     let batch: Vec<_> = (0..random.u64(1..4))
                         .map(|nth| {
                             let (key, tenant) = callers[random.usize(0..callers.len())];
-                            let new = message(key, tenant, random.u64(1..6));
+                            let new = direct_message(key, tenant, random.u64(1..6));
                             if random.bool() { with_key(new, &format!("{step}-{nth}")) } else { new }
                         })
                         .collect();
@@ -239,8 +239,8 @@ on_both! {
                     let claims = store.claim(guildhall_actors::ports::ClaimFrom::Queues(vec![queue_of(&operation)])).await.unwrap();
                     if let [claim] = claims.as_slice() {
                         let result = (state == OperationState::Succeeded).then(|| "\"done\"".to_owned());
-                        let attempt = Some(tried(1));
-                        let change = OperationUpdate { result, attempt, delays: random.u32(0..20), ..change(&operation, claim.fence, state) };
+                        let attempt = Some(new_attempt(1));
+                        let change = OperationUpdate { result, attempt, delays: random.u32(0..20), ..operation_update(&operation, claim.fence, state) };
                         record(&store, change).await;
                         store.release(queue_of(&operation), claim.fence).await.unwrap();
                     }
@@ -252,8 +252,8 @@ on_both! {
                     "cancel"
                 }
                 8 => {
-                    let letters = store.letters(DeadLetterFilter { limit: 2, redriven: Some(false), ..DeadLetterFilter::default() }).await.unwrap();
-                    let again: Vec<_> = letters.iter().map(|letter| NewOperation { redrive_of: Some(letter.id), ..message("k2", &letter.tenant, 3) }).collect();
+                    let letters = store.dead_letters(DeadLetterFilter { limit: 2, redriven: Some(false), ..DeadLetterFilter::default() }).await.unwrap();
+                    let again: Vec<_> = letters.iter().map(|letter| NewOperation { redrive_of: Some(letter.id), ..direct_message("k2", &letter.tenant, 3) }).collect();
                     if random.bool() && !again.is_empty() {
                         store.redrive(again).await.unwrap();
                     } else {
@@ -262,7 +262,7 @@ on_both! {
                     "redrive or discard"
                 }
                 _ if random.bool() => {
-                    store.sweep(KEEP, at(random.u64(0..200_000))).await.unwrap();
+                    store.sweep(RETENTION, at(random.u64(0..200_000))).await.unwrap();
                     "sweep"
                 }
                 _ => {
@@ -272,54 +272,56 @@ on_both! {
                 }
             };
             if step % 10 == 9 || what == "restart" {
-                agree(&place, &store, what).await;
+                assert_counters_match_rows(&place, &store, what).await;
             }
         }
         // When everything is gone, nothing is counted.
         for operation in live {
             store.cancel(operation.id, at(20)).await.unwrap();
         }
-        agree(&place, &store, "the end").await;
+        assert_counters_match_rows(&place, &store, "the end").await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_of_one_postgres_count_together() {
-    let (store, place) = bounded(Engine::Postgres, UsageLimit { operations: 4, ..NONE }, NONE).await;
-    let other = place.open().await;
+    let (store, location) =
+        open_with_limits(Engine::Postgres, UsageLimit { operations: 4, ..NO_LIMIT }, NO_LIMIT).await;
+    let other = location.open().await;
     for (store, user) in [(&store, 1), (&other, 2), (&store, 3), (&other, 4)] {
-        submit(store, &message("k1", "acme", user)).await;
+        submit(store, &direct_message("k1", "acme", user)).await;
     }
     for store in [&store, &other] {
-        assert_eq!(exceeded(refused(store, vec![message("k1", "acme", 5)]).await).used, 4);
+        assert_eq!(exceeded(submit_error(store, vec![direct_message("k1", "acme", 5)]).await).used, 4);
     }
     // One process removes what another accepted. The count of a process stays after its end.
-    let first = message("k2", "acme", 9);
+    let first = direct_message("k2", "acme", 9);
     submit(&other, &first).await;
     store.cancel(first.id, at(1)).await.unwrap();
     other.close().await;
-    agree(&place, &store, "the end of a process").await;
-    store.sweep(KEEP, at(0)).await.unwrap();
-    agree(&place, &store, "merging its rows").await;
-    let on = Database::connect(place.raw_url()).await.unwrap();
-    let rows =
-        on.query_all_raw(Statement::from_string(DbBackend::Postgres, "SELECT DISTINCT instance FROM usage")).await;
+    assert_counters_match_rows(&location, &store, "the end of a process").await;
+    store.sweep(RETENTION, at(0)).await.unwrap();
+    assert_counters_match_rows(&location, &store, "merging its rows").await;
+    let connection = Database::connect(location.raw_url()).await.unwrap();
+    let rows = connection
+        .query_all_raw(Statement::from_string(DbBackend::Postgres, "SELECT DISTINCT instance FROM usage"))
+        .await;
     assert!(rows.unwrap().len() <= 2);
-    on.close().await.unwrap();
+    connection.close().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn full_file_refuses_operations_and_records_outcomes() {
-    let mut place = Place::new(Engine::Sqlite).await;
-    place.settings.max_bytes = 4 << 20;
-    let store = place.open().await;
+    let mut location = StoreLocation::new(Engine::Sqlite).await;
+    location.settings.max_bytes = 4 << 20;
+    let store = location.open().await;
     let mut accepted = Vec::new();
-    let over = loop {
+    let limit_error = loop {
         // Many keys, so that the file is full before any share is.
         let (key, tenant) = (format!("k{}", accepted.len()), format!("t{}", accepted.len()));
         let large = NewOperation {
             payload: format!("\"{}\"", "x".repeat(50_000)),
-            ..message(&key, &tenant, accepted.len() as u64)
+            ..direct_message(&key, &tenant, accepted.len() as u64)
         };
         match store.submit(vec![large.clone()]).await {
             Ok(_) => accepted.push(large),
@@ -327,63 +329,69 @@ async fn full_file_refuses_operations_and_records_outcomes() {
         }
         assert!(accepted.len() < 200, "4 MiB hold no more");
     };
-    assert_eq!((over.bound, over.bound.setting(), over.most), (UsageBound::File, "store.max_bytes", 2 << 20));
+    assert_eq!(
+        (limit_error.bound, limit_error.bound.setting(), limit_error.most),
+        (UsageBound::File, "store.max_bytes", 2 << 20)
+    );
     assert!(accepted.len() > 10, "{}", accepted.len());
     // There is head room: the outcome of every operation is recorded, even if all of them become dead letters.
     for operation in &accepted {
         let fence = claim(&store, queue_of(operation)).await.fence;
-        let done = OperationUpdate { attempt: Some(tried(1)), ..change(operation, fence, OperationState::Dead) };
+        let done = OperationUpdate {
+            attempt: Some(new_attempt(1)),
+            ..operation_update(operation, fence, OperationState::Dead)
+        };
         assert_eq!(record(&store, done).await, UpdateResult::Done);
     }
     store.set_state("still", Some("written".to_owned()), None).await.unwrap();
-    while store.sweep(KEEP, at(1_000_000)).await.unwrap() != SweepSummary::default() {}
-    submit(&store, &message("k1", "acme", 1)).await;
+    while store.sweep(RETENTION, at(1_000_000)).await.unwrap() != SweepSummary::default() {}
+    submit(&store, &direct_message("k1", "acme", 1)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_key_cannot_fill_a_file() {
-    let mut place = Place::new(Engine::Sqlite).await;
-    place.settings.max_bytes = 16 << 20;
-    let store = place.open().await;
+    let mut location = StoreLocation::new(Engine::Sqlite).await;
+    location.settings.max_bytes = 16 << 20;
+    let store = location.open().await;
     let empty = store.usage(None).await.unwrap().file.unwrap().used;
-    let batch = |from: u64| (from..from + 100).map(|user| message("k1", "acme", user)).collect::<Vec<_>>();
+    let batch = |from: u64| (from..from + 100).map(|user| direct_message("k1", "acme", user)).collect::<Vec<_>>();
     let mut count = 0;
-    let over = loop {
+    let limit_error = loop {
         match store.submit(batch(count)).await {
             Ok(_) => count += 100,
             Err(error) => break exceeded(error),
         }
     };
-    assert_eq!((over.bound, over.most), (UsageBound::KeyBytes, 1 << 20));
+    assert_eq!((limit_error.bound, limit_error.most), (UsageBound::KeyBytes, 1 << 20));
     let file = store.usage(None).await.unwrap().file.unwrap();
     assert!(file.used < file.accepts_until / 2, "{file:?} after {count}");
     // The count includes what the operations still need until they finish.
-    let (grown, counted) = (file.used - empty, used(&store, "key:k1").await.bytes.unsigned_abs());
+    let (grown, counted) = (file.used - empty, scope_usage(&store, "key:k1").await.bytes.unsigned_abs());
     assert!(grown < counted && grown > counted / 4, "{grown} bytes written, {counted} counted");
-    submit(&store, &message("k2", "rival", 1)).await;
-    submit(&store, &in_guild()).await;
+    submit(&store, &direct_message("k2", "rival", 1)).await;
+    submit(&store, &guild_operation()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn oldest_audit_rows_of_a_key_are_removed_past_its_bound() {
     for engine in [Engine::Sqlite, Engine::Postgres] {
-        let mut place = Place::new(engine).await;
-        place.settings.max_audit = 10;
-        let store = place.open().await;
+        let mut location = StoreLocation::new(engine).await;
+        location.settings.max_audit = 10;
+        let store = location.open().await;
         let note = |key: &str, detail: usize| {
             let caller = Caller { key: Arc::from(key), ..Caller::operator() };
-            caller.note(AuditAction::OperationsCancel, at(1)).saying(detail.to_string())
+            caller.audit_record(AuditAction::OperationsCancel, at(1)).with_detail(detail.to_string())
         };
         for nth in 0..25 {
-            store.note(note("k1", nth)).await.unwrap();
+            store.add_audit_record(note("k1", nth)).await.unwrap();
         }
-        store.note(note("k2", 0)).await.unwrap();
+        store.add_audit_record(note("k2", 0)).await.unwrap();
         while store.sweep_access(at(0)).await.unwrap() > 0 {}
         let rows = store.audit(AuditFilter { limit: 100, ..AuditFilter::default() }).await.unwrap();
-        let of = |key: &str| rows.iter().filter(|row| &*row.note.key == key).count();
-        assert_eq!((of("k1"), of("k2")), (10, 1), "{engine:?}");
+        let count_of = |key: &str| rows.iter().filter(|row| &*row.record.key == key).count();
+        assert_eq!((count_of("k1"), count_of("k2")), (10, 1), "{engine:?}");
         let oldest =
-            rows.iter().filter(|row| &*row.note.key == "k1").map(|row| row.note.detail.parse::<u32>().unwrap());
+            rows.iter().filter(|row| &*row.record.key == "k1").map(|row| row.record.detail.parse::<u32>().unwrap());
         assert_eq!(oldest.min(), Some(15), "the newest stay");
     }
 }

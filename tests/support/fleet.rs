@@ -2,8 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-#[path = "fleet/judge.rs"]
-mod judge;
+#[path = "fleet/arrivals.rs"]
+mod arrivals;
 #[path = "fleet/process.rs"]
 mod process;
 
@@ -18,16 +18,16 @@ use guildhall_sim::{BotConfig, LimitConfig};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use crate::{gate::World, redis::RedisServer};
+use crate::{gate::SimWorld, redis::RedisServer};
 
-pub(crate) use judge::{Arrival, Stretch};
-pub(crate) use process::{Launch, ORDERS, Orders, Process, Seen};
+pub(crate) use arrivals::{Arrival, ArrivalWindow};
+pub(crate) use process::{DRIVER_CONFIG_ENV, DriverConfig, FleetProcess, GateStatus, Launch};
 
 /// A timeout that only a defect reaches; no test waits for it.
-pub(crate) const STUCK: Duration = Duration::from_secs(60);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Interval between two checks of an awaited state.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Guilds, with one channel each. A channel accepts one message a second.
 const GUILDS: u32 = 400;
@@ -40,18 +40,18 @@ pub(crate) const LIMIT: u32 = 50;
 
 /// How fast a fleet notices changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rules {
+pub(crate) enum FleetTiming {
     /// The defaults of a daemon.
     Default,
     /// Half of the defaults, for tests that do not depend on them.
-    Brisk,
+    Fast,
 }
 
-impl Rules {
+impl FleetTiming {
     fn settings(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Default => &[],
-            Self::Brisk => &[
+            Self::Fast => &[
                 ("GUILDHALL__REDIS__HEARTBEAT_MS", "300"),
                 ("GUILDHALL__REDIS__SILENCE_MS", "1000"),
                 ("GUILDHALL__REDIS__NEWCOMER_MS", "700"),
@@ -62,10 +62,10 @@ impl Rules {
 }
 
 /// Processes, the Redis that they share, and the simulated Discord that they call.
-pub(crate) struct Fleet {
+pub(crate) struct ProcessFleet {
     pub(crate) redis: RedisServer,
-    pub(crate) processes: Vec<Process>,
-    pub(crate) world: World,
+    pub(crate) processes: Vec<FleetProcess>,
+    pub(crate) world: SimWorld,
     settings: Vec<(String, String)>,
     channels: Vec<u64>,
     started: (Instant, u64),
@@ -74,13 +74,13 @@ pub(crate) struct Fleet {
     _runtime: Runtime,
 }
 
-impl Fleet {
+impl ProcessFleet {
     /// Starts a simulated Discord and a Redis, without processes.
-    pub(crate) fn new(rules: Rules) -> Self {
+    pub(crate) fn new(timing: FleetTiming) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let started = (Instant::now(), unix_micros());
-        let world = runtime.block_on(World::start(GUILDS, LimitConfig::default()));
-        let channels = world.places.iter().map(|place| place.channel).collect();
+        let world = runtime.block_on(SimWorld::start(GUILDS, LimitConfig::default()));
+        let channels = world.guilds.iter().map(|ids| ids.channel).collect();
         let mut fleet = Self {
             redis: RedisServer::start(),
             processes: Vec::new(),
@@ -91,14 +91,14 @@ impl Fleet {
             folder: tempfile::tempdir().unwrap(),
             _runtime: runtime,
         };
-        for (name, value) in rules.settings() {
+        for (name, value) in timing.settings() {
             fleet.set(name, value);
         }
         let api = fleet.world.sim.api_url();
-        let seats = fleet.folder.path().join("seats");
+        let lock_dir = fleet.folder.path().join("seats");
         fleet.set("GUILDHALL__DISCORD__API_URL", &api);
         fleet.set("GUILDHALL__DISCORD__TOKEN", &BotConfig::default().token);
-        fleet.set("GUILDHALL__REDIS__SEAT_DIR", seats.to_str().unwrap());
+        fleet.set("GUILDHALL__REDIS__SEAT_DIR", lock_dir.to_str().unwrap());
         fleet.set("GUILDHALL__LOG__FORMAT", "json");
         fleet
     }
@@ -110,13 +110,13 @@ impl Fleet {
 
     /// Starts a process and returns its index.
     pub(crate) fn launch(&mut self, launch: &Launch) -> usize {
-        let mut some = || self.channels.split_off(self.channels.len() - launch.channels);
-        let channels = (0..launch.gates).map(|_| some()).collect();
+        let mut take_channels = || self.channels.split_off(self.channels.len() - launch.channels);
+        let channels = (0..launch.gates).map(|_| take_channels()).collect();
         let url = launch.redis.clone().unwrap_or_else(|| self.redis.url());
         let mut settings = self.settings.clone();
         settings.push(("GUILDHALL__REDIS__URL".to_owned(), url.to_string()));
         settings.extend(launch.settings.iter().cloned());
-        self.processes.push(Process::start(launch, channels, settings, self.folder.path()));
+        self.processes.push(FleetProcess::start(launch, channels, settings, self.folder.path()));
         self.processes.len() - 1
     }
 
@@ -126,30 +126,32 @@ impl Fleet {
     }
 
     /// Starts a process that reaches the Redis at another URL.
-    pub(crate) fn join_over(&mut self, name: &str, redis: RedisUrl) -> usize {
+    pub(crate) fn join_through(&mut self, name: &str, redis: RedisUrl) -> usize {
         self.launch(&Launch { redis: Some(redis), ..Launch::named(name) })
     }
 
     /// Three processes that share the limit and use it.
-    pub(crate) fn of_three(rules: Rules) -> Self {
-        let mut fleet = Self::new(rules);
+    pub(crate) fn with_three_processes(timing: FleetTiming) -> Self {
+        let mut fleet = Self::new(timing);
         for name in ["a", "b", "c"] {
             fleet.join(name);
         }
-        fleet.all_share(3);
+        fleet.wait_until_shared(3);
         // They wait a little longer for the other processes' reports on invalid requests.
-        fleet.until("all processes send", |fleet| fleet.processes.iter().all(|process| process.seen().answered > 0));
+        fleet.wait_until("all processes send", |fleet| {
+            fleet.processes.iter().all(|process| process.observe_single().answered > 0)
+        });
         fleet
     }
 
     /// Waits until all processes share the limit, know how many they are, and have all of it.
-    pub(crate) fn all_share(&self, members: u32) {
-        self.until(&format!("all processes share the limit and there are {members} members"), |fleet| {
+    pub(crate) fn wait_until_shared(&self, members: u32) {
+        self.wait_until(&format!("all processes share the limit and there are {members} members"), |fleet| {
             fleet.processes.iter().all(|process| {
                 process
                     .observe()
                     .iter()
-                    .all(|seen| seen.mode == "shared" && seen.members == members && seen.pool == LIMIT)
+                    .all(|status| status.mode == "shared" && status.members == members && status.pool == LIMIT)
             })
         });
     }
@@ -157,7 +159,7 @@ impl Fleet {
     /// What a process may send without the others: a third of the limit for each of three, and one or two more for
     /// some, because the limit is not divisible by three.
     pub(crate) fn share(&self, name: &str) -> usize {
-        let share = |process: &Process| process.observe().iter().map(|seen| seen.share).sum::<u32>();
+        let share = |process: &FleetProcess| process.observe().iter().map(|seen| seen.share).sum::<u32>();
         let all: BTreeMap<&str, u32> = self.processes.iter().map(|one| (one.name.as_str(), share(one))).collect();
         assert!(all.values().sum::<u32>() <= LIMIT, "{all:?}");
         let fair = LIMIT / u32::try_from(all.len()).unwrap();
@@ -166,41 +168,45 @@ impl Fleet {
     }
 
     /// Waits until one process is in this mode.
-    pub(crate) fn until_mode(&self, process: usize, mode: &str) {
-        self.until(&format!("{} is {mode}", self.processes[process].name), |fleet| {
-            fleet.processes[process].observe().iter().all(|seen| seen.mode == mode)
+    pub(crate) fn wait_for_mode(&self, process: usize, mode: &str) {
+        self.wait_until(&format!("{} is {mode}", self.processes[process].name), |fleet| {
+            fleet.processes[process].observe().iter().all(|status| status.mode == mode)
         });
     }
 
     /// Waits until all processes are in this mode.
-    pub(crate) fn until_all(&self, mode: &str) {
-        (0..self.processes.len()).for_each(|process| self.until_mode(process, mode));
+    pub(crate) fn wait_until_all_in_mode(&self, mode: &str) {
+        (0..self.processes.len()).for_each(|process| self.wait_for_mode(process, mode));
     }
 
     /// Waits for a state. Nothing depends on how long that takes.
-    pub(crate) fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
-        let deadline = Instant::now() + STUCK;
-        while !holds(self) {
-            assert!(Instant::now() < deadline, "timed out: {what}");
-            thread::sleep(LOOK);
+    pub(crate) fn wait_until(&self, description: &str, condition: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + TEST_TIMEOUT;
+        while !condition(self) {
+            assert!(Instant::now() < deadline, "timed out: {description}");
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
     /// Waits until this holds for the arrivals since then, and at most for the promised time.
-    pub(crate) fn reach(
+    pub(crate) fn wait_for_arrivals(
         &self,
-        what: &str,
+        description: &str,
         since: Duration,
-        within: Duration,
-        holds: impl Fn(&Stretch) -> bool,
-    ) -> Stretch {
+        timeout: Duration,
+        condition: impl Fn(&ArrivalWindow) -> bool,
+    ) -> ArrivalWindow {
         loop {
-            let stretch = self.between(since, self.now());
-            if holds(&stretch) {
-                return stretch;
+            let window = self.arrivals_between(since, self.now());
+            if condition(&window) {
+                return window;
             }
-            assert!(stretch.to < since + within, "not within {within:?}: {what}; {:?} arrived", stretch.by_process());
-            thread::sleep(LOOK);
+            assert!(
+                window.to < since + timeout,
+                "not within {timeout:?}: {description}; {:?} arrived",
+                window.by_process()
+            );
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -210,15 +216,15 @@ impl Fleet {
     }
 
     /// Waits, and returns the arrivals in that time. The time is measured by the simulator's clock.
-    pub(crate) fn pass(&self, time: Duration) -> Stretch {
+    pub(crate) fn observe_for(&self, time: Duration) -> ArrivalWindow {
         let from = self.now();
         thread::sleep(time);
-        self.between(from, self.now())
+        self.arrivals_between(from, self.now())
     }
 
     /// The arrivals in a period.
-    pub(crate) fn between(&self, from: Duration, to: Duration) -> Stretch {
-        Stretch::new(from, to, self.arrivals())
+    pub(crate) fn arrivals_between(&self, from: Duration, to: Duration) -> ArrivalWindow {
+        ArrivalWindow::new(from, to, self.arrivals())
     }
 
     /// All arrivals in order, by the simulator's clock since the start.
@@ -229,7 +235,7 @@ impl Fleet {
             .flatten()
             .map(|effect| Arrival {
                 at: Duration::from_micros(effect.arrived.micros().saturating_sub(self.started.1)),
-                by: effect.name,
+                process: effect.name,
             })
             .collect();
         arrivals.sort_by_key(|arrival| arrival.at);
@@ -237,29 +243,33 @@ impl Fleet {
     }
 
     /// Stops the processes in order, and checks the result.
-    pub(crate) fn end(self) {
-        self.end_after(0);
+    pub(crate) fn stop_and_check(self) {
+        self.stop_and_check_429s(0);
     }
 
     /// Stops the processes in order, and checks the result: the limit was kept, and there were only as many 429s as the
     /// test caused.
-    pub(crate) fn end_after(mut self, told: u64) {
-        self.processes.iter_mut().for_each(Process::hang_up);
-        self.processes.iter_mut().for_each(Process::ended);
+    pub(crate) fn stop_and_check_429s(mut self, expected_429s: u64) {
+        self.processes.iter_mut().for_each(FleetProcess::request_stop);
+        self.processes.iter_mut().for_each(FleetProcess::wait_for_success);
         let score = self.world.score();
-        let most = self.world.most_in_a_second();
-        println!("{} arrived, at most {most} in a second, 429s {:?}", score.requests, score.rate_limited);
-        assert!(most <= LIMIT, "{most} in a second: {:?}", self.worst_second());
-        assert!(score.rate_limited.global <= told, "429s of the global limit");
-        let ours = &score.routes[ROUTE];
-        assert_eq!(ours.statuses.get(&429).copied().unwrap_or(0), told, "429s of limits that are not shared: {ours:?}");
+        let max_per_second = self.world.max_per_second();
+        println!("{} arrived, at most {max_per_second} in a second, 429s {:?}", score.requests, score.rate_limited);
+        assert!(max_per_second <= LIMIT, "{max_per_second} in a second: {:?}", self.worst_second());
+        assert!(score.rate_limited.global <= expected_429s, "429s of the global limit");
+        let route = &score.routes[ROUTE];
+        assert_eq!(
+            route.statuses.get(&429).copied().unwrap_or(0),
+            expected_429s,
+            "429s of limits that are not shared: {route:?}"
+        );
     }
 }
 
-impl Drop for Fleet {
+impl Drop for ProcessFleet {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.tell();
+            self.print_diagnostics();
         }
     }
 }

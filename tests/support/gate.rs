@@ -30,7 +30,7 @@ use tokio::task::LocalSet;
 use tokio::time::timeout;
 
 /// A timeout that only a defect reaches; no test waits for it.
-pub(crate) const STUCK: Duration = Duration::from_secs(60);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs a test: the simulator on its own threads, the gate's actors on the test's thread.
 pub(crate) fn run<F: Future>(test: F) -> F::Output {
@@ -40,7 +40,7 @@ pub(crate) fn run<F: Future>(test: F) -> F::Output {
 
 /// Ids of a guild of the simulator and of objects in it.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct GuildIds {
     pub(crate) guild: u64,
     pub(crate) channel: u64,
     /// The bot's own role, which cannot be given to a member: requests with it count, get a 400, and change nothing.
@@ -49,20 +49,20 @@ pub(crate) struct Place {
 }
 
 /// A simulator with its guilds.
-pub(crate) struct World {
+pub(crate) struct SimWorld {
     pub(crate) sim: SimHandle,
     pub(crate) bot: Credential,
-    pub(crate) places: Vec<Place>,
+    pub(crate) guilds: Vec<GuildIds>,
 }
 
-impl World {
+impl SimWorld {
     /// Starts a simulated Discord with these limits and so many guilds.
     pub(crate) async fn start(guilds: u32, limits: LimitConfig) -> Self {
         let sim = Sim::start(SimConfig { guilds, limits, members: 1, channels: 1, ..SimConfig::default() });
         let sim = sim.await.unwrap();
         let bot = Credential::Application(sim.application(&BotConfig::default().token).unwrap().get());
-        let mut world = Self { sim, bot, places: Vec::new() };
-        world.look_around().await;
+        let mut world = Self { sim, bot, guilds: Vec::new() };
+        world.refresh_guilds().await;
         world
     }
 
@@ -72,16 +72,16 @@ impl World {
     }
 
     /// Loads all guilds, including those created since the last call.
-    pub(crate) async fn look_around(&mut self) {
-        let state = control(&self.sim, "/sim/state").await;
-        self.places.clear();
+    pub(crate) async fn refresh_guilds(&mut self) {
+        let state = get_json(&self.sim, "/sim/state").await;
+        self.guilds.clear();
         for guild in state["guilds"].as_array().unwrap() {
-            let id = number(&guild["id"]);
+            let id = parse_id(&guild["id"]);
             let joined = self.sim.join(Snowflake::new(id), JoinSpec::default()).await.unwrap();
-            self.places.push(Place {
+            self.guilds.push(GuildIds {
                 guild: id,
-                channel: number(&guild["channels"][0]["id"]),
-                role: guild["roles"].as_array().unwrap().iter().map(|role| number(&role["id"])).max().unwrap(),
+                channel: parse_id(&guild["channels"][0]["id"]),
+                role: guild["roles"].as_array().unwrap().iter().map(|role| parse_id(&role["id"])).max().unwrap(),
                 member: joined.id.unwrap().get(),
             });
         }
@@ -110,7 +110,7 @@ impl World {
     }
 
     /// The maximum number of arrivals in any second.
-    pub(crate) fn most_in_a_second(&self) -> u32 {
+    pub(crate) fn max_per_second(&self) -> u32 {
         self.score().max_per_second.values().copied().max().unwrap_or(0)
     }
 
@@ -131,32 +131,32 @@ impl World {
     }
 
     /// A request with a JSON body.
-    pub(crate) fn with(&self, method: Method, path: String, body: &Value) -> RestRequest {
+    pub(crate) fn json_request(&self, method: Method, path: String, body: &Value) -> RestRequest {
         let mut request = self.request(method, path);
         request.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         request.body = RequestBody::Whole(Bytes::from(body.to_string()));
         request
     }
 
-    pub(crate) fn get_guild(&self, place: &Place) -> RestRequest {
-        self.request(Method::GET, format!("/guilds/{}", place.guild))
+    pub(crate) fn get_guild(&self, ids: &GuildIds) -> RestRequest {
+        self.request(Method::GET, format!("/guilds/{}", ids.guild))
     }
 
-    pub(crate) fn get_channel(&self, place: &Place) -> RestRequest {
-        self.request(Method::GET, format!("/channels/{}", place.channel))
+    pub(crate) fn get_channel(&self, ids: &GuildIds) -> RestRequest {
+        self.request(Method::GET, format!("/channels/{}", ids.channel))
     }
 
-    pub(crate) fn create_role(&self, place: &Place, name: &str) -> RestRequest {
-        self.with(Method::POST, format!("/guilds/{}/roles", place.guild), &serde_json::json!({ "name": name }))
+    pub(crate) fn create_role(&self, ids: &GuildIds, name: &str) -> RestRequest {
+        self.json_request(Method::POST, format!("/guilds/{}/roles", ids.guild), &serde_json::json!({ "name": name }))
     }
 
-    pub(crate) fn member_role(&self, method: Method, place: &Place) -> RestRequest {
-        self.request(method, format!("/guilds/{}/members/{}/roles/{}", place.guild, place.member, place.role))
+    pub(crate) fn member_role(&self, method: Method, ids: &GuildIds) -> RestRequest {
+        self.request(method, format!("/guilds/{}/members/{}/roles/{}", ids.guild, ids.member, ids.role))
     }
 
-    pub(crate) fn message(&self, place: &Place, content: &str) -> RestRequest {
+    pub(crate) fn message(&self, ids: &GuildIds, content: &str) -> RestRequest {
         let body = serde_json::json!({ "content": content });
-        self.with(Method::POST, format!("/channels/{}/messages", place.channel), &body)
+        self.json_request(Method::POST, format!("/channels/{}/messages", ids.channel), &body)
     }
 }
 
@@ -182,7 +182,7 @@ pub(crate) async fn call_all(gate: &Gate, requests: impl IntoIterator<Item = Res
 /// The response; fails the test if there is none.
 pub(crate) fn answered(outcome: CallOutcome) -> RestResponse {
     match outcome {
-        CallOutcome::Answered(answered) => answered,
+        CallOutcome::Answered(response) => response,
         other => panic!("expected a response, got {other:?}"),
     }
 }
@@ -196,12 +196,12 @@ pub(crate) fn not_sent(outcome: CallOutcome) -> NotSent {
 }
 
 /// Subscribes to all changes of all breakers.
-pub(crate) async fn changes(gate: &Gate) -> broadcast::Receiver<BreakerChanged> {
+pub(crate) async fn breaker_changes(gate: &Gate) -> broadcast::Receiver<BreakerChanged> {
     gate.breaker().send(SubscribeBreakerChanges).await.unwrap()
 }
 
 /// Waits until the breaker of a key is in this state.
-pub(crate) async fn until(
+pub(crate) async fn wait_for_breaker(
     changes: &mut broadcast::Receiver<BreakerChanged>,
     key: &BreakerKey,
     state: &str,
@@ -214,19 +214,19 @@ pub(crate) async fn until(
             }
         }
     };
-    timeout(STUCK, wait).await.unwrap_or_else(|_| panic!("{key} never became {state}"))
+    timeout(TEST_TIMEOUT, wait).await.unwrap_or_else(|_| panic!("{key} never became {state}"))
 }
 
-async fn control(sim: &SimHandle, path: &str) -> Value {
+async fn get_json(sim: &SimHandle, path: &str) -> Value {
     let mut stream = TcpStream::connect(sim.address()).await.unwrap();
     let head = format!("GET {path} HTTP/1.1\r\nHost: sim\r\nConnection: close\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.unwrap();
+    let (_, body) = response.split_once("\r\n\r\n").unwrap();
     serde_json::from_str(body).unwrap()
 }
 
-fn number(id: &Value) -> u64 {
+fn parse_id(id: &Value) -> u64 {
     id.as_str().unwrap().parse().unwrap()
 }

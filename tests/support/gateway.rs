@@ -10,98 +10,109 @@ use tokio::{
 };
 use tokio_websockets::{CloseCode, Message, ServerBuilder, WebSocketStream};
 
-use super::STUCK;
+use super::TEST_TIMEOUT;
 
 /// What the gateway does with a shard that has identified.
 #[derive(Clone)]
-pub(crate) enum Manner {
+pub(crate) enum GatewayBehavior {
     /// Keeps the connection open, and answers a close.
-    Kind,
+    Normal,
     /// Keeps the connection open, and answers a close only after a notification.
-    Slow(Arc<Notify>),
+    SlowClose(Arc<Notify>),
     /// Closes the connection with this code and reason instead of READY.
-    Close(u16, String),
+    CloseOnIdentify(u16, String),
     /// Closes the first session with 4000 after READY. Then behaves normally.
-    Drop,
+    DropFirstSession,
     /// Answers the first IDENTIFY with heartbeats only. Then behaves normally.
-    Mute,
+    IgnoreFirstIdentify,
     /// Sends the token back in every possible place, then closes with 4000. Then behaves normally.
-    Echo,
+    EchoToken,
 }
 
 /// A frame that the gateway received from a shard.
 #[derive(Debug)]
-pub(crate) enum Seen {
+pub(crate) enum ReceivedFrame {
     Identify(Value),
     Resume(Value),
     Closed(u16),
 }
 
-pub(crate) struct Gateway {
+pub(crate) struct FakeGateway {
     pub(crate) url: String,
-    seen: std_mpsc::Receiver<Seen>,
+    next_frame: std_mpsc::Receiver<ReceivedFrame>,
 }
 
-impl Gateway {
-    pub(crate) async fn start(manner: Manner) -> Self {
+impl FakeGateway {
+    pub(crate) async fn start(behavior: GatewayBehavior) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("ws://{}", listener.local_addr().unwrap());
-        let (tell, seen) = std_mpsc::channel();
-        let (used, mut first) = mpsc::channel::<()>(1);
+        let (sender, frames) = std_mpsc::channel();
+        let (first_used, mut first_used_receiver) = mpsc::channel::<()>(1);
         let resume_url = url.clone();
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                let again = first.try_recv().is_ok();
-                let manner = if again && matches!(manner, Manner::Drop | Manner::Echo | Manner::Mute) {
-                    Manner::Kind
+                let is_repeat = first_used_receiver.try_recv().is_ok();
+                let behavior = if is_repeat
+                    && matches!(
+                        behavior,
+                        GatewayBehavior::DropFirstSession
+                            | GatewayBehavior::EchoToken
+                            | GatewayBehavior::IgnoreFirstIdentify
+                    ) {
+                    GatewayBehavior::Normal
                 } else {
-                    manner.clone()
+                    behavior.clone()
                 };
-                let session = Session { manner, url: resume_url.clone(), tell: tell.clone(), used: used.clone() };
+                let session = FakeSession {
+                    behavior,
+                    url: resume_url.clone(),
+                    frames: sender.clone(),
+                    first_used: first_used.clone(),
+                };
                 tokio::spawn(session.run(stream));
             }
         });
-        Self { url, seen }
+        Self { url, next_frame: frames }
     }
 
     /// Waits for the next frame.
-    pub(crate) fn seen(&self) -> Seen {
-        self.seen.recv_timeout(STUCK).expect("the gateway received no more frames")
+    pub(crate) fn next_frame(&self) -> ReceivedFrame {
+        self.next_frame.recv_timeout(TEST_TIMEOUT).expect("the gateway received no more frames")
     }
 }
 
-struct Session {
-    manner: Manner,
+struct FakeSession {
+    behavior: GatewayBehavior,
     url: String,
-    tell: std_mpsc::Sender<Seen>,
-    used: mpsc::Sender<()>,
+    frames: std_mpsc::Sender<ReceivedFrame>,
+    first_used: mpsc::Sender<()>,
 }
 
-impl Session {
+impl FakeSession {
     async fn run(self, stream: TcpStream) {
         let Ok((_, mut socket)) = ServerBuilder::new().accept(stream).await else { return };
         send(&mut socket, &json!({"t": null, "s": null, "op": 10, "d": {"heartbeat_interval": 45_000}})).await;
         while let Some(Ok(message)) = socket.next().await {
             if let Some((code, _)) = message.as_close() {
-                if let Manner::Slow(answer) = &self.manner {
-                    drop(self.tell.send(Seen::Closed(code.into())));
+                if let GatewayBehavior::SlowClose(close_allowed) = &self.behavior {
+                    drop(self.frames.send(ReceivedFrame::Closed(code.into())));
                     // The answer is sent when the socket is read again.
-                    answer.notified().await;
+                    close_allowed.notified().await;
                     continue;
                 }
-                drop(self.tell.send(Seen::Closed(code.into())));
+                drop(self.frames.send(ReceivedFrame::Closed(code.into())));
                 continue;
             }
             let frame: Value = serde_json::from_str(message.as_text().unwrap()).unwrap();
             match frame["op"].as_u64() {
                 Some(1) => send(&mut socket, &json!({"t": null, "s": null, "op": 11, "d": null})).await,
                 Some(2) => {
-                    drop(self.tell.send(Seen::Identify(frame["d"].clone())));
-                    self.identified(&mut socket, &frame["d"]).await;
+                    drop(self.frames.send(ReceivedFrame::Identify(frame["d"].clone())));
+                    self.on_identify(&mut socket, &frame["d"]).await;
                 }
                 Some(6) => {
-                    drop(self.tell.send(Seen::Resume(frame["d"].clone())));
+                    drop(self.frames.send(ReceivedFrame::Resume(frame["d"].clone())));
                     send(&mut socket, &json!({"t": "RESUMED", "s": 9, "op": 0, "d": {}})).await;
                 }
                 _ => {}
@@ -109,28 +120,31 @@ impl Session {
         }
     }
 
-    async fn identified(&self, socket: &mut WebSocketStream<TcpStream>, told: &Value) {
-        if let Manner::Mute = &self.manner {
-            self.used.send(()).await.unwrap();
+    async fn on_identify(&self, socket: &mut WebSocketStream<TcpStream>, identify: &Value) {
+        if let GatewayBehavior::IgnoreFirstIdentify = &self.behavior {
+            self.first_used.send(()).await.unwrap();
             return;
         }
-        if let Manner::Close(code, reason) = &self.manner {
+        if let GatewayBehavior::CloseOnIdentify(code, reason) = &self.behavior {
             return close(socket, *code, reason).await;
         }
         let ready = json!({"session_id": "a-session", "resume_gateway_url": self.url, "v": 10});
         send(socket, &json!({"t": "READY", "s": 1, "op": 0, "d": ready})).await;
         send(socket, &json!({"t": "GUILD_CREATE", "s": 2, "op": 0, "d": {"id": "1"}})).await;
         send(socket, &json!({"t": "SOMETHING_NEW", "s": 3, "op": 0, "d": {}})).await;
-        match self.manner {
-            Manner::Kind | Manner::Slow(_) | Manner::Close(..) | Manner::Mute => {}
-            Manner::Drop => {
-                self.used.send(()).await.unwrap();
+        match self.behavior {
+            GatewayBehavior::Normal
+            | GatewayBehavior::SlowClose(_)
+            | GatewayBehavior::CloseOnIdentify(..)
+            | GatewayBehavior::IgnoreFirstIdentify => {}
+            GatewayBehavior::DropFirstSession => {
+                self.first_used.send(()).await.unwrap();
                 close(socket, 4000, "").await;
             }
-            Manner::Echo => {
-                self.used.send(()).await.unwrap();
-                let token = told["token"].as_str().unwrap();
-                send(socket, &json!({"t": token, "s": 4, "op": 0, "d": told})).await;
+            GatewayBehavior::EchoToken => {
+                self.first_used.send(()).await.unwrap();
+                let token = identify["token"].as_str().unwrap();
+                send(socket, &json!({"t": token, "s": 4, "op": 0, "d": identify})).await;
                 send(socket, &json!({"t": "MESSAGE_CREATE", "s": 5, "op": 0, "d": {"content": token}})).await;
                 socket.send(Message::text(format!("{{\"op\": 10, \"d\": \"{token}\"}}"))).await.unwrap();
                 socket.send(Message::text(token.to_owned())).await.unwrap();

@@ -19,7 +19,7 @@ use std::{
 use tempfile::TempDir;
 
 /// A timeout that only a defect reaches; no test waits for it.
-pub(crate) const STUCK: Duration = Duration::from_secs(60);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A token that appears in no other text.
 pub(crate) const CANARY: &str = "MTk4NjIyNDgzNDcxOTI1MjQ4.canary.ZnCjm1XVW7vRze4b7Cq4se7kKWs";
@@ -61,7 +61,7 @@ impl Guildhall {
     }
 
     /// Runs it in this directory instead of its own.
-    pub(crate) fn within(mut self, folder: &std::path::Path) -> Self {
+    pub(crate) fn current_dir(mut self, folder: &std::path::Path) -> Self {
         self.command.current_dir(folder);
         self
     }
@@ -71,7 +71,7 @@ impl Guildhall {
         self
     }
 
-    pub(crate) fn without(mut self, name: &str) -> Self {
+    pub(crate) fn env_remove(mut self, name: &str) -> Self {
         self.command.env_remove(name);
         self
     }
@@ -92,23 +92,23 @@ impl Guildhall {
         self.command.output().unwrap()
     }
 
-    pub(crate) fn spawn(mut self) -> Running {
+    pub(crate) fn spawn(mut self) -> RunningGuildhall {
         let mut child = self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let stdout = Lines::of(child.stdout.take().unwrap());
-        let stderr = Lines::of(child.stderr.take().unwrap());
-        Running { child, stdout, stderr, folder: self.folder }
+        let stdout = OutputLines::spawn_reader(child.stdout.take().unwrap());
+        let stderr = OutputLines::spawn_reader(child.stderr.take().unwrap());
+        RunningGuildhall { child, stdout, stderr, folder: self.folder }
     }
 }
 
 /// What the program writes to one of its outputs, line by line.
-struct Lines {
+struct OutputLines {
     lines: Receiver<String>,
-    read: RefCell<Vec<String>>,
+    seen_lines: RefCell<Vec<String>>,
     reader: Option<JoinHandle<String>>,
 }
 
-impl Lines {
-    fn of(output: impl Read + Send + 'static) -> Self {
+impl OutputLines {
+    fn spawn_reader(output: impl Read + Send + 'static) -> Self {
         let (send, lines) = channel();
         let reader = std::thread::spawn(move || {
             let mut all = String::new();
@@ -120,73 +120,73 @@ impl Lines {
             }
             all
         });
-        Self { lines, read: RefCell::default(), reader: Some(reader) }
+        Self { lines, seen_lines: RefCell::default(), reader: Some(reader) }
     }
 
-    fn wait(&self, what: &str, enough: impl Fn(&str) -> bool) -> String {
-        let deadline = Instant::now() + STUCK;
+    fn wait(&self, description: &str, matches: impl Fn(&str) -> bool) -> String {
+        let deadline = Instant::now() + TEST_TIMEOUT;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let remaining = deadline.saturating_duration_since(Instant::now());
             let line = self
                 .lines
-                .recv_timeout(left)
-                .unwrap_or_else(|_| panic!("no line with {what:?} in\n{}", self.read.borrow().join("\n")));
-            self.read.borrow_mut().push(line.clone());
-            if enough(&line) {
+                .recv_timeout(remaining)
+                .unwrap_or_else(|_| panic!("no line with {description:?} in\n{}", self.seen_lines.borrow().join("\n")));
+            self.seen_lines.borrow_mut().push(line.clone());
+            if matches(&line) {
                 return line;
             }
         }
     }
 
     /// The complete output, after the program has exited.
-    fn whole(&mut self) -> String {
+    fn full_text(&mut self) -> String {
         self.reader.take().unwrap().join().unwrap()
     }
 }
 
 /// The running program.
-pub(crate) struct Running {
+pub(crate) struct RunningGuildhall {
     child: Child,
-    stdout: Lines,
-    stderr: Lines,
+    stdout: OutputLines,
+    stderr: OutputLines,
     folder: TempDir,
 }
 
 /// Exit code and complete output.
-pub(crate) struct Ended {
+pub(crate) struct ExitedGuildhall {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl Running {
+impl RunningGuildhall {
     /// Its working directory.
     pub(crate) fn folder(&self) -> &std::path::Path {
         self.folder.path()
     }
 
     /// Waits for the next log line that contains this text.
-    pub(crate) fn line_with(&self, text: &str) -> String {
+    pub(crate) fn wait_for_log_line(&self, text: &str) -> String {
         self.stderr.wait(text, |line| line.contains(text))
     }
 
     /// Waits for the next line of standard output with this prefix, and returns the rest of that line.
-    pub(crate) fn says(&self, start: &str) -> String {
+    pub(crate) fn wait_for_stdout(&self, start: &str) -> String {
         let line = self.stdout.wait(start, |line| line.starts_with(start));
         line[start.len()..].to_owned()
     }
 
     /// Waits until the complete log has so many lines with this text.
-    pub(crate) fn lines_with(&self, text: &str, count: usize) {
-        let held = || self.stderr.read.borrow().iter().filter(|line| line.contains(text)).count();
-        if held() < count {
-            self.stderr.wait(text, |_| held() >= count);
+    pub(crate) fn wait_for_log_lines(&self, text: &str, count: usize) {
+        let matching = || self.stderr.seen_lines.borrow().iter().filter(|line| line.contains(text)).count();
+        if matching() < count {
+            self.stderr.wait(text, |_| matching() >= count);
         }
     }
 
     /// The address that it listens on, from its log.
     pub(crate) fn address(&self) -> SocketAddr {
-        let line: serde_json::Value = serde_json::from_str(&self.line_with("\"listening\"")).unwrap();
+        let line: serde_json::Value = serde_json::from_str(&self.wait_for_log_line("\"listening\"")).unwrap();
         line["address"].as_str().unwrap().parse().unwrap()
     }
 
@@ -196,13 +196,13 @@ impl Running {
     }
 
     /// Waits until it exits.
-    pub(crate) fn end(mut self) -> Ended {
+    pub(crate) fn wait_for_exit(mut self) -> ExitedGuildhall {
         let code = self.child.wait().unwrap().code();
-        Ended { code, stdout: self.stdout.whole(), stderr: self.stderr.whole() }
+        ExitedGuildhall { code, stdout: self.stdout.full_text(), stderr: self.stderr.full_text() }
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningGuildhall {
     fn drop(&mut self) {
         // A failed test must not leave it running. After a normal exit both calls do nothing.
         drop(self.child.kill());
@@ -211,33 +211,33 @@ impl Drop for Running {
 }
 
 /// An HTTP response.
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: String,
 }
 
-impl Answer {
+impl HttpResponse {
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.body).unwrap()
     }
 }
 
-pub(crate) fn get(address: SocketAddr, path: &str) -> Answer {
+pub(crate) fn get(address: SocketAddr, path: &str) -> HttpResponse {
     request(address, &format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"))
 }
 
 /// Sends this text and reads until the server closes the connection.
-pub(crate) fn request(address: SocketAddr, text: &str) -> Answer {
+pub(crate) fn request(address: SocketAddr, text: &str) -> HttpResponse {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(STUCK)).unwrap();
+    stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     stream.write_all(text.as_bytes()).unwrap();
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).unwrap();
-    let answer = String::from_utf8(answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).unwrap();
+    let response = String::from_utf8(response).unwrap();
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    Answer { status, head: head.to_lowercase(), body: body.to_owned() }
+    HttpResponse { status, head: head.to_lowercase(), body: body.to_owned() }
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {

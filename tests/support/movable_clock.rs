@@ -12,16 +12,16 @@ pub(crate) struct MovableClock {
 }
 
 impl MovableClock {
-    pub(crate) fn build() -> Self {
+    pub(crate) fn compile() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = Self { folder };
-        clock.move_by(0, 0);
+        clock.set_offset(0, 0);
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/clock.c");
-        let built = Command::new("cc")
+        let status = Command::new("cc")
             .args(["-shared", "-fPIC", "-O1", "-o", &clock.path("clock.so"), source])
             .status()
             .unwrap_or_else(|error| panic!("cannot run cc ({error}); apt-get install gcc libc6-dev"));
-        assert!(built.success());
+        assert!(status.success());
         clock
     }
 
@@ -35,7 +35,7 @@ impl MovableClock {
     }
 
     /// Sets the offset of the clock from the real time.
-    pub(crate) fn move_by(&self, seconds: i64, millis: i64) {
+    pub(crate) fn set_offset(&self, seconds: i64, millis: i64) {
         let micros = (seconds * 1_000 + millis) * 1_000;
         // Written in place, because processes read the file through a memory mapping.
         let file = std::fs::File::options().write(true).create(true).truncate(false).open(self.path("offset")).unwrap();

@@ -15,7 +15,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::postgres::other_user;
+use crate::postgres::postgres_user;
 
 /// Outside the system's range of ephemeral ports, and apart from the ports of the other servers.
 const PORTS: std::ops::Range<u16> = 30_000..32_000;
@@ -25,17 +25,17 @@ const PORTS: std::ops::Range<u16> = 30_000..32_000;
 /// It uses transaction pooling, and has only the settings that the documentation requires.
 pub(crate) struct PgBouncer {
     port: u16,
-    postgres: u16,
+    postgres_port: u16,
     folder: TempDir,
     child: Option<Child>,
 }
 
 impl PgBouncer {
     /// Starts it in front of the PostgreSQL at this port.
-    pub(crate) fn start(postgres: u16) -> Self {
+    pub(crate) fn start(postgres_port: u16) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let mut bouncer = Self { port: 0, postgres, folder, child: None };
+        let mut bouncer = Self { port: 0, postgres_port, folder, child: None };
         for _ in 0..100 {
             bouncer.port = fastrand::u16(PORTS);
             if TcpListener::bind(("127.0.0.1", bouncer.port)).is_ok() && bouncer.launch() {
@@ -59,7 +59,7 @@ impl PgBouncer {
              server_reset_query_always = 1\n\
              default_pool_size = 20\n\
              server_login_retry = 1\n",
-            self.postgres, self.port
+            self.postgres_port, self.port
         )
     }
 
@@ -67,8 +67,8 @@ impl PgBouncer {
     fn launch(&mut self) -> bool {
         let file = self.folder.path().join("pgbouncer.ini");
         fs::write(&file, self.settings()).unwrap();
-        let mut command = Command::new(program());
-        if let Some((uid, gid)) = other_user() {
+        let mut command = Command::new(program_path());
+        if let Some((uid, gid)) = postgres_user() {
             command.uid(uid).gid(gid);
         }
         let mut child = command
@@ -79,22 +79,22 @@ impl PgBouncer {
             .spawn()
             .unwrap_or_else(|error| panic!("cannot run pgbouncer ({error}); apt-get install pgbouncer"));
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let (tell, ready) = mpsc::channel();
+        let (sender, ready) = mpsc::channel();
         // Reads to the end: a server whose output is not read blocks when the pipe is full.
         thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
                 if line.contains("process up") {
-                    tell.send(()).unwrap_or_default();
+                    sender.send(()).unwrap_or_default();
                 }
             }
         });
-        let serves = ready.recv().is_ok();
-        if serves {
+        let is_ready = ready.recv().is_ok();
+        if is_ready {
             self.child = Some(child);
         } else {
             child.wait().unwrap();
         }
-        serves
+        is_ready
     }
 
     /// URL of a database through this PgBouncer.
@@ -124,7 +124,7 @@ impl Drop for PgBouncer {
 }
 
 /// Path of the program. Debian installs it outside the usual `PATH`.
-fn program() -> PathBuf {
+fn program_path() -> PathBuf {
     let usual = Path::new("/usr/sbin/pgbouncer");
     if usual.exists() { usual.to_owned() } else { "pgbouncer".into() }
 }

@@ -41,14 +41,14 @@ impl PostgresServer {
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let data = folder.path().join("data");
         fs::create_dir(&data).unwrap();
-        if let Some((uid, gid)) = other_user() {
+        if let Some((uid, gid)) = postgres_user() {
             chown(&data, Some(uid), Some(gid)).unwrap();
         }
-        let made = command("initdb", &data)
+        let initdb = command("initdb", &data)
             .args(["--no-sync", "--auth=trust", "--username=guildhall", "--encoding=UTF8", "--locale=C"])
             .stdout(Stdio::null())
             .status();
-        assert!(made.unwrap().success(), "initdb failed");
+        assert!(initdb.unwrap().success(), "initdb failed");
         let mut server = Self { port: 0, folder, child: None, databases: AtomicU32::new(0) };
         for _ in 0..100 {
             server.port = fastrand::u16(PORTS);
@@ -74,29 +74,29 @@ impl PostgresServer {
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let (tell, ready) = mpsc::channel();
+        let (sender, ready) = mpsc::channel();
         // Reads to the end: a server whose output is not read blocks when the pipe is full.
         thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
                 if line.contains("database system is ready to accept connections") {
-                    tell.send(()).unwrap_or_default();
+                    sender.send(()).unwrap_or_default();
                 }
             }
         });
-        let serves = ready.recv().is_ok();
-        if serves {
+        let is_ready = ready.recv().is_ok();
+        if is_ready {
             self.child = Some(child);
         } else {
             child.wait().unwrap();
         }
-        serves
+        is_ready
     }
 
     /// Statics are never dropped, so a separate process waits for the end of this one and cleans up.
-    fn ends_with_the_process(&self) {
+    fn stop_at_process_exit(&self) {
         const CLEAN_UP: &str = r#"read -r _; kill -QUIT "$1"; while kill -0 "$1"; do sleep 0.05; done; rm -rf "$2""#;
         let pid = self.child.as_ref().unwrap().id().to_string();
-        let waits = Command::new("sh")
+        let cleaner = Command::new("sh")
             .args(["-c", CLEAN_UP, "sh", &pid, self.folder.path().to_str().unwrap()])
             .process_group(0)
             .stdin(Stdio::piped())
@@ -105,11 +105,11 @@ impl PostgresServer {
             .spawn()
             .unwrap();
         // The other end of the pipe is closed when this process ends.
-        std::mem::forget(waits);
+        std::mem::forget(cleaner);
     }
 
     /// Creates an empty database and returns its URL.
-    pub(crate) async fn database(&self) -> String {
+    pub(crate) async fn create_database(&self) -> String {
         let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
         let connection = self.connect("postgres").await;
         connection.execute_unprepared(&format!("CREATE DATABASE {name}")).await.unwrap();
@@ -119,11 +119,12 @@ impl PostgresServer {
 
     /// Creates an empty database whose owner is a new role with only these options of `CREATE ROLE`, as in production.
     /// Returns its URL and the name of the role.
-    pub(crate) async fn database_of(&self, may: &str) -> (String, String) {
+    pub(crate) async fn create_database_with_owner(&self, role_options: &str) -> (String, String) {
         let number = self.databases.fetch_add(1, Ordering::Relaxed);
         let (name, user) = (format!("test_{number}"), format!("owner_{number}"));
         let connection = self.connect("postgres").await;
-        for sql in [format!("CREATE ROLE {user} LOGIN {may}"), format!("CREATE DATABASE {name} OWNER {user}")] {
+        for sql in [format!("CREATE ROLE {user} LOGIN {role_options}"), format!("CREATE DATABASE {name} OWNER {user}")]
+        {
             connection.execute_unprepared(&sql).await.unwrap();
         }
         connection.close().await.unwrap();
@@ -170,15 +171,15 @@ pub(crate) fn shared() -> &'static PostgresServer {
     static SERVER: OnceLock<PostgresServer> = OnceLock::new();
     SERVER.get_or_init(|| {
         let server = PostgresServer::start();
-        server.ends_with_the_process();
+        server.stop_at_process_exit();
         server
     })
 }
 
 /// A PostgreSQL program, run as a user that it accepts.
 fn command(program: &str, data: &Path) -> Command {
-    let mut command = Command::new(programs().join(program));
-    if let Some((uid, gid)) = other_user() {
+    let mut command = Command::new(bin_dir().join(program));
+    if let Some((uid, gid)) = postgres_user() {
         command.uid(uid).gid(gid);
     }
     command.arg("-D").arg(data).stdin(Stdio::null());
@@ -186,7 +187,7 @@ fn command(program: &str, data: &Path) -> Command {
 }
 
 /// Ids of the `postgres` user if this process is root: PostgreSQL does not run as root.
-pub(crate) fn other_user() -> Option<(u32, u32)> {
+pub(crate) fn postgres_user() -> Option<(u32, u32)> {
     let root = fs::metadata("/proc/self").unwrap().uid() == 0;
     root.then(|| {
         let users = fs::read_to_string("/etc/passwd").unwrap();
@@ -197,7 +198,7 @@ pub(crate) fn other_user() -> Option<(u32, u32)> {
 }
 
 /// Directory of Debian's PostgreSQL programs, of the newest version.
-fn programs() -> PathBuf {
+fn bin_dir() -> PathBuf {
     static FOUND: Mutex<Option<PathBuf>> = Mutex::new(None);
     let mut found = FOUND.lock().unwrap();
     let newest = || {

@@ -26,10 +26,10 @@ use tokio::{
 const PORTS: std::ops::Range<u16> = 10_000..20_000;
 
 /// Arguments of every server.
-const ANY: [&str; 6] = ["--port", "{port}", "--bind", "127.0.0.1", "--dir", "{folder}"];
+const COMMON_ARGS: [&str; 6] = ["--port", "{port}", "--bind", "127.0.0.1", "--dir", "{folder}"];
 
 /// Log messages of a server and of a sentinel that is ready.
-const SERVES: [&str; 2] = ["Ready to accept connections", "Sentinel ID is"];
+const READY_MESSAGES: [&str; 2] = ["Ready to accept connections", "Sentinel ID is"];
 
 /// A `redis-server` on 127.0.0.1 with its own directory. It persists nothing and stops on drop.
 pub(crate) struct RedisServer {
@@ -46,13 +46,13 @@ impl RedisServer {
 
     /// Starts it with more arguments. In them, `{port}` and `{folder}` are replaced by its port and its directory.
     pub(crate) fn start_with(args: &[&str]) -> Self {
-        Self::start_in(tempfile::tempdir().unwrap(), args)
+        Self::start_in_directory(tempfile::tempdir().unwrap(), args)
     }
 
     /// Starts it in a directory that contains files that it needs.
-    pub(crate) fn start_in(folder: TempDir, args: &[&str]) -> Self {
-        let keep_nothing = ["--save", "", "--appendonly", "no"];
-        Self::run(folder, &[&ANY[..], &keep_nothing, args].concat())
+    pub(crate) fn start_in_directory(folder: TempDir, args: &[&str]) -> Self {
+        let no_persistence = ["--save", "", "--appendonly", "no"];
+        Self::start_on_free_port(folder, &[&COMMON_ARGS[..], &no_persistence, args].concat())
     }
 
     /// Starts a sentinel that monitors nothing yet.
@@ -60,10 +60,10 @@ impl RedisServer {
         let folder = tempfile::tempdir().unwrap();
         // A sentinel requires a configuration file that it can write to.
         std::fs::write(folder.path().join("sentinel.conf"), "").unwrap();
-        Self::run(folder, &[&["{folder}/sentinel.conf", "--sentinel"], &ANY[..]].concat())
+        Self::start_on_free_port(folder, &[&["{folder}/sentinel.conf", "--sentinel"], &COMMON_ARGS[..]].concat())
     }
 
-    fn run(folder: TempDir, args: &[&str]) -> Self {
+    fn start_on_free_port(folder: TempDir, args: &[&str]) -> Self {
         let mut server = Self { port: 0, args: args.iter().map(ToString::to_string).collect(), folder, child: None };
         for _ in 0..100 {
             server.port = fastrand::u16(PORTS);
@@ -86,22 +86,22 @@ impl RedisServer {
             .spawn()
             .unwrap_or_else(|error| panic!("cannot run redis-server ({error}); apt-get install redis-server"));
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let (tell, ready) = mpsc::channel();
+        let (sender, ready) = mpsc::channel();
         // Reads to the end: a server whose output is not read blocks when the pipe is full.
         thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
-                if SERVES.iter().any(|text| line.contains(text)) {
-                    tell.send(()).unwrap_or_default();
+                if READY_MESSAGES.iter().any(|text| line.contains(text)) {
+                    sender.send(()).unwrap_or_default();
                 }
             }
         });
-        let serves = ready.recv().is_ok();
-        if serves {
+        let is_ready = ready.recv().is_ok();
+        if is_ready {
             self.child = Some(child);
         } else {
             child.wait().unwrap();
         }
-        serves
+        is_ready
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -160,11 +160,11 @@ impl Drop for RedisServer {
 /// A TCP relay to a server that can be cut and delayed. It has its own thread and stops on drop.
 pub(crate) struct Relay {
     port: u16,
-    line: watch::Sender<Line>,
+    link: watch::Sender<LinkState>,
 }
 
 #[derive(Clone, Copy)]
-struct Line {
+struct LinkState {
     cut: bool,
     delay: Duration,
 }
@@ -175,12 +175,12 @@ impl Relay {
         let listener = StdListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (line, state) = watch::channel(Line { cut: false, delay: Duration::ZERO });
+        let (link, state) = watch::channel(LinkState { cut: false, delay: Duration::ZERO });
         thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(accept(listener, target, state));
+            runtime.block_on(accept_connections(listener, target, state));
         });
-        Self { port, line }
+        Self { port, link }
     }
 
     pub(crate) fn url(&self) -> RedisUrl {
@@ -189,21 +189,21 @@ impl Relay {
 
     /// Closes all connections. New ones are closed at once.
     pub(crate) fn cut(&self) {
-        self.line.send_modify(|line| line.cut = true);
+        self.link.send_modify(|link| link.cut = true);
     }
 
     /// Lets connections through again.
     pub(crate) fn restore(&self) {
-        self.line.send_modify(|line| line.cut = false);
+        self.link.send_modify(|link| link.cut = false);
     }
 
     /// Delays what is sent to the server from now on.
     pub(crate) fn delay(&self, delay: Duration) {
-        self.line.send_modify(|line| line.delay = delay);
+        self.link.send_modify(|link| link.delay = delay);
     }
 }
 
-async fn accept(listener: StdListener, target: u16, mut state: watch::Receiver<Line>) {
+async fn accept_connections(listener: StdListener, target: u16, mut state: watch::Receiver<LinkState>) {
     let listener = TcpListener::from_std(listener).unwrap();
     loop {
         let accepted = tokio::select! {
@@ -213,13 +213,13 @@ async fn accept(listener: StdListener, target: u16, mut state: watch::Receiver<L
         };
         let Ok((from, _)) = accepted else { continue };
         if !state.borrow().cut {
-            tokio::spawn(carry(from, target, state.clone()));
+            tokio::spawn(forward(from, target, state.clone()));
         }
     }
 }
 
 /// Forwards one connection until either side or the relay closes it.
-async fn carry(from: TcpStream, target: u16, mut state: watch::Receiver<Line>) {
+async fn forward(from: TcpStream, target: u16, mut state: watch::Receiver<LinkState>) {
     let Ok(to) = TcpStream::connect(("127.0.0.1", target)).await else { return };
     from.set_nodelay(true).unwrap();
     to.set_nodelay(true).unwrap();
@@ -229,14 +229,14 @@ async fn carry(from: TcpStream, target: u16, mut state: watch::Receiver<Line>) {
     tokio::select! {
         () = copy(from_read, to_write, move || delays.borrow().delay) => {}
         () = copy(to_read, from_write, || Duration::ZERO) => {}
-        _ = state.wait_for(|line| line.cut) => {}
+        _ = state.wait_for(|link| link.cut) => {}
     }
 }
 
 /// Forwards bytes in one direction. Each chunk is delayed by the delay at its arrival, regardless of other chunks in
 /// flight.
 async fn copy(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, delay: impl Fn() -> Duration) {
-    let (send, mut pieces) = queue::unbounded_channel::<(Instant, Vec<u8>)>();
+    let (send, mut chunks) = queue::unbounded_channel::<(Instant, Vec<u8>)>();
     let read = async {
         let mut buffer = vec![0; 16 * 1024];
         while let Ok(count @ 1..) = from.read(&mut buffer).await {
@@ -244,9 +244,9 @@ async fn copy(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin,
         }
     };
     let write = async {
-        while let Some((due, piece)) = pieces.recv().await {
+        while let Some((due, chunk)) = chunks.recv().await {
             sleep_until(due).await;
-            if to.write_all(&piece).await.is_err() {
+            if to.write_all(&chunk).await.is_err() {
                 return;
             }
         }

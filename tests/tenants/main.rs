@@ -3,18 +3,18 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod access_matrix;
 mod audit;
-mod bounds;
-mod channels;
+mod channel_access;
 mod danger;
+mod fixture;
 mod interactions;
-mod matrix;
 #[path = "../support/postgres.rs"]
 mod postgres;
 mod queues;
+mod routes;
 mod secrets;
 mod shares;
 #[path = "../support/mod.rs"]
 mod support;
-mod town;
-mod ways;
+mod usage_limits;

@@ -3,40 +3,40 @@
 use serde_json::Value;
 
 use super::{
+    fixture::{ADMIN, Engine, Key, MultiTenantFixture},
+    routes::expectations,
     support::CANARY,
-    town::{ADMIN, Engine, Key, Town},
-    ways::rows,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_answer_no_metric_and_no_line_of_the_log_holds_a_secret() {
+async fn responses_metrics_and_log_contain_no_secret() {
     for engine in [Engine::Sqlite, Engine::Postgres] {
-        let town = Town::open(engine).await;
-        let stranger = town.key("rival", &["operations:read"]);
-        for (way, row) in rows() {
-            for key in [row.key(way, &town).text(), ADMIN, &stranger.text, ""] {
-                let ask = row.ask(&town).await;
-                town.with(key, way.method, &ask.path, &ask.body);
+        let fixture = MultiTenantFixture::open(engine).await;
+        let other_key = fixture.create_key("rival", &["operations:read"]);
+        for (route, expectation) in expectations() {
+            for key in [expectation.allowed_key(route, &fixture).text(), ADMIN, &other_key.text, ""] {
+                let ask = expectation.prepare_request(&fixture).await;
+                fixture.request_with(key, route.method, &ask.path, &ask.body);
                 // Also malformed bodies, since errors may repeat their input.
-                let wrong = format!("{{\"kind\": \"{key}\", \"{key}\": 1");
-                town.with(key, way.method, &ask.path, &Value::String(wrong));
+                let malformed = format!("{{\"kind\": \"{key}\", \"{key}\": 1");
+                fixture.request_with(key, route.method, &ask.path, &Value::String(malformed));
             }
         }
         for path in ["/metrics", "/readyz", "/livez", "/startupz", "/v1/nowhere"] {
-            town.with("", "GET", path, &Value::Null);
+            fixture.request_with("", "GET", path, &Value::Null);
         }
-        let keys = town.made.lock().unwrap().clone();
-        let (answers, log) = town.close();
-        assert!(answers.len() > 200 && log.contains("\"TRACE\""), "{} responses", answers.len());
+        let keys = fixture.created_keys.lock().unwrap().clone();
+        let (responses, log) = fixture.stop();
+        assert!(responses.len() > 200 && log.contains("\"TRACE\""), "{} responses", responses.len());
         // A key is in one response only: the one that creates it.
-        let tells = |asked: &str| asked == "POST /v1/keys" || asked.ends_with("/rotate");
-        for (asked, answer) in &answers {
+        let returns_a_key = |request: &str| request == "POST /v1/keys" || request.ends_with("/rotate");
+        for (request, response) in &responses {
             for secret in [CANARY, ADMIN] {
-                assert!(!answer.contains(secret), "{asked} exposes {secret}: {answer}");
+                assert!(!response.contains(secret), "{request} exposes {secret}: {response}");
             }
-            if !tells(asked) {
-                let told = keys.iter().find(|key| answer.contains(key.secret()));
-                assert!(told.is_none(), "{asked} exposes the secret of a key: {answer}");
+            if !returns_a_key(request) {
+                let exposed = keys.iter().find(|key| response.contains(key.secret()));
+                assert!(exposed.is_none(), "{request} exposes the secret of a key: {response}");
             }
         }
         for secret in [CANARY, ADMIN].into_iter().chain(keys.iter().map(Key::secret)) {

@@ -6,41 +6,47 @@ use guildhall_core::trace::TraceContext;
 use guildhall_sim::JoinSpec;
 use serde_json::{Value, json};
 
-use crate::GIVEN;
-use crate::brain::{Brain, says};
-use crate::collector::{Collector, Told};
-use crate::stage::{Stage, handlers};
+use crate::GIVEN_TRACE;
+use crate::brain::{Brain, respond};
+use crate::collector::{Collector, ReceivedSpans};
+use crate::fixture::{TraceFixture, handlers};
 use crate::support::get;
 
 const ENDPOINT: &str = "GUILDHALL__TELEMETRY__OTLP_ENDPOINT";
 
 /// Spans with this prefix in their names.
-fn named<'t>(told: &'t Told, name: &str) -> Vec<&'t Value> {
-    told.spans.iter().filter(|span| span["name"].as_str().is_some_and(|known| known.starts_with(name))).collect()
+fn spans_named<'t>(received: &'t ReceivedSpans, name: &str) -> Vec<&'t Value> {
+    received
+        .spans
+        .iter()
+        .filter(|span| span["name"].as_str().is_some_and(|span_name| span_name.starts_with(name)))
+        .collect()
 }
 
 #[track_caller]
-fn only<'t>(told: &'t Told, name: &str) -> &'t Value {
-    match named(told, name).as_slice() {
+fn only_span<'t>(received: &'t ReceivedSpans, name: &str) -> &'t Value {
+    match spans_named(received, name).as_slice() {
         [one] => one,
-        other => panic!("expected one span {name}, got {other:?} in {:?}", told.spans),
+        other => panic!("expected one span {name}, got {other:?} in {:?}", received.spans),
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_is_told_of_the_request_the_operation_its_try_and_its_call_each_below_the_other() {
+async fn collector_receives_nested_spans_of_an_operation() {
     let collector = Collector::start(&[]);
     let endpoint = format!("http://{}", collector.address);
     let headers = ("GUILDHALL__TELEMETRY__OTLP_HEADERS", "authorization=Bearer collectors-own,x-team=town");
-    let stage = Stage::start("", &[(ENDPOINT, &endpoint), headers]).await;
-    let given = TraceContext::read(GIVEN).unwrap();
-    let id = stage.submit(&json!({"kind": "create_role", "payload": {"name": "Pilots"}}), &[("traceparent", GIVEN)]);
-    stage.until_done(&id);
-    let told = collector.until("the operation's end", |told| !named(told, "operation create_role").is_empty());
-    let request = only(&told, "POST /v1/guilds/{guild_id}/operations");
-    let operation = only(&told, "operation create_role");
-    let attempt = only(&told, "attempt create_role");
-    let call = only(&told, "POST /guilds/{id}/roles");
+    let fixture = TraceFixture::start("", &[(ENDPOINT, &endpoint), headers]).await;
+    let given = TraceContext::read(GIVEN_TRACE).unwrap();
+    let id =
+        fixture.submit(&json!({"kind": "create_role", "payload": {"name": "Pilots"}}), &[("traceparent", GIVEN_TRACE)]);
+    fixture.until_done(&id);
+    let received =
+        collector.until("the operation's end", |received| !spans_named(received, "operation create_role").is_empty());
+    let request = only_span(&received, "POST /v1/guilds/{guild_id}/operations");
+    let operation = only_span(&received, "operation create_role");
+    let attempt = only_span(&received, "attempt create_role");
+    let call = only_span(&received, "POST /guilds/{id}/roles");
     for (span, parent) in [
         (request, &json!(given.span.to_string())),
         (operation, &request["spanId"]),
@@ -53,47 +59,47 @@ async fn a_collector_is_told_of_the_request_the_operation_its_try_and_its_call_e
     }
     assert_eq!((&request["kind"], &call["kind"]), (&json!(2), &json!(3)));
     let name = json!({"key": "service.name", "value": {"stringValue": "guildhall"}});
-    assert!(told.resources[0]["attributes"].as_array().unwrap().contains(&name), "{:?}", told.resources[0]);
-    let head = &told.heads[0];
+    assert!(received.resources[0]["attributes"].as_array().unwrap().contains(&name), "{:?}", received.resources[0]);
+    let head = &received.heads[0];
     assert!(
         head.starts_with("post /v1/traces ") && head.contains("\r\nauthorization: bearer collectors-own\r\n"),
         "{head}"
     );
-    let log = stage.end();
+    let log = fixture.stop();
     assert!(!log.contains("collectors-own"), "the credentials of the collector are secret");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_is_told_of_events_their_handlers_and_webhooks_before_the_daemon_ends() {
-    let asked = json!({"operations": [{"kind": "create_role", "payload": {"name": "by the brain"}}]});
-    let brain = Brain::always(says(200, "content-type: application/json\r\n", &asked.to_string())).await;
+async fn collector_receives_spans_of_events_before_shutdown() {
+    let brain_response = json!({"operations": [{"kind": "create_role", "payload": {"name": "by the brain"}}]});
+    let brain = Brain::always(respond(200, "content-type: application/json\r\n", &brain_response.to_string())).await;
     // It is unavailable for a moment at first.
     let collector = Collector::start(&[503]);
     let endpoint = format!("http://{}/v1/traces", collector.address);
-    let stage = Stage::start(&handlers(&brain.url()), &[(ENDPOINT, &endpoint)]).await;
-    stage.sim.join(stage.guild, JoinSpec::default()).await.unwrap();
-    brain.saw(1).await;
-    let sent = TraceContext::read(brain.seen().requests[0].header("traceparent")).unwrap();
-    stage.until_all_done(2);
-    stage.end();
-    let told = collector.told();
-    let (event, webhook) = (only(&told, "event member.join"), only(&told, "POST webhook"));
-    let (brains, rules) = (only(&told, "handler brain"), only(&told, "handler rule"));
+    let fixture = TraceFixture::start(&handlers(&brain.url()), &[(ENDPOINT, &endpoint)]).await;
+    fixture.sim.join(fixture.guild, JoinSpec::default()).await.unwrap();
+    brain.wait_for_requests(1).await;
+    let sent = TraceContext::read(brain.received().requests[0].header("traceparent")).unwrap();
+    fixture.until_all_done(2);
+    fixture.stop();
+    let received = collector.received();
+    let (event, webhook) = (only_span(&received, "event member.join"), only_span(&received, "POST webhook"));
+    let (brain_span, rule_span) = (only_span(&received, "handler brain"), only_span(&received, "handler rule"));
     assert_eq!(webhook["spanId"], sent.span.to_string());
     assert_eq!((&event["kind"], event.get("parentSpanId")), (&json!(5), None));
-    for (span, parent) in [(brains, event), (rules, event), (webhook, brains)] {
+    for (span, parent) in [(brain_span, event), (rule_span, event), (webhook, brain_span)] {
         assert_eq!((&span["traceId"], &span["parentSpanId"]), (&event["traceId"], &parent["spanId"]), "{span}");
     }
     let mut parents: Vec<_> =
-        named(&told, "operation create_role").iter().map(|one| one["parentSpanId"].clone()).collect();
+        spans_named(&received, "operation create_role").iter().map(|one| one["parentSpanId"].clone()).collect();
     parents.sort_by_key(ToString::to_string);
-    let mut expected = vec![brains["spanId"].clone(), rules["spanId"].clone()];
+    let mut expected = vec![brain_span["spanId"].clone(), rule_span["spanId"].clone()];
     expected.sort_by_key(ToString::to_string);
     assert_eq!(parents, expected, "the parent of an operation is the handler that submitted it");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_that_never_answers_holds_nobody_up_and_what_it_misses_is_counted() {
+async fn unresponsive_collector_blocks_nothing_and_drops_count() {
     // It accepts connections, and never responds.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", silent.local_addr().unwrap());
@@ -102,36 +108,36 @@ async fn a_collector_that_never_answers_holds_nobody_up_and_what_it_misses_is_co
         ("GUILDHALL__TELEMETRY__OTLP_QUEUE", "2"),
         ("GUILDHALL__TELEMETRY__OTLP_TIMEOUT_MS", "200"),
     ];
-    let stage = Stage::start("", &settings).await;
+    let fixture = TraceFixture::start("", &settings).await;
     for n in 0..20 {
-        let id = stage.submit(&json!({"kind": "create_role", "payload": {"name": format!("role {n}")}}), &[]);
-        stage.until_done(&id);
+        let id = fixture.submit(&json!({"kind": "create_role", "payload": {"name": format!("role {n}")}}), &[]);
+        fixture.until_done(&id);
     }
-    let metrics = tokio::task::block_in_place(|| get(stage.address(), "/metrics")).body;
+    let metrics = tokio::task::block_in_place(|| get(fixture.address(), "/metrics")).body;
     let dropped = metrics.lines().find_map(|line| line.strip_prefix("guildhall_spans_dropped_total{why=\"full\"} "));
     assert!(dropped.unwrap().parse::<u64>().unwrap() > 0, "{metrics}");
     assert!(metrics.contains("guildhall_spans_exported_total 0"), "{metrics}");
-    let log = stage.end();
+    let log = fixture.stop();
     assert!(log.contains("span export failed"), "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn secrets_of_handlers_are_in_no_span_also_after_a_reload() {
+async fn handler_secrets_are_never_in_spans() {
     const FIRST: &str = "whsec_ZXhhbXBsZS1vbmx5LW1ha2UteW91ci1vd24tc2VjcmV0";
     const SECOND: &str = "whsec_c2Vjb25kLW9ubHktbWFrZS15b3VyLW93bi1zZWNyZXQh";
     let collector = Collector::start(&[]);
     let endpoint = format!("http://{}", collector.address);
     let old = handlers("http://127.0.0.1:9/");
     assert!(old.contains(FIRST));
-    let stage = Stage::start(&old, &[(ENDPOINT, &endpoint)]).await;
-    let report = stage.reload(&old.replace(FIRST, SECOND));
+    let fixture = TraceFixture::start(&old, &[(ENDPOINT, &endpoint)]).await;
+    let report = fixture.reload(&old.replace(FIRST, SECOND));
     assert_eq!(report["changed"][0]["what"], "handler brain", "{report}");
     for request_id in [FIRST, SECOND, "harmless"] {
-        stage.list_as(request_id);
+        fixture.list_with_request_id(request_id);
     }
-    let log = stage.end();
-    let told = collector.told();
-    let ids: Vec<String> = named(&told, "GET /v1/operations")
+    let log = fixture.stop();
+    let received = collector.received();
+    let ids: Vec<String> = spans_named(&received, "GET /v1/operations")
         .iter()
         .flat_map(|span| span["attributes"].as_array().unwrap())
         .filter(|attribute| attribute["key"] == "guildhall.request_id")

@@ -2,33 +2,36 @@
 
 use guildhall::webhook::{Target, WebhookConfig, Webhooks};
 
-use crate::brain::{Brain, says};
-use crate::stage::{Names, SOON, ask, config, later, never, patient, run, target, webhooks, webhooks_with};
+use crate::brain::{Brain, respond};
+use crate::fixture::{
+    FakeResolver, SHORT_TIMEOUT, call_webhook, config, disabled_breaker, expect_no_retry, expect_retry_later, run,
+    target, webhooks, webhooks_with,
+};
 
 /// A public address by its form that is not in use: that part of IPv6 is not allocated.
-const NOWHERE: &str = "2e00::1";
+const UNALLOCATED: &str = "2e00::1";
 
-fn soon() -> WebhookConfig {
-    WebhookConfig { connect_timeout: SOON, ..config() }
+fn short_connect_timeout() -> WebhookConfig {
+    WebhookConfig { connect_timeout: SHORT_TIMEOUT, ..config() }
 }
 
 /// A webhook by name at the brain's port that must be public.
-fn public(brain: &Brain) -> Target {
-    Target { allow_private: false, ..by_name(brain) }
+fn public_target(brain: &Brain) -> Target {
+    Target { allow_private: false, ..named_target(brain) }
 }
 
-fn by_name(brain: &Brain) -> Target {
+fn named_target(brain: &Brain) -> Target {
     target("greet", &format!("http://brain.test:{}/", brain.address.port()))
 }
 
-fn open(target: Target, names: &std::sync::Arc<Names>) -> Webhooks {
-    webhooks_with(vec![target], &soon(), patient(), names.clone())
+fn open_webhooks(target: Target, resolver: &std::sync::Arc<FakeResolver>) -> Webhooks {
+    webhooks_with(vec![target], &short_connect_timeout(), disabled_breaker(), resolver.clone())
 }
 
 #[test]
-fn a_name_that_leads_into_a_private_network_is_not_called_unless_allowed() {
+fn private_addresses_are_not_called_unless_allowed() {
     run(async {
-        let brain = Brain::always(says(204, "", "")).await;
+        let brain = Brain::always(respond(204, "", "")).await;
         for address in [
             "127.0.0.1",
             "127.8.8.8",
@@ -48,27 +51,32 @@ fn a_name_that_leads_into_a_private_network_is_not_called_unless_allowed() {
             "64:ff9b::7f00:1",
             "2002:7f00:1::",
         ] {
-            let why = never(ask(&open(public(&brain), &Names::at(&[&[address]])), "greet").await);
-            assert!(why.contains(address) && why.contains("allow_private"), "{why}");
+            let reason = expect_no_retry(
+                call_webhook(&open_webhooks(public_target(&brain), &FakeResolver::returning(&[&[address]])), "greet")
+                    .await,
+            );
+            assert!(reason.contains(address) && reason.contains("allow_private"), "{reason}");
         }
-        assert_eq!(brain.seen().connections, 0);
+        assert_eq!(brain.received().connections, 0);
         // All of these would have reached the brain.
         for address in ["127.0.0.1", "0.0.0.0", "::ffff:127.0.0.1"] {
-            ask(&open(by_name(&brain), &Names::at(&[&[address]])), "greet").await.unwrap();
+            call_webhook(&open_webhooks(named_target(&brain), &FakeResolver::returning(&[&[address]])), "greet")
+                .await
+                .unwrap();
         }
-        assert_eq!(brain.seen().requests.len(), 3);
-        assert!(brain.seen().requests[0].header("host").starts_with("brain.test:"));
+        assert_eq!(brain.received().requests.len(), 3);
+        assert!(brain.received().requests[0].header("host").starts_with("brain.test:"));
     });
 }
 
 #[test]
-fn an_address_in_the_url_is_refused_before_anything_is_called() {
+fn private_address_in_the_url_is_refused() {
     run(async {
-        let brain = Brain::always(says(204, "", "")).await;
+        let brain = Brain::always(respond(204, "", "")).await;
         let port = brain.address.port();
         for host in ["127.0.0.1", "127.1", "2130706433", "0x7f.1", "0177.0.0.1", "[::ffff:127.0.0.1]", "localhost"] {
             let url = format!("http://{host}:{port}/");
-            ask(&webhooks(vec![target("greet", &url)]), "greet").await.map_or_else(
+            call_webhook(&webhooks(vec![target("greet", &url)]), "greet").await.map_or_else(
                 // `localhost` does not resolve here, because there is no name server.
                 |error| assert_eq!(host, "localhost", "{error}"),
                 |_| assert_ne!(host, "localhost"),
@@ -76,7 +84,7 @@ fn an_address_in_the_url_is_refused_before_anything_is_called() {
             let refused = Target { allow_private: false, ..target("greet", &url) };
             let breaker = actix::Actor::start(guildhall_actors::circuit_breaker::CircuitBreaker::new(
                 guildhall_actors::clock::Clock::start(),
-                patient(),
+                disabled_breaker(),
                 guildhall_core::invalid::InvalidConfig::default(),
                 1,
             ));
@@ -87,41 +95,47 @@ fn an_address_in_the_url_is_refused_before_anything_is_called() {
 }
 
 #[test]
-fn a_name_that_leads_elsewhere_when_asked_again_gains_nothing() {
+fn dns_rebinding_does_not_bypass_the_check() {
     run(async {
-        let brain = Brain::always(says(204, "", "")).await;
-        let names = Names::at(&[&[NOWHERE], &["127.0.0.1"]]);
-        let webhooks = open(public(&brain), &names);
-        let (why, _) = later(ask(&webhooks, "greet").await);
-        assert!(why.contains("cannot connect to the webhook"), "{why}");
-        assert_eq!(names.asked(), 1, "the address that was checked is the one that is called");
-        never(ask(&webhooks, "greet").await);
-        assert_eq!(names.asked(), 2);
-        assert_eq!(brain.seen().connections, 0);
+        let brain = Brain::always(respond(204, "", "")).await;
+        let resolver = FakeResolver::returning(&[&[UNALLOCATED], &["127.0.0.1"]]);
+        let webhooks = open_webhooks(public_target(&brain), &resolver);
+        let (reason, _) = expect_retry_later(call_webhook(&webhooks, "greet").await);
+        assert!(reason.contains("cannot connect to the webhook"), "{reason}");
+        assert_eq!(resolver.lookups(), 1, "the address that was checked is the one that is called");
+        expect_no_retry(call_webhook(&webhooks, "greet").await);
+        assert_eq!(resolver.lookups(), 2);
+        assert_eq!(brain.received().connections, 0);
     });
 }
 
 #[test]
-fn of_several_addresses_only_those_that_are_allowed_are_tried() {
+fn only_allowed_addresses_of_a_name_are_tried() {
     run(async {
-        let brain = Brain::always(says(204, "", "")).await;
-        for addresses in [[NOWHERE, "127.0.0.1"], ["127.0.0.1", NOWHERE]] {
-            later(ask(&open(public(&brain), &Names::at(&[&addresses])), "greet").await);
-            assert_eq!(brain.seen().connections, 0);
+        let brain = Brain::always(respond(204, "", "")).await;
+        for addresses in [[UNALLOCATED, "127.0.0.1"], ["127.0.0.1", UNALLOCATED]] {
+            expect_retry_later(
+                call_webhook(&open_webhooks(public_target(&brain), &FakeResolver::returning(&[&addresses])), "greet")
+                    .await,
+            );
+            assert_eq!(brain.received().connections, 0);
         }
         // An unreachable address does not prevent the next one.
-        let both = Names::at(&[&[NOWHERE, "127.0.0.1"]]);
-        ask(&open(by_name(&brain), &both), "greet").await.unwrap();
+        let resolver = FakeResolver::returning(&[&[UNALLOCATED, "127.0.0.1"]]);
+        call_webhook(&open_webhooks(named_target(&brain), &resolver), "greet").await.unwrap();
     });
 }
 
 #[test]
-fn a_name_that_is_not_found_is_looked_up_again_later() {
+fn failed_lookup_is_retried_later() {
     run(async {
-        let brain = Brain::always(says(204, "", "")).await;
-        for (names, why_not) in [(Names::none(), "no such name"), (Names::at(&[&[]]), "has no address")] {
-            let (why, _) = later(ask(&open(by_name(&brain), &names), "greet").await);
-            assert!(why.contains("brain.test") && why.contains(why_not), "{why}");
+        let brain = Brain::always(respond(204, "", "")).await;
+        for (resolver, expected) in
+            [(FakeResolver::empty(), "no such name"), (FakeResolver::returning(&[&[]]), "has no address")]
+        {
+            let (reason, _) =
+                expect_retry_later(call_webhook(&open_webhooks(named_target(&brain), &resolver), "greet").await);
+            assert!(reason.contains("brain.test") && reason.contains(expected), "{reason}");
         }
     });
 }

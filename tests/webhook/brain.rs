@@ -27,25 +27,25 @@ impl Request {
 
 /// What a brain does with a request.
 #[derive(Clone, Debug)]
-pub(crate) enum Act {
+pub(crate) enum Action {
     /// Writes this, and waits for the next request.
-    Says(String),
+    Respond(String),
     /// Writes this, and closes the connection.
-    SaysAndCloses(String),
+    RespondAndClose(String),
     /// Writes this, and then nothing, until the client disconnects.
-    SaysAndHangs(String),
+    RespondAndHang(String),
     /// Responds with a body of this many bytes, without a Content-Length.
-    Pours(usize),
+    Stream(usize),
 }
 
 /// A response with a body.
-pub(crate) fn says(status: u16, headers: &str, body: &str) -> Act {
-    Act::Says(format!("HTTP/1.1 {status} Whatever\r\ncontent-length: {}\r\n{headers}\r\n{body}", body.len()))
+pub(crate) fn respond(status: u16, headers: &str, body: &str) -> Action {
+    Action::Respond(format!("HTTP/1.1 {status} Whatever\r\ncontent-length: {}\r\n{headers}\r\n{body}", body.len()))
 }
 
 /// What a brain has received so far.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct Received {
     pub(crate) connections: usize,
     pub(crate) requests: Vec<Request>,
     /// Server names (SNI) that clients sent.
@@ -55,58 +55,61 @@ pub(crate) struct Seen {
 /// A brain that listens on its own port.
 pub(crate) struct Brain {
     pub(crate) address: SocketAddr,
-    seen: watch::Receiver<Seen>,
+    received: watch::Receiver<Received>,
 }
 
 impl Brain {
     /// It does the same for every request.
-    pub(crate) async fn always(act: Act) -> Self {
-        Self::start(move |_| act.clone()).await
+    pub(crate) async fn always(action: Action) -> Self {
+        Self::start(move |_| action.clone()).await
     }
 
     /// What it does depends on the number of earlier requests.
-    pub(crate) async fn start(act: impl Fn(usize) -> Act + Send + Sync + 'static) -> Self {
-        Self::listen(LOOPBACK, None, move |before, _: &Request| act(before)).await
+    pub(crate) async fn start(action: impl Fn(usize) -> Action + Send + Sync + 'static) -> Self {
+        Self::listen(LOOPBACK, None, move |before, _: &Request| action(before)).await
     }
 
     /// What it does depends on the request.
-    pub(crate) async fn replying(act: impl Fn(&Request) -> Act + Send + Sync + 'static) -> Self {
-        Self::replying_at(LOOPBACK, act).await
+    pub(crate) async fn replying(action: impl Fn(&Request) -> Action + Send + Sync + 'static) -> Self {
+        Self::replying_at(LOOPBACK, action).await
     }
 
     /// The same at another address of this machine.
-    pub(crate) async fn replying_at(address: IpAddr, act: impl Fn(&Request) -> Act + Send + Sync + 'static) -> Self {
-        Self::listen(address, None, move |_, request: &Request| act(request)).await
+    pub(crate) async fn replying_at(
+        address: IpAddr,
+        action: impl Fn(&Request) -> Action + Send + Sync + 'static,
+    ) -> Self {
+        Self::listen(address, None, move |_, request: &Request| action(request)).await
     }
 
     /// It uses TLS.
-    pub(crate) async fn secured(tls: TlsAcceptor, act: Act) -> Self {
-        Self::listen(LOOPBACK, Some(tls), move |_, _: &Request| act.clone()).await
+    pub(crate) async fn secured(tls: TlsAcceptor, action: Action) -> Self {
+        Self::listen(LOOPBACK, Some(tls), move |_, _: &Request| action.clone()).await
     }
 
     async fn listen(
         address: IpAddr,
         tls: Option<TlsAcceptor>,
-        act: impl Fn(usize, &Request) -> Act + Send + Sync + 'static,
+        respond_to: impl Fn(usize, &Request) -> Action + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind((address, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (tell, seen) = watch::channel(Seen::default());
-        let (tell, act) = (Arc::new(tell), Arc::new(act));
+        let (sender, received) = watch::channel(Received::default());
+        let (sender, respond_to) = (Arc::new(sender), Arc::new(respond_to));
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tell.send_modify(|seen| seen.connections += 1);
-                let (tell, act, tls) = (tell.clone(), act.clone(), tls.clone());
+                sender.send_modify(|received| received.connections += 1);
+                let (sender, respond_to, tls) = (sender.clone(), respond_to.clone(), tls.clone());
                 tokio::spawn(async move {
-                    let Some(tls) = tls else { return serve(stream, &tell, &*act).await };
+                    let Some(tls) = tls else { return serve(stream, &sender, &*respond_to).await };
                     let Ok(stream) = tls.accept(stream).await else { return };
                     let name = stream.get_ref().1.server_name().map(ToOwned::to_owned);
-                    tell.send_modify(|seen| seen.names.push(name));
-                    serve(stream, &tell, &*act).await;
+                    sender.send_modify(|received| received.names.push(name));
+                    serve(stream, &sender, &*respond_to).await;
                 });
             }
         });
-        Self { address, seen }
+        Self { address, received }
     }
 
     /// Its webhook URL.
@@ -114,46 +117,46 @@ impl Brain {
         format!("http://{}/hook", self.address)
     }
 
-    pub(crate) fn seen(&self) -> Seen {
-        self.seen.borrow().clone()
+    pub(crate) fn received(&self) -> Received {
+        self.received.borrow().clone()
     }
 
     /// Waits until it has received this many requests.
-    pub(crate) async fn saw(&self, requests: usize) {
-        self.seen.clone().wait_for(|seen| seen.requests.len() >= requests).await.unwrap();
+    pub(crate) async fn wait_for_requests(&self, requests: usize) {
+        self.received.clone().wait_for(|received| received.requests.len() >= requests).await.unwrap();
     }
 }
 
 async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
-    tell: &watch::Sender<Seen>,
-    act: &(impl Fn(usize, &Request) -> Act + ?Sized),
+    sender: &watch::Sender<Received>,
+    respond_to: &(impl Fn(usize, &Request) -> Action + ?Sized),
 ) {
     while let Some(request) = read(&mut stream).await {
         let mut before = 0;
-        tell.send_modify(|seen| {
-            before = seen.requests.len();
-            seen.requests.push(request.clone());
+        sender.send_modify(|received| {
+            before = received.requests.len();
+            received.requests.push(request.clone());
         });
         // The client may have disconnected.
-        match act(before, &request) {
-            Act::Says(text) => drop(stream.write_all(text.as_bytes()).await),
-            Act::SaysAndCloses(text) => {
+        match respond_to(before, &request) {
+            Action::Respond(text) => drop(stream.write_all(text.as_bytes()).await),
+            Action::RespondAndClose(text) => {
                 drop(stream.write_all(text.as_bytes()).await);
                 drop(stream.shutdown().await);
                 return;
             }
-            Act::SaysAndHangs(text) => {
+            Action::RespondAndHang(text) => {
                 drop(stream.write_all(text.as_bytes()).await);
                 drop(stream.read_u8().await);
                 return;
             }
-            Act::Pours(bytes) => {
+            Action::Stream(bytes) => {
                 let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
                 let chunk = format!("1000\r\n{}\r\n", " ".repeat(0x1000));
-                let mut going = stream.write_all(head.as_bytes()).await.is_ok();
+                let mut is_open = stream.write_all(head.as_bytes()).await.is_ok();
                 for _ in 0..bytes / 0x1000 {
-                    going = going && stream.write_all(chunk.as_bytes()).await.is_ok();
+                    is_open = is_open && stream.write_all(chunk.as_bytes()).await.is_ok();
                 }
                 drop(stream.write_all(b"0\r\n\r\n").await);
             }

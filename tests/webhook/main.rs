@@ -3,14 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod addresses;
-mod answers;
 mod brain;
-mod counted;
+mod fixture;
 mod isolation;
+mod request_metrics;
+mod response_trust;
+mod responses;
 mod signatures;
-mod stage;
 mod tls;
-mod trust;
 
 #[path = "../support/log.rs"]
 mod log;

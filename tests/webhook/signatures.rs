@@ -6,11 +6,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest as _, Sha256};
 
-use crate::brain::{Brain, Request, says};
+use crate::brain::{Brain, Request, respond};
+use crate::fixture::{SECRET, call_webhook, run, target, webhooks};
 use crate::log::Log;
-use crate::stage::{SECRET, ask, run, target, webhooks};
 
-const OTHER: &str = "whsec_b3RoZXItb3RoZXItb3RoZXItb3RoZXItb3RoZXI=";
+const OTHER_SECRET: &str = "whsec_b3RoZXItb3RoZXItb3RoZXItb3RoZXItb3RoZXI=";
 
 /// RFC 2104, spelt out: an implementation that shares nothing with the one under test.
 fn hmac_sha256(key: &[u8], text: &[u8]) -> Vec<u8> {
@@ -29,21 +29,21 @@ fn is_signed_with(request: &Request, secret: &str) -> bool {
     request.header("webhook-signature").split(' ').any(|signature| signature == expected)
 }
 
-fn seconds() -> u64 {
+fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
 #[test]
-fn a_request_is_a_signed_post_of_the_event_as_it_is() {
+fn request_is_a_signed_post_of_the_event() {
     run(async {
-        let brain = Brain::always(says(204, "", "")).await;
+        let brain = Brain::always(respond(204, "", "")).await;
         let webhooks = webhooks(vec![target("greet", &format!("{}?key=a%20b", brain.url()))]);
-        let before = seconds();
-        ask(&webhooks, "greet").await.unwrap();
-        let after = seconds();
+        let before = unix_seconds();
+        call_webhook(&webhooks, "greet").await.unwrap();
+        let after = unix_seconds();
 
-        let seen = brain.seen().requests;
-        let [request] = &seen[..] else { panic!("{seen:?}") };
+        let requests = brain.received().requests;
+        let [request] = &requests[..] else { panic!("{requests:?}") };
         assert_eq!(request.line, "POST /hook?key=a%20b HTTP/1.1");
         assert_eq!(request.body, r#"{"event_type":"member.join"}"#);
         assert_eq!(request.header("content-type"), "application/json");
@@ -53,44 +53,44 @@ fn a_request_is_a_signed_post_of_the_event_as_it_is() {
         let at: u64 = request.header("webhook-timestamp").parse().unwrap();
         assert!((before..=after).contains(&at), "{at} is not within {before} to {after}");
         assert_eq!(request.header("webhook-signature").split(' ').count(), 1);
-        assert!(is_signed_with(request, SECRET) && !is_signed_with(request, OTHER));
+        assert!(is_signed_with(request, SECRET) && !is_signed_with(request, OTHER_SECRET));
     });
 }
 
 #[test]
-fn while_a_secret_is_changed_either_of_the_two_can_check_a_request() {
+fn both_secrets_verify_during_a_rotation() {
     run(async {
-        let brain = Brain::always(says(204, "", "")).await;
+        let brain = Brain::always(respond(204, "", "")).await;
         let mut both = target("greet", &brain.url());
-        both.secrets.push(OTHER.parse().unwrap());
-        ask(&webhooks(vec![both]), "greet").await.unwrap();
-        let seen = brain.seen().requests;
-        assert_eq!(seen[0].header("webhook-signature").split(' ').count(), 2);
-        assert!(is_signed_with(&seen[0], SECRET) && is_signed_with(&seen[0], OTHER));
+        both.secrets.push(OTHER_SECRET.parse().unwrap());
+        call_webhook(&webhooks(vec![both]), "greet").await.unwrap();
+        let requests = brain.received().requests;
+        assert_eq!(requests[0].header("webhook-signature").split(' ').count(), 2);
+        assert!(is_signed_with(&requests[0], SECRET) && is_signed_with(&requests[0], OTHER_SECRET));
     });
 }
 
 #[test]
-fn an_event_that_is_told_again_has_the_same_id_and_a_signature_that_holds() {
+fn retried_event_has_the_same_id_and_a_valid_signature() {
     run(async {
-        let brain = Brain::start(|before| says(if before == 0 { 500 } else { 200 }, "", "")).await;
+        let brain = Brain::start(|before| respond(if before == 0 { 500 } else { 200 }, "", "")).await;
         let webhooks = webhooks(vec![target("greet", &brain.url())]);
-        ask(&webhooks, "greet").await.unwrap_err();
-        ask(&webhooks, "greet").await.unwrap();
-        let seen = brain.seen().requests;
-        assert_eq!(seen[0].header("webhook-id"), seen[1].header("webhook-id"));
-        assert!(seen.iter().all(|request| is_signed_with(request, SECRET)));
+        call_webhook(&webhooks, "greet").await.unwrap_err();
+        call_webhook(&webhooks, "greet").await.unwrap();
+        let requests = brain.received().requests;
+        assert_eq!(requests[0].header("webhook-id"), requests[1].header("webhook-id"));
+        assert!(requests.iter().all(|request| is_signed_with(request, SECRET)));
     });
 }
 
 #[test]
-fn no_secret_and_no_path_is_ever_logged() {
+fn secrets_and_paths_are_never_logged() {
     run(async {
         let (log, _guard) = Log::capture(tracing::Level::DEBUG);
-        let brain = Brain::start(|before| says([200, 404, 500][before], "", "")).await;
+        let brain = Brain::start(|before| respond([200, 404, 500][before], "", "")).await;
         let webhooks = webhooks(vec![target("greet", &format!("{}/canary?key=canary", brain.url()))]);
         for _ in 0..3 {
-            drop(ask(&webhooks, "greet").await);
+            drop(call_webhook(&webhooks, "greet").await);
         }
         let text = log.text();
         assert!(text.contains("webhook responded") && text.contains("404") && text.contains("500"), "{text}");

@@ -14,16 +14,18 @@ use rustls::pki_types::PrivateKeyDer;
 use tempfile::TempDir;
 use tokio_rustls::TlsAcceptor;
 
-use crate::brain::{Act, Brain, says};
-use crate::stage::{Names, SOON, ask, config, later, patient, run, target, webhooks_with};
+use crate::brain::{Action, Brain, respond};
+use crate::fixture::{
+    FakeResolver, SHORT_TIMEOUT, call_webhook, config, disabled_breaker, expect_retry_later, run, target, webhooks_with,
+};
 
 /// A private CA, and a server with its certificate for `brain.test`.
-struct Secured {
+struct TlsServer {
     folder: TempDir,
     acceptor: TlsAcceptor,
 }
 
-impl Secured {
+impl TlsServer {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let ca_key = KeyPair::generate().unwrap();
@@ -45,65 +47,68 @@ impl Secured {
         Self { folder, acceptor: TlsAcceptor::from(Arc::new(config)) }
     }
 
-    fn authority(&self) -> PathBuf {
+    fn ca_file(&self) -> PathBuf {
         self.folder.path().join("ca.pem")
     }
 }
 
 /// A webhook with that name, which resolves to this machine.
-fn at(name: &str, brain: &Brain, config: &WebhookConfig) -> Webhooks {
+fn webhook_at(name: &str, brain: &Brain, config: &WebhookConfig) -> Webhooks {
     let url = format!("https://{name}:{}/hook", brain.address.port());
-    webhooks_with(vec![target("greet", &url)], config, patient(), Names::at(&[&["127.0.0.1"]]))
+    webhooks_with(vec![target("greet", &url)], config, disabled_breaker(), FakeResolver::returning(&[&["127.0.0.1"]]))
 }
 
 #[test]
-fn a_brain_is_known_by_its_name_and_its_certificate() {
+fn brain_is_verified_by_name_and_certificate() {
     run(async {
-        let secured = Secured::new();
-        let brain = Brain::secured(secured.acceptor.clone(), says(200, "", "{}")).await;
-        let trusting = WebhookConfig { ca_file: Some(secured.authority()), ..config() };
-        ask(&at("brain.test", &brain, &trusting), "greet").await.unwrap();
-        assert_eq!(brain.seen().names, [Some("brain.test".to_owned())]);
-        assert!(brain.seen().requests[0].header("host").starts_with("brain.test:"));
+        let server = TlsServer::new();
+        let brain = Brain::secured(server.acceptor.clone(), respond(200, "", "{}")).await;
+        let trusting = WebhookConfig { ca_file: Some(server.ca_file()), ..config() };
+        call_webhook(&webhook_at("brain.test", &brain, &trusting), "greet").await.unwrap();
+        assert_eq!(brain.received().names, [Some("brain.test".to_owned())]);
+        assert!(brain.received().requests[0].header("host").starts_with("brain.test:"));
 
         // Another name, and a CA that is not trusted.
-        let (why, _) = later(ask(&at("other.test", &brain, &trusting), "greet").await);
-        assert!(why.contains("cannot connect to the webhook") && why.contains("certificate"), "{why}");
-        let (why, _) = later(ask(&at("brain.test", &brain, &config()), "greet").await);
-        assert!(why.contains("certificate"), "{why}");
-        assert_eq!(brain.seen().requests.len(), 1);
+        let (reason, _) = expect_retry_later(call_webhook(&webhook_at("other.test", &brain, &trusting), "greet").await);
+        assert!(reason.contains("cannot connect to the webhook") && reason.contains("certificate"), "{reason}");
+        let (reason, _) = expect_retry_later(call_webhook(&webhook_at("brain.test", &brain, &config()), "greet").await);
+        assert!(reason.contains("certificate"), "{reason}");
+        assert_eq!(brain.received().requests.len(), 1);
     });
 }
 
 #[test]
-fn a_server_that_does_not_come_to_speak_tls_is_left_in_time() {
+fn server_without_tls_times_out() {
     run(async {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("https://brain.test:{}/", listener.local_addr().unwrap().port());
-        let soon = WebhookConfig { connect_timeout: SOON, ..config() };
-        let names = Names::at(&[&["127.0.0.1"]]);
-        let (why, _) = later(ask(&webhooks_with(vec![target("greet", &url)], &soon, patient(), names), "greet").await);
-        assert!(why.contains("no connection within 150 ms"), "{why}");
+        let short = WebhookConfig { connect_timeout: SHORT_TIMEOUT, ..config() };
+        let resolver = FakeResolver::returning(&[&["127.0.0.1"]]);
+        let (reason, _) = expect_retry_later(
+            call_webhook(&webhooks_with(vec![target("greet", &url)], &short, disabled_breaker(), resolver), "greet")
+                .await,
+        );
+        assert!(reason.contains("no connection within 150 ms"), "{reason}");
 
-        let plain = Brain::always(Act::SaysAndCloses(String::new())).await;
+        let plain = Brain::always(Action::RespondAndClose(String::new())).await;
         let url = format!("https://127.0.0.1:{}/", plain.address.port());
-        let webhooks = webhooks_with(vec![target("greet", &url)], &soon, patient(), Names::none());
-        assert!(later(ask(&webhooks, "greet").await).0.contains("cannot connect to the webhook"));
-        assert_eq!(plain.seen().requests.len(), 0);
+        let webhooks = webhooks_with(vec![target("greet", &url)], &short, disabled_breaker(), FakeResolver::empty());
+        assert!(expect_retry_later(call_webhook(&webhooks, "greet").await).0.contains("cannot connect to the webhook"));
+        assert_eq!(plain.received().requests.len(), 0);
     });
 }
 
 #[test]
-fn a_file_of_authorities_that_is_none_is_an_error_that_names_it() {
+fn invalid_ca_file_is_reported_with_its_name() {
     run(async {
-        let secured = Secured::new();
-        for (name, says) in [("none.pem", "cannot be read"), ("ca.key", "contains no certificate")] {
-            let path = secured.folder.path().join(name);
+        let server = TlsServer::new();
+        for (name, expected) in [("none.pem", "cannot be read"), ("ca.key", "contains no certificate")] {
+            let path = server.folder.path().join(name);
             let config = WebhookConfig { ca_file: Some(path.clone()), ..config() };
-            let breaker = CircuitBreaker::new(Clock::start(), patient(), InvalidConfig::default(), 1);
+            let breaker = CircuitBreaker::new(Clock::start(), disabled_breaker(), InvalidConfig::default(), 1);
             let error = Webhooks::new(Vec::new(), &config, actix::Actor::start(breaker)).unwrap_err();
-            assert!(error.to_string().contains(name) && error.to_string().contains(says), "{error}");
-            assert!(matches!(&error.problems[..], [TargetProblem::Authorities { .. }]), "{error:?}");
+            assert!(error.to_string().contains(name) && error.to_string().contains(expected), "{error}");
+            assert!(matches!(&error.problems[..], [TargetProblem::CaFile { .. }]), "{error:?}");
         }
     });
 }

@@ -11,8 +11,8 @@ pub enum AuditAction {
     OperationsSubmit,
     OperationsCancel,
     OperationsRetry,
-    LettersRedrive,
-    LettersDiscard,
+    DeadLettersRedrive,
+    DeadLettersDiscard,
     GuildsPause,
     GuildsResume,
     FleetPause,
@@ -39,8 +39,8 @@ impl AuditAction {
         Self::OperationsSubmit,
         Self::OperationsCancel,
         Self::OperationsRetry,
-        Self::LettersRedrive,
-        Self::LettersDiscard,
+        Self::DeadLettersRedrive,
+        Self::DeadLettersDiscard,
         Self::GuildsPause,
         Self::GuildsResume,
         Self::FleetPause,
@@ -67,8 +67,8 @@ impl AuditAction {
             Self::OperationsSubmit => "operations.submit",
             Self::OperationsCancel => "operations.cancel",
             Self::OperationsRetry => "operations.retry",
-            Self::LettersRedrive => "dead_letters.redrive",
-            Self::LettersDiscard => "dead_letters.discard",
+            Self::DeadLettersRedrive => "dead_letters.redrive",
+            Self::DeadLettersDiscard => "dead_letters.discard",
             Self::GuildsPause => "guilds.pause",
             Self::GuildsResume => "guilds.resume",
             Self::FleetPause => "fleet.pause",
@@ -128,21 +128,21 @@ impl AuditRecord {
 
     /// Sets the tenant whose data was changed.
     #[must_use]
-    pub fn of(mut self, tenant: &Arc<str>) -> Self {
+    pub fn with_tenant(mut self, tenant: &Arc<str>) -> Self {
         self.tenant = Arc::clone(tenant);
         self
     }
 
     /// Sets the object of the action.
     #[must_use]
-    pub fn on(mut self, target: &impl ToString) -> Self {
+    pub fn with_target(mut self, target: &impl ToString) -> Self {
         self.target = target.to_string();
         self
     }
 
     /// Sets the details.
     #[must_use]
-    pub fn saying(mut self, detail: impl Into<String>) -> Self {
+    pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = detail.into();
         self
     }
@@ -152,9 +152,9 @@ impl AuditRecord {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredAuditRecord {
     /// Position in the log: later records have higher numbers.
-    pub place: i64,
+    pub position: i64,
     /// The record.
-    pub note: AuditRecord,
+    pub record: AuditRecord,
 }
 
 /// Selects audit records. The newest come first.
@@ -167,7 +167,7 @@ pub struct AuditFilter {
     /// Records of this action.
     pub action: Option<AuditAction>,
     /// Only records in these guilds.
-    pub among: Option<Vec<u64>>,
+    pub guilds: Option<Vec<u64>>,
     /// Only records before this position.
     pub before: Option<i64>,
     /// Maximum number of records.

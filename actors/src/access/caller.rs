@@ -50,14 +50,14 @@ impl Caller {
 
     /// Whether it has a scope.
     #[must_use]
-    pub fn may(&self, scope: Scope) -> bool {
-        self.grant.may(scope)
+    pub fn has_scope(&self, scope: Scope) -> bool {
+        self.grant.has_scope(scope)
     }
 
     /// Whether it can see what belongs to this tenant and guild.
     #[must_use]
-    pub fn sees(&self, tenant: &str, guild: Option<u64>) -> bool {
-        self.tenant.as_deref().is_none_or(|own| own == tenant) && self.grant.reaches(guild)
+    pub fn can_see(&self, tenant: &str, guild: Option<u64>) -> bool {
+        self.tenant.as_deref().is_none_or(|own| own == tenant) && self.grant.includes_guild(guild)
     }
 
     /// Channels that its operations may use.
@@ -72,18 +72,18 @@ impl Caller {
     /// Guilds that a list is restricted to: the requested one if the caller can see it, or all that it can see. `None`
     /// means no restriction.
     #[must_use]
-    pub fn among(&self, asked: Option<u64>) -> Option<Vec<u64>> {
-        match (asked, self.grant.guilds()) {
+    pub fn visible_guilds(&self, requested: Option<u64>) -> Option<Vec<u64>> {
+        match (requested, self.grant.guilds()) {
             (None, GuildSet::All) => None,
             (None, GuildSet::Only(guilds)) => Some(guilds.iter().copied().collect()),
-            (Some(guild), _) if self.grant.reaches(asked) => Some(vec![guild]),
+            (Some(guild), _) if self.grant.includes_guild(requested) => Some(vec![guild]),
             (Some(_), _) => Some(Vec::new()),
         }
     }
 
     /// Creates an audit record of an action of this caller.
     #[must_use]
-    pub fn note(&self, action: AuditAction, at: UnixMs) -> AuditRecord {
+    pub fn audit_record(&self, action: AuditAction, at: UnixMs) -> AuditRecord {
         AuditRecord {
             at,
             tenant: self.tenant.clone().unwrap_or_else(default_tenant),
@@ -107,30 +107,30 @@ mod tests {
     }
 
     #[test]
-    fn a_key_sees_its_tenants_guilds_and_of_those_the_ones_that_it_is_for() {
+    fn key_sees_only_its_guilds_of_its_tenant() {
         let plain = caller(Some("acme"), &["operations:read"]);
-        assert!(plain.sees("acme", Some(1)) && plain.sees("acme", None));
-        assert!(!plain.sees("default", Some(1)));
+        assert!(plain.can_see("acme", Some(1)) && plain.can_see("acme", None));
+        assert!(!plain.can_see("default", Some(1)));
         let bound = caller(Some("acme"), &["operations:read", "guild:1"]);
-        assert!(bound.sees("acme", Some(1)));
-        assert!(!bound.sees("acme", Some(2)) && !bound.sees("acme", None) && !bound.sees("default", Some(1)));
-        assert!(Caller::operator().sees("whoever", None));
+        assert!(bound.can_see("acme", Some(1)));
+        assert!(!bound.can_see("acme", Some(2)) && !bound.can_see("acme", None) && !bound.can_see("default", Some(1)));
+        assert!(Caller::operator().can_see("whoever", None));
     }
 
     #[test]
-    fn whoever_runs_the_daemon_names_what_they_like_and_keys_what_is_theirs() {
+    fn operator_is_unbounded_and_keys_are_bounded() {
         assert_eq!(Caller::operator().bounds(), Bounds::Anywhere);
         assert_eq!(caller(Some("acme"), &["operations:write"]).bounds(), Bounds::Tenant);
         assert_eq!(caller(Some("acme"), &["operations:write", "guild:1"]).bounds(), Bounds::Guild);
     }
 
     #[test]
-    fn a_list_is_never_about_guilds_that_the_key_is_not_for() {
-        assert_eq!(caller(None, &["operations:read"]).among(None), None);
-        assert_eq!(caller(None, &["operations:read"]).among(Some(7)), Some(vec![7]));
+    fn list_contains_only_guilds_of_the_key() {
+        assert_eq!(caller(None, &["operations:read"]).visible_guilds(None), None);
+        assert_eq!(caller(None, &["operations:read"]).visible_guilds(Some(7)), Some(vec![7]));
         let bound = caller(None, &["operations:read", "guild:1", "guild:2"]);
-        assert_eq!(bound.among(None), Some(vec![1, 2]));
-        assert_eq!(bound.among(Some(2)), Some(vec![2]));
-        assert_eq!(bound.among(Some(3)), Some(vec![]));
+        assert_eq!(bound.visible_guilds(None), Some(vec![1, 2]));
+        assert_eq!(bound.visible_guilds(Some(2)), Some(vec![2]));
+        assert_eq!(bound.visible_guilds(Some(3)), Some(vec![]));
     }
 }

@@ -50,7 +50,7 @@ pub struct ErasureStep {
     /// Number of deleted rows, by category.
     pub removed: BTreeMap<&'static str, u64>,
     /// Number of rows that mention the subject and stay, by category.
-    pub kept: BTreeMap<&'static str, u64>,
+    pub retained: BTreeMap<&'static str, u64>,
     /// Where to continue. `None` when every table was examined.
     pub next: Option<ErasureCursor>,
 }
@@ -63,7 +63,7 @@ pub trait ErasureStore: Send + Sync {
         &self,
         subject: DataSubject,
         from: ErasureCursor,
-        note: Option<AuditRecord>,
+        record: Option<AuditRecord>,
     ) -> StoreFuture<'_, ErasureStep>;
 }
 

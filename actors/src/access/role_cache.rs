@@ -66,7 +66,7 @@ pub struct RoleRead<'a> {
     cache: &'a RoleCache,
     number: u64,
     guild: u64,
-    began: Instant,
+    started: Instant,
 }
 
 impl RoleCache {
@@ -96,12 +96,12 @@ impl RoleCache {
 
     /// Starts a read of a guild's roles. A change from now on makes the result outdated.
     #[must_use]
-    pub fn begin(&self, guild: u64) -> RoleRead<'_> {
-        let began = Instant::now();
+    pub fn start_read(&self, guild: u64) -> RoleRead<'_> {
+        let started = Instant::now();
         let mut state = self.state();
         let number = state.tick();
         state.reads.insert(number, Read { guild, is_outdated: false });
-        RoleRead { cache: self, number, guild, began }
+        RoleRead { cache: self, number, guild, started }
     }
 
     /// Roles or overwrites of a guild have changed, or may have.
@@ -131,7 +131,7 @@ impl RoleRead<'_> {
                 let oldest = state.guilds.iter().min_by_key(|(_, entry)| entry.used).map(|(guild, _)| *guild);
                 oldest.map(|guild| state.guilds.remove(&guild));
             }
-            let entry = Entry { roles: Arc::clone(&roles), read_at: self.began, used };
+            let entry = Entry { roles: Arc::clone(&roles), read_at: self.started, used };
             state.guilds.insert(self.guild, entry);
         }
         roles
@@ -157,9 +157,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn entry_ends_with_its_age_counted_from_the_begin_of_its_read() {
+    async fn age_of_an_entry_counts_from_the_start_of_its_read() {
         let cache = cache(9);
-        let read = cache.begin(7);
+        let read = cache.start_read(7);
         tokio::time::advance(Duration::from_secs(4)).await;
         read.finish(roles(8));
         assert_eq!(cache.get(7).as_deref(), Some(&roles(8)));
@@ -170,7 +170,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn change_during_a_read_keeps_its_result_out_of_the_cache() {
         let cache = cache(9);
-        let (first, second) = (cache.begin(7), cache.begin(8));
+        let (first, second) = (cache.start_read(7), cache.start_read(8));
         cache.invalidate(7);
         assert_eq!(*first.finish(roles(8)), roles(8));
         second.finish(roles(4));
@@ -183,13 +183,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn cache_and_its_reads_are_bounded() {
         let cache = cache(2);
-        cache.begin(1).finish(roles(1));
-        cache.begin(2).finish(roles(2));
+        cache.start_read(1).finish(roles(1));
+        cache.start_read(2).finish(roles(2));
         assert!(cache.get(1).is_some());
-        cache.begin(3).finish(roles(3));
+        cache.start_read(3).finish(roles(3));
         assert!(cache.get(1).is_some() && cache.get(3).is_some());
         assert_eq!(cache.get(2), None, "it was the least recently used");
-        drop(cache.begin(9));
+        drop(cache.start_read(9));
         let state = cache.state();
         assert_eq!((state.guilds.len(), state.reads.len()), (2, 0));
     }

@@ -32,15 +32,15 @@ type AcquireResult = Result<BudgetDecision, BudgetError>;
 
 /// Reports the results of requests, each with its cost. Requests that can never succeed are mistakes of the caller, and
 /// are not reported.
-pub(super) fn tell<'a>(name: &BudgetName, asks: impl IntoIterator<Item = (Points, &'a AcquireResult)>) {
+pub(super) fn report_results<'a>(name: &BudgetName, results: impl IntoIterator<Item = (Points, &'a AcquireResult)>) {
     let mut taken = CostsTaken { name, costs: 0, waits: 0 };
-    for (cost, asked) in asks {
-        match asked {
+    for (cost, result) in results {
+        match result {
             Ok(BudgetDecision::Allowed { delay, .. }) => taken.add(cost, *delay),
             Ok(BudgetDecision::Refused { retry_after, .. }) => {
                 emit(CostRefused { name, cost, reason: "exhausted", retry_after: *retry_after });
             }
-            Err(BudgetError::OutOfReach { retry_after, .. }) => {
+            Err(BudgetError::Unreachable { retry_after, .. }) => {
                 emit(CostRefused { name, cost, reason: "out_of_reach", retry_after: Some(*retry_after) });
             }
             Err(BudgetError::Busy { retry_after, .. }) => {
@@ -120,24 +120,24 @@ impl InternalEvent for BudgetAvailable<'_> {
 /// An upstream reported the state of its budget.
 pub(super) struct UpstreamObserved<'a> {
     pub(super) name: &'a BudgetName,
-    pub(super) seen: &'a Observation,
+    pub(super) observation: &'a Observation,
 }
 
 impl InternalEvent for UpstreamObserved<'_> {
     fn emit(self) {
-        debug!(bucket = %self.name, seen = ?self.seen, "upstream reported its budget");
+        debug!(bucket = %self.name, seen = ?self.observation, "upstream reported its budget");
     }
 }
 
 /// A request to the shared budgets got no response.
 pub(super) struct SharedBudgetsUnreachable<'a> {
     pub(super) name: &'a BudgetName,
-    pub(super) why: &'a Unreachable,
+    pub(super) error: &'a Unreachable,
 }
 
 impl InternalEvent for SharedBudgetsUnreachable<'_> {
     fn emit(self) {
-        warn!(bucket = %self.name, error = %self.why, "shared budgets unreachable; using the fallback of this process");
+        warn!(bucket = %self.name, error = %self.error, "shared budgets unreachable; using the fallback of this process");
     }
 }
 

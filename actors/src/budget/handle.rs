@@ -24,8 +24,8 @@ impl BudgetsHandle {
     /// Starts budgets local to this process, on the current thread. It accepts at most `max_budgets` budgets, and books
     /// no turn that is more than `max_wait` away.
     #[must_use]
-    pub fn start(most: usize, longest_wait: Duration) -> Self {
-        Self { budgets: BudgetActor::new(Clock::start(), most, longest_wait).run() }
+    pub fn start(max_budgets: usize, max_wait: Duration) -> Self {
+        Self { budgets: BudgetActor::new(Clock::start(), max_budgets, max_wait).run() }
     }
 
     /// Starts budgets that are shared with other processes, on the current thread.
@@ -40,7 +40,7 @@ impl BudgetsHandle {
     ///
     /// When its maximum is zero or too large to share, or there are too many budgets.
     pub async fn configure(&self, name: &BudgetName, limits: BudgetLimits) -> Result<(), BudgetError> {
-        flat(self.budgets.send(ConfigureBudget { name: name.clone(), limits }).await)
+        flatten_reply(self.budgets.send(ConfigureBudget { name: name.clone(), limits }).await)
     }
 
     /// Takes a cost that can be spent within `max_wait`. Returns at once, with the time at which it may be spent.
@@ -55,7 +55,7 @@ impl BudgetsHandle {
         cost: Points,
         max_wait: Duration,
     ) -> Result<BudgetDecision, BudgetError> {
-        flat(self.budgets.send(AcquireBudget { name: name.clone(), cost, max_wait }).await)
+        flatten_reply(self.budgets.send(AcquireBudget { name: name.clone(), cost, max_wait }).await)
     }
 
     /// Applies what an upstream reported about its own limits.
@@ -63,8 +63,8 @@ impl BudgetsHandle {
     /// # Errors
     ///
     /// When there is no such budget, or the values are invalid.
-    pub async fn observe(&self, name: &BudgetName, seen: Observation) -> Result<(), BudgetError> {
-        flat(self.budgets.send(ObserveUpstream { name: name.clone(), seen }).await)
+    pub async fn observe(&self, name: &BudgetName, observation: Observation) -> Result<(), BudgetError> {
+        flatten_reply(self.budgets.send(ObserveUpstream { name: name.clone(), observation }).await)
     }
 
     /// State of a budget.
@@ -73,7 +73,7 @@ impl BudgetsHandle {
     ///
     /// When there is no such budget, or too many requests are in flight.
     pub async fn show_one(&self, name: &BudgetName) -> Result<BudgetSnapshot, BudgetError> {
-        flat(self.budgets.send(ObserveBudget(name.clone())).await)
+        flatten_reply(self.budgets.send(ObserveBudget(name.clone())).await)
     }
 
     /// State of all budgets, by name.
@@ -82,10 +82,10 @@ impl BudgetsHandle {
     ///
     /// When too many requests are in flight.
     pub async fn show(&self) -> Result<Vec<BudgetSnapshot>, BudgetError> {
-        flat(self.budgets.send(ObserveBudgets).await)
+        flatten_reply(self.budgets.send(ObserveBudgets).await)
     }
 }
 
-fn flat<T>(answer: Result<Result<T, BudgetError>, MailboxError>) -> Result<T, BudgetError> {
-    answer.unwrap_or(Err(BudgetError::Ending))
+fn flatten_reply<T>(reply: Result<Result<T, BudgetError>, MailboxError>) -> Result<T, BudgetError> {
+    reply.unwrap_or(Err(BudgetError::Ending))
 }

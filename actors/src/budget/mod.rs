@@ -34,7 +34,7 @@ use guildhall_core::budget::{
     Observation, Points,
 };
 
-use self::events::{BudgetAvailable, UpstreamObserved, tell};
+use self::events::{BudgetAvailable, UpstreamObserved, report_results};
 use self::shared_client::SharedBudgetClient;
 use crate::clock::Clock;
 use crate::failpoint;
@@ -50,9 +50,9 @@ pub struct SharedBudgetsConfig {
     /// Configuration of this process as a member. It checks every `retry_after` whether the shared budgets are
     /// reachable, and sends a heartbeat as often. The value must be well below half a minute, after which a silent
     /// member expires.
-    pub partner: BudgetMemberConfig,
+    pub member: BudgetMemberConfig,
     /// Maximum number of requests in flight. Further requests fail with [`BudgetError::Busy`].
-    pub most_under_way: usize,
+    pub max_in_flight: usize,
 }
 
 /// Holds the named budgets.
@@ -61,29 +61,33 @@ pub struct BudgetActor {
     /// The first field, so that its drop is noticed before that of anything that waits for this actor.
     _guard: PartGuard,
     clock: Clock,
-    keeper: Backend,
+    backend: Backend,
 }
 
 #[derive(Debug)]
 enum Backend {
-    Alone(Machine),
-    Together { desk: Rc<SharedBudgetClient>, sign_of_life: Duration },
+    Local(Machine),
+    Shared { client: Rc<SharedBudgetClient>, heartbeat_interval: Duration },
 }
 
 impl BudgetActor {
     /// Creates an actor without budgets, local to this process. It accepts at most `max_budgets` budgets, and books no
     /// turn that is more than `max_wait` away.
     #[must_use]
-    pub fn new(clock: Clock, most: usize, longest_wait: Duration) -> Self {
-        Self { _guard: PartGuard::new(Part::Budgets), clock, keeper: Backend::Alone(Machine::new(most, longest_wait)) }
+    pub fn new(clock: Clock, max_budgets: usize, max_wait: Duration) -> Self {
+        Self {
+            _guard: PartGuard::new(Part::Budgets),
+            clock,
+            backend: Backend::Local(Machine::new(max_budgets, max_wait)),
+        }
     }
 
     /// Creates an actor without budgets that shares its budgets with other processes.
     #[must_use]
     pub fn shared(clock: Clock, port: Arc<dyn SharedBudgets>, config: SharedBudgetsConfig) -> Self {
-        let desk = Rc::new(SharedBudgetClient::new(clock, port, config));
+        let client = Rc::new(SharedBudgetClient::new(clock, port, config));
         let _guard = PartGuard::new(Part::Budgets);
-        Self { _guard, clock, keeper: Backend::Together { desk, sign_of_life: config.partner.retry_after } }
+        Self { _guard, clock, backend: Backend::Shared { client, heartbeat_interval: config.member.retry_after } }
     }
 
     /// Starts the actor on the current thread. The mailbox capacity is set before the first message.
@@ -126,7 +130,7 @@ pub struct ObserveUpstream {
     /// Name of the budget.
     pub name: BudgetName,
     /// The reported values.
-    pub seen: Observation,
+    pub observation: Observation,
 }
 
 /// Returns the state of one budget.
@@ -146,9 +150,9 @@ impl Actor for BudgetActor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        if let Backend::Together { desk, sign_of_life } = &self.keeper {
-            let desk = Rc::clone(desk);
-            ctx.run_interval(*sign_of_life, move |_, _| desk.run_errands());
+        if let Backend::Shared { client, heartbeat_interval } = &self.backend {
+            let client = Rc::clone(client);
+            ctx.run_interval(*heartbeat_interval, move |_, _| client.start_tasks());
         }
     }
 }
@@ -157,8 +161,8 @@ impl Handler<ConfigureBudget> for BudgetActor {
     type Result = ResponseFuture<Result<(), BudgetError>>;
 
     fn handle(&mut self, ConfigureBudget { name, limits }: ConfigureBudget, _: &mut Context<Self>) -> Self::Result {
-        match &mut self.keeper {
-            Backend::Alone(machine) => {
+        match &mut self.backend {
+            Backend::Local(machine) => {
                 let now = self.clock.now();
                 let configured = machine.configure(&name, limits, now);
                 if let Some(available) = machine.available(&name, now) {
@@ -166,9 +170,9 @@ impl Handler<ConfigureBudget> for BudgetActor {
                 }
                 Box::pin(ready(configured))
             }
-            Backend::Together { desk, .. } => {
-                let desk = Rc::clone(desk);
-                Box::pin(async move { desk.configure(&name, limits).await })
+            Backend::Shared { client, .. } => {
+                let client = Rc::clone(client);
+                Box::pin(async move { client.configure(&name, limits).await })
             }
         }
     }
@@ -180,18 +184,18 @@ pub struct AcquireResponse(ResponseState);
 
 #[derive(Debug)]
 enum ResponseState {
-    Answered(Result<BudgetDecision, BudgetError>),
+    Ready(Result<BudgetDecision, BudgetError>),
     Queued(Rc<SharedBudgetClient>, AcquireBudget),
 }
 
 impl MessageResponse<BudgetActor, AcquireBudget> for AcquireResponse {
     fn handle(self, _: &mut Context<BudgetActor>, reply: Option<OneshotSender<Result<BudgetDecision, BudgetError>>>) {
         match self.0 {
-            ResponseState::Queued(desk, ask) => desk.acquire(ask, reply),
-            ResponseState::Answered(answer) => {
+            ResponseState::Queued(client, request) => client.acquire(request, reply),
+            ResponseState::Ready(result) => {
                 if let Some(reply) = reply {
                     // The caller may have stopped waiting.
-                    let _ = reply.send(answer);
+                    let _ = reply.send(result);
                 }
             }
         }
@@ -201,42 +205,48 @@ impl MessageResponse<BudgetActor, AcquireBudget> for AcquireResponse {
 impl Handler<AcquireBudget> for BudgetActor {
     type Result = AcquireResponse;
 
-    fn handle(&mut self, ask: AcquireBudget, _: &mut Context<Self>) -> AcquireResponse {
+    fn handle(&mut self, request: AcquireBudget, _: &mut Context<Self>) -> AcquireResponse {
         failpoint::message(Part::Budgets);
-        let machine = match &mut self.keeper {
-            Backend::Alone(machine) => machine,
-            Backend::Together { desk, .. } => return AcquireResponse(ResponseState::Queued(Rc::clone(desk), ask)),
+        let machine = match &mut self.backend {
+            Backend::Local(machine) => machine,
+            Backend::Shared { client, .. } => {
+                return AcquireResponse(ResponseState::Queued(Rc::clone(client), request));
+            }
         };
-        let AcquireBudget { name, cost, max_wait } = ask;
+        let AcquireBudget { name, cost, max_wait } = request;
         let now = self.clock.now();
-        let asked = machine.acquire(&name, cost, max_wait, now);
-        tell(&name, [(cost, &asked)]);
+        let result = machine.acquire(&name, cost, max_wait, now);
+        report_results(&name, [(cost, &result)]);
         if let Some(available) = machine.available(&name, now) {
             emit(BudgetAvailable { name: &name, available });
         }
-        AcquireResponse(ResponseState::Answered(asked))
+        AcquireResponse(ResponseState::Ready(result))
     }
 }
 
 impl Handler<ObserveUpstream> for BudgetActor {
     type Result = ResponseFuture<Result<(), BudgetError>>;
 
-    fn handle(&mut self, ObserveUpstream { name, seen }: ObserveUpstream, _: &mut Context<Self>) -> Self::Result {
-        match &mut self.keeper {
-            Backend::Alone(machine) => {
+    fn handle(
+        &mut self,
+        ObserveUpstream { name, observation }: ObserveUpstream,
+        _: &mut Context<Self>,
+    ) -> Self::Result {
+        match &mut self.backend {
+            Backend::Local(machine) => {
                 let now = self.clock.now();
-                let observed = machine.observe(&name, &seen, now);
+                let observed = machine.observe(&name, &observation, now);
                 if observed.is_ok() {
-                    emit(UpstreamObserved { name: &name, seen: &seen });
+                    emit(UpstreamObserved { name: &name, observation: &observation });
                 }
                 if let Some(available) = machine.available(&name, now) {
                     emit(BudgetAvailable { name: &name, available });
                 }
                 Box::pin(ready(observed))
             }
-            Backend::Together { desk, .. } => {
-                let desk = Rc::clone(desk);
-                Box::pin(async move { desk.observe(&name, &seen).await })
+            Backend::Shared { client, .. } => {
+                let client = Rc::clone(client);
+                Box::pin(async move { client.observe(&name, &observation).await })
             }
         }
     }
@@ -246,18 +256,18 @@ impl Handler<ObserveBudgets> for BudgetActor {
     type Result = ResponseFuture<Result<Vec<BudgetSnapshot>, BudgetError>>;
 
     fn handle(&mut self, _: ObserveBudgets, _: &mut Context<Self>) -> Self::Result {
-        match &self.keeper {
-            Backend::Alone(machine) => {
+        match &self.backend {
+            Backend::Local(machine) => {
                 // Includes what was restored since the last request.
-                let standing = machine.snapshot(self.clock.now());
-                for budget in &standing {
+                let snapshots = machine.snapshot(self.clock.now());
+                for budget in &snapshots {
                     emit(BudgetAvailable { name: &budget.name, available: budget.available });
                 }
-                Box::pin(ready(Ok(standing)))
+                Box::pin(ready(Ok(snapshots)))
             }
-            Backend::Together { desk, .. } => {
-                let desk = Rc::clone(desk);
-                Box::pin(async move { desk.show_all().await })
+            Backend::Shared { client, .. } => {
+                let client = Rc::clone(client);
+                Box::pin(async move { client.show_all().await })
             }
         }
     }
@@ -267,11 +277,11 @@ impl Handler<ObserveBudget> for BudgetActor {
     type Result = ResponseFuture<Result<BudgetSnapshot, BudgetError>>;
 
     fn handle(&mut self, ObserveBudget(name): ObserveBudget, _: &mut Context<Self>) -> Self::Result {
-        match &self.keeper {
-            Backend::Alone(machine) => Box::pin(ready(machine.show(&name, self.clock.now()))),
-            Backend::Together { desk, .. } => {
-                let desk = Rc::clone(desk);
-                Box::pin(async move { desk.show_one(&name).await })
+        match &self.backend {
+            Backend::Local(machine) => Box::pin(ready(machine.snapshot_of(&name, self.clock.now()))),
+            Backend::Shared { client, .. } => {
+                let client = Rc::clone(client);
+                Box::pin(async move { client.show_one(&name).await })
             }
         }
     }

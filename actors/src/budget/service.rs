@@ -14,7 +14,7 @@ use crate::ports::StoreError;
 pub struct BudgetService {
     budgets: BudgetsHandle,
     /// Limits of a budget that is created on demand. `None`: only configured budgets exist.
-    others: Option<BudgetLimits>,
+    default_limits: Option<BudgetLimits>,
     spend: SpendRecorder,
 }
 
@@ -22,8 +22,8 @@ impl BudgetService {
     /// Creates the service. A budget that is not configured is created with `default_limits` at its first use, if
     /// given.
     #[must_use]
-    pub const fn new(budgets: BudgetsHandle, others: Option<BudgetLimits>, spend: SpendRecorder) -> Self {
-        Self { budgets, others, spend }
+    pub const fn new(budgets: BudgetsHandle, default_limits: Option<BudgetLimits>, spend: SpendRecorder) -> Self {
+        Self { budgets, default_limits, spend }
     }
 
     /// State of all budgets, by name.
@@ -65,17 +65,17 @@ impl BudgetService {
         cost: Points,
         max_wait: Duration,
     ) -> Result<BudgetDecision, BudgetError> {
-        let asked = match self.budgets.acquire(name, cost, max_wait).await {
+        let result = match self.budgets.acquire(name, cost, max_wait).await {
             Err(BudgetError::Unknown(_)) => {
-                self.make(name).await?;
+                self.create_default(name).await?;
                 self.budgets.acquire(name, cost, max_wait).await
             }
-            asked => asked,
+            result => result,
         };
-        if let Ok(BudgetDecision::Allowed { .. }) = asked {
-            self.spend.spent(name, cost);
+        if let Ok(BudgetDecision::Allowed { .. }) = result {
+            self.spend.record_spent(name, cost);
         }
-        asked
+        result
     }
 
     /// Makes sure that an observation can be applied: checks its values, and creates the budget if needed.
@@ -83,11 +83,11 @@ impl BudgetService {
     /// # Errors
     ///
     /// As [`BudgetService::observe`].
-    pub async fn prepare(&self, name: &BudgetName, seen: &Observation) -> Result<(), BudgetError> {
-        seen.check()?;
+    pub async fn prepare(&self, name: &BudgetName, observation: &Observation) -> Result<(), BudgetError> {
+        observation.check()?;
         match self.budgets.show_one(name).await {
-            Err(BudgetError::Unknown(_)) => self.make(name).await,
-            shown => shown.map(drop),
+            Err(BudgetError::Unknown(_)) => self.create_default(name).await,
+            snapshot => snapshot.map(drop),
         }
     }
 
@@ -96,18 +96,18 @@ impl BudgetService {
     /// # Errors
     ///
     /// When there is no such budget and it must not be created, or the values are invalid.
-    pub async fn observe(&self, name: &BudgetName, seen: Observation) -> Result<(), BudgetError> {
-        match self.budgets.observe(name, seen).await {
+    pub async fn observe(&self, name: &BudgetName, observation: Observation) -> Result<(), BudgetError> {
+        match self.budgets.observe(name, observation).await {
             Err(BudgetError::Unknown(_)) => {
-                self.make(name).await?;
-                self.budgets.observe(name, seen).await
+                self.create_default(name).await?;
+                self.budgets.observe(name, observation).await
             }
-            observed => observed,
+            result => result,
         }
     }
 
-    async fn make(&self, name: &BudgetName) -> Result<(), BudgetError> {
-        let limits = self.others.ok_or_else(|| BudgetError::Unknown(name.to_string()))?;
+    async fn create_default(&self, name: &BudgetName) -> Result<(), BudgetError> {
+        let limits = self.default_limits.ok_or_else(|| BudgetError::Unknown(name.to_string()))?;
         self.budgets.configure(name, limits).await
     }
 }

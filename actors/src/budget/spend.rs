@@ -13,10 +13,10 @@ use crate::wall_clock::WallClock;
 
 /// Maximum number of totals in memory: 10,000 budgets for one hour, or fewer for several. They accumulate only while
 /// the store is unavailable.
-const SUMS: usize = 10_000;
+const MAX_TOTALS: usize = 10_000;
 
 /// Totals in one write.
-const AT_ONCE: usize = 500;
+const BATCH_SIZE: usize = 500;
 
 /// Stored spend of an hour: of this process, and of all others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct HourlySpend {
 pub trait SpendStore: Send + Sync {
     /// Saves totals of one process. Each replaces the previous one for its budget and hour; a smaller one changes
     /// nothing.
-    fn keep_spend(&self, process: Arc<str>, spend: Vec<SpendRecord>) -> StoreFuture<'_, ()>;
+    fn save_spend(&self, process: Arc<str>, spend: Vec<SpendRecord>) -> StoreFuture<'_, ()>;
 
     /// Spend of a budget since an hour, by hour, from the point of view of a process.
     fn spend_since(
@@ -55,7 +55,7 @@ pub struct SpendRecorder {
     store: Arc<dyn SpendStore>,
     process: Arc<str>,
     clock: WallClock,
-    book: Arc<Mutex<SpendTotals>>,
+    totals: Arc<Mutex<SpendTotals>>,
 }
 
 impl fmt::Debug for SpendRecorder {
@@ -68,34 +68,34 @@ impl SpendRecorder {
     /// Creates an empty recorder. `process` must be unique to this run of the process.
     #[must_use]
     pub fn new(store: Arc<dyn SpendStore>, process: &str, clock: WallClock) -> Self {
-        Self { store, process: process.into(), clock, book: Arc::new(Mutex::new(SpendTotals::new(SUMS))) }
+        Self { store, process: process.into(), clock, totals: Arc::new(Mutex::new(SpendTotals::new(MAX_TOTALS))) }
     }
 
     /// Records a cost that was spent.
-    pub(super) fn spent(&self, name: &BudgetName, cost: Points) {
+    pub(super) fn record_spent(&self, name: &BudgetName, cost: Points) {
         let now = self.clock.now();
-        let mut book = self.book();
-        let before = book.forgotten();
-        book.on_spent(name, cost, now);
-        let forgotten = book.forgotten() - before;
-        drop(book);
-        if forgotten > 0 {
-            emit(SpendDropped { sums: forgotten });
+        let mut totals = self.totals();
+        let before = totals.dropped();
+        totals.on_spent(name, cost, now);
+        let dropped = totals.dropped() - before;
+        drop(totals);
+        if dropped > 0 {
+            emit(SpendDropped { sums: dropped });
         }
     }
 
     /// Saves the totals that have changed. On failure they stay in memory for the next save.
-    pub async fn keep(&self) {
+    pub async fn save(&self) {
         loop {
-            let unkept = self.book().unkept(AT_ONCE);
-            if unkept.is_empty() {
+            let unsaved = self.totals().unsaved(BATCH_SIZE);
+            if unsaved.is_empty() {
                 return;
             }
-            if let Err(error) = self.store.keep_spend(Arc::clone(&self.process), unkept.clone()).await {
+            if let Err(error) = self.store.save_spend(Arc::clone(&self.process), unsaved.clone()).await {
                 emit(SpendNotSaved { error: &error });
                 return;
             }
-            self.book().on_kept(&unkept, self.clock.now());
+            self.totals().on_saved(&unsaved, self.clock.now());
         }
     }
 
@@ -107,9 +107,9 @@ impl SpendRecorder {
     /// When the store cannot be read.
     pub async fn last_hours(&self, name: &BudgetName, hours: u64) -> Result<Vec<SpendRecord>, StoreError> {
         let since = Hour::of(self.clock.now()).before(hours.saturating_sub(1));
-        let kept = self.store.spend_since(Arc::clone(&self.process), name.clone(), since).await?;
+        let stored = self.store.spend_since(Arc::clone(&self.process), name.clone(), since).await?;
         let mut all: BTreeMap<Hour, (u64, u64)> = BTreeMap::new();
-        for (hour, spent) in &kept {
+        for (hour, spent) in &stored {
             all.insert(
                 *hour,
                 (
@@ -119,18 +119,18 @@ impl SpendRecorder {
             );
         }
         // The totals of this process are newer in memory than in the store.
-        for spend in self.book().of(name).filter(|spend| spend.hour >= since) {
-            let others = kept.get(&spend.hour).copied().unwrap_or_default();
+        for spend in self.totals().records_of(name).filter(|spend| spend.hour >= since) {
+            let others = stored.get(&spend.hour).copied().unwrap_or_default();
             let calls = spend.calls.max(others.own_calls).saturating_add(others.other_calls);
             let micros = spend.micros.max(others.own_micros).saturating_add(others.other_micros);
             all.insert(spend.hour, (micros, calls));
         }
-        let shown = |(hour, (micros, calls))| SpendRecord { name: name.clone(), hour, micros, calls };
-        Ok(all.into_iter().rev().map(shown).collect())
+        let to_record = |(hour, (micros, calls))| SpendRecord { name: name.clone(), hour, micros, calls };
+        Ok(all.into_iter().rev().map(to_record).collect())
     }
 
-    fn book(&self) -> MutexGuard<'_, SpendTotals> {
+    fn totals(&self) -> MutexGuard<'_, SpendTotals> {
         // No code panics while it holds the lock.
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

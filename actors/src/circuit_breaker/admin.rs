@@ -24,7 +24,7 @@ pub struct ForceOpenFor {
     /// The breaker.
     pub key: BreakerKey,
     /// Minimum time in the open state.
-    pub lasting: Duration,
+    pub duration: Duration,
 }
 
 /// Checks whether a breaker could be forced open, for a time or until it is reset. Changes nothing.
@@ -34,7 +34,7 @@ pub struct CheckForceOpen {
     /// The breaker.
     pub key: BreakerKey,
     /// Time in the open state. `None`: until it is reset.
-    pub lasting: Option<Duration>,
+    pub duration: Option<Duration>,
 }
 
 /// Closes a breaker, whatever opened it.
@@ -60,7 +60,7 @@ pub struct GetTopSpenders {
     /// What to sort by.
     pub by: Measure,
     /// Maximum number of entries.
-    pub most: usize,
+    pub limit: usize,
 }
 
 /// Consumers with the highest counts.
@@ -69,7 +69,7 @@ pub struct TopSpenders {
     /// Entries, the largest first.
     pub top: Vec<HeavyHitter<Consumer>>,
     /// Length of the counted period.
-    pub over: Duration,
+    pub period: Duration,
 }
 
 impl Handler<ForceOpen> for CircuitBreaker {
@@ -86,8 +86,8 @@ impl Handler<ForceOpen> for CircuitBreaker {
 impl Handler<ForceOpenFor> for CircuitBreaker {
     type Result = Result<(), ForceError>;
 
-    fn handle(&mut self, ForceOpenFor { key, lasting }: ForceOpenFor, ctx: &mut Context<Self>) -> Self::Result {
-        self.step(ctx, |this, now| match this.breakers.force_for(&key, lasting, now) {
+    fn handle(&mut self, ForceOpenFor { key, duration }: ForceOpenFor, ctx: &mut Context<Self>) -> Self::Result {
+        self.step(ctx, |this, now| match this.breakers.force_for(&key, duration, now) {
             Ok(effects) => (Ok(()), effects),
             Err(refused) => (Err(refused), Vec::new()),
         })
@@ -97,8 +97,8 @@ impl Handler<ForceOpenFor> for CircuitBreaker {
 impl Handler<CheckForceOpen> for CircuitBreaker {
     type Result = Result<(), ForceError>;
 
-    fn handle(&mut self, CheckForceOpen { key, lasting }: CheckForceOpen, _: &mut Context<Self>) -> Self::Result {
-        self.breakers.may_force(&key, lasting)
+    fn handle(&mut self, CheckForceOpen { key, duration }: CheckForceOpen, _: &mut Context<Self>) -> Self::Result {
+        self.breakers.may_force(&key, duration)
     }
 }
 
@@ -108,7 +108,7 @@ impl Handler<ResetBreaker> for CircuitBreaker {
     fn handle(&mut self, ResetBreaker(key): ResetBreaker, ctx: &mut Context<Self>) {
         self.step(ctx, |this, now| ((), this.breakers.reset(&key, now)));
         // Even if it was closed here: it may be open elsewhere.
-        self.tell_others();
+        self.notify_replicator();
     }
 }
 
@@ -116,17 +116,17 @@ impl Handler<GetBreaker> for CircuitBreaker {
     type Result = MessageResult<GetBreaker>;
 
     fn handle(&mut self, GetBreaker(key): GetBreaker, ctx: &mut Context<Self>) -> Self::Result {
-        MessageResult(self.step(ctx, |this, now| (this.breakers.look(&key, now), Vec::new())))
+        MessageResult(self.step(ctx, |this, now| (this.breakers.find_snapshot(&key, now), Vec::new())))
     }
 }
 
 impl Handler<GetTopSpenders> for CircuitBreaker {
     type Result = MessageResult<GetTopSpenders>;
 
-    fn handle(&mut self, GetTopSpenders { by, most }: GetTopSpenders, _: &mut Context<Self>) -> Self::Result {
+    fn handle(&mut self, GetTopSpenders { by, limit }: GetTopSpenders, _: &mut Context<Self>) -> Self::Result {
         let now = self.clock.now();
-        let (top, since) = self.spending.top(by, most, now);
-        MessageResult(TopSpenders { top, over: now.since(since) })
+        let (top, since) = self.spending.top(by, limit, now);
+        MessageResult(TopSpenders { top, period: now.since(since) })
     }
 }
 
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_has_calls_made_is_counted_with_what_came_of_them() {
+    async fn calls_and_results_are_counted_by_consumer() {
         let test = async {
             let breaker =
                 CircuitBreaker::new(Clock::start(), BreakerConfig::default(), InvalidConfig::default(), 1).start();
@@ -178,8 +178,8 @@ mod tests {
             sleep(MINUTE).await;
             let mut counts = Vec::new();
             for by in Measure::ALL {
-                let TopSpenders { top, over } = breaker.send(GetTopSpenders { by, most: 5 }).await.unwrap();
-                assert_eq!(over, MINUTE);
+                let TopSpenders { top, period } = breaker.send(GetTopSpenders { by, limit: 5 }).await.unwrap();
+                assert_eq!(period, MINUTE);
                 counts.push(top.into_iter().map(|counted| (counted.key, counted.count)).collect::<Vec<_>>());
             }
             let (seven, own) = (Consumer::Guild(7), Consumer::Application);
@@ -189,13 +189,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_breaker_that_is_opened_for_a_time_is_open_for_it_and_is_seen_to_be() {
+    async fn breaker_forced_open_for_a_time_stays_open_for_it() {
         let test = async {
             let breaker =
                 CircuitBreaker::new(Clock::start(), BreakerConfig::default(), InvalidConfig::default(), 1).start();
             let key = BreakerKey::Discord(Credential::Application(42));
             assert_eq!(breaker.send(GetBreaker(key.clone())).await.unwrap(), None);
-            breaker.send(ForceOpenFor { key: key.clone(), lasting: MINUTE }).await.unwrap().unwrap();
+            breaker.send(ForceOpenFor { key: key.clone(), duration: MINUTE }).await.unwrap().unwrap();
             sleep(MINUTE / 2).await;
             let seen = breaker.send(GetBreaker(key.clone())).await.unwrap().unwrap();
             assert_eq!((seen.state, seen.for_ms, seen.retry_after_ms), ("open", 30_000, Some(30_000)));
@@ -203,10 +203,10 @@ mod tests {
             sleep(MINUTE / 2).await;
             assert_eq!(breaker.send(GetBreaker(key.clone())).await.unwrap().unwrap().state, "half_open");
             breaker.send(ForceOpen(key.clone())).await.unwrap().unwrap();
-            let again = ForceOpenFor { key: key.clone(), lasting: MINUTE };
+            let again = ForceOpenFor { key: key.clone(), duration: MINUTE };
             assert_eq!(breaker.send(again).await.unwrap(), Err(ForceError::Forced));
-            let may = CheckForceOpen { key: key.clone(), lasting: Some(MINUTE) };
-            assert_eq!(breaker.send(may).await.unwrap(), Err(ForceError::Forced));
+            let check = CheckForceOpen { key: key.clone(), duration: Some(MINUTE) };
+            assert_eq!(breaker.send(check).await.unwrap(), Err(ForceError::Forced));
             breaker.send(ResetBreaker(key)).await.unwrap();
             assert!(breaker.send(Admit(call(None))).await.unwrap().is_ok());
         };

@@ -56,15 +56,15 @@ impl CircuitBreaker {
             }
         };
         let began = Instant::now();
-        let ended = timeout(limit, future).await;
-        let result = match &ended {
+        let outcome = timeout(limit, future).await;
+        let result = match &outcome {
             Ok(Ok(_)) => CallResult::Answered(ResponseClass::Success),
             Ok(Err(_)) => CallResult::Broken,
             Err(_) => CallResult::TimedOut,
         };
         pass.report(result, began.elapsed());
-        match ended {
-            Ok(answer) => answer.map_err(CallError::Failed),
+        match outcome {
+            Ok(response) => response.map_err(CallError::Failed),
             Err(_) => Err(CallError::TimedOut),
         }
     }

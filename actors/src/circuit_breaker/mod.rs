@@ -80,10 +80,10 @@ pub struct CircuitBreaker {
     spending: Spending,
     prober: Option<Prober>,
     /// Sends changes to the other processes, if there are any.
-    courier: Option<Arc<dyn BreakerReplicator>>,
+    replicator: Option<Arc<dyn BreakerReplicator>>,
     /// Wakes the task that saves the snapshot, if there is one.
-    bell: Option<Arc<DirtyFlag>>,
-    voice: BreakerReporter,
+    dirty_flag: Option<Arc<DirtyFlag>>,
+    reporter: BreakerReporter,
     /// Incremented by each transition.
     generations: Generations,
     releases: ReleaseTracker,
@@ -112,7 +112,7 @@ struct AdmitTarget {
 struct ReportCall {
     admitted: AdmittedCall,
     result: CallResult,
-    took: Duration,
+    elapsed: Duration,
     reply: oneshot::Sender<Attempt>,
     /// The input that the call was made for.
     input: Option<Input>,
@@ -176,9 +176,9 @@ impl CircuitBreaker {
             processes: None,
             spending: Spending::new(clock.now()),
             prober: None,
-            courier: None,
-            bell: None,
-            voice: BreakerReporter::new(),
+            replicator: None,
+            dirty_flag: None,
+            reporter: BreakerReporter::new(),
             generations: Generations::default(),
             releases: ReleaseTracker::default(),
             timer: None,
@@ -199,7 +199,7 @@ impl CircuitBreaker {
         }
         let (result, effects) = act(self, now);
         self.perform(effects, ctx, now);
-        self.voice.tell(&self.breakers, &mut self.ledger, now);
+        self.reporter.report_changes(&self.breakers, &mut self.ledger, now);
         self.arm(ctx);
         result
     }
@@ -207,7 +207,7 @@ impl CircuitBreaker {
     /// Divides the budget of invalid requests among the processes that divide the global limit, because they share an
     /// address.
     #[must_use]
-    pub fn divided(mut self, allowance: watch::Receiver<Allowance>) -> Self {
+    pub fn with_allowance(mut self, allowance: watch::Receiver<Allowance>) -> Self {
         self.processes = Some(allowance);
         self
     }
@@ -230,36 +230,36 @@ impl CircuitBreaker {
     fn admit(&mut self, call: &CallInfo, now: Timestamp) -> Result<AdmittedCall, CallRejection> {
         let owner = call.submitter.clone().in_guild(call.guild);
         let reserved = self.ledger.admit(call.lane, owner, &call.route, now);
-        self.ask_if_short();
+        self.request_ledger_if_short();
         let reservation = reserved.map_err(|spent| {
-            self.releases.note(call.lane, &spent, now);
-            self.refused(spent, now)
+            self.releases.record_refusal(call.lane, &spent, now);
+            self.rejection(spent, now)
         })?;
         match self.breakers.admit(call, now) {
             Ok(pass) => Ok(AdmittedCall { pass, reservation: Some(reservation) }),
             Err(refused) => {
-                self.ledger.settle(reservation, false, now);
+                self.ledger.complete(reservation, false, now);
                 Err(refused)
             }
         }
     }
 
     /// Builds the rejection of a call that the ledger has no room for.
-    fn refused(&self, spent: InvalidBudgetExceeded, now: Timestamp) -> CallRejection {
+    fn rejection(&self, spent: InvalidBudgetExceeded, now: Timestamp) -> CallRejection {
         let InvalidBudgetExceeded { until, reason, share } = spent;
         let key = match share {
             None => "invalid requests".to_owned(),
-            Some(over) => {
+            Some(exceeded) => {
                 let wait = until.since(now);
-                emit(CallHeldByShare { over: &over, wait });
+                emit(CallHeldByShare { exceeded: &exceeded, wait });
                 // Another process may have to release its part first.
-                self.ask_ledger();
+                self.request_ledger_sync();
                 format!(
                     "{} has used {} of the {} invalid requests that one {} may use in {} minutes; retry in {} s",
-                    over.holder,
-                    over.used,
-                    over.cap,
-                    over.holder.kind().name(),
+                    exceeded.holder,
+                    exceeded.used,
+                    exceeded.cap,
+                    exceeded.holder.kind().name(),
                     self.ledger.window().as_secs() / 60,
                     wait.as_secs().max(1),
                 )
@@ -271,18 +271,20 @@ impl CircuitBreaker {
     fn perform(&mut self, effects: Vec<BreakerEffect>, ctx: &Context<Self>, now: Timestamp) {
         for effect in effects {
             match effect {
-                BreakerEffect::Transition { key, from, to, why, origin } => {
-                    self.keep();
+                BreakerEffect::Transition { key, from, to, reason, origin } => {
+                    self.mark_dirty();
                     self.generations.advance();
-                    self.releases.turned(&key, to);
+                    self.releases.on_transition(&key, to);
                     let severity = self.breakers.severity(key.kind());
-                    self.voice.turned(BreakerChanged::new(key, from, to, why, origin, now), severity);
+                    self.reporter.on_transition(BreakerChanged::new(key, from, to, reason, origin, now), severity);
                     if origin == ChangeOrigin::Here {
-                        self.tell_others();
+                        self.notify_replicator();
                     }
                 }
-                BreakerEffect::SendProbe { key, credential, pass } => self.send_probe(key, credential, pass, ctx, now),
-                BreakerEffect::ClaimProbe => self.tell_others(),
+                BreakerEffect::SendProbe { key, credential, permit: pass } => {
+                    self.send_probe(key, credential, pass, ctx, now)
+                }
+                BreakerEffect::ClaimProbe => self.notify_replicator(),
             }
         }
     }
@@ -298,7 +300,7 @@ impl CircuitBreaker {
         let route = RouteKey::new(&format!("GET {}", probe::path(credential)));
         // As urgent as any call that may wait for the result.
         let reserved = self.ledger.admit(Lane::Interactive, None, &route, now);
-        self.ask_if_short();
+        self.request_ledger_if_short();
         let (Some(prober), Ok(reservation)) = (&self.prober, reserved) else {
             // The breaker tries again later.
             self.breakers.abandon(pass, now);
@@ -391,20 +393,20 @@ impl Handler<ReportCall> for CircuitBreaker {
     type Result = ();
 
     fn handle(&mut self, report: ReportCall, ctx: &mut Self::Context) {
-        let ReportCall { admitted: AdmittedCall { pass, reservation }, result, took, reply, input } = report;
+        let ReportCall { admitted: AdmittedCall { pass, reservation }, result, elapsed, reply, input } = report;
         let _entered = crash::enter(input);
         let attempt = self.step(ctx, |this, now| {
             if let Some(reservation) = reservation {
                 this.spending.on_call(Consumer::of(reservation.guild()), result, now);
                 let was_invalid = matches!(result, CallResult::Answered(class) if class.is_invalid());
-                this.ledger.settle(reservation, was_invalid, now);
+                this.ledger.complete(reservation, was_invalid, now);
                 if was_invalid {
-                    this.keep();
-                    this.ask_ledger();
+                    this.mark_dirty();
+                    this.request_ledger_sync();
                 }
                 this.releases.check(&mut this.ledger, now);
             }
-            let reported = this.breakers.report(pass, result, took, now);
+            let reported = this.breakers.report(pass, result, elapsed, now);
             (reported.attempt, reported.effects)
         });
         // The caller may have dropped the receipt.
@@ -420,7 +422,7 @@ impl Handler<AbandonCall> for CircuitBreaker {
         let AdmittedCall { pass, reservation } = admitted;
         self.step(ctx, |this, now| {
             if let Some(reservation) = reservation {
-                this.ledger.settle(reservation, false, now);
+                this.ledger.complete(reservation, false, now);
             }
             this.breakers.abandon(pass, now);
             ((), Vec::new())
@@ -448,7 +450,7 @@ impl Handler<SubscribeBreakerChanges> for CircuitBreaker {
     type Result = MessageResult<SubscribeBreakerChanges>;
 
     fn handle(&mut self, SubscribeBreakerChanges: SubscribeBreakerChanges, _: &mut Self::Context) -> Self::Result {
-        MessageResult(self.voice.subscribe())
+        MessageResult(self.reporter.subscribe())
     }
 }
 

@@ -67,14 +67,14 @@ impl Pass {
 
     /// Reports the result of the call. `elapsed` is the time that the upstream needed, without any wait before the
     /// call. Takes effect even if the receipt is dropped.
-    pub fn report(mut self, result: CallResult, took: Duration) -> ReportReceipt {
-        let (reply, verdict) = oneshot::channel();
+    pub fn report(mut self, result: CallResult, elapsed: Duration) -> ReportReceipt {
+        let (reply, receiver) = oneshot::channel();
         if let Some(admitted) = self.admitted.take() {
             // Ignores the mailbox capacity, but is sent at most once for each admitted call: a lost report would occupy
             // its place in the ledger forever.
-            self.breaker.do_send(ReportCall { admitted, result, took, reply, input: crash::current() });
+            self.breaker.do_send(ReportCall { admitted, result, elapsed, reply, input: crash::current() });
         }
-        ReportReceipt { verdict, is_probe: self.is_probe }
+        ReportReceipt { receiver, is_probe: self.is_probe }
     }
 }
 
@@ -89,15 +89,15 @@ impl Drop for Pass {
 /// Reply of the breaker to a report.
 #[derive(Debug)]
 pub struct ReportReceipt {
-    verdict: oneshot::Receiver<Attempt>,
+    receiver: oneshot::Receiver<Attempt>,
     is_probe: bool,
 }
 
 impl ReportReceipt {
     /// Whether the call, if it did not succeed, used one of its caller's attempts.
     pub async fn attempt(self) -> Attempt {
-        let unheard = if self.is_probe { Attempt::Free } else { Attempt::Used };
+        let fallback = if self.is_probe { Attempt::Free } else { Attempt::Used };
         // The breaker stops only when the process ends.
-        self.verdict.await.unwrap_or(unheard)
+        self.receiver.await.unwrap_or(fallback)
     }
 }

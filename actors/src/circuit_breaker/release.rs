@@ -13,10 +13,10 @@ use super::CircuitBreaker;
 use crate::gate::ReleaseListener;
 
 /// Maximum number of remembered refusals by the budget of invalid requests. Further ones wait for their full time.
-const MOST_REFUSED: usize = 256;
+const MAX_REFUSALS: usize = 256;
 
 /// Shorter waits are not worth ending early.
-const WORTHWHILE: Duration = Duration::from_secs(2);
+const MIN_WAIT: Duration = Duration::from_secs(2);
 
 /// Sets the listener for releases. Before that, none are reported.
 #[derive(Message)]
@@ -40,27 +40,27 @@ pub(super) struct ReleaseTracker {
 
 impl ReleaseTracker {
     /// Called when a breaker changed its state. A closed or half-open one lets calls or probes pass.
-    pub(super) fn turned(&self, key: &BreakerKey, to: BreakerState) {
+    pub(super) fn on_transition(&self, key: &BreakerKey, to: BreakerState) {
         let Some(listener) = &self.listener else { return };
         match to {
             BreakerState::Closed | BreakerState::HalfOpen => {
-                GateCondition::of_breaker(key).into_iter().for_each(|one| listener(one));
+                GateCondition::released_by(key).into_iter().for_each(|condition| listener(condition));
             }
             BreakerState::Open { .. } | BreakerState::ForcedOpen { .. } => {}
         }
     }
 
     /// Called when the budget of invalid requests refused a call.
-    pub(super) fn note(&mut self, lane: Lane, spent: &InvalidBudgetExceeded, now: Timestamp) {
-        if self.listener.is_none() || spent.until.since(now) <= WORTHWHILE {
+    pub(super) fn record_refusal(&mut self, lane: Lane, spent: &InvalidBudgetExceeded, now: Timestamp) {
+        if self.listener.is_none() || spent.until.since(now) <= MIN_WAIT {
             return;
         }
-        let holder = spent.share.as_ref().map(|over| over.holder.clone());
-        let has_place = self.refused.len() < MOST_REFUSED;
-        let known = self.refused.iter_mut().find(|known| known.lane == lane && known.holder == holder);
-        if let Some(known) = known {
-            known.until = known.until.max(spent.until);
-        } else if has_place {
+        let holder = spent.share.as_ref().map(|exceeded| exceeded.holder.clone());
+        let has_room = self.refused.len() < MAX_REFUSALS;
+        let existing = self.refused.iter_mut().find(|existing| existing.lane == lane && existing.holder == holder);
+        if let Some(existing) = existing {
+            existing.until = existing.until.max(spent.until);
+        } else if has_room {
             self.refused.push(RefusedByBudget { lane, holder, until: spent.until });
         }
     }

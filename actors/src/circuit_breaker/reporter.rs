@@ -17,7 +17,7 @@ use crate::telemetry::breaker::{
 use crate::telemetry::emit;
 
 /// Number of transitions that a slow subscriber may lag behind before it misses some.
-const EVENTS: usize = 256;
+const EVENT_CAPACITY: usize = 256;
 
 /// Number of targets with a metric label of their own.
 const TARGET_LABELS: usize = 64;
@@ -60,7 +60,7 @@ pub(super) struct BreakerReporter {
     events: broadcast::Sender<BreakerChanged>,
     /// Targets with a metric label of their own.
     named: HashSet<String>,
-    told: LastReported,
+    last: LastReported,
 }
 
 /// Last reported values, so that each is reported once.
@@ -71,21 +71,21 @@ struct LastReported {
     ratio: f64,
     largest_share: f64,
     stopped: Option<Lane>,
-    heard: bool,
+    in_sync: bool,
 }
 
 impl BreakerReporter {
     pub(super) fn new() -> Self {
-        let told = LastReported {
+        let last = LastReported {
             watched: 0,
             evicted: 0,
             unwatched: 0,
             ratio: 0.0,
             largest_share: 0.0,
             stopped: None,
-            heard: true,
+            in_sync: true,
         };
-        Self { events: broadcast::Sender::new(EVENTS), named: HashSet::new(), told }
+        Self { events: broadcast::Sender::new(EVENT_CAPACITY), named: HashSet::new(), last }
     }
 
     pub(super) fn subscribe(&self) -> broadcast::Receiver<BreakerChanged> {
@@ -93,7 +93,7 @@ impl BreakerReporter {
     }
 
     /// Reports a transition. `worst` is the worst state among breakers of its kind.
-    pub(super) fn turned(&mut self, changed: BreakerChanged, worst: u8) {
+    pub(super) fn on_transition(&mut self, changed: BreakerChanged, worst: u8) {
         let BreakerChanged { ref key, from, to, why, origin, retry_after_ms } = changed;
         let (label, severity) = self.label(key, to, worst);
         emit(BreakerTransitioned { key, from, to, why, origin, retry_after_ms, label, severity });
@@ -115,34 +115,34 @@ impl BreakerReporter {
     }
 
     /// Reports the values that have changed since the last call.
-    pub(super) fn tell(&mut self, breakers: &Breakers, ledger: &mut InvalidLedger, now: Timestamp) {
+    pub(super) fn report_changes(&mut self, breakers: &Breakers, ledger: &mut InvalidLedger, now: Timestamp) {
         let next = LastReported {
             watched: breakers.len(),
             evicted: breakers.evicted(),
             unwatched: breakers.unwatched(),
             ratio: ledger.used_ratio(now),
             largest_share: ledger.largest_share_ratio(),
-            stopped: ledger.stopped(now),
-            heard: ledger.is_heard(),
+            stopped: ledger.stopped_lane(now),
+            in_sync: ledger.has_lease(),
         };
-        let LastReported { watched, evicted, unwatched, ratio, largest_share, stopped, heard } = next;
-        if (watched, evicted, unwatched) != (self.told.watched, self.told.evicted, self.told.unwatched) {
+        let LastReported { watched, evicted, unwatched, ratio, largest_share, stopped, in_sync } = next;
+        if (watched, evicted, unwatched) != (self.last.watched, self.last.evicted, self.last.unwatched) {
             emit(BreakersCounted { watched, evicted, unwatched });
         }
-        if ratio != self.told.ratio {
+        if ratio != self.last.ratio {
             emit(InvalidRatioChanged { ratio });
         }
-        if largest_share != self.told.largest_share {
+        if largest_share != self.last.largest_share {
             emit(LargestShareChanged { ratio: largest_share });
         }
-        if stopped != self.told.stopped {
+        if stopped != self.last.stopped {
             emit(InvalidThresholdCrossed { ratio, stopped });
         }
-        match (self.told.heard, heard) {
+        match (self.last.in_sync, in_sync) {
             (true, false) => emit(LedgerOutOfSync),
             (false, true) => emit(LedgerInSync),
             (true, true) | (false, false) => {}
         }
-        self.told = next;
+        self.last = next;
     }
 }

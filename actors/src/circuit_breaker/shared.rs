@@ -28,10 +28,10 @@ use crate::telemetry::emit;
 /// Sends changes of this process to the others. Called by the actor: must not block.
 pub trait BreakerReplicator: Send + Sync + 'static {
     /// A breaker has changed: [`TakeBreakerChanges`] or [`TakeProbeClaims`] may return something.
-    fn turned(&self);
+    fn on_breaker_changed(&self);
 
     /// Invalid responses were counted, or the lent part runs low: [`TakeLedgerRequest`] has an update.
-    fn counted(&self);
+    fn on_ledger_changed(&self);
 }
 
 /// Starts to share state with other processes. Until the first [`LedgerSynced`] the ledger admits nothing, unless
@@ -40,11 +40,11 @@ pub trait BreakerReplicator: Send + Sync + 'static {
 #[rtype(result = "()")]
 pub struct ShareBreakers {
     /// Sends changes to the other processes.
-    pub courier: Arc<dyn BreakerReplicator>,
+    pub replicator: Arc<dyn BreakerReplicator>,
     /// Fingerprints of the tokens of this process.
     pub tokens: Vec<(Credential, String)>,
     /// Behaviour of the ledger while the other processes are unreachable.
-    pub when_lost: LedgerFallback,
+    pub fallback: LedgerFallback,
 }
 
 /// A credential has a new token. Processes with the same fingerprint have the same token.
@@ -78,7 +78,7 @@ pub struct SharedStateRead(
 #[rtype(result = "()")]
 pub struct ForcedBreakerEnded {
     /// The breaker.
-    pub matter: SharedBreakerKey,
+    pub key: SharedBreakerKey,
     /// The version of the end, or a later one.
     pub version: u64,
 }
@@ -94,11 +94,11 @@ pub struct TakeBreakerChanges;
 #[rtype(result = "()")]
 pub struct BreakerChangeReplicated {
     /// The change.
-    pub turn: LocalChange,
+    pub change: LocalChange,
     /// Its version.
     pub version: u64,
     /// The stronger change of that version that applies instead.
-    pub instead: Option<RemoteChange>,
+    pub winner: Option<RemoteChange>,
 }
 
 /// Requests the claims to probe half-open breakers that have to be made. Send a [`ProbeClaimed`] for each.
@@ -113,7 +113,7 @@ pub struct ProbeClaimed {
     /// The claim.
     pub claim: ProbeClaim,
     /// The response. `None` if the others cannot be reached; then this process probes without a claim.
-    pub answer: Option<ClaimResponse>,
+    pub response: Option<ClaimResponse>,
 }
 
 /// Requests the message for the lender of the shared ledger. `None` if the ledger is not shared.
@@ -136,22 +136,22 @@ pub struct LeaveLedger;
 
 impl CircuitBreaker {
     /// Wakes the adapter: there may be changes to replicate.
-    pub(super) fn tell_others(&self) {
-        if let Some(courier) = &self.courier {
-            courier.turned();
+    pub(super) fn notify_replicator(&self) {
+        if let Some(replicator) = &self.replicator {
+            replicator.on_breaker_changed();
         }
     }
 
     /// Wakes the adapter: the ledger has a message for the lender.
-    pub(super) fn ask_ledger(&self) {
-        if let Some(courier) = &self.courier {
-            courier.counted();
+    pub(super) fn request_ledger_sync(&self) {
+        if let Some(replicator) = &self.replicator {
+            replicator.on_ledger_changed();
         }
     }
 
-    pub(super) fn ask_if_short(&self) {
+    pub(super) fn request_ledger_if_short(&self) {
         if self.ledger.is_short() {
-            self.ask_ledger();
+            self.request_ledger_sync();
         }
     }
 }
@@ -159,15 +159,15 @@ impl CircuitBreaker {
 impl Handler<ShareBreakers> for CircuitBreaker {
     type Result = ();
 
-    fn handle(&mut self, ShareBreakers { courier, tokens, when_lost }: ShareBreakers, ctx: &mut Self::Context) {
-        self.courier = Some(courier);
+    fn handle(&mut self, ShareBreakers { replicator, tokens, fallback }: ShareBreakers, ctx: &mut Self::Context) {
+        self.replicator = Some(replicator);
         self.step(ctx, |this, now| {
             this.breakers.share(tokens.iter().map(|(credential, token)| (*credential, token.as_str())), now);
-            this.ledger.share(when_lost, now);
+            this.ledger.share(fallback, now);
             ((), Vec::new())
         });
-        self.tell_others();
-        self.ask_ledger();
+        self.notify_replicator();
+        self.request_ledger_sync();
     }
 }
 
@@ -177,15 +177,15 @@ impl Handler<ReplaceToken> for CircuitBreaker {
     fn handle(&mut self, ReplaceToken { credential, fingerprint }: ReplaceToken, ctx: &mut Self::Context) {
         self.step(ctx, |this, now| ((), this.breakers.token_changed(credential, Some(&fingerprint), now)));
         // Other processes may know that this token is invalid.
-        self.tell_others();
+        self.notify_replicator();
     }
 }
 
 impl Handler<RemoteBreakerChanged> for CircuitBreaker {
     type Result = ();
 
-    fn handle(&mut self, RemoteBreakerChanged(news): RemoteBreakerChanged, ctx: &mut Self::Context) {
-        self.step(ctx, |this, now| ((), this.breakers.adopt(&news, now)));
+    fn handle(&mut self, RemoteBreakerChanged(change): RemoteBreakerChanged, ctx: &mut Self::Context) {
+        self.step(ctx, |this, now| ((), this.breakers.apply_remote(&change, now)));
     }
 }
 
@@ -194,11 +194,12 @@ impl Handler<SharedStateRead> for CircuitBreaker {
 
     fn handle(&mut self, SharedStateRead(all): SharedStateRead, ctx: &mut Self::Context) -> Self::Result {
         let missing = self.step(ctx, |this, now| {
-            let effects: Vec<BreakerEffect> = all.iter().flat_map(|news| this.breakers.adopt(news, now)).collect();
-            let there: HashSet<&SharedBreakerKey> = all.iter().map(|news| &news.word.matter).collect();
-            let mut standing = this.breakers.standing(now);
-            standing.retain(|standing| !there.contains(&standing.word.matter));
-            (standing, effects)
+            let effects: Vec<BreakerEffect> =
+                all.iter().flat_map(|change| this.breakers.apply_remote(change, now)).collect();
+            let known_keys: HashSet<&SharedBreakerKey> = all.iter().map(|change| &change.status.shared_key).collect();
+            let mut open_breakers = this.breakers.open_breakers(now);
+            open_breakers.retain(|open_breakers| !known_keys.contains(&open_breakers.status.shared_key));
+            (open_breakers, effects)
         });
         MessageResult(missing)
     }
@@ -207,8 +208,8 @@ impl Handler<SharedStateRead> for CircuitBreaker {
 impl Handler<ForcedBreakerEnded> for CircuitBreaker {
     type Result = ();
 
-    fn handle(&mut self, ForcedBreakerEnded { matter, version }: ForcedBreakerEnded, ctx: &mut Self::Context) {
-        self.step(ctx, |this, now| ((), this.breakers.ended_elsewhere(&matter, version, now)));
+    fn handle(&mut self, ForcedBreakerEnded { key, version }: ForcedBreakerEnded, ctx: &mut Self::Context) {
+        self.step(ctx, |this, now| ((), this.breakers.on_closed_elsewhere(&key, version, now)));
     }
 }
 
@@ -216,7 +217,7 @@ impl Handler<TakeBreakerChanges> for CircuitBreaker {
     type Result = MessageResult<TakeBreakerChanges>;
 
     fn handle(&mut self, TakeBreakerChanges: TakeBreakerChanges, ctx: &mut Self::Context) -> Self::Result {
-        MessageResult(self.step(ctx, |this, now| (this.breakers.turns(now), Vec::new())))
+        MessageResult(self.step(ctx, |this, now| (this.breakers.pending_changes(now), Vec::new())))
     }
 }
 
@@ -225,12 +226,12 @@ impl Handler<BreakerChangeReplicated> for CircuitBreaker {
 
     fn handle(
         &mut self,
-        BreakerChangeReplicated { turn, version, instead }: BreakerChangeReplicated,
+        BreakerChangeReplicated { change, version, winner }: BreakerChangeReplicated,
         ctx: &mut Self::Context,
     ) {
         self.step(ctx, |this, now| {
-            this.breakers.told(&turn, version);
-            ((), instead.map_or_else(Vec::new, |news| this.breakers.adopt(&news, now)))
+            this.breakers.on_sent(&change, version);
+            ((), winner.map_or_else(Vec::new, |change| this.breakers.apply_remote(&change, now)))
         });
     }
 }
@@ -246,10 +247,10 @@ impl Handler<TakeProbeClaims> for CircuitBreaker {
 impl Handler<ProbeClaimed> for CircuitBreaker {
     type Result = ();
 
-    fn handle(&mut self, ProbeClaimed { claim, answer }: ProbeClaimed, ctx: &mut Self::Context) {
-        emit(ProbeClaimAnswered { key: &claim.matter.key, answer });
+    fn handle(&mut self, ProbeClaimed { claim, response }: ProbeClaimed, ctx: &mut Self::Context) {
+        emit(ProbeClaimAnswered { key: &claim.shared_key.key, response });
         self.step(ctx, |this, now| {
-            this.breakers.probe_claimed(&claim, answer.unwrap_or(ClaimResponse::Granted), now);
+            this.breakers.on_claim_response(&claim, response.unwrap_or(ClaimResponse::Granted), now);
             ((), Vec::new())
         });
     }
@@ -259,7 +260,7 @@ impl Handler<TakeLedgerRequest> for CircuitBreaker {
     type Result = MessageResult<TakeLedgerRequest>;
 
     fn handle(&mut self, TakeLedgerRequest: TakeLedgerRequest, ctx: &mut Self::Context) -> Self::Result {
-        MessageResult(self.step(ctx, |this, now| (this.ledger.ask(now), Vec::new())))
+        MessageResult(self.step(ctx, |this, now| (this.ledger.request(now), Vec::new())))
     }
 }
 
@@ -268,7 +269,7 @@ impl Handler<LedgerSynced> for CircuitBreaker {
 
     fn handle(&mut self, LedgerSynced(synced): LedgerSynced, ctx: &mut Self::Context) {
         self.step(ctx, |this, now| {
-            this.ledger.synced(&synced, now);
+            this.ledger.on_reply(&synced, now);
             this.releases.check(&mut this.ledger, now);
             ((), Vec::new())
         });

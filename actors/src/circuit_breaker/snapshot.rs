@@ -19,7 +19,7 @@ pub(crate) struct RestoreBreakers {
     pub(crate) invalid: SavedInvalidLedger,
     pub(crate) invalid_holders: SavedHolders,
     /// Number of invalid requests that may be missing in the snapshot.
-    pub(crate) unkept: u32,
+    pub(crate) unsaved: u32,
     /// Fingerprints of the current tokens.
     pub(crate) tokens: Vec<(Credential, String)>,
     pub(crate) age: SnapshotAge,
@@ -33,15 +33,15 @@ pub(crate) struct SnapshotBreakers;
 impl CircuitBreaker {
     /// Sets this flag whenever state changes that must be saved.
     #[must_use]
-    pub(crate) fn remembering(mut self, bell: Arc<DirtyFlag>) -> Self {
-        self.bell = Some(bell);
+    pub(crate) fn with_dirty_flag(mut self, dirty_flag: Arc<DirtyFlag>) -> Self {
+        self.dirty_flag = Some(dirty_flag);
         self
     }
 
     /// Marks the state as changed.
-    pub(super) fn keep(&self) {
-        if let Some(bell) = &self.bell {
-            bell.ring(Urgency::Soon);
+    pub(super) fn mark_dirty(&self) {
+        if let Some(dirty_flag) = &self.dirty_flag {
+            dirty_flag.set(Urgency::Soon);
         }
     }
 }
@@ -49,13 +49,13 @@ impl CircuitBreaker {
 impl Handler<RestoreBreakers> for CircuitBreaker {
     type Result = ();
 
-    fn handle(&mut self, recall: RestoreBreakers, ctx: &mut Self::Context) {
-        let RestoreBreakers { breakers, invalid, invalid_holders, unkept, tokens, age } = recall;
+    fn handle(&mut self, restore: RestoreBreakers, ctx: &mut Self::Context) {
+        let RestoreBreakers { breakers, invalid, invalid_holders, unsaved, tokens, age } = restore;
         self.step(ctx, |this, now| {
-            this.ledger.recall(&invalid, unkept, age, now);
-            this.ledger.recall_holders(&invalid_holders, unkept, age, now);
+            this.ledger.restore(&invalid, unsaved, age, now);
+            this.ledger.restore_holders(&invalid_holders, unsaved, age, now);
             let tokens = tokens.iter().map(|(credential, token)| (*credential, token.as_str()));
-            ((), this.breakers.recall(&breakers, tokens, age, now))
+            ((), this.breakers.restore(&breakers, tokens, age, now))
         });
     }
 }
@@ -65,8 +65,8 @@ impl Handler<SnapshotBreakers> for CircuitBreaker {
 
     fn handle(&mut self, SnapshotBreakers: SnapshotBreakers, ctx: &mut Self::Context) -> Self::Result {
         MessageResult(self.step(ctx, |this, now| {
-            let invalid = (this.ledger.remember(now), this.ledger.remember_holders(now));
-            ((this.breakers.remember(now), invalid), Vec::new())
+            let invalid = (this.ledger.save(now), this.ledger.save_holders(now));
+            ((this.breakers.save(now), invalid), Vec::new())
         }))
     }
 }

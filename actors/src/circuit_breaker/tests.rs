@@ -71,7 +71,7 @@ async fn state(breaker: &Addr<CircuitBreaker>, key: &BreakerKey) -> &'static str
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_fails_is_left_alone_and_comes_back_by_its_probes() {
+async fn failing_object_is_not_called_until_its_probes_succeed() {
     with_breaker(|breaker| async move {
         let mut attempts = Vec::new();
         for _ in 0..5 {
@@ -93,7 +93,7 @@ async fn an_object_that_fails_is_left_alone_and_comes_back_by_its_probes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn subscribers_hear_of_every_transition_when_it_happens() {
+async fn subscribers_receive_every_transition_when_it_happens() {
     with_breaker(|breaker| async move {
         let mut events = breaker.send(SubscribeBreakerChanges).await.unwrap();
         let began = Instant::now();
@@ -112,7 +112,7 @@ async fn subscribers_hear_of_every_transition_when_it_happens() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_only_creates_wait_the_breaker_sends_its_own_probes() {
+async fn breaker_sends_its_own_probes_when_only_creates_wait() {
     with_breaker(|breaker| async move {
         let (requests, mut probes) = mpsc::unbounded_channel();
         let prober: Prober = Arc::new(move |request| requests.send(request).unwrap());
@@ -136,7 +136,7 @@ async fn when_only_creates_wait_the_breaker_sends_its_own_probes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_breaker_without_a_prober_goes_on_asking_until_it_has_one() {
+async fn breaker_without_a_prober_retries_until_it_has_one() {
     with_breaker(|breaker| async move {
         for _ in 0..5 {
             run(&breaker, call(CREATE, 7), SERVER_ERROR).await;
@@ -146,16 +146,16 @@ async fn a_breaker_without_a_prober_goes_on_asking_until_it_has_one() {
         let (requests, mut probes) = mpsc::unbounded_channel();
         let prober: Prober = Arc::new(move |request| requests.send(request).unwrap());
         breaker.send(SetProber(prober)).await.unwrap();
-        let asked = Instant::now();
+        let prober_set = Instant::now();
         let probe = probes.recv().await.unwrap();
-        assert!(asked.elapsed() <= Duration::from_secs(1));
+        assert!(prober_set.elapsed() <= Duration::from_secs(1));
         assert!(probe.pass.is_probe());
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pass_that_is_dropped_gives_back_its_places() {
+async fn dropped_pass_releases_its_places() {
     with_breaker(|breaker| async move {
         for _ in 0..5 {
             run(&breaker, call(READ, 7), SERVER_ERROR).await;
@@ -174,7 +174,7 @@ async fn a_pass_that_is_dropped_gives_back_its_places() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_went_away_before_it_was_answered_leaves_nothing_behind() {
+async fn cancelled_admission_leaves_nothing_behind() {
     with_breaker(|breaker| async move {
         let mut request = Box::pin(breaker.send(Admit(call(READ, 7))));
         // After one poll the message is in the mailbox. Then the sender is dropped.
@@ -187,7 +187,7 @@ async fn a_caller_that_went_away_before_it_was_answered_leaves_nothing_behind() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn invalid_answers_stop_the_lanes_and_time_brings_them_back() {
+async fn invalid_responses_stop_lanes_until_they_expire() {
     let invalid = InvalidConfig { limit: 10, share_percent: 100, ..InvalidConfig::default() };
     with_limit(invalid, |breaker| async move {
         let lane = |lane| CallInfo { lane, ..call(READ, 7) };
@@ -235,9 +235,9 @@ async fn caller_over_its_share_waits_alone() {
         let refused = admit(&breaker, of("greedy", "acme", 3)).await.unwrap_err();
         assert_eq!(refused.reason, "invalid_requests_key_share");
         let text = refused.to_string();
-        let says = "key greedy has used 10 of the 10 invalid requests that one key may use in 10 minutes; retry in 1 \
+        let expected = "key greedy has used 10 of the 10 invalid requests that one key may use in 10 minutes; retry in 1 \
             s: ";
-        assert!(text.starts_with(says), "{text}");
+        assert!(text.starts_with(expected), "{text}");
         for (key, reason) in [("second", "invalid_requests_tenant_share")] {
             assert_eq!(admit(&breaker, of(key, "acme", 3)).await.unwrap_err().reason, reason);
         }
@@ -261,7 +261,7 @@ async fn caller_over_its_share_waits_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wrong_token_stops_the_bot_until_there_is_a_new_one() {
+async fn invalid_token_stops_the_bot_until_it_is_replaced() {
     with_breaker(|breaker| async move {
         assert_eq!(
             run(&breaker, call(READ, 7), CallResult::Answered(ResponseClass::Unauthorized)).await,
@@ -277,7 +277,7 @@ async fn a_wrong_token_stops_the_bot_until_there_is_a_new_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_person_stops_all_calls_and_lets_them_go_again() {
+async fn forced_breaker_stops_all_calls_until_its_reset() {
     with_breaker(|breaker| async move {
         breaker.send(ForceOpen(BreakerKey::Address)).await.unwrap().unwrap();
         assert_eq!(admit(&breaker, call(READ, 7)).await.unwrap_err().reason, "breaker_forced_open");
@@ -288,7 +288,7 @@ async fn a_person_stops_all_calls_and_lets_them_go_again() {
 }
 
 #[test]
-fn passes_and_probes_can_be_carried_to_any_thread() {
+fn passes_and_probes_are_send() {
     fn carried<T: Send + 'static>() {}
     carried::<Pass>();
     carried::<ProbeRequest>();
@@ -300,7 +300,7 @@ fn passes_and_probes_can_be_carried_to_any_thread() {
 struct NoHost;
 
 #[tokio::test(start_paused = true)]
-async fn another_upstream_is_called_until_it_fails_and_again_when_it_has_rested() {
+async fn target_breaker_opens_on_failures_and_closes_after_cooldown() {
     with_breaker(|breaker| async move {
         let limit = Duration::from_secs(10);
         for _ in 0..5 {
@@ -333,7 +333,7 @@ async fn another_upstream_is_called_until_it_fails_and_again_when_it_has_rested(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_takes_too_long_is_given_up_and_counts() {
+async fn timed_out_call_counts_as_a_failure() {
     with_breaker(|breaker| async move {
         let limit = Duration::from_secs(2);
         for _ in 0..5 {
@@ -419,7 +419,7 @@ impl Series {
 }
 
 #[tokio::test(start_paused = true)]
-async fn transitions_refusals_and_the_ban_budget_are_metrics_without_ids() {
+async fn metrics_of_breakers_contain_no_ids() {
     let series = Series::default();
     let _guard = metrics::set_default_local_recorder(&series);
     with_limit(InvalidConfig { limit: 100, ..InvalidConfig::default() }, |breaker| async move {

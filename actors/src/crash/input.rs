@@ -96,7 +96,7 @@ impl Crash {
 impl CrashedInput {
     /// Whether setting it aside also ended a process: then it is set aside without being read.
     #[must_use]
-    pub const fn resists(&self) -> bool {
+    pub const fn crashed_while_set_aside(&self) -> bool {
         self.crashes > CRASHES_BEFORE_SET_ASIDE
     }
 

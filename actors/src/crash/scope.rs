@@ -84,21 +84,21 @@ pub struct EventScope {
 
 impl EventScope {
     /// Switches to another session, without a current event.
-    pub fn begin(&self, session: &Arc<str>) {
+    pub fn set_session(&self, session: &Arc<str>) {
         let input = Input::Event { session: Arc::clone(session), seq: NO_EVENT };
         drop(CURRENT.with(|current| current.replace(Some(input))));
-        self.rest();
+        self.clear_event();
     }
 
     /// Sets the current event.
     #[inline]
-    pub fn at(&self, seq: u64) {
+    pub fn set_event(&self, seq: u64) {
         SEQ.set(seq);
     }
 
     /// Clears the current event.
     #[inline]
-    pub fn rest(&self) {
+    pub fn clear_event(&self) {
         SEQ.set(NO_EVENT);
     }
 }
@@ -120,17 +120,17 @@ mod tests {
         {
             let events = enter_events(&"s".into());
             assert_eq!(current(), None, "no current event yet");
-            events.at(7);
+            events.set_event(7);
             assert_eq!(current(), Some(Input::Event { session: "s".into(), seq: 7 }));
             let inner = enter(Some(operation(2)));
             assert_eq!(current(), Some(operation(2)));
             drop(inner);
             assert_eq!(current(), Some(Input::Event { session: "s".into(), seq: 7 }));
-            events.begin(&"t".into());
+            events.set_session(&"t".into());
             assert_eq!(current(), None);
-            events.at(8);
+            events.set_event(8);
             assert_eq!(current(), Some(Input::Event { session: "t".into(), seq: 8 }));
-            events.rest();
+            events.clear_event();
             assert_eq!(current(), None);
         }
         assert_eq!(current(), Some(operation(1)));
@@ -139,26 +139,26 @@ mod tests {
     }
 
     #[test]
-    fn events_before_the_session_has_a_name_are_no_input() {
+    fn events_without_a_session_id_are_no_input() {
         let events = enter_events(&"".into());
-        events.at(1);
+        events.set_event(1);
         assert_eq!(current(), None);
     }
 
     #[tokio::test]
     async fn future_is_polled_within_its_input_and_leaves_it_while_it_waits() {
-        let (go, gone) = tokio::sync::oneshot::channel::<()>();
+        let (resume, resumed) = tokio::sync::oneshot::channel::<()>();
         let work = within(
             Some(operation(1)),
             Box::pin(async {
                 let before = current();
-                gone.await.unwrap();
+                resumed.await.unwrap();
                 (before, current())
             }),
         );
         let others = async {
             let meanwhile = current();
-            go.send(()).unwrap();
+            resume.send(()).unwrap();
             meanwhile
         };
         let ((before, after), meanwhile) = tokio::join!(work, others);

@@ -13,29 +13,29 @@ use crate::circuit_breaker::{
 
 impl Gate {
     /// A page of buckets, starting at a position: 0, or the value from the previous page.
-    pub async fn buckets(&self, from: u32, most: usize) -> Option<BucketPage> {
-        self.tokens().list(from, most).await
+    pub async fn buckets(&self, from: u32, limit: usize) -> Option<BucketPage> {
+        self.tokens().list(from, limit).await
     }
 
     /// Consumers with the most calls, or the most failed calls.
-    pub async fn top(&self, by: Measure, most: usize) -> Option<TopSpenders> {
-        self.breaker().send(GetTopSpenders { by, most }).await.ok()
+    pub async fn top(&self, by: Measure, limit: usize) -> Option<TopSpenders> {
+        self.breaker().send(GetTopSpenders { by, limit }).await.ok()
     }
 
     /// Snapshot of a breaker. The inner value is `None` if it is closed and has no failures.
-    pub async fn look(&self, key: BreakerKey) -> Option<Option<BreakerSnapshot>> {
+    pub async fn breaker_snapshot(&self, key: BreakerKey) -> Option<Option<BreakerSnapshot>> {
         self.breaker().send(GetBreaker(key)).await.ok()
     }
 
     /// Checks whether a breaker could be forced open, for a time or until it is reset.
-    pub async fn may_force(&self, key: BreakerKey, lasting: Option<Duration>) -> Option<Result<(), ForceError>> {
-        self.breaker().send(CheckForceOpen { key, lasting }).await.ok()
+    pub async fn check_force(&self, key: BreakerKey, duration: Option<Duration>) -> Option<Result<(), ForceError>> {
+        self.breaker().send(CheckForceOpen { key, duration }).await.ok()
     }
 
     /// Opens a breaker: until it is reset, or for a time, after which it is probed.
-    pub async fn force(&self, key: BreakerKey, lasting: Option<Duration>) -> Option<Result<(), ForceError>> {
-        let forced = match lasting {
-            Some(lasting) => self.breaker().send(ForceOpenFor { key, lasting }).await.ok(),
+    pub async fn force(&self, key: BreakerKey, duration: Option<Duration>) -> Option<Result<(), ForceError>> {
+        let forced = match duration {
+            Some(duration) => self.breaker().send(ForceOpenFor { key, duration }).await.ok(),
             None => self.breaker().send(ForceOpen(key)).await.ok().map(|forced| Ok(forced?)),
         }?;
         if forced.is_ok() {

@@ -35,8 +35,8 @@ impl CommitHook {
 
     /// Commits with this.
     #[must_use]
-    pub fn new(by: Arc<dyn BeforeSend>) -> Self {
-        Self(Some(by))
+    pub fn new(hook: Arc<dyn BeforeSend>) -> Self {
+        Self(Some(hook))
     }
 
     pub(crate) fn get(&self) -> Option<&Arc<dyn BeforeSend>> {
@@ -44,8 +44,8 @@ impl CommitHook {
     }
 
     pub(crate) fn on_wait(&self) {
-        if let Some(by) = &self.0 {
-            by.on_wait();
+        if let Some(hook) = &self.0 {
+            hook.on_wait();
         }
     }
 }

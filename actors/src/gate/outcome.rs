@@ -19,12 +19,12 @@ pub enum CallOutcome {
 
 /// Why a call was not sent, and when to retry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not sent: {why}")]
+#[error("not sent: {message}")]
 pub struct NotSent {
     /// Time until it may be sent. `None` if waiting does not help.
     pub retry_after: Option<Duration>,
     /// The reason, for people.
-    pub why: String,
+    pub message: String,
     /// Short reason, for metrics.
     pub reason: &'static str,
 }
@@ -46,8 +46,8 @@ pub struct RestResponse {
 
 /// A call with an unknown outcome.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("sent, but no response received: {why}")]
+#[error("sent, but no response received: {message}")]
 pub struct NoResponse {
     /// Description of the failure.
-    pub why: String,
+    pub message: String,
 }

@@ -34,7 +34,7 @@ const PROBE_WAIT: Duration = Duration::from_secs(5);
 
 /// How long a permit is held for a call whose caller commits. After that, others may use it, and the call requests
 /// another one when the commit is done.
-const LONGEST_COMMIT: Duration = Duration::from_secs(1);
+const MAX_COMMIT_TIME: Duration = Duration::from_secs(1);
 
 /// The local gate. It alone owns the transport, so that no call can bypass it.
 pub struct Gate {
@@ -46,23 +46,23 @@ pub struct Gate {
     /// Lease of this process, without which nothing is sent.
     lease: LeaseGuard,
     /// Saves the snapshot, and tells whether it is restored. `None` if nothing is saved.
-    keeper: Option<(SnapshotHandle, RestoredReceiver)>,
+    snapshot_handle: Option<(SnapshotHandle, RestoredReceiver)>,
     /// Reference to itself, for the tasks that send calls.
-    own: Weak<Self>,
+    weak_self: Weak<Self>,
 }
 
 /// Result of a call when the actors have stopped.
-fn ending() -> NotSent {
+fn shutting_down() -> NotSent {
     // The next process can make it.
-    let why = "the process is shutting down".into();
-    NotSent { retry_after: Some(Duration::from_secs(1)), why, reason: "shutting_down" }
+    let message = "the process is shutting down".into();
+    NotSent { retry_after: Some(Duration::from_secs(1)), message, reason: "shutting_down" }
 }
 
 /// Result of a call whose caller has lost its lease.
-fn denied() -> NotSent {
+fn lease_lost() -> NotSent {
     NotSent {
         retry_after: Some(Duration::from_secs(1)),
-        why: "the lease of this process has expired, or another process owns the guild".into(),
+        message: "the lease of this process has expired, or another process owns the guild".into(),
         reason: "lease_lost",
     }
 }
@@ -87,7 +87,7 @@ pub struct GateConfig {
     /// How limits are shared with other processes, if they are.
     pub shared: Option<SharedLimits>,
     /// What survives a restart, if anything does.
-    pub memory: Option<SnapshotConfig>,
+    pub snapshot: Option<SnapshotConfig>,
     /// How the global limit is divided among processes, if it is.
     pub divided: Option<DividedLimit>,
 }
@@ -100,39 +100,39 @@ impl Gate {
     pub fn start(transport: impl Transport, config: GateConfig, lease: LeaseGuard) -> Arc<Self> {
         let clock = Clock::start();
         // At most this many invalid requests happen between two writes, if every call is one.
-        let unkept = config.limits.global;
+        let unsaved = config.limits.global;
         let breaker = CircuitBreaker::new(clock, config.breakers, config.invalid, config.seed);
         let bucket = TokenBucket::new(clock, config.limits);
         let breaker = match &config.divided {
-            Some(divided) => breaker.divided(divided.allowance.clone()),
+            Some(divided) => breaker.with_allowance(divided.allowance.clone()),
             None => breaker,
         };
         let bucket = match (config.shared, config.divided) {
-            (Some(shared), _) => bucket.sharing(shared),
-            (None, Some(divided)) => bucket.divided(divided),
+            (Some(shared), _) => bucket.with_shared_limits(shared),
+            (None, Some(divided)) => bucket.with_divided_limit(divided),
             (None, None) => bucket,
         };
-        let Some(memory) = config.memory else {
+        let Some(snapshot) = config.snapshot else {
             let (tokens, breaker) = (TokenBucketHandle::new(bucket.run(), clock), breaker.start());
-            return Self::with_keeper(transport, breaker, tokens, clock, lease, None);
+            return Self::with_snapshot(transport, breaker, tokens, clock, lease, None);
         };
-        let bell = Arc::new(DirtyFlag::default());
-        let breaker = breaker.remembering(Arc::clone(&bell)).start();
-        let tokens = TokenBucketHandle::new(bucket.remembering(Arc::clone(&bell)).run(), clock);
-        let keeper = SnapshotHandle::start(memory, bell, breaker.clone(), tokens.clone(), unkept);
-        Self::with_keeper(transport, breaker, tokens, clock, lease, Some(keeper))
+        let dirty_flag = Arc::new(DirtyFlag::default());
+        let breaker = breaker.with_dirty_flag(Arc::clone(&dirty_flag)).start();
+        let tokens = TokenBucketHandle::new(bucket.with_dirty_flag(Arc::clone(&dirty_flag)).run(), clock);
+        let snapshot_handle = SnapshotHandle::start(snapshot, dirty_flag, breaker.clone(), tokens.clone(), unsaved);
+        Self::with_snapshot(transport, breaker, tokens, clock, lease, Some(snapshot_handle))
     }
 
     /// Saves the last snapshot. Call it when nothing more is to be sent: what happens after it is not saved.
-    pub async fn remember(&self) {
-        if let Some((keeper, _)) = &self.keeper {
-            keeper.end().await;
+    pub async fn save_snapshot(&self) {
+        if let Some((handle, _)) = &self.snapshot_handle {
+            handle.finish().await;
         }
     }
 
     /// The task that saves the snapshot, if there is one.
-    pub(super) fn keeper(&self) -> Option<&SnapshotHandle> {
-        self.keeper.as_ref().map(|(keeper, _)| keeper)
+    pub(super) fn snapshot_handle(&self) -> Option<&SnapshotHandle> {
+        self.snapshot_handle.as_ref().map(|(handle, _)| handle)
     }
 
     /// The breaker, for manual control and for calls to other upstreams.
@@ -156,19 +156,19 @@ impl Gate {
         tokens: TokenBucketHandle,
         clock: Clock,
     ) -> Arc<Self> {
-        Self::with_keeper(transport, breaker, tokens, clock, LeaseGuard::always(), None)
+        Self::with_snapshot(transport, breaker, tokens, clock, LeaseGuard::always(), None)
     }
 
-    fn with_keeper(
+    fn with_snapshot(
         transport: impl Transport,
         breaker: Addr<CircuitBreaker>,
         tokens: TokenBucketHandle,
         clock: Clock,
         lease: LeaseGuard,
-        keeper: Option<(SnapshotHandle, RestoredReceiver)>,
+        snapshot_handle: Option<(SnapshotHandle, RestoredReceiver)>,
     ) -> Arc<Self> {
         Arc::new_cyclic(|gate: &Weak<Self>| {
-            let (gate, own) = (Weak::clone(gate), Weak::clone(gate));
+            let (gate, weak_self) = (Weak::clone(gate), Weak::clone(gate));
             // Once, at the start: the mailbox has room.
             breaker.do_send(SetProber(Arc::new(move |probe| {
                 if let Some(gate) = gate.upgrade() {
@@ -183,53 +183,53 @@ impl Gate {
                 clock,
                 labels: Mutex::default(),
                 lease,
-                keeper,
-                own,
+                snapshot_handle,
+                weak_self,
             }
         })
     }
 
     /// Waits until the stored state is loaded, or loading has failed: from then on calls can be sent.
     pub async fn ready(&self) {
-        if let Some((_, recalled)) = &self.keeper {
+        if let Some((_, restored)) = &self.snapshot_handle {
             // If the task has stopped, the process ends.
-            let _ = recalled.clone().wait_for(|recalled| *recalled).await;
+            let _ = restored.clone().wait_for(|restored| *restored).await;
         }
     }
 
     /// Waits until the snapshot is restored, which happens shortly after the start.
-    async fn recalled(&self, max_wait: Duration, hook: &CommitHook) -> Result<(), NotSent> {
-        let Some((_, recalled)) = &self.keeper else { return Ok(()) };
-        if *recalled.borrow() {
+    async fn wait_until_restored(&self, max_wait: Duration, hook: &CommitHook) -> Result<(), NotSent> {
+        let Some((_, restored)) = &self.snapshot_handle else { return Ok(()) };
+        if *restored.borrow() {
             return Ok(());
         }
         hook.on_wait();
-        let mut recalled = recalled.clone();
-        let waited = timeout(max_wait, recalled.wait_for(|recalled| *recalled)).await;
+        let mut restored = restored.clone();
+        let waited = timeout(max_wait, restored.wait_for(|restored| *restored)).await;
         match waited {
             Ok(Ok(_)) => Ok(()),
             // It will never be restored: the actors have stopped.
-            Ok(Err(_)) => Err(ending()),
+            Ok(Err(_)) => Err(shutting_down()),
             Err(_) => Err(NotSent {
                 retry_after: Some(Duration::from_secs(1)),
-                why: "the gate has not restored its snapshot yet".into(),
+                message: "the gate has not restored its snapshot yet".into(),
                 reason: "recalling",
             }),
         }
     }
 
     async fn pass_through(&self, request: RestRequest) -> CallOutcome {
-        if let Err(refused) = self.recalled(request.max_wait, &request.before_send).await {
+        if let Err(refused) = self.wait_until_restored(request.max_wait, &request.before_send).await {
             return CallOutcome::NotSent(refused);
         }
         let route = request.route(unix_ms());
-        let about = CallContext::of(&request);
-        let (permit, pass) = match self.clear(&about, &route, &request.before_send).await {
+        let context = CallContext::of(&request);
+        let (permit, pass) = match self.clear(&context, &route, &request.before_send).await {
             Ok(cleared) => cleared,
             Err(refused) => return CallOutcome::NotSent(refused),
         };
-        let Some(gate) = self.own.upgrade() else {
-            return CallOutcome::NotSent(ending());
+        let Some(gate) = self.weak_self.upgrade() else {
+            return CallOutcome::NotSent(shutting_down());
         };
         // A separate task: Discord counts a call whose caller has gone away like any other, and so must the gate.
         let input = crash::current();
@@ -237,15 +237,16 @@ impl Gate {
             let sent = pin!(gate.send(request, &route, permit, pass));
             crash::within(input, sent).await
         });
-        sent.await.unwrap_or_else(|_| CallOutcome::Unknown(NoResponse { why: "the process is shutting down".into() }))
+        sent.await
+            .unwrap_or_else(|_| CallOutcome::Unknown(NoResponse { message: "the process is shutting down".into() }))
     }
 
     /// Waits for everything that a send needs: a permit, a pass of the breaker, and the commit of the caller.
-    async fn clear(&self, about: &CallContext, route: &Route, hook: &CommitHook) -> Result<(Permit, Pass), NotSent> {
-        let (permit, pass) = self.permit_and_pass(about, route, hook).await?;
-        let Some(by) = hook.get() else { return Ok((permit, pass)) };
-        let mut commit = by.commit();
-        match timeout(LONGEST_COMMIT, &mut commit).await {
+    async fn clear(&self, context: &CallContext, route: &Route, hook: &CommitHook) -> Result<(Permit, Pass), NotSent> {
+        let (permit, pass) = self.permit_and_pass(context, route, hook).await?;
+        let Some(before_send) = hook.get() else { return Ok((permit, pass)) };
+        let mut commit = before_send.commit();
+        match timeout(MAX_COMMIT_TIME, &mut commit).await {
             Ok(committed) => {
                 committed?;
                 if pass.is_current() || pass.is_probe() {
@@ -253,93 +254,93 @@ impl Gate {
                 }
                 // A breaker has changed its state during the commit.
                 drop(pass);
-                Ok((permit, self.admit(about, route).await?))
+                Ok((permit, self.admit(context, route).await?))
             }
             Err(_) => {
                 // Others must not wait for this caller's store. The commit stays valid while the call requests a permit
                 // again.
                 drop((permit, pass));
                 commit.await?;
-                self.permit_and_pass(about, route, &CommitHook::none()).await
+                self.permit_and_pass(context, route, &CommitHook::none()).await
             }
         }
     }
 
     async fn permit_and_pass(
         &self,
-        about: &CallContext,
+        context: &CallContext,
         route: &Route,
         hook: &CommitHook,
     ) -> Result<(Permit, Pass), NotSent> {
-        let mut pass = self.admit(about, route).await?;
-        let permit = self.permit(about, route, hook).await?;
+        let mut pass = self.admit(context, route).await?;
+        let permit = self.permit(context, route, hook).await?;
         // During the wait a breaker may have opened, or the budget of invalid requests may be used up.
         if permit.has_waited() && !pass.is_probe() {
             drop(pass);
-            pass = self.admit(about, route).await?;
+            pass = self.admit(context, route).await?;
         }
         Ok((permit, pass))
     }
 
-    async fn admit(&self, about: &CallContext, route: &Route) -> Result<Pass, NotSent> {
+    async fn admit(&self, context: &CallContext, route: &Route) -> Result<Pass, NotSent> {
         let call = CallInfo {
-            credential: about.credential,
+            credential: context.credential,
             route: route.key.clone(),
             major: route.major,
-            lane: about.lane,
-            guild: about.guild,
-            submitter: about.submitter.clone(),
-            may_probe: about.may_probe,
+            lane: context.lane,
+            guild: context.guild,
+            submitter: context.submitter.clone(),
+            may_probe: context.may_probe,
         };
         match self.breaker.send(AdmitFor { call, input: crash::current() }).await {
             Ok(Ok(pass)) => Ok(pass),
             Ok(Err(refused)) => Err(NotSent {
                 retry_after: refused.until.map(|until| until.since(self.clock.now())),
-                why: refused.to_string(),
+                message: refused.to_string(),
                 reason: refused.reason,
             }),
-            Err(_) => Err(ending()),
+            Err(_) => Err(shutting_down()),
         }
     }
 
-    async fn permit(&self, about: &CallContext, route: &Route, hook: &CommitHook) -> Result<Permit, NotSent> {
-        let on_wait = hook.get().map(Arc::clone).map(|by| Box::new(move || by.on_wait()) as OnWait);
-        let CallContext { credential, lane, max_wait, .. } = about;
+    async fn permit(&self, context: &CallContext, route: &Route, hook: &CommitHook) -> Result<Permit, NotSent> {
+        let on_wait = hook.get().map(Arc::clone).map(|before_send| Box::new(move || before_send.on_wait()) as OnWait);
+        let CallContext { credential, lane, max_wait, .. } = context;
         let acquired = self.tokens.acquire_or_wait(*credential, route.clone(), *lane, *max_wait, on_wait).await;
         acquired.map_err(|refused| NotSent {
             retry_after: refused.retry_after,
-            why: refused.to_string(),
+            message: refused.to_string(),
             reason: refused.reason,
         })
     }
 
     async fn send(&self, mut request: RestRequest, route: &Route, mut permit: Permit, pass: Pass) -> CallOutcome {
         let guild = request.guild;
-        let asked_by = request.trace;
-        request.trace = asked_by.map(|trace| trace.child(fastrand::u64(..)));
+        let parent_trace = request.trace;
+        request.trace = parent_trace.map(|trace| trace.child(fastrand::u64(..)));
         let trace = request.trace;
         let began = Instant::now();
         permit.sent();
         failpoint::pass(Point::BeforeSend);
-        if !self.lease.holds() || !request.right.holds() {
+        if !self.lease.holds() || !request.lease.holds() {
             // Another process may send it now, or could before this call had a response.
             drop(pass);
             permit.unused();
             emit(SendDenied { guild, trace });
-            return CallOutcome::NotSent(denied());
+            return CallOutcome::NotSent(lease_lost());
         }
         let received = self.transport.send(ClearedRequest::new(request)).await;
         failpoint::pass(Point::AfterSend);
-        let took = began.elapsed();
+        let elapsed = began.elapsed();
         let label = self.labels.lock().unwrap_or_else(PoisonError::into_inner).of(&route.key);
-        let of = CallRecord { route: label, guild, took, trace, asked_by: asked_by.map(|trace| trace.span) };
+        let record = CallRecord { route: label, guild, elapsed, trace, parent: parent_trace.map(|trace| trace.span) };
         // The breaker is informed first: a call that the token bucket releases must see the new state of the breaker.
         match received {
             Ok(received) => {
-                let _ = pass.report(CallResult::Answered(received.class), took);
+                let _ = pass.report(CallResult::Answered(received.class), elapsed);
                 permit.answered(ResponseInfo { class: received.class, rate: received.rate });
                 let (status, class) = (received.status.as_u16(), received.class.name());
-                emit(CallAnswered { of, status, class });
+                emit(CallAnswered { of: record, status, class });
                 CallOutcome::Answered(RestResponse {
                     status: received.status,
                     headers: received.headers,
@@ -349,26 +350,26 @@ impl Gate {
                 })
             }
             Err(error @ TransportError::Connect(_)) => {
-                let _ = pass.report(CallResult::Unreachable, took);
+                let _ = pass.report(CallResult::Unreachable, elapsed);
                 permit.unused();
-                emit(CallLost { of, result: "unreachable", why: &error.to_string() });
+                emit(CallLost { of: record, result: "unreachable", why: &error.to_string() });
                 let retry_after = Some(Duration::from_secs(1));
-                CallOutcome::NotSent(NotSent { retry_after, why: error.to_string(), reason: "unreachable" })
+                CallOutcome::NotSent(NotSent { retry_after, message: error.to_string(), reason: "unreachable" })
             }
             Err(error @ TransportError::Malformed(_)) => {
                 // An error of the caller says nothing about Discord, and a retry does not help.
                 drop(pass);
                 permit.unused();
-                CallOutcome::NotSent(NotSent { retry_after: None, why: error.to_string(), reason: "malformed" })
+                CallOutcome::NotSent(NotSent { retry_after: None, message: error.to_string(), reason: "malformed" })
             }
             Err(error @ (TransportError::TimedOut | TransportError::Broken(_))) => {
                 let result = if error == TransportError::TimedOut { CallResult::TimedOut } else { CallResult::Broken };
-                let _ = pass.report(result, took);
+                let _ = pass.report(result, elapsed);
                 // Dropped as sent: the call counts until it can no longer arrive.
                 drop(permit);
                 let result = if error == TransportError::TimedOut { "timed_out" } else { "broken" };
-                emit(CallLost { of, result, why: &error.to_string() });
-                CallOutcome::Unknown(NoResponse { why: error.to_string() })
+                emit(CallLost { of: record, result, why: &error.to_string() });
+                CallOutcome::Unknown(NoResponse { message: error.to_string() })
             }
         }
     }

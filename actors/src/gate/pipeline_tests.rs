@@ -56,9 +56,9 @@ impl Discord {
 }
 
 /// Transport to a fake Discord that the test controls.
-struct Line(Arc<Discord>, Instant);
+struct FakeTransport(Arc<Discord>, Instant);
 
-impl Transport for Line {
+impl Transport for FakeTransport {
     fn send(&self, call: ClearedRequest) -> SendFuture<'_> {
         let Self(discord, origin) = self;
         Box::pin(async move {
@@ -102,7 +102,7 @@ async fn with_leased_gate<F: Future<Output = ()>>(
 ) {
     let discord = Arc::new(discord);
     let body = async {
-        let gate = Gate::start(Line(Arc::clone(&discord), Instant::now()), config, lease);
+        let gate = Gate::start(FakeTransport(Arc::clone(&discord), Instant::now()), config, lease);
         test(gate, Arc::clone(&discord)).await;
     };
     LocalSet::new().run_until(body).await;
@@ -170,7 +170,7 @@ async fn interactive_calls_hardly_wait_while_the_operation_lane_is_saturated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_dropped_while_it_waits_leaves_nothing_behind() {
+async fn call_dropped_while_it_waits_leaves_nothing_behind() {
     with_gate(Discord::default(), GateConfig::default(), |gate, discord| async move {
         let mut calls: Vec<_> = (0..50)
             .map(|guild| Box::pin(gate.call(read(format!("/guilds/{guild}"), Lane::Operation, Duration::MAX / 4))))
@@ -190,7 +190,7 @@ async fn a_call_that_is_dropped_while_it_waits_leaves_nothing_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_calls_that_come_before_the_actors_have_run_are_all_taken() {
+async fn calls_before_the_actors_have_run_are_all_accepted() {
     with_gate(Discord::default(), GateConfig::default(), |gate, _| async move {
         let calls = (0..1_000)
             .map(|guild| gate.call(read(format!("/guilds/{guild}"), Lane::Operation, Duration::from_secs(90))));
@@ -201,7 +201,7 @@ async fn a_thousand_calls_that_come_before_the_actors_have_run_are_all_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_whose_caller_hangs_up_after_it_was_sent_is_counted_like_any_other() {
+async fn sent_call_counts_although_its_caller_is_gone() {
     let status = Mutex::new(Some(StatusCode::FORBIDDEN));
     let discord = Discord { latency: Duration::from_secs(2), status, ..Discord::default() };
     with_gate(discord, GateConfig::default(), |gate, discord| async move {
@@ -218,7 +218,7 @@ async fn a_call_whose_caller_hangs_up_after_it_was_sent_is_counted_like_any_othe
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_cannot_go_in_time_is_not_sent_and_says_when_it_could() {
+async fn call_without_a_permit_in_time_returns_retry_after() {
     let discord = Discord { limit: Some((2, 60)), ..Discord::default() };
     with_gate(discord, GateConfig::default(), |gate, discord| async move {
         sleep(Duration::from_secs(3)).await;
@@ -240,7 +240,7 @@ async fn a_call_that_cannot_go_in_time_is_not_sent_and_says_when_it_could() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waited_while_a_breaker_opened_is_not_sent_and_gives_its_token_back() {
+async fn waiting_call_is_not_sent_after_a_breaker_opened() {
     let breakers = BreakerConfig { jitter_percent: 0, ..BreakerConfig::default() };
     let config = GateConfig { breakers, ..GateConfig::default() };
     with_gate(Discord::default(), config, |gate, discord| async move {
@@ -263,7 +263,7 @@ async fn whoever_waited_while_a_breaker_opened_is_not_sent_and_gives_its_token_b
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_breaker_that_nobody_else_can_probe_closes_under_the_narrow_limit_of_its_own_probes() {
+async fn breaker_closes_by_its_own_probes_within_their_limit() {
     let breakers = BreakerConfig { jitter_percent: 0, ..BreakerConfig::default() };
     // As low as the limit of `GET /gateway/bot`: fewer calls in a window than a breaker needs probes.
     let discord = Discord { limit: Some((2, 5)), ..Discord::default() };
@@ -300,8 +300,8 @@ async fn a_breaker_that_nobody_else_can_probe_closes_under_the_narrow_limit_of_i
 /// A caller whose commit takes some time, or fails.
 #[derive(Default)]
 struct Committer {
-    takes: Duration,
-    refuses: bool,
+    duration: Duration,
+    fails: bool,
     waits: Mutex<u32>,
     commits: Mutex<Vec<Instant>>,
 }
@@ -313,10 +313,10 @@ impl BeforeSend for Committer {
 
     fn commit(&self) -> CommitFuture<'_> {
         Box::pin(async move {
-            sleep(self.takes).await;
+            sleep(self.duration).await;
             self.commits.lock().unwrap().push(Instant::now());
-            if self.refuses {
-                return Err(NotSent { retry_after: None, why: "cancelled".into(), reason: "withdrawn" });
+            if self.fails {
+                return Err(NotSent { retry_after: None, message: "cancelled".into(), reason: "withdrawn" });
             }
             Ok(())
         })
@@ -333,7 +333,7 @@ fn committed_by(committer: &Arc<Committer>, path: &str) -> RestRequest {
 async fn call_is_committed_after_its_permit_and_before_it_is_sent() {
     with_gate(Discord::default(), GateConfig::default(), |gate, discord| async move {
         let began = Instant::now();
-        let committer = Arc::new(Committer { takes: Duration::from_millis(5), ..Committer::default() });
+        let committer = Arc::new(Committer { duration: Duration::from_millis(5), ..Committer::default() });
         let outcome = gate.call(committed_by(&committer, "/guilds/1")).await;
         assert!(matches!(outcome, CallOutcome::Answered(_)), "{outcome:?}");
         // A new gate grants nothing in its first window: the call had to wait.
@@ -347,9 +347,9 @@ async fn call_is_committed_after_its_permit_and_before_it_is_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn call_whose_commit_is_refused_is_not_sent_and_gives_all_back() {
+async fn call_with_a_failed_commit_is_not_sent_and_releases_everything() {
     with_gate(Discord::default(), GateConfig::default(), |gate, discord| async move {
-        let committer = Arc::new(Committer { refuses: true, ..Committer::default() });
+        let committer = Arc::new(Committer { fails: true, ..Committer::default() });
         let outcome = gate.call(committed_by(&committer, "/guilds/1")).await;
         assert!(matches!(&outcome, CallOutcome::NotSent(refused) if refused.reason == "withdrawn"), "{outcome:?}");
         assert!(discord.sent.lock().unwrap().is_empty());
@@ -361,12 +361,12 @@ async fn call_whose_commit_is_refused_is_not_sent_and_gives_all_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn permit_of_a_slow_commit_goes_to_others_meanwhile() {
+async fn permit_of_a_slow_commit_is_released_to_others() {
     with_gate(Discord::default(), GateConfig::default(), |gate, discord| async move {
         sleep(Duration::from_secs(3)).await;
         // A route with unknown limits has one call in flight at a time.
         drop(gate.call(committed_by(&Arc::default(), "/guilds/0")).await);
-        let committer = Arc::new(Committer { takes: Duration::from_secs(20), ..Committer::default() });
+        let committer = Arc::new(Committer { duration: Duration::from_secs(20), ..Committer::default() });
         let slow = (0..50).map(|guild| gate.call(committed_by(&committer, &format!("/guilds/{guild}"))));
         let mut slow = Box::pin(join_all(slow));
         assert!(timeout(Duration::from_secs(3), &mut slow).await.is_err());
@@ -386,7 +386,7 @@ async fn call_is_not_sent_if_a_breaker_opens_during_its_commit() {
     let config = GateConfig { breakers: BreakerConfig::default(), ..GateConfig::default() };
     with_gate(Discord::default(), config, |gate, discord| async move {
         sleep(Duration::from_secs(3)).await;
-        let committer = Arc::new(Committer { takes: Duration::from_millis(990), ..Committer::default() });
+        let committer = Arc::new(Committer { duration: Duration::from_millis(990), ..Committer::default() });
         let call = gate.call(committed_by(&committer, "/guilds/1/roles"));
         let opens = async {
             *discord.status.lock().unwrap() = Some(StatusCode::BAD_GATEWAY);
@@ -405,9 +405,9 @@ async fn call_is_not_sent_if_a_breaker_opens_during_its_commit() {
 }
 
 /// A lease that the test ends.
-struct Lease(std::sync::atomic::AtomicBool);
+struct FakeLease(std::sync::atomic::AtomicBool);
 
-impl crate::lease_guard::LeaseCheck for Lease {
+impl crate::lease_guard::LeaseCheck for FakeLease {
     fn holds(&self) -> bool {
         self.0.load(std::sync::atomic::Ordering::SeqCst)
     }
@@ -415,7 +415,7 @@ impl crate::lease_guard::LeaseCheck for Lease {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_sent_without_the_lease_of_the_process() {
-    let lease = Arc::new(Lease(true.into()));
+    let lease = Arc::new(FakeLease(true.into()));
     let guard = LeaseGuard::while_held(Arc::clone(&lease) as Arc<_>);
     with_leased_gate(Discord::default(), GateConfig::default(), guard, |gate, discord| async move {
         let call = || RestRequest::new(Method::GET, "/gateway/bot".to_owned(), BOT);
@@ -436,12 +436,12 @@ type Released = Arc<Mutex<Vec<GateCondition>>>;
 
 fn listen(gate: &Gate) -> Released {
     let released = Released::default();
-    let told = Arc::clone(&released);
-    gate.on_release(Arc::new(move |condition| told.lock().unwrap().push(condition)));
+    let recorded = Arc::clone(&released);
+    gate.on_release(Arc::new(move |condition| recorded.lock().unwrap().push(condition)));
     released
 }
 
-fn taken(released: &Released) -> Vec<GateCondition> {
+fn take_released(released: &Released) -> Vec<GateCondition> {
     std::mem::take(&mut *released.lock().unwrap())
 }
 
@@ -450,27 +450,27 @@ async fn call(gate: &Gate) -> CallOutcome {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reset_or_cooled_down_breaker_is_told_to_the_listener() {
+async fn listener_is_notified_of_a_reset_or_cooled_down_breaker() {
     with_gate(Discord::default(), GateConfig::default(), |gate, _| async move {
         let released = listen(&gate);
         let (key, minute) = (BreakerKey::Discord(BOT), Duration::from_secs(60));
         gate.force(key.clone(), None).await.unwrap().unwrap();
-        assert_eq!(taken(&released), []);
+        assert_eq!(take_released(&released), []);
         gate.reset(key.clone()).await.unwrap();
-        let expected = GateCondition::of_breaker(&key);
-        assert_eq!(taken(&released), expected);
+        let expected = GateCondition::released_by(&key);
+        assert_eq!(take_released(&released), expected);
         gate.force(key.clone(), Some(minute)).await.unwrap().unwrap();
         sleep(minute).await;
         sleep(Duration::from_millis(1)).await;
-        assert_eq!(taken(&released), expected, "half-open: calls may probe it");
+        assert_eq!(take_released(&released), expected, "half-open: calls may probe it");
         sleep(minute).await;
-        assert_eq!(taken(&released), expected, "closed by its own probes");
+        assert_eq!(take_released(&released), expected, "closed by its own probes");
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn new_token_lets_calls_go_and_is_told_to_the_listener() {
+async fn new_token_releases_calls_and_notifies_the_listener() {
     with_gate(Discord::default(), GateConfig::default(), |gate, discord| async move {
         let released = listen(&gate);
         sleep(Duration::from_secs(5)).await;
@@ -479,28 +479,28 @@ async fn new_token_lets_calls_go_and_is_told_to_the_listener() {
         *discord.status.lock().unwrap() = None;
         let refused = call(&gate).await;
         assert!(matches!(&refused, CallOutcome::NotSent(NotSent { reason: "unauthorized", .. })), "{refused:?}");
-        assert_eq!(taken(&released), []);
+        assert_eq!(take_released(&released), []);
         gate.token_changed(BOT, "another".to_owned()).await.unwrap();
-        assert!(taken(&released).contains(&GateCondition::Token));
+        assert!(take_released(&released).contains(&GateCondition::Token));
         assert!(matches!(call(&gate).await, CallOutcome::Answered(_)));
         // The previous token was valid: nothing was delayed.
         gate.token_changed(BOT, "a third".to_owned()).await.unwrap();
-        assert_eq!(taken(&released), []);
+        assert_eq!(take_released(&released), []);
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn ended_global_block_is_told_to_the_listener() {
+async fn listener_is_notified_when_a_global_block_ends() {
     with_gate(Discord::default(), GateConfig::default(), |gate, discord| async move {
         let released = listen(&gate);
         sleep(Duration::from_secs(5)).await;
         *discord.status.lock().unwrap() = Some(StatusCode::TOO_MANY_REQUESTS);
         assert!(matches!(call(&gate).await, CallOutcome::Answered(_)));
         sleep(Duration::from_secs(59)).await;
-        assert_eq!(taken(&released), []);
+        assert_eq!(take_released(&released), []);
         sleep(Duration::from_secs(2)).await;
-        assert_eq!(taken(&released), [GateCondition::GlobalLimit]);
+        assert_eq!(take_released(&released), [GateCondition::GlobalLimit]);
     })
     .await;
 }

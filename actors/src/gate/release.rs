@@ -17,7 +17,7 @@ use crate::circuit_breaker::{ReplaceToken, SetReleaseListener};
 pub type ReleaseListener = Arc<dyn Fn(GateCondition) + Send + Sync>;
 
 /// How long an admin request waits for a change to be stored.
-const STORED_WITHIN: Duration = Duration::from_secs(2);
+const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Gate {
     /// Sets the listener for conditions that no longer delay calls as long as announced.
@@ -37,9 +37,9 @@ impl Gate {
 
     /// Waits until a manual change would survive a crash, if the gate saves snapshots.
     pub(super) async fn store_changes(&self) {
-        if let Some(keeper) = self.keeper() {
+        if let Some(snapshot) = self.snapshot_handle() {
             // If the store takes longer, the change is written as soon as possible.
-            let _ = timeout(STORED_WITHIN, keeper.keep_now()).await;
+            let _ = timeout(STORE_TIMEOUT, snapshot.save_now()).await;
         }
     }
 }

@@ -41,7 +41,7 @@ pub struct RestRequest {
     /// Sublimit of the route that applies.
     pub sub: Option<SublimitKind>,
     /// Lease that permits the call. Checked just before the call is sent, however long it has waited.
-    pub right: LeaseGuard,
+    pub lease: LeaseGuard,
     /// What has to be durable before it is sent.
     pub before_send: CommitHook,
     /// Trace context of the caller; from the gate on, the context of the call itself.
@@ -92,7 +92,7 @@ impl RestRequest {
             guild: None,
             submitter: Submitter::default(),
             sub: None,
-            right: LeaseGuard::always(),
+            lease: LeaseGuard::always(),
             before_send: CommitHook::none(),
             trace: None,
         }

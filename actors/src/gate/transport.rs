@@ -64,7 +64,7 @@ pub enum TransportError {
 impl TransportError {
     /// Whether it is certain that the call was not sent.
     #[must_use]
-    pub const fn never_left(&self) -> bool {
+    pub const fn was_not_sent(&self) -> bool {
         match self {
             Self::Connect(_) | Self::Malformed(_) => true,
             Self::Broken(_) | Self::TimedOut => false,

@@ -13,42 +13,42 @@ pub struct ChangedOperation {
     /// Number of its last change.
     pub change: u64,
     /// Its current state, without its attempts.
-    pub shown: OperationDetails,
+    pub details: OperationDetails,
 }
 
 /// Changes after a cursor, in a consistent snapshot.
 #[derive(Clone, Debug)]
 pub struct ChangePage {
     /// Range of visible changes.
-    pub seen: VisibleChanges,
+    pub visible: VisibleChanges,
     /// The highest change of all deleted operations.
-    pub forgotten: Option<u64>,
+    pub max_deleted: Option<u64>,
     /// Changed operations, in [the order](ChangeCursor::order) in which they must be reported.
     pub changed: Vec<ChangedOperation>,
     /// Whether there may be more.
-    pub more: bool,
+    pub has_more: bool,
 }
 
 /// Feed of changed operations. Every stored change appears here, whichever process made it, until its operation is
 /// deleted or changes again.
 pub trait ChangeFeed: Send + Sync {
     /// The same feed restricted to a tenant.
-    fn within(self: Arc<Self>, tenant: Arc<str>) -> Arc<dyn ChangeFeed>;
+    fn for_tenant(self: Arc<Self>, tenant: Arc<str>) -> Arc<dyn ChangeFeed>;
 
     /// Ticks when something may have changed. A change of another process may tick late, or not at all: also poll at a
     /// long interval.
     fn ticks(&self) -> watch::Receiver<u64>;
 
     /// Range of changes that are visible now.
-    fn seen(&self) -> StoreFuture<'_, VisibleChanges>;
+    fn visible(&self) -> StoreFuture<'_, VisibleChanges>;
 
     /// A limited number of changes after a cursor, of the operations that match a filter. `before` and `limit` of the
     /// filter are ignored.
-    fn follow(&self, from: ChangeCursor, filter: OperationFilter, most: usize) -> StoreFuture<'_, ChangePage>;
+    fn follow(&self, from: ChangeCursor, filter: OperationFilter, limit: usize) -> StoreFuture<'_, ChangePage>;
 
     /// Those of these operations that are finished or deleted.
-    fn ended(&self, ids: Vec<OperationId>) -> StoreFuture<'_, Vec<OperationId>>;
+    fn finished(&self, ids: Vec<OperationId>) -> StoreFuture<'_, Vec<OperationId>>;
 
     /// These operations with their attempts, in any order. Unknown ids are skipped.
-    fn show_all(&self, ids: Vec<OperationId>) -> StoreFuture<'_, Vec<OperationDetails>>;
+    fn get_all(&self, ids: Vec<OperationId>) -> StoreFuture<'_, Vec<OperationDetails>>;
 }

@@ -6,5 +6,5 @@ use guildhall_core::event::Event;
 /// handled. It is called on the thread of the guilds, so it must not block.
 pub trait EventObserver: Send + Sync {
     /// These events are completed.
-    fn done(&self, events: &mut dyn Iterator<Item = &Event>);
+    fn on_completed(&self, events: &mut dyn Iterator<Item = &Event>);
 }

@@ -29,7 +29,7 @@ pub struct StoredSession {
     /// Time of the last write.
     pub at: UnixMs,
     /// Fence of the claim for this write. A write with a stale fence changes nothing. `None` when it is read.
-    pub under: Option<u64>,
+    pub fence: Option<u64>,
 }
 
 /// A value that a handler sets.
@@ -69,7 +69,7 @@ pub struct InboxEntry {
     /// The event and its handler.
     pub key: InboxKey,
     /// Its position: within a lane, lower positions come first. The store assigns it.
-    pub place: i64,
+    pub position: i64,
     /// Its lane. Events of one lane are handled in order.
     pub lane: i64,
     /// Name of the event.
@@ -90,20 +90,20 @@ pub struct InboxEntry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InboxDisposition {
     /// It is retried.
-    Again {
+    Retry {
         /// Time of the next attempt.
         at: UnixMs,
         /// Number of attempts.
         attempts: u32,
         /// The failure.
-        why: String,
+        reason: String,
     },
     /// It is dead.
     Dead {
         /// Number of attempts.
         attempts: u32,
         /// The failure.
-        why: String,
+        reason: String,
     },
 }
 
@@ -124,7 +124,7 @@ pub struct HandlerCommit {
     /// Time of the commit.
     pub at: UnixMs,
     /// Claim of the shard of the event, if it came from a shard.
-    pub under: Option<ShardClaim>,
+    pub claim: Option<ShardClaim>,
 }
 
 /// Result of one [`HandlerCommit`].
@@ -133,7 +133,7 @@ pub enum CommitResult {
     /// It is stored, with the result of each operation.
     Done(Vec<SubmitResult>),
     /// Nothing was changed: the handler has finished before, or another process owns the shard.
-    Before,
+    Skipped,
     /// The operations were not accepted, and nothing was stored.
     Refused(SubmitError),
 }
@@ -146,7 +146,7 @@ pub struct IdentifyRequest {
     /// Minimum time between two requests of a bucket.
     pub spacing: Duration,
     /// Maximum number in a day.
-    pub a_day: u32,
+    pub daily_limit: u32,
     /// The current time.
     pub now: UnixMs,
 }
@@ -155,11 +155,11 @@ pub struct IdentifyRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdentifyDecision {
     /// It may identify now. It is counted.
-    Now,
+    Allowed,
     /// It must wait: another shard of its bucket has just identified.
     Wait(Duration),
     /// The daily limit is used up; how long until it is reset.
-    Spent(Duration),
+    Exhausted(Duration),
 }
 
 /// Stores sessions and handled events. What it has stored survives a `kill -9`.
@@ -169,32 +169,32 @@ pub trait EventStore: Send + Sync {
 
     /// Stores confirmed positions, and deletes handled events up to them. `confirmed` of a stored session never
     /// decreases. Another session of the same shard replaces the previous one, whose handled events are deleted.
-    fn keep_sessions(&self, sessions: Vec<StoredSession>) -> StoreFuture<'_, ()>;
+    fn save_sessions(&self, sessions: Vec<StoredSession>) -> StoreFuture<'_, ()>;
 
     /// Handlers that have finished with events of a session after `seq`.
     fn handled_after(&self, session: &str, seq: u64) -> StoreFuture<'_, Vec<(u64, Arc<str>)>>;
 
     /// Stores results of handlers, each separately. Returns one result each.
-    fn commit(&self, done: Vec<HandlerCommit>) -> StoreFuture<'_, Vec<CommitResult>>;
+    fn commit(&self, commits: Vec<HandlerCommit>) -> StoreFuture<'_, Vec<CommitResult>>;
 
     /// Inbox entries that are not dead, in order, after a position.
     fn inbox(&self, after: i64, limit: usize) -> StoreFuture<'_, Vec<InboxEntry>>;
 
     /// Stores what becomes of an entry that could not be handled. `false` if there is no such entry.
-    fn put_off(&self, key: InboxKey, later: InboxDisposition, now: UnixMs) -> StoreFuture<'_, bool>;
+    fn postpone(&self, key: InboxKey, disposition: InboxDisposition, now: UnixMs) -> StoreFuture<'_, bool>;
 
     /// Dead entries before a position, the newest first.
     fn dead_events(&self, before: Option<i64>, limit: usize) -> StoreFuture<'_, Vec<InboxEntry>>;
 
     /// Makes a dead entry wait again, at the end of its lane. `false` if there is none.
-    fn revive(&self, place: i64, note: AuditRecord) -> StoreFuture<'_, bool>;
+    fn revive(&self, position: i64, record: AuditRecord) -> StoreFuture<'_, bool>;
 
     /// Deletes a small batch of dead entries that died before this time, and of rows of sessions that no shard has.
     /// Returns their number.
     fn sweep_events(&self, before: UnixMs) -> StoreFuture<'_, u64>;
 
     /// Decides whether a shard may identify, and counts it if so.
-    fn identify(&self, ask: IdentifyRequest) -> StoreFuture<'_, IdentifyDecision>;
+    fn identify(&self, request: IdentifyRequest) -> StoreFuture<'_, IdentifyDecision>;
 
     /// Records received interactions, so that operations may respond to them. Idempotent.
     fn record_interactions(&self, received: Vec<ReceivedInteraction>) -> StoreFuture<'_, ()>;

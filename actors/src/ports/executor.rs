@@ -36,7 +36,7 @@ pub struct Execution {
     /// What to do, with ids only: every reference is resolved, except the `key` of an `ensure_…`.
     pub payload: Payload,
     /// Object of the key of an `ensure_…`, if there is one: its id, and the channel of a message.
-    pub bound: Option<(u64, Option<u64>)>,
+    pub existing: Option<(u64, Option<u64>)>,
     /// Steps of earlier executions. They are not repeated.
     pub progress: Progress,
     /// Marker that identifies its effect.
@@ -50,7 +50,7 @@ pub struct Execution {
     /// When a call was first about to be sent; now, if there was none.
     pub intent_at: UnixMs,
     /// Lease of the queue. Every call must carry it.
-    pub right: LeaseGuard,
+    pub lease: LeaseGuard,
     /// Records that a call is about to be sent. Every call with an effect carries its hook.
     pub journal: Journal,
     /// Span of this attempt.
@@ -67,11 +67,11 @@ pub enum ExecutionResult {
         /// How long to wait; `None` if a wait does not help by itself.
         retry_after: Option<Duration>,
         /// Whether other operations are delayed too.
-        hold: HoldScope,
+        scope: HoldScope,
         /// A short name, for metrics.
         reason: &'static str,
         /// The message for people.
-        why: String,
+        message: String,
         /// The status, if Discord refused it.
         status: Option<u16>,
     },
@@ -99,7 +99,7 @@ pub struct ExecutionOutput {
     /// The result for its caller, as JSON.
     pub result: serde_json::Value,
     /// The object that it created or ensured, for operations that refer to this one.
-    pub made: Option<u64>,
+    pub created: Option<u64>,
     /// Keys to bind to objects.
     pub bind: Vec<Binding>,
     /// Objects that no longer exist.
@@ -124,22 +124,22 @@ pub enum ReconcileResult {
         /// How long to wait.
         retry_after: Duration,
         /// Whether other operations are delayed too.
-        hold: HoldScope,
+        scope: HoldScope,
         /// The message for people.
-        why: String,
+        message: String,
     },
 }
 
 /// Executes operations: the adapter to Discord.
 pub trait OperationExecutor: Send + Sync {
     /// Executes an operation once. Every call with an effect carries the hook of its journal.
-    fn perform(&self, work: Execution) -> ExecutorFuture<'_, ExecutionResult>;
+    fn execute(&self, execution: Execution) -> ExecutorFuture<'_, ExecutionResult>;
 
     /// Searches for the effect of an earlier attempt. Changes nothing. [`ReconcileResult::Absent`] means that it may be
     /// sent again.
-    fn reconcile(&self, work: Execution) -> ExecutorFuture<'_, ReconcileResult>;
+    fn reconcile(&self, execution: Execution) -> ExecutorFuture<'_, ReconcileResult>;
 
     /// Checks whether an operation that will not be sent again has taken effect. Changes nothing.
     /// [`ReconcileResult::Absent`] means that it has not.
-    fn verify(&self, work: Execution) -> ExecutorFuture<'_, ReconcileResult>;
+    fn verify(&self, execution: Execution) -> ExecutorFuture<'_, ReconcileResult>;
 }

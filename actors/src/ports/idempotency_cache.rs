@@ -26,5 +26,5 @@ pub trait IdempotencyCache: Send + Sync {
     fn get<'a>(&'a self, key: &'a IdempotencyKey) -> CacheFuture<'a>;
 
     /// Adds keys in the background, if possible. Never blocks.
-    fn put(&self, used: Vec<(IdempotencyKey, IdempotencyRecord)>);
+    fn put(&self, records: Vec<(IdempotencyKey, IdempotencyRecord)>);
 }

@@ -20,18 +20,18 @@ pub enum InitialResponse {
         ephemeral: bool,
     },
     /// The response in Discord's format: `{"type": 4, "data": {…}}`.
-    Whole(Value),
+    Immediate(Value),
 }
 
 /// Result of sending a first response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResponseResult {
     /// Discord accepted it.
-    Now,
+    Sent,
     /// The interaction has a response already.
-    Before,
+    AlreadySent,
     /// The interaction has expired.
-    TooLate,
+    Expired,
     /// It could not be sent.
     Failed(String),
 }
@@ -39,5 +39,5 @@ pub enum ResponseResult {
 /// Sends first responses to Discord.
 pub trait InteractionResponder: Send + Sync {
     /// Sends a first response, with retries within the time that Discord allows, in this trace.
-    fn tell(&self, interaction: Arc<Interaction>, first: InitialResponse, trace: TraceContext) -> RespondFuture;
+    fn respond(&self, interaction: Arc<Interaction>, response: InitialResponse, trace: TraceContext) -> RespondFuture;
 }

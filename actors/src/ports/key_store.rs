@@ -31,7 +31,7 @@ pub struct NewApiKey {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiKey {
     /// The key as created.
-    pub made: NewApiKey,
+    pub key: NewApiKey,
     /// Time from which it is revoked.
     pub revoked_at: Option<UnixMs>,
     /// Key that replaced it.
@@ -41,8 +41,8 @@ pub struct ApiKey {
 impl ApiKey {
     /// Whether it is valid now.
     #[must_use]
-    pub fn is_good(&self, now: UnixMs) -> bool {
-        self.revoked_at.is_none_or(|at| now < at) && self.made.expires_at.is_none_or(|at| now < at)
+    pub fn is_valid(&self, now: UnixMs) -> bool {
+        self.revoked_at.is_none_or(|at| now < at) && self.key.expires_at.is_none_or(|at| now < at)
     }
 }
 
@@ -85,9 +85,9 @@ pub enum AddKeyResult {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RevokeResult {
     /// Revoked. It was valid until now.
-    Now,
+    Revoked,
     /// It was already revoked.
-    Before,
+    AlreadyRevoked,
     /// There is no such key.
     Unknown,
 }
@@ -100,13 +100,13 @@ pub enum RotateResult {
     /// There is no such key.
     Unknown,
     /// The key is no longer valid, or was already rotated.
-    Over,
+    NotValid,
 }
 
 /// Store of API keys and audit records.
 pub trait KeyStore: Send + Sync {
     /// The same store restricted to a tenant.
-    fn within(self: Arc<Self>, tenant: Arc<str>) -> Arc<dyn KeyStore>;
+    fn for_tenant(self: Arc<Self>, tenant: Arc<str>) -> Arc<dyn KeyStore>;
 
     /// The generated admin key that all processes of the store accept, if there is one.
     fn admin_key(&self) -> StoreFuture<'_, Option<GeneratedAdminKey>>;
@@ -124,17 +124,22 @@ pub trait KeyStore: Send + Sync {
     fn keys(&self, filter: KeyFilter) -> StoreFuture<'_, Vec<ApiKey>>;
 
     /// Stores a key. Its guilds belong to its tenant from now on, unless they belong to another one.
-    fn add_key(&self, key: NewApiKey, note: AuditRecord) -> StoreFuture<'_, AddKeyResult>;
+    fn add_key(&self, key: NewApiKey, record: AuditRecord) -> StoreFuture<'_, AddKeyResult>;
 
     /// Revokes a key. A key that is already revoked does not change, and no audit record is written.
-    fn revoke_key(&self, id: KeyId, note: AuditRecord) -> StoreFuture<'_, RevokeResult>;
+    fn revoke_key(&self, id: KeyId, record: AuditRecord) -> StoreFuture<'_, RevokeResult>;
 
     /// Stores a key that replaces another one, which stays valid at most until `until`.
-    fn rotate_key(&self, old: KeyId, new: NewApiKey, until: UnixMs, note: AuditRecord)
-    -> StoreFuture<'_, RotateResult>;
+    fn rotate_key(
+        &self,
+        old: KeyId,
+        new: NewApiKey,
+        until: UnixMs,
+        record: AuditRecord,
+    ) -> StoreFuture<'_, RotateResult>;
 
     /// Stores an audit record without a change: of a denied action.
-    fn note(&self, note: AuditRecord) -> StoreFuture<'_, ()>;
+    fn add_audit_record(&self, record: AuditRecord) -> StoreFuture<'_, ()>;
 
     /// Lists audit records, the newest first.
     fn audit(&self, filter: AuditFilter) -> StoreFuture<'_, Vec<StoredAuditRecord>>;

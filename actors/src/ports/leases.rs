@@ -20,7 +20,7 @@ pub enum LeaseError {
     Unreachable(String),
     /// There are no random bytes for a token. No call was made.
     #[error("the system returned no random bytes, so no lease token can be created; check its random source")]
-    Chance,
+    NoRandomBytes,
 }
 
 /// Name of a lease: 1 to 100 letters, digits, `_`, `-`, `.` and `:`.
@@ -36,7 +36,7 @@ pub struct InvalidLeaseName(
 );
 
 impl LeaseName {
-    const LONGEST: usize = 100;
+    const MAX_LENGTH: usize = 100;
 
     /// Creates a name.
     ///
@@ -46,7 +46,7 @@ impl LeaseName {
     pub fn new(text: impl Into<String>) -> Result<Self, InvalidLeaseName> {
         let text = text.into();
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b':');
-        if (1..=Self::LONGEST).contains(&text.len()) && text.bytes().all(plain) {
+        if (1..=Self::MAX_LENGTH).contains(&text.len()) && text.bytes().all(plain) {
             Ok(Self(text))
         } else {
             Err(InvalidLeaseName(text))
@@ -119,14 +119,14 @@ pub struct Lease {
 
 impl Lease {
     /// The maximum time to live; longer requests get this.
-    pub const LONGEST: Duration = Duration::from_secs(24 * 3_600);
+    pub const MAX_TTL: Duration = Duration::from_secs(24 * 3_600);
     /// The minimum time to live.
-    pub const SHORTEST: Duration = Duration::from_millis(1);
+    pub const MIN_TTL: Duration = Duration::from_millis(1);
 
     /// The time to live for a request: whole milliseconds within the bounds.
     #[must_use]
-    pub fn given(ttl: Duration) -> Duration {
-        let millis = ttl.clamp(Self::SHORTEST, Self::LONGEST).as_millis();
+    pub fn clamp_ttl(ttl: Duration) -> Duration {
+        let millis = ttl.clamp(Self::MIN_TTL, Self::MAX_TTL).as_millis();
         Duration::from_millis(u64::try_from(millis).expect("invariant: a day has few milliseconds"))
     }
 
@@ -180,13 +180,13 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_given_for_whole_milliseconds_within_bounds() {
-        let given = |micros| Lease::given(Duration::from_micros(micros)).as_micros();
-        assert_eq!((given(0), given(1_999), given(u64::MAX)), (1_000, 1_000, Lease::LONGEST.as_micros()));
+    fn ttl_is_in_whole_milliseconds_within_bounds() {
+        let clamped = |micros| Lease::clamp_ttl(Duration::from_micros(micros)).as_micros();
+        assert_eq!((clamped(0), clamped(1_999), clamped(u64::MAX)), (1_000, 1_000, Lease::MAX_TTL.as_micros()));
     }
 
     #[test]
-    fn a_lease_holds_until_its_end_less_what_is_left_for_the_work() {
+    fn lease_holds_until_its_end_minus_the_margin() {
         let (now, second) = (Instant::now(), Duration::from_secs(1));
         let name = LeaseName::of_guild(1);
         let lease = Lease { name, token: LeaseToken::new([7; 16]), fence: LeaseFence(1), until: now + 3 * second };

@@ -52,27 +52,27 @@ pub enum SubmitError {
         id: OperationId,
     },
     /// A queue is full.
-    #[error("{queue:?} is full: it has {pending} unfinished operations, the maximum is {most}; retry later")]
+    #[error("{queue:?} is full: it has {pending} unfinished operations, the maximum is {max}; retry later")]
     Full {
         /// The queue.
         queue: Queue,
         /// Number of unfinished operations.
         pending: u64,
         /// Maximum number.
-        most: u64,
+        max: u64,
     },
     /// The share of the caller or its tenant is used up, or the store is full.
     #[error(transparent)]
     OverBound(#[from] UsageBoundExceeded),
     /// The guild belongs to another tenant.
     #[error("operation {index} is for a guild of another tenant")]
-    NotYours {
+    ForeignGuild {
         /// Index in the batch, from 0.
         index: usize,
     },
     /// An operation that is referred to does not exist in this guild.
     #[error("operation {index} refers to operation {id}, which this guild does not have")]
-    NoSuchOperation {
+    UnknownOperation {
         /// Index in the batch, from 0.
         index: usize,
         /// The operation that it refers to.
@@ -234,7 +234,7 @@ pub struct UnreadableOperation {
 impl UnreadableOperation {
     /// Its final state and failure, so that the rest of its queue continues.
     #[must_use]
-    pub fn verdict(&self) -> (OperationState, Failure) {
+    pub fn final_state(&self) -> (OperationState, Failure) {
         let problem = &self.problem;
         let failure = |advice: &str| {
             let message = format!("its row in the store cannot be read, so it was set aside: {problem}. {advice}");
@@ -306,7 +306,7 @@ impl UnknownOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IntentUpdate {
     /// It does not change.
-    Keep,
+    Unchanged,
     /// A call is about to be sent for the first time. An existing intent stays as it is.
     Open(UnixMs),
     /// No call had an effect.
@@ -319,7 +319,7 @@ pub struct ProgressUpdate {
     /// As JSON.
     pub json: String,
     /// How many bytes longer it is than the stored one.
-    pub grown: usize,
+    pub added_bytes: usize,
 }
 
 /// One attempt, for people.
@@ -380,7 +380,7 @@ pub struct OperationUpdate {
     /// Its result, as JSON.
     pub result: Option<String>,
     /// The object that it created, for operations that refer to this one.
-    pub made: Option<u64>,
+    pub created: Option<u64>,
     /// Change of the intent.
     pub intent: IntentUpdate,
     /// Completed steps, if they changed.
@@ -405,7 +405,7 @@ pub enum UpdateResult {
     /// The queue belongs to another process. Stop.
     Fenced,
     /// The operation is finished: it was cancelled.
-    Gone,
+    Finished,
 }
 
 /// A reference to resolve.
@@ -430,7 +430,7 @@ pub enum ResolvedReference {
     /// The operation is not finished.
     Pending,
     /// There is no such key or operation, or it created nothing. The state of the operation, if it exists.
-    Nothing(Option<OperationState>),
+    Missing(Option<OperationState>),
 }
 
 /// What to pause or resume.
@@ -460,7 +460,7 @@ pub enum WaitReason {
     /// A process to claim its queue.
     Owner,
     /// Nothing: it is next in its queue.
-    Turn,
+    NextInQueue,
 }
 
 /// All data of one operation, for people.
@@ -486,7 +486,7 @@ pub struct OperationFilter {
     /// Tenant of the operations.
     pub tenant: Option<Arc<str>>,
     /// Only of these guilds.
-    pub among: Option<Vec<u64>>,
+    pub guilds: Option<Vec<u64>>,
     /// In this state.
     pub state: Option<OperationState>,
     /// Of this kind.
@@ -550,13 +550,13 @@ pub struct DeadLetterFilter {
     /// Only this one.
     pub id: Option<OperationId>,
     /// Only of these guilds.
-    pub among: Option<Vec<u64>>,
+    pub guilds: Option<Vec<u64>>,
     /// Of this kind.
     pub kind: Option<OperationKind>,
     /// Of this class of failure, by its name.
     pub class: Option<String>,
     /// With a failure message that contains this text, ignoring case.
-    pub says: Option<String>,
+    pub message_contains: Option<String>,
     /// Failed at this time or later.
     pub died_after: Option<UnixMs>,
     /// Failed before this time.
@@ -581,13 +581,13 @@ pub struct Instance {
     /// Time of the start.
     pub started_at: UnixMs,
     /// Time since its last heartbeat.
-    pub lag: Duration,
+    pub heartbeat_age: Duration,
     /// Remaining time of its lease without another heartbeat; `None` if it is the only process and needs no lease.
-    pub lease_left: Option<Duration>,
+    pub lease_remaining: Option<Duration>,
     /// Whether it has just started, and claims no queues until it can send.
-    pub arriving: bool,
+    pub starting: bool,
     /// Whether it is shutting down.
-    pub leaving: bool,
+    pub stopping: bool,
     /// Number of its queues.
     pub queues: u64,
     /// The highest fence of its queues.
@@ -615,7 +615,7 @@ pub struct SweepSummary {
     /// Operations.
     pub operations: u64,
     /// Dead letters.
-    pub letters: u64,
+    pub dead_letters: u64,
     /// Idempotency keys.
     pub keys: u64,
     /// Expired state entries.
@@ -654,17 +654,17 @@ pub struct FileUsage {
     /// Above this, no new operations are accepted.
     pub accepts_until: u64,
     /// Maximum size in bytes.
-    pub most: u64,
+    pub max_bytes: u64,
 }
 
 /// Stores operations. What it has stored survives a `kill -9` of this process, and a power failure if the disks keep
 /// their guarantees.
 pub trait OperationStore: Send + Sync {
     /// The same store for one request: the first change through it also stores this audit record, in the same commit.
-    fn noting(self: Arc<Self>, note: AuditRecord) -> Arc<dyn OperationStore>;
+    fn with_audit(self: Arc<Self>, record: AuditRecord) -> Arc<dyn OperationStore>;
 
     /// The same store restricted to a tenant.
-    fn within(self: Arc<Self>, tenant: Arc<str>) -> Arc<dyn OperationStore>;
+    fn for_tenant(self: Arc<Self>, tenant: Arc<str>) -> Arc<dyn OperationStore>;
 
     /// Stores a batch, completely or not at all. Operations whose key was used before for the same payload are not
     /// stored again.
@@ -679,10 +679,10 @@ pub trait OperationStore: Send + Sync {
 
     /// Lease of a queue that was claimed with this fence. It ends with the lease of the process, and when another
     /// process owns the queue. In a store with a single process it never ends.
-    fn right(&self, queue: Queue, fence: Fence) -> LeaseGuard;
+    fn queue_lease(&self, queue: Queue, fence: Fence) -> LeaseGuard;
 
     /// Those of these queues that are assigned to another process.
-    fn elsewhere(&self, queues: &[Queue]) -> Vec<Queue>;
+    fn assigned_elsewhere(&self, queues: &[Queue]) -> Vec<Queue>;
 
     /// Releases a queue: it is due again when its next operation is. `false` if another process owned it already.
     fn release(&self, queue: Queue, fence: Fence) -> StoreFuture<'_, bool>;
@@ -695,21 +695,25 @@ pub trait OperationStore: Send + Sync {
     ///
     /// Any process may call this at any time. Scheduled operations are not in the memory of a guild, so it needs no
     /// fence.
-    fn join(&self, queue: Queue, now: UnixMs, limit: usize) -> StoreFuture<'_, Option<UnixMs>>;
+    fn join_due(&self, queue: Queue, now: UnixMs, limit: usize) -> StoreFuture<'_, Option<UnixMs>>;
 
     /// Number of scheduled operations of a queue. Counts up to `limit`.
-    fn scheduled(&self, queue: Queue, limit: usize) -> StoreFuture<'_, u64>;
+    fn count_scheduled(&self, queue: Queue, limit: usize) -> StoreFuture<'_, u64>;
 
     /// Stores updates, all or none. Returns one result each. An update with a stale fence or of a finished operation is
     /// not stored.
     fn record(&self, changes: Vec<OperationUpdate>) -> StoreFuture<'_, Vec<UpdateResult>>;
 
     /// Resolves references. Returns one result each.
-    fn resolve(&self, guild: Option<u64>, wanted: Vec<UnresolvedReference>) -> StoreFuture<'_, Vec<ResolvedReference>>;
+    fn resolve(
+        &self,
+        guild: Option<u64>,
+        references: Vec<UnresolvedReference>,
+    ) -> StoreFuture<'_, Vec<ResolvedReference>>;
 
     /// Which of these objects are bound to a key or were created by an operation of any guild or user: to tell our own
     /// objects from others.
-    fn bound(&self, kind: ManagedKind, ids: Vec<u64>) -> StoreFuture<'_, Vec<u64>>;
+    fn find_bound(&self, kind: ManagedKind, ids: Vec<u64>) -> StoreFuture<'_, Vec<u64>>;
 
     /// When the next queue without an owner is due.
     fn next_due(&self) -> StoreFuture<'_, Option<UnixMs>>;
@@ -720,7 +724,7 @@ pub trait OperationStore: Send + Sync {
 
     /// One operation, with its attempts. The result of a deleted operation is available only through
     /// [`OperationStore::submit`] with its key.
-    fn show(&self, id: OperationId) -> StoreFuture<'_, Option<OperationDetails>>;
+    fn get(&self, id: OperationId) -> StoreFuture<'_, Option<OperationDetails>>;
 
     /// Operations, the newest first.
     fn list(&self, filter: OperationFilter) -> StoreFuture<'_, Vec<OperationDetails>>;
@@ -730,10 +734,10 @@ pub trait OperationStore: Send + Sync {
 
     /// Makes a waiting operation due now. Returns its state, and the queue to notify. A scheduled one joins its queue,
     /// unless an operation that it refers to is scheduled.
-    fn hasten(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(OperationState, Queue)>>;
+    fn expedite(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(OperationState, Queue)>>;
 
     /// Dead letters, the newest first.
-    fn letters(&self, filter: DeadLetterFilter) -> StoreFuture<'_, Vec<DeadLetter>>;
+    fn dead_letters(&self, filter: DeadLetterFilter) -> StoreFuture<'_, Vec<DeadLetter>>;
 
     /// Accepts operations that redrive dead letters or operations that need review, and records them there. Skips those
     /// that are already redriven. Returns the accepted operations.
@@ -743,18 +747,18 @@ pub trait OperationStore: Send + Sync {
     fn discard(&self, filter: DeadLetterFilter) -> StoreFuture<'_, u64>;
 
     /// Pauses or resumes queues. A paused queue is not claimed as due.
-    fn pause(&self, what: PauseTarget, paused: bool) -> StoreFuture<'_, ()>;
+    fn pause(&self, target: PauseTarget, paused: bool) -> StoreFuture<'_, ()>;
 
     /// Tenant of a guild, if it is known.
     fn tenant(&self, guild: u64) -> StoreFuture<'_, Option<Arc<str>>>;
 
     /// Owners of these locations, as far as they are known. Returns one result each. For an unknown channel or webhook,
     /// ask Discord; an unknown guild belongs to the default tenant.
-    fn whose(&self, locations: Vec<Location>) -> StoreFuture<'_, Vec<Option<Owner>>>;
+    fn owners(&self, locations: Vec<Location>) -> StoreFuture<'_, Vec<Option<Owner>>>;
 
     /// Stores the guild of a channel or webhook, or that it has none, and returns its owner. Discord never moves one to
     /// another guild.
-    fn learn(&self, location: Location, guild: Option<u64>) -> StoreFuture<'_, Owner>;
+    fn record_location(&self, location: Location, guild: Option<u64>) -> StoreFuture<'_, Owner>;
 
     /// The recorded interactions with these tokens. Expired ones may be among them.
     fn received_interactions(&self, tokens: Vec<TokenDigest>) -> StoreFuture<'_, Vec<ReceivedInteraction>>;

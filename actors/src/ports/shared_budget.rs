@@ -11,9 +11,9 @@ use guildhall_core::budget::{
 #[derive(Clone, Debug)]
 pub struct SharedReply<T> {
     /// Result of the request.
-    pub answer: T,
+    pub result: T,
     /// State of the budget.
-    pub standing: BudgetState,
+    pub state: BudgetState,
 }
 
 /// There was no response. The request may have taken effect nevertheless.
@@ -37,18 +37,18 @@ pub trait SharedBudgets: Send + Sync + 'static {
     fn acquire<'a>(
         &'a self,
         name: &'a BudgetName,
-        tidings: &'a BudgetReport,
-        asks: &'a [SpendRequest],
+        report: &'a BudgetReport,
+        requests: &'a [SpendRequest],
     ) -> SharedReplyFuture<'a, Vec<Result<BudgetDecision, BudgetError>>>;
 
     /// Applies what the upstream reported. The values are already checked.
     fn observe<'a>(
         &'a self,
         name: &'a BudgetName,
-        tidings: &'a BudgetReport,
-        seen: &'a Observation,
+        report: &'a BudgetReport,
+        observation: &'a Observation,
     ) -> SharedReplyFuture<'a, ()>;
 
     /// Returns the points that are taken but not yet due.
-    fn show<'a>(&'a self, name: &'a BudgetName, tidings: &'a BudgetReport) -> SharedReplyFuture<'a, Points>;
+    fn show<'a>(&'a self, name: &'a BudgetName, report: &'a BudgetReport) -> SharedReplyFuture<'a, Points>;
 }

@@ -22,10 +22,10 @@ pub struct SnapshotError(
 /// Stores one text that survives the process.
 pub trait SnapshotStore: Send + Sync + 'static {
     /// Returns the text that was last saved, if any.
-    fn recall(&self) -> SnapshotFuture<'_, Option<String>>;
+    fn load(&self) -> SnapshotFuture<'_, Option<String>>;
 
     /// Replaces the text.
-    fn keep(&self, text: String) -> SnapshotFuture<'_, ()>;
+    fn save(&self, text: String) -> SnapshotFuture<'_, ()>;
 }
 
 /// Snapshot store in the operation store.
@@ -38,22 +38,22 @@ impl StateSnapshotStore {
     /// Creates the store for an application's gate. Processes that share an operation store should each have a distinct
     /// process name; otherwise only the last write counts. The name must be the same after a restart.
     #[must_use]
-    pub fn new(store: Arc<dyn OperationStore>, application: u64, seat: Option<&str>) -> Self {
-        let key = match seat {
+    pub fn new(store: Arc<dyn OperationStore>, application: u64, process_name: Option<&str>) -> Self {
+        let key = match process_name {
             None => format!("{GATE}{application}"),
-            Some(seat) => format!("{GATE}{application}:{seat}"),
+            Some(process_name) => format!("{GATE}{application}:{process_name}"),
         };
         Self { store, key }
     }
 }
 
 impl SnapshotStore for StateSnapshotStore {
-    fn recall(&self) -> SnapshotFuture<'_, Option<String>> {
+    fn load(&self) -> SnapshotFuture<'_, Option<String>> {
         let state = self.store.state(&self.key);
         Box::pin(async move { state.await.map_err(|error| SnapshotError(error.to_string())) })
     }
 
-    fn keep(&self, text: String) -> SnapshotFuture<'_, ()> {
+    fn save(&self, text: String) -> SnapshotFuture<'_, ()> {
         let set = self.store.set_state(&self.key, Some(text), None);
         Box::pin(async move { set.await.map_err(|error| SnapshotError(error.to_string())) })
     }

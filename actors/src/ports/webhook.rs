@@ -26,7 +26,7 @@ pub struct WebhookCall {
     /// Name of the handler.
     pub handler: Arc<str>,
     /// Timeout of the call.
-    pub within: Duration,
+    pub timeout: Duration,
     /// Span of the handler in the trace of the event.
     pub trace: TraceContext,
 }
@@ -48,23 +48,23 @@ pub struct WebhookResponse {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WebhookCallError {
     /// A retry may succeed: it is unreachable, timed out, responded with 5xx, 429 or 408, or its breaker is open.
-    #[error("{why}")]
-    Later {
+    #[error("{reason}")]
+    Retryable {
         /// The failure.
-        why: String,
+        reason: String,
         /// Minimum delay before a retry, if it responded with one.
         retry_after: Option<Duration>,
     },
     /// A retry would fail too: 3xx, 4xx, a response that is too large or invalid, or a URL that is not allowed.
-    #[error("{why}")]
-    Never {
+    #[error("{reason}")]
+    Permanent {
         /// The failure, and what to do about it.
-        why: String,
+        reason: String,
     },
 }
 
 /// Calls webhooks.
 pub trait WebhookClient: Send + Sync {
     /// Sends an event, and waits for the response.
-    fn ask(&self, asks: WebhookCall, body: WebhookBody) -> WebhookCallFuture<'_>;
+    fn call(&self, call: WebhookCall, body: WebhookBody) -> WebhookCallFuture<'_>;
 }

@@ -21,7 +21,7 @@ pub(crate) type ShedCounts = BTreeMap<EventClass, u64>;
 
 #[derive(Debug)]
 enum BacklogItem {
-    Began {
+    SessionStarted {
         session: Arc<str>,
         resume_url: Option<String>,
     },
@@ -39,7 +39,7 @@ enum BacklogItem {
 #[derive(Debug)]
 pub(crate) struct Backlog {
     shard: u32,
-    most: FlowLimit,
+    max: FlowLimit,
     items: VecDeque<BacklogItem>,
     held: FlowLimit,
     /// How many of the events may be shed.
@@ -47,31 +47,31 @@ pub(crate) struct Backlog {
 }
 
 impl Backlog {
-    pub(crate) fn new(shard: u32, most: FlowLimit) -> Self {
+    pub(crate) fn new(shard: u32, max: FlowLimit) -> Self {
         let held = FlowLimit { events: 0, bytes: 0 };
-        Self { shard, most, items: VecDeque::new(), held, sheddable: 0 }
+        Self { shard, max, items: VecDeque::new(), held, sheddable: 0 }
     }
 
     /// Adds the start of a session.
-    pub(crate) fn began(&mut self, session: Arc<str>, resume_url: Option<String>) {
-        self.items.push_back(BacklogItem::Began { session, resume_url });
+    pub(crate) fn push_session_start(&mut self, session: Arc<str>, resume_url: Option<String>) {
+        self.items.push_back(BacklogItem::SessionStarted { session, resume_url });
     }
 
     /// Adds a sequence number that has no event.
-    pub(crate) fn passed(&mut self, session: &Arc<str>, seq: u64) {
-        push_passed(&mut self.items, session, seq, seq);
+    pub(crate) fn push_passed(&mut self, session: &Arc<str>, seq: u64) {
+        append_passed(&mut self.items, session, seq, seq);
     }
 
     /// Adds an event that was read at this time. A full backlog drops events that may be shed, and retains their
     /// numbers.
-    pub(crate) fn event(&mut self, event: Arc<Event>, read_at: Instant) -> ShedCounts {
+    pub(crate) fn push_event(&mut self, event: Arc<Event>, read_at: Instant) -> ShedCounts {
         let mut shed = ShedCounts::new();
         if self.is_full() && self.sheddable > 0 {
             self.shed(&mut shed);
         }
         if self.is_full() && event.class.may_be_shed() {
             *shed.entry(event.class).or_default() += 1;
-            self.passed(&event.origin.session, event.origin.seq);
+            self.push_passed(&event.origin.session, event.origin.seq);
             return shed;
         }
         self.held.events += 1;
@@ -82,20 +82,20 @@ impl Backlog {
     }
 
     fn shed(&mut self, shed: &mut ShedCounts) {
-        let mut kept = VecDeque::with_capacity(self.items.len());
+        let mut remaining = VecDeque::with_capacity(self.items.len());
         for item in self.items.drain(..) {
             match item {
                 BacklogItem::Event(event, _) if event.class.may_be_shed() => {
                     *shed.entry(event.class).or_default() += 1;
                     self.held.events -= 1;
                     self.held.bytes -= event.text.bytes();
-                    push_passed(&mut kept, &event.origin.session, event.origin.seq, event.origin.seq);
+                    append_passed(&mut remaining, &event.origin.session, event.origin.seq, event.origin.seq);
                 }
-                BacklogItem::Passed { session, first, last } => push_passed(&mut kept, &session, first, last),
-                BacklogItem::Event(..) | BacklogItem::Began { .. } => kept.push_back(item),
+                BacklogItem::Passed { session, first, last } => append_passed(&mut remaining, &session, first, last),
+                BacklogItem::Event(..) | BacklogItem::SessionStarted { .. } => remaining.push_back(item),
             }
         }
-        self.items = kept;
+        self.items = remaining;
         self.sheddable = 0;
     }
 
@@ -104,9 +104,9 @@ impl Backlog {
     /// Consecutive numbers are one item, so there are about as many other items as events, unless a peer leaves numbers
     /// out on purpose.
     pub(crate) fn is_full(&self) -> bool {
-        self.held.events >= self.most.events
-            || self.held.bytes >= self.most.bytes
-            || self.items.len() / 2 > self.most.events
+        self.held.events >= self.max.events
+            || self.held.bytes >= self.max.bytes
+            || self.items.len() / 2 > self.max.events
     }
 
     /// Whether there is no room for another event, even after shedding.
@@ -116,9 +116,9 @@ impl Backlog {
 
     /// Whether half of it is free, so that reading can resume.
     pub(crate) fn has_eased(&self) -> bool {
-        self.held.events <= self.most.events / 2
-            && self.held.bytes <= self.most.bytes / 2
-            && self.items.len() <= self.most.events.max(1)
+        self.held.events <= self.max.events / 2
+            && self.held.bytes <= self.max.bytes / 2
+            && self.items.len() <= self.max.events.max(1)
     }
 
     /// Whether everything is forwarded.
@@ -147,7 +147,7 @@ impl Backlog {
                 }
                 Some(ShardMessage::Passed { shard: self.shard, session, seq })
             }
-            BacklogItem::Began { session, resume_url } => {
+            BacklogItem::SessionStarted { session, resume_url } => {
                 let (session, resume_url) = (Arc::clone(session), resume_url.take());
                 self.items.pop_front();
                 Some(ShardMessage::Began { shard: self.shard, session, resume_url })
@@ -165,7 +165,7 @@ impl Backlog {
                     self.sheddable -= usize::from(event.class.may_be_shed());
                     batch.push(event);
                 }
-                Some(other @ (BacklogItem::Began { .. } | BacklogItem::Passed { .. })) => {
+                Some(other @ (BacklogItem::SessionStarted { .. } | BacklogItem::Passed { .. })) => {
                     self.items.push_front(other);
                     break;
                 }
@@ -178,10 +178,10 @@ impl Backlog {
     }
 
     /// Returns a message that was not accepted to the front.
-    pub(crate) fn put_back(&mut self, told: ShardMessage) {
-        match told {
+    pub(crate) fn put_back(&mut self, message: ShardMessage) {
+        match message {
             ShardMessage::Began { session, resume_url, .. } => {
-                self.items.push_front(BacklogItem::Began { session, resume_url });
+                self.items.push_front(BacklogItem::SessionStarted { session, resume_url });
             }
             // A shard never sends this message itself.
             ShardMessage::Ended { .. } => {}
@@ -203,7 +203,7 @@ impl Backlog {
     }
 }
 
-fn push_passed(items: &mut VecDeque<BacklogItem>, session: &Arc<str>, from: u64, to: u64) {
+fn append_passed(items: &mut VecDeque<BacklogItem>, session: &Arc<str>, from: u64, to: u64) {
     match items.back_mut() {
         Some(BacklogItem::Passed { session: same, last, .. })
             if same == session && last.checked_add(1) == Some(from) =>
@@ -243,34 +243,34 @@ mod tests {
     }
 
     /// Drains the backlog. Returns the sequence numbers, and whether each has an event.
-    fn told(backlog: &mut Backlog) -> Vec<(u64, bool)> {
-        let mut told = Vec::new();
+    fn drain_numbers(backlog: &mut Backlog) -> Vec<(u64, bool)> {
+        let mut numbers = Vec::new();
         while let Some(next) = backlog.next(true) {
             match next {
                 ShardMessage::Began { .. } | ShardMessage::Ended { .. } => {}
-                ShardMessage::Passed { seq, .. } => told.push((seq, false)),
-                ShardMessage::Events(events) => told.extend(events.iter().map(|event| (event.origin.seq, true))),
+                ShardMessage::Passed { seq, .. } => numbers.push((seq, false)),
+                ShardMessage::Events(events) => numbers.extend(events.iter().map(|event| (event.origin.seq, true))),
             }
         }
-        told
+        numbers
     }
 
     #[test]
-    fn events_are_told_in_batches_and_never_past_what_stands_between_them() {
+    fn events_are_batched_and_never_cross_other_items() {
         let mut backlog = Backlog::new(3, FlowLimit { events: 10_000, bytes: 10_000_000 });
-        backlog.began(session(), Some("ws://here".to_owned()));
-        backlog.passed(&session(), 1);
+        backlog.push_session_start(session(), Some("ws://here".to_owned()));
+        backlog.push_passed(&session(), 1);
         for seq in 2..=300 {
-            backlog.event(event(seq, EventClass::Change, 1), Instant::now());
+            backlog.push_event(event(seq, EventClass::Change, 1), Instant::now());
         }
-        backlog.passed(&session(), 301);
-        backlog.event(event(302, EventClass::Change, BATCH_BYTES), Instant::now());
-        backlog.event(event(303, EventClass::Change, 1), Instant::now());
+        backlog.push_passed(&session(), 301);
+        backlog.push_event(event(302, EventClass::Change, BATCH_BYTES), Instant::now());
+        backlog.push_event(event(303, EventClass::Change, 1), Instant::now());
         assert!(matches!(backlog.next(false), Some(ShardMessage::Began { shard: 3, .. })));
         assert!(matches!(backlog.next(false), Some(ShardMessage::Passed { seq: 1, .. })));
         assert!(backlog.next(false).is_none(), "events wait for room");
         let sizes: Vec<_> = std::iter::from_fn(|| backlog.next(true))
-            .map(|told| match told {
+            .map(|message| match message {
                 ShardMessage::Events(events) => events.len(),
                 ShardMessage::Passed { .. } | ShardMessage::Began { .. } | ShardMessage::Ended { .. } => 0,
             })
@@ -280,34 +280,37 @@ mod tests {
     }
 
     #[test]
-    fn a_full_backlog_drops_what_is_true_for_a_moment_only_and_keeps_every_number() {
+    fn full_backlog_sheds_fleeting_events_and_keeps_every_number() {
         let mut backlog = Backlog::new(3, FlowLimit { events: 3, bytes: 1_000 });
-        backlog.event(event(1, EventClass::Fleeting, 1), Instant::now());
-        backlog.event(event(2, EventClass::Chatter, 1), Instant::now());
-        assert_eq!(backlog.event(event(3, EventClass::Fleeting, 1), Instant::now()), ShedCounts::new());
+        backlog.push_event(event(1, EventClass::Fleeting, 1), Instant::now());
+        backlog.push_event(event(2, EventClass::Chatter, 1), Instant::now());
+        assert_eq!(backlog.push_event(event(3, EventClass::Fleeting, 1), Instant::now()), ShedCounts::new());
         assert!(!backlog.must_pause());
         assert_eq!(
-            backlog.event(event(4, EventClass::Interaction, 1), Instant::now()),
+            backlog.push_event(event(4, EventClass::Interaction, 1), Instant::now()),
             ShedCounts::from([(EventClass::Fleeting, 2)])
         );
-        backlog.event(event(5, EventClass::Change, 1), Instant::now());
+        backlog.push_event(event(5, EventClass::Change, 1), Instant::now());
         assert!(backlog.must_pause());
         for seq in 6..10_000 {
             assert_eq!(
-                backlog.event(event(seq, EventClass::Fleeting, 1), Instant::now()),
+                backlog.push_event(event(seq, EventClass::Fleeting, 1), Instant::now()),
                 ShedCounts::from([(EventClass::Fleeting, 1)])
             );
         }
         assert_eq!(backlog.items.len(), 6, "{:?}", backlog.items);
-        let told = told(&mut backlog);
-        assert!(told.iter().map(|(seq, _)| *seq).eq(1..10_000));
-        assert_eq!(told.iter().filter(|(_, kept)| *kept).map(|(seq, _)| *seq).collect::<Vec<_>>(), [2, 4, 5]);
+        let numbers = drain_numbers(&mut backlog);
+        assert!(numbers.iter().map(|(seq, _)| *seq).eq(1..10_000));
+        assert_eq!(
+            numbers.iter().filter(|(_, has_event)| *has_event).map(|(seq, _)| *seq).collect::<Vec<_>>(),
+            [2, 4, 5]
+        );
     }
 
     #[test]
-    fn bytes_fill_it_too_and_a_large_one_goes_into_an_empty_one() {
+    fn bytes_count_and_an_empty_backlog_takes_a_large_event() {
         let mut backlog = Backlog::new(3, FlowLimit { events: 100, bytes: 10 });
-        backlog.event(event(1, EventClass::Change, 50), Instant::now());
+        backlog.push_event(event(1, EventClass::Change, 50), Instant::now());
         assert!(backlog.must_pause() && !backlog.has_eased());
         backlog.next(true);
         assert!(!backlog.must_pause() && backlog.has_eased());
@@ -317,7 +320,7 @@ mod tests {
         /// However events are read, shed, forwarded and returned: every number is forwarded once and in order, and
         /// every event that must not be shed arrives.
         #[test]
-        fn every_number_is_told_once_and_in_order(
+        fn every_number_is_forwarded_once_and_in_order(
             steps in prop::collection::vec((0..4u8, 0..5usize, 1..40usize), 1..200),
         ) {
             let mut backlog = Backlog::new(3, FlowLimit { events: 8, bytes: 100 });
@@ -330,7 +333,7 @@ mod tests {
                         if !class.may_be_shed() {
                             due.push(seq);
                         }
-                        backlog.event(event(seq, class, bytes), Instant::now());
+                        backlog.push_event(event(seq, class, bytes), Instant::now());
                     }
                     2 => if let Some(told) = backlog.next(true) {
                         backlog.put_back(told);
@@ -342,7 +345,7 @@ mod tests {
                     },
                 }
             }
-            arrived.extend(told(&mut backlog));
+            arrived.extend(drain_numbers(&mut backlog));
             prop_assert!(arrived.iter().map(|(seq, _)| *seq).eq(1..=seq));
             for due in due {
                 prop_assert!(arrived.contains(&(due, true)));

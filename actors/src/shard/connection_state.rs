@@ -8,7 +8,7 @@ use tokio::time::Instant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DisconnectReason {
     /// Discord requested it (op 7).
-    Asked,
+    ReconnectRequested,
     /// Discord no longer knows the session (op 9).
     InvalidSession,
     /// Discord requests a resume of the session (op 9).
@@ -33,7 +33,7 @@ impl DisconnectReason {
     /// Metric label: one of a fixed set.
     pub(crate) const fn name(self) -> &'static str {
         match self {
-            Self::Asked => "asked",
+            Self::ReconnectRequested => "asked",
             Self::InvalidSession => "invalid_session",
             Self::InvalidSessionResumable => "invalid_session_resumable",
             Self::Silent => "silent",
@@ -62,7 +62,7 @@ impl DisconnectReason {
     pub(crate) const fn code(self) -> Option<u16> {
         match self {
             Self::Closed(code) => Some(code),
-            Self::Asked
+            Self::ReconnectRequested
             | Self::InvalidSession
             | Self::InvalidSessionResumable
             | Self::Silent
@@ -90,24 +90,24 @@ enum ConnectionPhase {
 pub(crate) struct ConnectionState {
     phase: ConnectionPhase,
     /// Heartbeat interval.
-    every: Duration,
+    heartbeat_interval: Duration,
     /// When the session started, and how long it must last to count as useful.
     session: Option<(Instant, Duration)>,
     /// Number of dispatches received.
-    carried: usize,
+    dispatches: usize,
 }
 
 /// A connection with this many dispatches counts as useful, however short it was.
-const MUCH: usize = 256;
+const USEFUL_DISPATCHES: usize = 256;
 /// A connection that lasts this long always counts as useful.
-const LONG: Duration = Duration::from_secs(60);
+const USEFUL_DURATION: Duration = Duration::from_secs(60);
 
 /// Close code of a connection that ended without a close frame.
-const ABNORMAL: u16 = 1006;
+const ABNORMAL_CLOSE: u16 = 1006;
 
 impl ConnectionState {
     pub(crate) const fn new() -> Self {
-        Self { phase: ConnectionPhase::Dialling, every: Duration::MAX, session: None, carried: 0 }
+        Self { phase: ConnectionPhase::Dialling, heartbeat_interval: Duration::MAX, session: None, dispatches: 0 }
     }
 
     /// Whether the connection waits for HELLO.
@@ -116,15 +116,15 @@ impl ConnectionState {
     }
 
     /// Records HELLO. If the previous connection ended without notice, returns its reason now.
-    pub(crate) fn greeted(&mut self, every: Duration) -> Option<DisconnectReason> {
+    pub(crate) fn on_hello(&mut self, heartbeat_interval: Duration) -> Option<DisconnectReason> {
         let before = std::mem::replace(&mut self.phase, ConnectionPhase::Open);
-        (self.every, self.session, self.carried) = (every, None, 0);
+        (self.heartbeat_interval, self.session, self.dispatches) = (heartbeat_interval, None, 0);
         (before == ConnectionPhase::Open).then_some(DisconnectReason::Cut)
     }
 
     /// Records that the connection has a session that receives events.
-    pub(crate) fn has_session(&mut self, now: Instant) {
-        self.session.get_or_insert((now, self.every.min(LONG)));
+    pub(crate) fn on_session(&mut self, now: Instant) {
+        self.session.get_or_insert((now, self.heartbeat_interval.min(USEFUL_DURATION)));
     }
 
     /// Whether HELLO arrived and the session is awaited.
@@ -133,45 +133,47 @@ impl ConnectionState {
     }
 
     /// Records a dispatch.
-    pub(crate) fn carries(&mut self) {
-        self.carried = self.carried.saturating_add(1);
+    pub(crate) fn on_dispatch(&mut self) {
+        self.dispatches = self.dispatches.saturating_add(1);
     }
 
     /// Heartbeat interval; `None` before it is known.
-    pub(crate) fn heartbeats(&self) -> Option<Duration> {
-        (self.every != Duration::MAX).then_some(self.every)
+    pub(crate) fn known_heartbeat_interval(&self) -> Option<Duration> {
+        (self.heartbeat_interval != Duration::MAX).then_some(self.heartbeat_interval)
     }
 
     /// Records that the connection will end, and why. Returns the reason if it was not reported before.
-    pub(crate) fn ends(&mut self, why: DisconnectReason) -> Option<DisconnectReason> {
+    pub(crate) fn on_ending(&mut self, reason: DisconnectReason) -> Option<DisconnectReason> {
         let before = std::mem::replace(&mut self.phase, ConnectionPhase::Ending);
-        (before != ConnectionPhase::Ending).then_some(why)
+        (before != ConnectionPhase::Ending).then_some(reason)
     }
 
     /// Records that the connection was closed or lost. `quiet` is the time since the last frame.
-    pub(crate) fn closed(&mut self, code: Option<u16>, quiet: Duration) -> Option<DisconnectReason> {
+    pub(crate) fn on_closed(&mut self, code: Option<u16>, quiet: Duration) -> Option<DisconnectReason> {
         // Heartbeats are acknowledged at once; timers may be late.
-        let why = match code {
-            Some(ABNORMAL) if quiet >= self.every.mul_f64(0.9) => DisconnectReason::Silent,
-            Some(ABNORMAL) | None => DisconnectReason::Cut,
+        let reason = match code {
+            Some(ABNORMAL_CLOSE) if quiet >= self.heartbeat_interval.mul_f64(0.9) => DisconnectReason::Silent,
+            Some(ABNORMAL_CLOSE) | None => DisconnectReason::Cut,
             Some(code) => DisconnectReason::Closed(code),
         };
-        self.gone(why)
+        self.on_gone(reason)
     }
 
     /// Records that the connection is gone and another one is made.
-    pub(crate) fn gone(&mut self, why: DisconnectReason) -> Option<DisconnectReason> {
-        let told = self.ends(why);
+    pub(crate) fn on_gone(&mut self, reason: DisconnectReason) -> Option<DisconnectReason> {
+        let reported = self.on_ending(reason);
         self.phase = ConnectionPhase::Dialling;
-        self.every = Duration::MAX;
-        told
+        self.heartbeat_interval = Duration::MAX;
+        reported
     }
 
     /// Whether the last connection was useless: it had no session, or ended soon after it had one. Clears what it
     /// returns, so call it once.
-    pub(crate) fn was_useless(&mut self, now: Instant) -> bool {
-        let carried = std::mem::take(&mut self.carried);
-        self.session.take().is_none_or(|(since, lasts)| now.duration_since(since) < lasts && carried < MUCH)
+    pub(crate) fn take_useless(&mut self, now: Instant) -> bool {
+        let dispatches = std::mem::take(&mut self.dispatches);
+        self.session.take().is_none_or(|(since, min_duration)| {
+            now.duration_since(since) < min_duration && dispatches < USEFUL_DISPATCHES
+        })
     }
 }
 
@@ -179,58 +181,65 @@ impl ConnectionState {
 mod tests {
     use super::*;
 
-    const EVERY: Duration = Duration::from_secs(10);
+    const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
     const QUIET: Duration = Duration::from_secs(20);
 
     fn open() -> ConnectionState {
-        let mut line = ConnectionState::new();
-        assert_eq!(line.greeted(EVERY), None);
-        line
+        let mut connection = ConnectionState::new();
+        assert_eq!(connection.on_hello(HEARTBEAT_INTERVAL), None);
+        connection
     }
 
     #[test]
-    fn an_end_that_was_announced_is_told_once() {
-        let mut line = open();
-        assert_eq!(line.ends(DisconnectReason::Asked), Some(DisconnectReason::Asked));
-        assert_eq!(line.closed(Some(4000), QUIET), None);
-        assert!(line.is_dialling());
-        assert_eq!(line.greeted(EVERY), None);
-        assert_eq!(line.closed(Some(4009), QUIET), Some(DisconnectReason::Closed(4009)));
-    }
-
-    #[test]
-    fn an_end_without_a_word_is_told_with_the_next_greeting() {
-        let mut line = open();
-        assert_eq!(line.greeted(EVERY), Some(DisconnectReason::Cut));
-    }
-
-    #[test]
-    fn a_line_that_was_quiet_for_a_heartbeat_was_silent_and_any_other_was_cut() {
-        assert_eq!(open().closed(Some(ABNORMAL), EVERY), Some(DisconnectReason::Silent));
-        assert_eq!(open().closed(Some(ABNORMAL), EVERY / 2), Some(DisconnectReason::Cut));
-        assert_eq!(open().closed(None, QUIET), Some(DisconnectReason::Cut));
+    fn announced_end_is_reported_once() {
+        let mut connection = open();
         assert_eq!(
-            ConnectionState::new().closed(Some(ABNORMAL), QUIET),
+            connection.on_ending(DisconnectReason::ReconnectRequested),
+            Some(DisconnectReason::ReconnectRequested)
+        );
+        assert_eq!(connection.on_closed(Some(4000), QUIET), None);
+        assert!(connection.is_dialling());
+        assert_eq!(connection.on_hello(HEARTBEAT_INTERVAL), None);
+        assert_eq!(connection.on_closed(Some(4009), QUIET), Some(DisconnectReason::Closed(4009)));
+    }
+
+    #[test]
+    fn unannounced_end_is_reported_at_the_next_hello() {
+        let mut connection = open();
+        assert_eq!(connection.on_hello(HEARTBEAT_INTERVAL), Some(DisconnectReason::Cut));
+    }
+
+    #[test]
+    fn connection_quiet_for_a_heartbeat_is_silent_else_cut() {
+        assert_eq!(open().on_closed(Some(ABNORMAL_CLOSE), HEARTBEAT_INTERVAL), Some(DisconnectReason::Silent));
+        assert_eq!(open().on_closed(Some(ABNORMAL_CLOSE), HEARTBEAT_INTERVAL / 2), Some(DisconnectReason::Cut));
+        assert_eq!(open().on_closed(None, QUIET), Some(DisconnectReason::Cut));
+        assert_eq!(
+            ConnectionState::new().on_closed(Some(ABNORMAL_CLOSE), QUIET),
             Some(DisconnectReason::Cut),
             "HELLO never arrived"
         );
     }
 
     #[test]
-    fn only_a_line_with_a_session_that_lasts_or_carries_much_is_of_use_and_that_is_forgotten_with_it() {
+    fn useful_connection_has_a_long_session_or_many_dispatches() {
         let now = Instant::now();
-        for (lasts, carries, useless) in [(EVERY, 0, false), (EVERY / 2, 0, true), (EVERY / 2, MUCH, false)] {
-            let mut line = open();
-            line.has_session(now);
-            (0..carries).for_each(|_| line.carries());
-            line.closed(Some(4000), QUIET);
-            assert_eq!(line.was_useless(now + lasts), useless, "{lasts:?}, {carries}");
-            line.gone(DisconnectReason::Unreachable);
-            assert!(line.was_useless(now + QUIET));
+        for (duration, dispatches, useless) in [
+            (HEARTBEAT_INTERVAL, 0, false),
+            (HEARTBEAT_INTERVAL / 2, 0, true),
+            (HEARTBEAT_INTERVAL / 2, USEFUL_DISPATCHES, false),
+        ] {
+            let mut connection = open();
+            connection.on_session(now);
+            (0..dispatches).for_each(|_| connection.on_dispatch());
+            connection.on_closed(Some(4000), QUIET);
+            assert_eq!(connection.take_useless(now + duration), useless, "{duration:?}, {dispatches}");
+            connection.on_gone(DisconnectReason::Unreachable);
+            assert!(connection.take_useless(now + QUIET));
         }
-        let mut line = open();
-        assert!(line.awaits_session() && line.heartbeats() == Some(EVERY));
-        line.closed(Some(4000), QUIET);
-        assert!(line.was_useless(now + QUIET) && !line.awaits_session());
+        let mut connection = open();
+        assert!(connection.awaits_session() && connection.known_heartbeat_interval() == Some(HEARTBEAT_INTERVAL));
+        connection.on_closed(Some(4000), QUIET);
+        assert!(connection.take_useless(now + QUIET) && !connection.awaits_session());
     }
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use serde::Deserialize;
 
 /// Maximum length of a HELLO. Longer text is not parsed.
-const LONGEST: usize = 1_024;
+const MAX_LEN: usize = 1_024;
 
 /// Returns the heartbeat interval of a HELLO.
-pub(crate) fn heartbeats_of(text: &str) -> Option<Duration> {
+pub(crate) fn heartbeat_interval(text: &str) -> Option<Duration> {
     #[derive(Deserialize)]
     struct Hello {
         d: Every,
@@ -17,7 +17,7 @@ pub(crate) fn heartbeats_of(text: &str) -> Option<Duration> {
     struct Every {
         heartbeat_interval: u64,
     }
-    if text.len() > LONGEST {
+    if text.len() > MAX_LEN {
         return None;
     }
     let hello: Hello = serde_json::from_str(text).ok()?;
@@ -29,10 +29,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heartbeats_are_read_from_a_hello_and_from_nothing_else() {
+    fn heartbeat_interval_is_parsed_only_from_hello() {
         let hello = r#"{"t":null,"s":null,"op":10,"d":{"heartbeat_interval":41250,"_trace":["x"]}}"#;
-        assert_eq!(heartbeats_of(hello), Some(Duration::from_millis(41_250)));
-        assert_eq!(heartbeats_of(r#"{"t":null,"s":null,"op":11,"d":null}"#), None);
-        assert_eq!(heartbeats_of(&hello.replace('x', &"x".repeat(LONGEST))), None);
+        assert_eq!(heartbeat_interval(hello), Some(Duration::from_millis(41_250)));
+        assert_eq!(heartbeat_interval(r#"{"t":null,"s":null,"op":11,"d":null}"#), None);
+        assert_eq!(heartbeat_interval(&hello.replace('x', &"x".repeat(MAX_LEN))), None);
     }
 }

@@ -27,7 +27,7 @@ pub enum ShardEvent {
         /// Shard number.
         shard: u32,
         /// Time until the next one is available.
-        again_in: Duration,
+        retry_in: Duration,
     },
 }
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use guildhall_core::event::{Event, OVER_HTTP};
+use guildhall_core::event::{Event, HTTP_SESSION};
 
 use crate::lease_guard::LeaseGuard;
 use crate::ports::StoreFuture;
@@ -120,7 +120,7 @@ impl ShardOwnership {
     /// Under which claim something is kept of a session; under none, if it came over HTTP. What is left of a shard that was
     /// lost is kept under a claim that nobody has.
     pub(crate) fn claim_of(&self, session: &str) -> Option<ShardClaim> {
-        if session == OVER_HTTP {
+        if session == HTTP_SESSION {
             return None;
         }
         let held = self.read();
@@ -155,7 +155,7 @@ mod tests {
         own.add(claim(5));
         own.has_session(1, &"s".into());
         assert_eq!((own.claim_of("s"), own.fence(1)), (Some(claim(5)), Some(5)));
-        assert_eq!(own.claim_of(OVER_HTTP), None);
+        assert_eq!(own.claim_of(HTTP_SESSION), None);
         own.remove(1);
         own.add(claim(7));
         assert_eq!(own.claim_of("s").map(|claim| claim.fence), Some(0));

@@ -15,27 +15,27 @@ pub struct BackoffConfig {
 /// doubles, so that shards that lost their connections together do not reconnect together.
 #[derive(Debug)]
 pub struct ReconnectBackoff {
-    waits: BackoffConfig,
-    useless: u32,
+    config: BackoffConfig,
+    failures: u32,
 }
 
 impl ReconnectBackoff {
     /// Creates a backoff.
     #[must_use]
-    pub fn new(waits: BackoffConfig) -> Self {
-        Self { waits, useless: 0 }
+    pub fn new(config: BackoffConfig) -> Self {
+        Self { config, failures: 0 }
     }
 
     /// Resets the backoff after a successful connection.
-    pub fn proved(&mut self) {
-        self.useless = 0;
+    pub fn reset(&mut self) {
+        self.failures = 0;
     }
 
     /// Returns the wait after a failed connection. `random` is at least 0 and less than 1.
-    pub fn wait_after_useless(&mut self, chance: f64) -> Duration {
-        let longest = self.waits.base.saturating_mul(2u32.saturating_pow(self.useless)).min(self.waits.cap);
-        self.useless = self.useless.saturating_add(1);
-        longest.mul_f64(chance)
+    pub fn next_wait(&mut self, random: f64) -> Duration {
+        let max = self.config.base.saturating_mul(2u32.saturating_pow(self.failures)).min(self.config.cap);
+        self.failures = self.failures.saturating_add(1);
+        max.mul_f64(random)
     }
 }
 
@@ -44,21 +44,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_grow_to_a_bound_and_start_anew_after_success() {
+    fn waits_grow_to_the_cap_and_reset_after_success() {
         let waits = BackoffConfig { base: Duration::from_secs(2), cap: Duration::from_secs(60) };
-        let mut patience = ReconnectBackoff::new(waits);
-        let waits: Vec<_> = (0..7).map(|_| patience.wait_after_useless(0.5).as_secs()).collect();
+        let mut backoff = ReconnectBackoff::new(waits);
+        let waits: Vec<_> = (0..7).map(|_| backoff.next_wait(0.5).as_secs()).collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
-        patience.proved();
-        assert_eq!(patience.wait_after_useless(0.5).as_secs(), 1);
+        backoff.reset();
+        assert_eq!(backoff.next_wait(0.5).as_secs(), 1);
     }
 
     #[test]
-    fn a_wait_is_any_time_up_to_its_bound_however_many_there_were() {
+    fn wait_is_random_up_to_the_cap() {
         let waits = BackoffConfig { base: Duration::from_secs(1), cap: Duration::from_secs(30) };
-        let mut patience = ReconnectBackoff { waits, useless: u32::MAX };
-        for (chance, from, to) in [(0.0, 0, 0), (0.25, 7, 8), (0.999, 29, 30)] {
-            let wait = patience.wait_after_useless(chance);
+        let mut backoff = ReconnectBackoff { config: waits, failures: u32::MAX };
+        for (random, from, to) in [(0.0, 0, 0), (0.25, 7, 8), (0.999, 29, 30)] {
+            let wait = backoff.next_wait(random);
             assert!(wait >= Duration::from_secs(from) && wait <= Duration::from_secs(to), "{wait:?}");
         }
     }

@@ -28,7 +28,7 @@ impl ShardStatus {
     /// Creates the status of a shard that is about to connect.
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
-            state: AtomicU8::new(place(ShardState::Connecting)),
+            state: AtomicU8::new(state_index(ShardState::Connecting)),
             sequence: AtomicU64::new(0),
             latency_us: AtomicU64::new(UNKNOWN),
             resumes: AtomicU64::new(0),
@@ -38,25 +38,25 @@ impl ShardStatus {
     }
 
     /// Sets the state, the last sequence number read, and the latency of the last heartbeat.
-    pub(crate) fn tell(&self, state: ShardState, sequence: u64, latency: Option<Duration>) {
+    pub(crate) fn update(&self, state: ShardState, sequence: u64, latency: Option<Duration>) {
         let micros = latency.map_or(UNKNOWN, |latency| u64::try_from(latency.as_micros()).unwrap_or(UNKNOWN));
-        self.state.store(place(state), Ordering::Relaxed);
+        self.state.store(state_index(state), Ordering::Relaxed);
         self.sequence.store(sequence, Ordering::Relaxed);
         self.latency_us.store(micros, Ordering::Relaxed);
     }
 
     /// Sets the session.
-    pub(crate) fn has_session(&self, session: &Arc<str>) {
+    pub(crate) fn set_session(&self, session: &Arc<str>) {
         *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(session));
     }
 
     /// Counts a resumed session.
-    pub(crate) fn resumed(&self) {
+    pub(crate) fn count_resume(&self) {
         self.resumes.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts a new session.
-    pub(crate) fn identified(&self) {
+    pub(crate) fn count_identify(&self) {
         self.identifies.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -77,9 +77,9 @@ impl ShardStatus {
     }
 }
 
-fn place(state: ShardState) -> u8 {
-    let place = ShardState::ALL.iter().position(|known| *known == state);
-    place.and_then(|place| u8::try_from(place).ok()).expect("invariant: `ALL` lists every state")
+fn state_index(state: ShardState) -> u8 {
+    let index = ShardState::ALL.iter().position(|other| *other == state);
+    index.and_then(|index| u8::try_from(index).ok()).expect("invariant: `ALL` lists every state")
 }
 
 #[cfg(test)]
@@ -87,19 +87,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_shard_tells_is_what_is_seen() {
-        let vitals = ShardStatus::new();
-        let view = vitals.view(3);
+    fn view_returns_what_was_set() {
+        let status = ShardStatus::new();
+        let view = status.view(3);
         assert_eq!((view.shard, view.state, view.session, view.latency), (3, ShardState::Connecting, None, None));
         for state in ShardState::ALL {
-            vitals.tell(state, 7, Some(Duration::from_millis(41)));
-            assert_eq!(vitals.view(0).state, state);
+            status.update(state, 7, Some(Duration::from_millis(41)));
+            assert_eq!(status.view(0).state, state);
         }
-        vitals.has_session(&"s".into());
-        vitals.identified();
-        vitals.resumed();
-        vitals.resumed();
-        let view = vitals.view(0);
+        status.set_session(&"s".into());
+        status.count_identify();
+        status.count_resume();
+        status.count_resume();
+        let view = status.view(0);
         assert_eq!(
             (view.sequence, view.latency, view.resumes, view.identifies),
             (7, Some(Duration::from_millis(41)), 2, 1)

@@ -40,18 +40,18 @@ use crate::wall_clock::WallClock;
 use crate::{crash, failpoint};
 
 /// Timeout of a graceful close. After it, the connection is dropped.
-const GOODBYE_WITHIN: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay before a message is sent again that was not accepted although there was room.
-const TELLS_AGAIN: Duration = Duration::from_millis(20);
+const RESEND_DELAY: Duration = Duration::from_millis(20);
 
 /// Reading may stop for the heartbeat interval divided by this.
-const HOLDS_FOR: u32 = 4;
+const HOLD_DIVISOR: u32 = 4;
 /// Heartbeat interval to assume if Discord has not sent one.
-const HEARTBEATS: Duration = Duration::from_secs(40);
+const DEFAULT_HEARTBEAT_INTERVAL: Duration = Duration::from_secs(40);
 /// How often a shard checks a lease that may end.
-const LOOKS_FOR_RIGHT: Duration = Duration::from_millis(200);
+const LEASE_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Timeout of a graceful close after the lease is lost: soon after, another process owns the shard.
-const LOST_GOODBYE_WITHIN: Duration = Duration::from_secs(1);
+const LOST_CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Configuration that all shards of a process share.
 #[derive(Clone, Copy, Debug)]
@@ -59,25 +59,25 @@ pub struct ShardConfig {
     /// How much a shard buffers while there is no room.
     pub buffer: FlowLimit,
     /// Backoff between connection attempts.
-    pub reconnects: BackoffConfig,
+    pub backoff: BackoffConfig,
     /// Timeout for a connection and its HELLO.
-    pub hello_within: Duration,
+    pub hello_timeout: Duration,
 }
 
 /// The loop of a shard.
 pub(crate) struct ShardTask<C> {
     number: u32,
     connection: C,
-    feed: ShardSender,
+    sender: ShardSender,
     observer: ShardObserver,
     clock: WallClock,
-    manners: ShardConfig,
+    config: ShardConfig,
     /// Ends before another process can own the shard.
-    right: LeaseGuard,
+    lease: LeaseGuard,
     /// Status that others read.
-    vitals: Arc<ShardStatus>,
+    status: Arc<ShardStatus>,
     /// Whether it waits before it reconnects.
-    rests: bool,
+    waiting: bool,
     /// Session id of Discord; empty before the first session.
     session: Arc<str>,
     /// Sequence number of the last accepted dispatch.
@@ -85,14 +85,14 @@ pub(crate) struct ShardTask<C> {
     /// Sequence numbers of the first session whose frames are not parsed, because they crashed processes.
     unread: BTreeSet<u64>,
     backlog: Backlog,
-    line: ConnectionState,
-    greeted_by: Instant,
-    greeted: Instant,
+    connection_state: ConnectionState,
+    hello_deadline: Instant,
+    hello_at: Instant,
     last_frame: Instant,
     last_dispatch: Instant,
     connected: bool,
-    patience: ReconnectBackoff,
-    tally: EventCounters,
+    backoff: ReconnectBackoff,
+    counters: EventCounters,
     skipped: LogThrottle,
 }
 
@@ -104,7 +104,7 @@ enum FlushStatus {
     /// Credit.
     Credit,
     /// Capacity in the receiver's channel.
-    Place,
+    Channel,
     /// It is empty, but much of what was forwarded is not processed yet.
     Ease,
 }
@@ -116,14 +116,14 @@ enum HoldResult {
     /// There is no room, and reading cannot be delayed any longer.
     Full,
     /// The shard must stop.
-    Told,
+    Stop,
 }
 
 /// Next action of the loop.
 enum NextStep {
     Read,
     /// Wait before reconnecting.
-    Rest,
+    Wait,
     /// There is no room for more events.
     Hold,
     /// A restart was requested.
@@ -150,40 +150,40 @@ impl<C: GatewayConnection> ShardTask<C> {
         number: u32,
         connection: C,
         unread: BTreeSet<u64>,
-        feed: ShardSender,
+        sender: ShardSender,
         observer: ShardObserver,
         clock: WallClock,
-        manners: ShardConfig,
-        right: LeaseGuard,
-        vitals: Arc<ShardStatus>,
+        config: ShardConfig,
+        lease: LeaseGuard,
+        status: Arc<ShardStatus>,
     ) -> Self {
         let (session, last) = connection.session().map_or(("", 0), |session| (session.id, session.sequence));
         let session: Arc<str> = session.into();
         if !session.is_empty() {
-            vitals.has_session(&session);
+            status.set_session(&session);
         }
         Self {
             number,
             connection,
-            vitals,
-            rests: false,
+            status,
+            waiting: false,
             session,
             last,
             unread,
-            backlog: Backlog::new(number, manners.buffer),
-            feed,
+            backlog: Backlog::new(number, config.buffer),
+            sender,
             observer,
             clock,
-            line: ConnectionState::new(),
-            greeted_by: Instant::now() + manners.hello_within,
-            greeted: Instant::now(),
+            connection_state: ConnectionState::new(),
+            hello_deadline: Instant::now() + config.hello_timeout,
+            hello_at: Instant::now(),
             last_frame: Instant::now(),
             last_dispatch: Instant::now(),
             connected: false,
-            patience: ReconnectBackoff::new(manners.reconnects),
-            manners,
-            right,
-            tally: EventCounters::default(),
+            backoff: ReconnectBackoff::new(config.backoff),
+            config,
+            lease,
+            counters: EventCounters::default(),
             skipped: LogThrottle::default(),
         }
     }
@@ -198,37 +198,37 @@ impl<C: GatewayConnection> ShardTask<C> {
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>, mut restarts: watch::Receiver<()>) -> ShardEnd {
         let resumes_from = self.connection.session().map(|session| session.sequence);
         emit(ShardStarted { shard: self.number, resumes_from });
-        self.greeted_by = Instant::now() + self.manners.hello_within;
+        self.hello_deadline = Instant::now() + self.config.hello_timeout;
         loop {
             // Must be checked before every reconnect: otherwise two processes would take the session from each other
             // endlessly.
-            if !self.right.holds() {
-                return self.leave().await;
+            if !self.lease.holds() {
+                return self.close_lost().await;
             }
             self.connection.renew_token(self.last);
-            let waits = self.flush();
-            let answered_by = self.answered_by();
+            let blocked_on = self.flush();
+            let session_deadline = self.session_deadline();
             let next = tokio::select! {
                 biased;
-                () = told(&mut stop) => return self.close().await,
-                () = asked(&mut restarts) => NextStep::Restart,
-                item = Self::next(&mut self.connection) => self.take(item),
-                () = room(&self.feed, waits) => NextStep::Read,
-                () = sleep_until(self.greeted_by), if self.line.is_dialling() => self.nobody_answers(),
-                () = due(answered_by) => self.nobody_answers(),
-                () = sleep(LOOKS_FOR_RIGHT), if self.right.may_end() => NextStep::Read,
+                () = stop_requested(&mut stop) => return self.close().await,
+                () = restart_requested(&mut restarts) => NextStep::Restart,
+                item = Self::next(&mut self.connection) => self.process_items(item),
+                () = wait_for_room(&self.sender, blocked_on) => NextStep::Read,
+                () = sleep_until(self.hello_deadline), if self.connection_state.is_dialling() => self.on_silence(),
+                () = sleep_until_some(session_deadline) => self.on_silence(),
+                () = sleep(LEASE_CHECK_INTERVAL), if self.lease.may_end() => NextStep::Read,
             };
-            let went_on = match next {
+            let continues = match next {
                 NextStep::Read => true,
-                NextStep::Rest => {
-                    let until = Instant::now() + self.patience.wait_after_useless(fastrand::f64());
-                    let rested = self.rest(&mut stop, Some(until)).await;
-                    self.greeted_by = Instant::now() + self.manners.hello_within;
+                NextStep::Wait => {
+                    let until = Instant::now() + self.backoff.next_wait(fastrand::f64());
+                    let rested = self.wait(&mut stop, Some(until)).await;
+                    self.hello_deadline = Instant::now() + self.config.hello_timeout;
                     rested
                 }
                 NextStep::Hold => match self.hold(&mut stop).await {
                     HoldResult::Eased => true,
-                    HoldResult::Told => false,
+                    HoldResult::Stop => false,
                     HoldResult::Full => self.pause(&mut stop).await,
                 },
                 NextStep::Restart => {
@@ -237,8 +237,8 @@ impl<C: GatewayConnection> ShardTask<C> {
                 }
                 NextStep::End(end) => return end,
             };
-            if !went_on {
-                return if self.right.holds() { self.close().await } else { self.leave().await };
+            if !continues {
+                return if self.lease.holds() { self.close().await } else { self.close_lost().await };
             }
             // Yields to other tasks, however much there is to read.
             tokio::task::consume_budget().await;
@@ -247,15 +247,15 @@ impl<C: GatewayConnection> ShardTask<C> {
 
     /// Forwards what can be forwarded, and publishes how much remains.
     fn flush(&mut self) -> FlushStatus {
-        let waits = self.tell_on();
-        self.feed.credit().hold(self.backlog.held().events);
-        self.vitals.tell(self.does(), self.last, self.connection.latency());
-        waits
+        let blocked_on = self.forward();
+        self.sender.credit().hold(self.backlog.held().events);
+        self.status.update(self.state(), self.last, self.connection.latency());
+        blocked_on
     }
 
-    fn does(&self) -> ShardState {
+    fn state(&self) -> ShardState {
         match self.connection.state() {
-            _ if self.rests => ShardState::Waiting,
+            _ if self.waiting => ShardState::Waiting,
             GatewayState::Active if self.connected => ShardState::Connected,
             GatewayState::Identifying => ShardState::Identifying,
             GatewayState::Resuming => ShardState::Resuming,
@@ -263,21 +263,21 @@ impl<C: GatewayConnection> ShardTask<C> {
         }
     }
 
-    fn tell_on(&mut self) -> FlushStatus {
+    fn forward(&mut self) -> FlushStatus {
         loop {
-            let room = self.feed.credit().has_room();
-            let Some(told) = self.backlog.next(room) else {
+            let room = self.sender.credit().has_room();
+            let Some(message) = self.backlog.next(room) else {
                 return if room { FlushStatus::Nothing } else { FlushStatus::Credit };
             };
-            if let Err(told) = self.feed.tell(told) {
-                self.backlog.put_back(told);
-                return FlushStatus::Place;
+            if let Err(message) = self.sender.tell(message) {
+                self.backlog.put_back(message);
+                return FlushStatus::Channel;
             }
         }
     }
 
     /// Processes an item, and all further text that is ready.
-    fn take(&mut self, item: GatewayItem) -> NextStep {
+    fn process_items(&mut self, item: GatewayItem) -> NextStep {
         let (mut item, mut frames, mut bytes) = (item, 0, 0);
         // Items that are ready together get the same time: reading the clock for each would take longer than parsing
         // it.
@@ -287,13 +287,13 @@ impl<C: GatewayConnection> ShardTask<C> {
         let mut session = Arc::clone(&self.session);
         let scope = crash::enter_events(&session);
         loop {
-            let GatewayItem::Text(text) = item else { return self.other(item) };
+            let GatewayItem::Text(text) = item else { return self.process_other(item) };
             frames += 1;
             bytes += text.len();
-            self.frame(text, at, &scope);
+            self.process_frame(text, at, &scope);
             if !Arc::ptr_eq(&session, &self.session) {
                 session = Arc::clone(&self.session);
-                scope.begin(&session);
+                scope.set_session(&session);
             }
             if self.backlog.must_pause() {
                 self.flush();
@@ -312,41 +312,41 @@ impl<C: GatewayConnection> ShardTask<C> {
     }
 
     /// Processes an item that is not text.
-    fn other(&mut self, item: GatewayItem) -> NextStep {
+    fn process_other(&mut self, item: GatewayItem) -> NextStep {
         match item {
             GatewayItem::Closed { code } => {
                 if self.connection.state() == GatewayState::FatallyClosed {
-                    return NextStep::End(self.refused(code.unwrap_or_default()));
+                    return NextStep::End(self.on_rejected(code.unwrap_or_default()));
                 }
                 let quiet = self.last_frame.elapsed();
-                let why = self.line.closed(code, quiet);
-                self.lost(why);
-                self.dial_again()
+                let reason = self.connection_state.on_closed(code, quiet);
+                self.report_disconnect(reason);
+                self.reconnect()
             }
             GatewayItem::Unreachable(error) => {
                 emit(ShardConnectionFailed { shard: self.number, error: &*error });
-                let why = self.line.gone(DisconnectReason::Unreachable);
-                self.lost(why);
+                let reason = self.connection_state.on_gone(DisconnectReason::Unreachable);
+                self.report_disconnect(reason);
                 // The connection would wait by itself, and without jitter; a new one does not.
                 self.connection.reset(self.last);
-                self.line.was_useless(Instant::now());
-                NextStep::Rest
+                self.connection_state.take_useless(Instant::now());
+                NextStep::Wait
             }
             GatewayItem::Malformed(error) => {
-                self.skip(&*error);
+                self.report_skipped(&*error);
                 NextStep::Read
             }
             GatewayItem::Undecodable(error) => {
                 emit(ShardConnectionFailed { shard: self.number, error: &*error });
-                let why = self.line.ends(DisconnectReason::Unreadable);
-                self.lost(why);
+                let reason = self.connection_state.on_ending(DisconnectReason::Unreadable);
+                self.report_disconnect(reason);
                 NextStep::Read
             }
             // Only after a fatal close, which was handled above. Without a code there is no better advice.
-            GatewayItem::Ended => NextStep::End(self.refused(0)),
+            GatewayItem::Ended => NextStep::End(self.on_rejected(0)),
             GatewayItem::Text(text) => {
                 let scope = crash::enter_events(&self.session);
-                self.frame(text, self.now(), &scope);
+                self.process_frame(text, self.now(), &scope);
                 NextStep::Read
             }
         }
@@ -354,33 +354,33 @@ impl<C: GatewayConnection> ShardTask<C> {
 
     /// A connection that ended before it was useful, or right after its session was resumed, is not made again at once.
     /// The connection waits only when it cannot connect at all; otherwise it would reconnect as fast as the network allows.
-    fn dial_again(&mut self) -> NextStep {
-        if self.line.was_useless(Instant::now()) {
-            return NextStep::Rest;
+    fn reconnect(&mut self) -> NextStep {
+        if self.connection_state.take_useless(Instant::now()) {
+            return NextStep::Wait;
         }
-        self.patience.proved();
-        self.greeted_by = Instant::now() + self.manners.hello_within;
+        self.backoff.reset();
+        self.hello_deadline = Instant::now() + self.config.hello_timeout;
         NextStep::Read
     }
 
     /// The time by which a pending RESUME or IDENTIFY must be answered. Replayed dispatches count as an answer. Before
     /// the shard may identify, which can take long, there is nothing to answer.
-    fn answered_by(&self) -> Option<Instant> {
-        let asked = match self.connection.state() {
-            GatewayState::Resuming => self.greeted,
+    fn session_deadline(&self) -> Option<Instant> {
+        let requested = match self.connection.state() {
+            GatewayState::Resuming => self.hello_at,
             GatewayState::Identifying => self.connection.identify_granted_at()?,
             GatewayState::Active | GatewayState::Disconnected | GatewayState::FatallyClosed => return None,
         };
-        let heard = self.last_dispatch.max(self.greeted).max(asked);
-        self.line.awaits_session().then(|| heard + self.manners.hello_within)
+        let last_activity = self.last_dispatch.max(self.hello_at).max(requested);
+        self.connection_state.awaits_session().then(|| last_activity + self.config.hello_timeout)
     }
 
     /// A gateway that accepts connections and sends nothing would make the connection wait forever.
-    fn nobody_answers(&mut self) -> NextStep {
-        let why = self.line.gone(DisconnectReason::Silent);
-        self.lost(why);
+    fn on_silence(&mut self) -> NextStep {
+        let reason = self.connection_state.on_gone(DisconnectReason::Silent);
+        self.report_disconnect(reason);
         self.connection.reset(self.last);
-        self.dial_again()
+        self.reconnect()
     }
 
     fn now(&self) -> (Instant, UnixMs) {
@@ -389,23 +389,23 @@ impl<C: GatewayConnection> ShardTask<C> {
 
     /// Processes a frame. The scope records its session and number: if processing crashes the shard, this frame is the
     /// cause.
-    fn frame(&mut self, text: String, at: (Instant, UnixMs), scope: &EventScope) {
+    fn process_frame(&mut self, text: String, at: (Instant, UnixMs), scope: &EventScope) {
         failpoint::message(Part::Shard);
         let seq = self.new_number();
-        seq.inspect(|seq| scope.at(*seq));
+        seq.inspect(|seq| scope.set_event(*seq));
         self.last_frame = at.0;
-        self.line.carries();
+        self.connection_state.on_dispatch();
         match seq.filter(|seq| self.unread.remove(seq)) {
             Some(seq) => {
                 let origin = EventOrigin { session: Arc::clone(&self.session), shard: self.number, seq };
-                self.event(unread_event(text, origin, at.1), at.0);
+                self.process_event(unread_event(text, origin, at.1), at.0);
             }
             None => {
                 failpoint::input(Part::Shard, || text.as_str());
-                self.read(text, at);
+                self.parse_frame(text, at);
             }
         }
-        scope.rest();
+        scope.clear_event();
     }
 
     /// Returns the number of the frame that the connection has just read, if it is an event of the current session.
@@ -414,34 +414,34 @@ impl<C: GatewayConnection> ShardTask<C> {
         (session.sequence != self.last && *session.id == *self.session).then_some(session.sequence)
     }
 
-    fn read(&mut self, text: String, (read_at, at): (Instant, UnixMs)) {
+    fn parse_frame(&mut self, text: String, (read_at, at): (Instant, UnixMs)) {
         // The first frame of a connection is HELLO. The connection's state shows a new connection whose predecessor ended
         // without notice.
-        let is_new = self.line.is_dialling() || self.connection.state() != GatewayState::Active;
-        let hello = if is_new { hello::heartbeats_of(&text) } else { None };
+        let is_new = self.connection_state.is_dialling() || self.connection.state() != GatewayState::Active;
+        let hello = if is_new { hello::heartbeat_interval(&text) } else { None };
         match event::read(text, self.number, &self.session, at) {
-            Ok(Frame::Event(event)) => self.event(event, read_at),
-            Ok(Frame::Control { op }) => self.control(op, hello),
+            Ok(Frame::Event(event)) => self.process_event(event, read_at),
+            Ok(Frame::Control { op }) => self.process_control(op, hello),
             Err(malformed) => {
-                self.skip(&malformed);
+                self.report_skipped(&malformed);
                 self.skip_number();
             }
         }
     }
 
-    fn event(&mut self, event: Event, read_at: Instant) {
+    fn process_event(&mut self, event: Event, read_at: Instant) {
         let (shard, seq) = (self.number, event.origin.seq);
         // At once, because operations are checked against the cached roles.
         if let Some(guild) = permissions_changed(&event) {
             (self.observer)(ShardEvent::PermissionsChanged { guild });
         }
-        self.tally.count(shard, &event);
+        self.counters.count(shard, &event);
         self.last = seq;
         self.last_dispatch = self.last_frame;
         match (event.class, event.name.as_str()) {
-            (EventClass::Gateway, "gateway.ready") => self.began(seq),
+            (EventClass::Gateway, "gateway.ready") => self.on_ready(seq),
             (EventClass::Gateway, "gateway.resumed") => {
-                self.backlog.passed(&self.session, seq);
+                self.backlog.push_passed(&self.session, seq);
                 self.connected(SessionKind::Resumed);
             }
             (
@@ -456,7 +456,7 @@ impl<C: GatewayConnection> ShardTask<C> {
                 if self.backlog.is_full() {
                     self.flush();
                 }
-                for (class, count) in self.backlog.event(Arc::new(event), read_at) {
+                for (class, count) in self.backlog.push_event(Arc::new(event), read_at) {
                     emit(EventsShed { shard, class, count });
                 }
             }
@@ -464,34 +464,36 @@ impl<C: GatewayConnection> ShardTask<C> {
     }
 
     /// The connection has read READY, and knows the session.
-    fn began(&mut self, seq: u64) {
+    fn on_ready(&mut self, seq: u64) {
         let Some(session) = self.connection.session() else { return };
         self.session = session.id.into();
         // They are numbers of the previous session.
         self.unread.clear();
-        self.vitals.has_session(&self.session);
-        self.backlog.began(Arc::clone(&self.session), self.connection.resume_url().map(str::to_owned));
-        self.backlog.passed(&self.session, seq);
+        self.status.set_session(&self.session);
+        self.backlog.push_session_start(Arc::clone(&self.session), self.connection.resume_url().map(str::to_owned));
+        self.backlog.push_passed(&self.session, seq);
         self.connected(SessionKind::New);
     }
 
-    fn control(&mut self, op: u8, hello: Option<Duration>) {
-        let why = match (op, hello) {
-            (10, every) => {
-                self.greeted = self.last_frame;
-                self.line.greeted(every.unwrap_or(Duration::MAX))
+    fn process_control(&mut self, op: u8, hello: Option<Duration>) {
+        let reason = match (op, hello) {
+            (10, interval) => {
+                self.hello_at = self.last_frame;
+                self.connection_state.on_hello(interval.unwrap_or(Duration::MAX))
             }
-            (7, _) => self.line.ends(DisconnectReason::Asked),
-            (9, _) if self.connection.session().is_some() => self.line.ends(DisconnectReason::InvalidSessionResumable),
-            (9, _) => self.line.ends(DisconnectReason::InvalidSession),
+            (7, _) => self.connection_state.on_ending(DisconnectReason::ReconnectRequested),
+            (9, _) if self.connection.session().is_some() => {
+                self.connection_state.on_ending(DisconnectReason::InvalidSessionResumable)
+            }
+            (9, _) => self.connection_state.on_ending(DisconnectReason::InvalidSession),
             (_, _) => None,
         };
-        self.lost(why);
+        self.report_disconnect(reason);
     }
 
-    fn skip(&mut self, error: &(dyn std::error::Error + 'static)) {
-        let since = self.skipped.now(Instant::now());
-        emit(FrameSkipped { shard: self.number, error, since });
+    fn report_skipped(&mut self, error: &(dyn std::error::Error + 'static)) {
+        let since = self.skipped.record(Instant::now());
+        emit(FrameSkipped { shard: self.number, error, skipped: since });
     }
 
     /// A malformed frame has a number too, if the connection could read that.
@@ -500,27 +502,27 @@ impl<C: GatewayConnection> ShardTask<C> {
         let seq = session.sequence;
         if *session.id != *self.session {
             self.last = seq;
-            self.began(seq);
+            self.on_ready(seq);
         } else if seq != self.last {
             self.last = seq;
-            self.backlog.passed(&self.session, seq);
+            self.backlog.push_passed(&self.session, seq);
         }
     }
 
     fn connected(&mut self, session: SessionKind) {
         let shard = self.number;
-        self.line.has_session(Instant::now());
+        self.connection_state.on_session(Instant::now());
         // A resume from further back may replay an earlier RESUMED.
         if std::mem::replace(&mut self.connected, true) {
             return;
         }
         let how = match session {
             SessionKind::New => {
-                self.vitals.identified();
+                self.status.count_identify();
                 "ready"
             }
             SessionKind::Resumed => {
-                self.vitals.resumed();
+                self.status.count_resume();
                 "resumed"
             }
         };
@@ -529,37 +531,38 @@ impl<C: GatewayConnection> ShardTask<C> {
     }
 
     /// Reports the end of the connection, if it was not reported before.
-    fn lost(&mut self, why: Option<DisconnectReason>) {
-        let Some(why) = why else { return };
-        emit(ShardDisconnected { shard: self.number, why });
-        self.disconnected();
+    fn report_disconnect(&mut self, reason: Option<DisconnectReason>) {
+        let Some(reason) = reason else { return };
+        emit(ShardDisconnected { shard: self.number, reason });
+        self.on_disconnected();
     }
 
-    fn disconnected(&mut self) {
+    fn on_disconnected(&mut self) {
         if std::mem::take(&mut self.connected) {
             (self.observer)(ShardEvent::Disconnected { shard: self.number });
         }
     }
 
-    fn refused(&mut self, code: u16) -> ShardEnd {
+    fn on_rejected(&mut self, code: u16) -> ShardEnd {
         emit(ShardClosedFatally { shard: self.number, code, advice: &self.connection.advice(code) });
-        self.disconnected();
+        self.on_disconnected();
         ShardEnd::Refused { code }
     }
 
     /// Stops reading for a while, so that Discord waits, too: closing and resuming costs both sides more. Heartbeats
     /// also wait, so it must be short.
     async fn hold(&mut self, stop: &mut watch::Receiver<bool>) -> HoldResult {
-        let until = Instant::now() + self.line.heartbeats().unwrap_or(HEARTBEATS) / HOLDS_FOR;
+        let until = Instant::now()
+            + self.connection_state.known_heartbeat_interval().unwrap_or(DEFAULT_HEARTBEAT_INTERVAL) / HOLD_DIVISOR;
         loop {
-            let waits = self.flush();
+            let blocked_on = self.flush();
             if self.backlog.has_eased() {
                 return HoldResult::Eased;
             }
             tokio::select! {
                 biased;
-                () = told(stop) => return HoldResult::Told,
-                () = room(&self.feed, waits) => {}
+                () = stop_requested(stop) => return HoldResult::Stop,
+                () = wait_for_room(&self.sender, blocked_on) => {}
                 () = sleep_until(until) => return HoldResult::Full,
             }
         }
@@ -568,24 +571,24 @@ impl<C: GatewayConnection> ShardTask<C> {
     /// Closes the connection until there is room again; Discord replays what is missed. Returns `false` if the shard
     /// must stop.
     async fn pause(&mut self, stop: &mut watch::Receiver<bool>) -> bool {
-        let (shard, began) = (self.number, Instant::now());
+        let (shard, started) = (self.number, Instant::now());
         emit(ShardPaused { shard, held: self.backlog.held() });
         self.connection.close();
         // Discarding text is safe: it comes after the number that is resumed from.
-        drop(timeout(GOODBYE_WITHIN, async { while self.reads_on().await.is_some() {} }).await);
+        drop(timeout(CLOSE_TIMEOUT, async { while self.next_while_closing().await.is_some() {} }).await);
         self.connection.reset(self.last);
-        let why = self.line.gone(DisconnectReason::Paused);
-        self.lost(why);
-        let went_on = self.rest(stop, None).await;
-        if went_on {
-            emit(ShardUnpaused { shard, paused: began.elapsed() });
-            self.greeted_by = Instant::now() + self.manners.hello_within;
+        let reason = self.connection_state.on_gone(DisconnectReason::Paused);
+        self.report_disconnect(reason);
+        let continues = self.wait(stop, None).await;
+        if continues {
+            emit(ShardUnpaused { shard, paused: started.elapsed() });
+            self.hello_deadline = Instant::now() + self.config.hello_timeout;
         }
-        went_on
+        continues
     }
 
     /// Returns the next text of a shard that is closing; `None` when it has closed.
-    async fn reads_on(&mut self) -> Option<String> {
+    async fn next_while_closing(&mut self) -> Option<String> {
         let GatewayItem::Text(text) = Self::next(&mut self.connection).await else { return None };
         match self.connection.state() {
             // A READY or RESUMED that was in flight makes it active once more. Dropping a READY would waste the
@@ -598,30 +601,31 @@ impl<C: GatewayConnection> ShardTask<C> {
 
     /// Does not connect until `until`, or until the whole backlog is forwarded and half of it is processed. It
     /// continues to forward. Returns `false` if the shard must stop.
-    async fn rest(&mut self, stop: &mut watch::Receiver<bool>, until: Option<Instant>) -> bool {
-        self.rests = true;
-        let went_on = self.waits(stop, until).await;
-        self.rests = false;
-        went_on
+    async fn wait(&mut self, stop: &mut watch::Receiver<bool>, until: Option<Instant>) -> bool {
+        self.waiting = true;
+        let continues = self.wait_until_ready(stop, until).await;
+        self.waiting = false;
+        continues
     }
 
-    async fn waits(&mut self, stop: &mut watch::Receiver<bool>, until: Option<Instant>) -> bool {
+    async fn wait_until_ready(&mut self, stop: &mut watch::Receiver<bool>, until: Option<Instant>) -> bool {
         loop {
-            let waits = self.flush();
+            let blocked_on = self.flush();
             // With less room it would have to pause again at once.
-            let eased = self.backlog.is_empty() && self.feed.credit().has_eased();
+            let eased = self.backlog.is_empty() && self.sender.credit().has_eased();
             if until.is_none() && eased {
                 return true;
             }
-            let waits = if until.is_none() && waits == FlushStatus::Nothing { FlushStatus::Ease } else { waits };
+            let blocked_on =
+                if until.is_none() && blocked_on == FlushStatus::Nothing { FlushStatus::Ease } else { blocked_on };
             tokio::select! {
                 biased;
-                () = told(stop) => return false,
-                () = due(until) => return true,
-                () = room(&self.feed, waits) => {}
-                () = sleep(LOOKS_FOR_RIGHT), if self.right.may_end() => {}
+                () = stop_requested(stop) => return false,
+                () = sleep_until_some(until) => return true,
+                () = wait_for_room(&self.sender, blocked_on) => {}
+                () = sleep(LEASE_CHECK_INTERVAL), if self.lease.may_end() => {}
             }
-            if !self.right.holds() {
+            if !self.lease.holds() {
                 return false;
             }
         }
@@ -630,18 +634,18 @@ impl<C: GatewayConnection> ShardTask<C> {
     /// Closes with 4000 and reconnects, as requested. Forwards what still arrives, as [`Self::close`] does.
     async fn restart(&mut self) {
         emit(ShardRestarting { shard: self.number, resumable: self.connection.session().is_some() });
-        drop(timeout(GOODBYE_WITHIN, self.say_goodbye()).await);
+        drop(timeout(CLOSE_TIMEOUT, self.close_connection()).await);
         self.connection.reset(self.last);
-        let why = self.line.gone(DisconnectReason::Restarted);
-        self.lost(why);
-        self.greeted_by = Instant::now() + self.manners.hello_within;
+        let reason = self.connection_state.on_gone(DisconnectReason::Restarted);
+        self.report_disconnect(reason);
+        self.hello_deadline = Instant::now() + self.config.hello_timeout;
     }
 
     /// Closes as [`Self::close`] does, but with a short timeout: another process continues the session.
-    async fn leave(self) -> ShardEnd {
+    async fn close_lost(self) -> ShardEnd {
         emit(ShardLeaseLost { shard: self.number });
         let (shard, observer, connected) = (self.number, Arc::clone(&self.observer), self.connected);
-        if timeout(LOST_GOODBYE_WITHIN, self.close()).await.is_err() && connected {
+        if timeout(LOST_CLOSE_TIMEOUT, self.close()).await.is_err() && connected {
             observer(ShardEvent::Disconnected { shard });
         }
         ShardEnd::Lost
@@ -651,25 +655,25 @@ impl<C: GatewayConnection> ShardTask<C> {
     /// forwarded as long as there is room. The rest is never confirmed, and is replayed.
     async fn close(mut self) -> ShardEnd {
         let shard = self.number;
-        self.say_goodbye().await;
-        self.disconnected();
+        self.close_connection().await;
+        self.on_disconnected();
         emit(ShardClosed { shard, resumable: self.connection.session().is_some() });
         ShardEnd::Closed
     }
 
     /// Closes the connection with 4000, if there is one, and reads what still arrives.
-    async fn say_goodbye(&mut self) {
+    async fn close_connection(&mut self) {
         // Not connected: there is nothing to close.
         if self.connection.state() == GatewayState::Disconnected {
             return;
         }
         self.connection.close();
-        let mut keeps = true;
-        while let Some(text) = self.reads_on().await {
-            keeps = keeps && !self.backlog.must_pause();
-            if keeps {
+        let mut has_room = true;
+        while let Some(text) = self.next_while_closing().await {
+            has_room = has_room && !self.backlog.must_pause();
+            if has_room {
                 let scope = crash::enter_events(&self.session);
-                self.frame(text, self.now(), &scope);
+                self.process_frame(text, self.now(), &scope);
                 drop(scope);
                 self.flush();
             }
@@ -678,28 +682,28 @@ impl<C: GatewayConnection> ShardTask<C> {
 }
 
 /// Waits until a restart is requested. Never returns if the sender is gone.
-async fn asked(restarts: &mut watch::Receiver<()>) {
+async fn restart_requested(restarts: &mut watch::Receiver<()>) {
     if restarts.changed().await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
 /// Waits until the shard must stop. A dropped sender means the same.
-async fn told(stop: &mut watch::Receiver<bool>) {
+async fn stop_requested(stop: &mut watch::Receiver<bool>) {
     drop(stop.wait_for(|stop| *stop).await);
 }
 
 /// Waits until it is worth trying to forward again.
-async fn room(feed: &ShardSender, waits: FlushStatus) {
-    match waits {
+async fn wait_for_room(sender: &ShardSender, blocked_on: FlushStatus) {
+    match blocked_on {
         FlushStatus::Nothing => std::future::pending().await,
-        FlushStatus::Credit => feed.credit().room().await,
-        FlushStatus::Ease => feed.credit().ease().await,
-        FlushStatus::Place => sleep(TELLS_AGAIN).await,
+        FlushStatus::Credit => sender.credit().room().await,
+        FlushStatus::Ease => sender.credit().ease().await,
+        FlushStatus::Channel => sleep(RESEND_DELAY).await,
     }
 }
 
-async fn due(until: Option<Instant>) {
+async fn sleep_until_some(until: Option<Instant>) {
     match until {
         Some(until) => sleep_until(until).await,
         None => std::future::pending().await,

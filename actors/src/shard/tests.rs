@@ -142,8 +142,8 @@ impl RunningShard {
             clock: WallClock::system(),
             config: ShardConfig {
                 buffer: FlowLimit { events: 100, bytes: 1 << 20 },
-                reconnects: BackoffConfig { base: second, cap: second },
-                hello_within: Duration::from_secs(10),
+                backoff: BackoffConfig { base: second, cap: second },
+                hello_timeout: Duration::from_secs(10),
             },
             lease: LeaseGuard::always(),
             on_exit: Box::new(move |end| {
@@ -275,8 +275,8 @@ async fn a_shard_that_cannot_be_started_reports_its_end() {
         clock: WallClock::system(),
         config: ShardConfig {
             buffer: LARGE,
-            reconnects: BackoffConfig { base: second, cap: second },
-            hello_within: second,
+            backoff: BackoffConfig { base: second, cap: second },
+            hello_timeout: second,
         },
         lease: LeaseGuard::always(),
         on_exit: Box::new(move |end| {
@@ -291,7 +291,7 @@ async fn a_shard_that_cannot_be_started_reports_its_end() {
 async fn observe_returns_the_status() {
     let test = async {
         let status = ShardStatus::new();
-        status.has_session(&"session".into());
+        status.set_session(&"session".into());
         let shard: Shard<ScriptedConnection> = Shard {
             exit: ExitReport { guard: None, end: ShardEnd::Closed, on_exit: None },
             number: SHARD,

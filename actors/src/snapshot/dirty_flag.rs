@@ -13,24 +13,24 @@ const SOON: u8 = 2;
 #[derive(Debug, Default)]
 pub(crate) struct DirtyFlag {
     urgency: AtomicU8,
-    rung: Notify,
+    notified: Notify,
 }
 
 impl DirtyFlag {
     /// Marks that something has changed that must be saved.
-    pub(crate) fn ring(&self, urgency: Urgency) {
+    pub(crate) fn set(&self, urgency: Urgency) {
         let urgency = match urgency {
             Urgency::Later => LATER,
             Urgency::Soon => SOON,
         };
         if self.urgency.fetch_max(urgency, Ordering::AcqRel) < urgency {
-            self.rung.notify_one();
+            self.notified.notify_one();
         }
     }
 
     /// Waits until it is set, or set with a higher urgency.
-    pub(super) async fn rung(&self) {
-        self.rung.notified().await;
+    pub(super) async fn notified(&self) {
+        self.notified.notified().await;
     }
 
     /// Highest urgency since the last reset.
@@ -43,7 +43,7 @@ impl DirtyFlag {
     }
 
     /// Resets the flag: later changes count as new.
-    pub(super) fn silence(&self) {
+    pub(super) fn reset(&self) {
         self.urgency.store(NOTHING, Ordering::Release);
     }
 }

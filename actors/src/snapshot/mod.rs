@@ -28,7 +28,7 @@ use crate::wall_clock::WallClock;
 #[derive(Clone)]
 pub struct SnapshotConfig {
     /// Store for the snapshot.
-    pub memory: Arc<dyn SnapshotStore>,
+    pub store: Arc<dyn SnapshotStore>,
     /// Fingerprints of the tokens, never the tokens: state about a token applies only to the same token. Other
     /// processes, if there are any, get the same fingerprints.
     pub tokens: Vec<(Credential, String)>,
@@ -45,9 +45,9 @@ pub struct SnapshotConfig {
 impl SnapshotConfig {
     /// The default intervals, and the clock of this machine.
     #[must_use]
-    pub fn new(memory: Arc<dyn SnapshotStore>, tokens: Vec<(Credential, String)>) -> Self {
+    pub fn new(store: Arc<dyn SnapshotStore>, tokens: Vec<(Credential, String)>) -> Self {
         Self {
-            memory,
+            store,
             tokens,
             soon: Duration::from_secs(1),
             later: Duration::from_secs(30),

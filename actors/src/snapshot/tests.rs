@@ -57,21 +57,21 @@ impl Transport for Discord {
 }
 
 /// A snapshot store that the test controls.
-struct Notes {
+struct FakeSnapshotStore {
     text: Mutex<Option<String>>,
     writes: Mutex<u32>,
     /// Each load and each save takes one permit.
-    leave: Semaphore,
-    is_lost: Mutex<bool>,
+    permits: Semaphore,
+    is_failing: Mutex<bool>,
 }
 
-impl Notes {
+impl FakeSnapshotStore {
     fn new(text: Option<&str>) -> Arc<Self> {
         Arc::new(Self {
             text: Mutex::new(text.map(str::to_owned)),
             writes: Mutex::default(),
-            leave: Semaphore::new(1_000),
-            is_lost: Mutex::default(),
+            permits: Semaphore::new(1_000),
+            is_failing: Mutex::default(),
         })
     }
 
@@ -79,45 +79,45 @@ impl Notes {
         *self.writes.lock().unwrap()
     }
 
-    fn kept(&self) -> GateSnapshot {
+    fn saved(&self) -> GateSnapshot {
         GateSnapshot::decode(self.text.lock().unwrap().as_deref().unwrap()).unwrap()
     }
 
-    fn lose(&self, is_lost: bool) {
-        *self.is_lost.lock().unwrap() = is_lost;
+    fn set_failing(&self, is_lost: bool) {
+        *self.is_failing.lock().unwrap() = is_lost;
     }
 
-    async fn reach(&self) -> Result<(), SnapshotError> {
-        self.leave.acquire().await.unwrap().forget();
-        if *self.is_lost.lock().unwrap() { Err(SnapshotError("no disk".into())) } else { Ok(()) }
+    async fn access(&self) -> Result<(), SnapshotError> {
+        self.permits.acquire().await.unwrap().forget();
+        if *self.is_failing.lock().unwrap() { Err(SnapshotError("no disk".into())) } else { Ok(()) }
     }
 }
 
-impl SnapshotStore for Notes {
-    fn recall(&self) -> SnapshotFuture<'_, Option<String>> {
+impl SnapshotStore for FakeSnapshotStore {
+    fn load(&self) -> SnapshotFuture<'_, Option<String>> {
         Box::pin(async {
-            self.reach().await?;
+            self.access().await?;
             Ok(self.text.lock().unwrap().clone())
         })
     }
 
-    fn keep(&self, text: String) -> SnapshotFuture<'_, ()> {
+    fn save(&self, text: String) -> SnapshotFuture<'_, ()> {
         Box::pin(async {
             *self.writes.lock().unwrap() += 1;
-            self.reach().await?;
+            self.access().await?;
             *self.text.lock().unwrap() = Some(text);
             Ok(())
         })
     }
 }
 
-fn gate(discord: &Discord, notes: &Arc<Notes>) -> Arc<Gate> {
-    let memory: Arc<dyn SnapshotStore> = notes.clone();
-    let memory = SnapshotConfig {
+fn gate(discord: &Discord, store: &Arc<FakeSnapshotStore>) -> Arc<Gate> {
+    let config: Arc<dyn SnapshotStore> = store.clone();
+    let config = SnapshotConfig {
         wall: WallClock::provided(|| UnixMs::new(1_700_000_000_000)),
-        ..SnapshotConfig::new(memory, vec![(BOT, "token".into())])
+        ..SnapshotConfig::new(config, vec![(BOT, "token".into())])
     };
-    Gate::start(discord.clone(), GateConfig { memory: Some(memory), ..GateConfig::default() }, LeaseGuard::always())
+    Gate::start(discord.clone(), GateConfig { snapshot: Some(config), ..GateConfig::default() }, LeaseGuard::always())
 }
 
 async fn call(gate: &Gate) -> CallOutcome {
@@ -130,43 +130,43 @@ fn run<F: Future>(test: F) -> F::Output {
 }
 
 #[test]
-fn nothing_is_sent_before_the_gate_has_recalled() {
+fn nothing_is_sent_before_the_snapshot_is_restored() {
     run(async {
-        let (discord, notes) = (Discord::new(ResponseClass::Success), Notes::new(None));
-        let _held = notes.leave.acquire_many(1_000).await.unwrap();
-        let gate = gate(&discord, &notes);
+        let (discord, store) = (Discord::new(ResponseClass::Success), FakeSnapshotStore::new(None));
+        let _held = store.permits.acquire_many(1_000).await.unwrap();
+        let gate = gate(&discord, &store);
         let hasty = RestRequest { max_wait: Duration::from_secs(3), ..RestRequest::new(Method::GET, "/guilds/1", BOT) };
-        let CallOutcome::NotSent(why) = gate.call(hasty).await else { panic!("it was sent") };
-        assert_eq!(why.reason, "recalling");
+        let CallOutcome::NotSent(refused) = gate.call(hasty).await else { panic!("it was sent") };
+        assert_eq!(refused.reason, "recalling");
         let mut patient = Box::pin(call(&gate));
         assert!(timeout(Duration::from_millis(1_900), &mut patient).await.is_err());
         assert_eq!(discord.sent(), 0);
-        notes.leave.add_permits(1);
+        store.permits.add_permits(1);
         assert!(matches!(patient.await, CallOutcome::Answered(_)));
     });
 }
 
 #[test]
-fn a_gate_starts_without_a_memory_that_cannot_be_read_and_writes_it_anew() {
+fn gate_replaces_an_unreadable_snapshot() {
     for (text, is_lost) in [(Some("no memory"), false), (Some(r#"{"version":77}"#), false), (None, true)] {
         run(async move {
-            let (discord, notes) = (Discord::new(ResponseClass::Success), Notes::new(text));
-            notes.lose(is_lost);
-            let gate = gate(&discord, &notes);
+            let (discord, store) = (Discord::new(ResponseClass::Success), FakeSnapshotStore::new(text));
+            store.set_failing(is_lost);
+            let gate = gate(&discord, &store);
             assert!(matches!(call(&gate).await, CallOutcome::Answered(_)), "{text:?}");
-            notes.lose(false);
+            store.set_failing(false);
             sleep(Duration::from_secs(31)).await;
-            assert_eq!(notes.kept().limits.routes(), 1);
+            assert_eq!(store.saved().limits.routes(), 1);
         });
     }
 }
 
 #[test]
-fn a_memory_that_does_not_answer_holds_the_gate_up_for_a_while_only() {
+fn unresponsive_snapshot_store_delays_the_gate_only_briefly() {
     run(async {
-        let (discord, notes) = (Discord::new(ResponseClass::Success), Notes::new(None));
-        let _held = notes.leave.acquire_many(1_000).await.unwrap();
-        let gate = gate(&discord, &notes);
+        let (discord, store) = (Discord::new(ResponseClass::Success), FakeSnapshotStore::new(None));
+        let _held = store.permits.acquire_many(1_000).await.unwrap();
+        let gate = gate(&discord, &store);
         let patient =
             RestRequest { max_wait: Duration::from_secs(30), ..RestRequest::new(Method::GET, "/guilds/1", BOT) };
         assert!(matches!(gate.call(patient).await, CallOutcome::Answered(_)));
@@ -174,95 +174,95 @@ fn a_memory_that_does_not_answer_holds_the_gate_up_for_a_while_only() {
 }
 
 #[test]
-fn a_block_is_kept_at_once_and_what_was_learned_in_a_while() {
+fn block_is_saved_at_once_and_learned_limits_later() {
     run(async {
-        let (discord, notes) = (Discord::new(ResponseClass::Success), Notes::new(None));
-        let first = gate(&discord, &notes);
+        let (discord, store) = (Discord::new(ResponseClass::Success), FakeSnapshotStore::new(None));
+        let first = gate(&discord, &store);
         call(&first).await;
-        assert_eq!((notes.writes(), notes.kept().limits.routes()), (1, 0), "only the start itself is saved");
+        assert_eq!((store.writes(), store.saved().limits.routes()), (1, 0), "only the start itself is saved");
         sleep(Duration::from_secs(31)).await;
-        assert_eq!((notes.writes(), notes.kept().limits.routes()), (2, 1));
+        assert_eq!((store.writes(), store.saved().limits.routes()), (2, 1));
         drop(first);
 
         let retry_after = Duration::from_secs(600);
         let limited = Discord::new(ResponseClass::RateLimited { scope: RateLimitScope::Global, retry_after });
-        let second = gate(&limited, &notes);
+        let second = gate(&limited, &store);
         call(&second).await;
         // Written as soon as possible, without a delay.
         sleep(Duration::from_millis(1)).await;
-        assert_eq!(notes.writes(), 4);
-        assert_eq!(notes.kept().limits.closed(), 1);
+        assert_eq!(store.writes(), 4);
+        assert_eq!(store.saved().limits.closed(), 1);
         drop(second);
 
-        let third = gate(&discord, &notes);
+        let third = gate(&discord, &store);
         let sent = discord.sent();
-        let CallOutcome::NotSent(why) = call(&third).await else { panic!("it was sent") };
-        assert_eq!((why.reason, discord.sent()), ("global_limit", sent));
-        assert!(why.retry_after.unwrap() > Duration::from_secs(590), "{why:?}");
+        let CallOutcome::NotSent(refused) = call(&third).await else { panic!("it was sent") };
+        assert_eq!((refused.reason, discord.sent()), ("global_limit", sent));
+        assert!(refused.retry_after.unwrap() > Duration::from_secs(590), "{refused:?}");
     });
 }
 
 #[test]
-fn however_much_changes_it_is_written_once_a_second() {
+fn snapshot_is_saved_at_most_once_a_second() {
     run(async {
-        let (discord, notes) = (Discord::new(ResponseClass::Forbidden), Notes::new(None));
-        let gate = gate(&discord, &notes);
+        let (discord, store) = (Discord::new(ResponseClass::Forbidden), FakeSnapshotStore::new(None));
+        let gate = gate(&discord, &store);
         sleep(Duration::from_secs(3)).await;
-        let before = notes.writes();
+        let before = store.writes();
         for _ in 0..100 {
             call(&gate).await;
             advance(Duration::from_millis(100)).await;
         }
-        let writes = notes.writes() - before;
+        let writes = store.writes() - before;
         assert!((5..=11).contains(&writes), "{writes} writes in ten seconds");
         sleep(Duration::from_secs(2)).await;
-        assert_eq!(notes.kept().invalid.total(), 100);
+        assert_eq!(store.saved().invalid.total(), 100);
     });
 }
 
 #[test]
-fn a_write_that_fails_is_tried_again_and_what_changed_meanwhile_is_in_it() {
+fn failed_save_is_retried_with_later_changes() {
     run(async {
-        let (discord, notes) = (Discord::new(ResponseClass::Forbidden), Notes::new(None));
-        let gate = gate(&discord, &notes);
+        let (discord, store) = (Discord::new(ResponseClass::Forbidden), FakeSnapshotStore::new(None));
+        let gate = gate(&discord, &store);
         sleep(Duration::from_secs(3)).await;
-        notes.lose(true);
+        store.set_failing(true);
         call(&gate).await;
         sleep(Duration::from_secs(3_600)).await;
-        let tries = notes.writes();
+        let tries = store.writes();
         assert!((100..140).contains(&tries), "{tries}: less often the longer it fails, but at least every half minute");
         call(&gate).await;
-        notes.lose(false);
+        store.set_failing(false);
         sleep(Duration::from_secs(31)).await;
-        assert_eq!(notes.kept().invalid.total(), 1, "the first is no longer in the window");
+        assert_eq!(store.saved().invalid.total(), 1, "the first is no longer in the window");
     });
 }
 
 #[test]
-fn a_clean_end_keeps_everything_and_says_so() {
+fn clean_shutdown_saves_everything_and_is_marked() {
     run(async {
-        let (discord, notes) = (Discord::new(ResponseClass::Success), Notes::new(None));
-        let first = gate(&discord, &notes);
+        let (discord, store) = (Discord::new(ResponseClass::Success), FakeSnapshotStore::new(None));
+        let first = gate(&discord, &store);
         call(&first).await;
-        first.remember().await;
-        let kept = notes.kept();
-        assert_eq!((kept.limits.routes(), kept.ending), (1, ShutdownKind::Clean));
+        first.save_snapshot().await;
+        let saved = store.saved();
+        assert_eq!((saved.limits.routes(), saved.ending), (1, ShutdownKind::Clean));
     });
 }
 
 #[test]
-fn a_life_that_ended_suddenly_is_charged_with_what_it_may_not_have_kept() {
+fn crash_is_charged_with_requests_that_may_not_be_saved() {
     run(async {
-        let (discord, notes) = (Discord::new(ResponseClass::Forbidden), Notes::new(None));
+        let (discord, store) = (Discord::new(ResponseClass::Forbidden), FakeSnapshotStore::new(None));
         let mut counted = Vec::new();
         for is_clean in [true, false, false] {
-            let gate = gate(&discord, &notes);
+            let gate = gate(&discord, &store);
             call(&gate).await;
             sleep(Duration::from_millis(1)).await;
             if is_clean {
-                gate.remember().await;
+                gate.save_snapshot().await;
             }
-            counted.push(notes.kept().invalid.total());
+            counted.push(store.saved().invalid.total());
         }
         assert_eq!(counted, [1, 2, 53]);
     });

@@ -1,6 +1,6 @@
 //! Whether a caller may submit an operation, or repeat one.
 
-use guildhall_core::access::{Bounds, MissingAccess, Owner, PermissionEffect, RoleGuild, Scope, no_such};
+use guildhall_core::access::{Bounds, MissingAccess, Owner, PermissionEffect, RoleGuild, Scope, not_found_message};
 use guildhall_core::operation::payload::Location;
 use guildhall_core::operation::{OperationId, OperationKind, Payload};
 use serde_json::Value;
@@ -14,9 +14,9 @@ use crate::telemetry::submission::{DangerRefused, ForeignTargetRefused};
 /// What a caller needs for an operation.
 pub(super) struct Requirements {
     /// The permission that the caller lacks.
-    pub(super) lack: Option<String>,
+    pub(super) missing: Option<String>,
     /// The locations that it names, if the caller may not use all of them.
-    pub(super) names: Vec<Location>,
+    pub(super) locations: Vec<Location>,
 }
 
 /// An operation to repeat.
@@ -43,27 +43,27 @@ impl<'a> From<&'a NewOperation> for RedriveCandidate<'a> {
 impl OperationService {
     /// What a caller needs for an operation, as far as it is known without a call to Discord. The effect is checked
     /// again when the operation is dispatched.
-    pub(super) fn needs(&self, caller: &Caller, payload: &Payload, guild: Option<u64>) -> Requirements {
-        let lack = caller.grant.lacks(payload, guild).or_else(|| self.role_danger(caller, payload, guild));
-        if let Some(MissingAccess::Danger(danger)) = &lack {
+    pub(super) fn requirements(&self, caller: &Caller, payload: &Payload, guild: Option<u64>) -> Requirements {
+        let missing = caller.grant.missing_access(payload, guild).or_else(|| self.role_danger(caller, payload, guild));
+        if let Some(MissingAccess::Danger(danger)) = &missing {
             emit(DangerRefused { at: "submission", danger });
         }
-        let lack = lack.map(|lack| lack.to_string());
+        let missing = missing.map(|missing| missing.to_string());
         if caller.bounds() == Bounds::Anywhere {
-            return Requirements { lack, names: Vec::new() };
+            return Requirements { missing, locations: Vec::new() };
         }
         match payload.locations() {
-            Ok(names) => Requirements { lack, names },
-            Err(untold) => {
-                let lack = lack.or_else(|| Some(format!("{untold}; that needs a key with the scope admin")));
-                Requirements { lack, names: Vec::new() }
+            Ok(locations) => Requirements { missing, locations },
+            Err(error) => {
+                let missing = missing.or_else(|| Some(format!("{error}; that needs a key with the scope admin")));
+                Requirements { missing, locations: Vec::new() }
             }
         }
     }
 
     /// The danger of the roles that an operation assigns, if their permissions are cached.
     fn role_danger(&self, caller: &Caller, payload: &Payload, guild: Option<u64>) -> Option<MissingAccess> {
-        if caller.may(Scope::Danger) {
+        if caller.has_scope(Scope::Danger) {
             return None;
         }
         let (roles, effect) = (self.roles.as_ref()?, PermissionEffect::of(payload, guild));
@@ -76,8 +76,12 @@ impl OperationService {
     }
 
     /// Checks that a caller may repeat an operation: the same checks as for a submission.
-    pub(super) async fn check_again(&self, caller: &Caller, again: RedriveCandidate<'_>) -> Result<(), OperationError> {
-        match self.refusals(caller, &[again]).await?.pop().flatten() {
+    pub(super) async fn check_redrive(
+        &self,
+        caller: &Caller,
+        candidate: RedriveCandidate<'_>,
+    ) -> Result<(), OperationError> {
+        match self.refusals(caller, &[candidate]).await?.pop().flatten() {
             Some(refusal) => Err(refusal),
             None => Ok(()),
         }
@@ -87,58 +91,64 @@ impl OperationService {
     pub(super) async fn refusals(
         &self,
         caller: &Caller,
-        all: &[RedriveCandidate<'_>],
+        candidates: &[RedriveCandidate<'_>],
     ) -> Result<Vec<Option<OperationError>>, StoreError> {
-        let (mut refusals, mut names) = (Vec::with_capacity(all.len()), Vec::new());
-        for (index, again) in all.iter().enumerate() {
-            let refusal = match parse(again) {
+        let (mut refusals, mut locations) = (Vec::with_capacity(candidates.len()), Vec::new());
+        for (index, candidate) in candidates.iter().enumerate() {
+            let refusal = match parse(candidate) {
                 Ok(payload) => {
-                    let needs = self.needs(caller, &payload, again.guild);
-                    names.extend(needs.names.into_iter().map(|name| (index, name)));
-                    needs.lack.map(|lack| OperationError::Forbidden { id: again.id, lack })
+                    let requirements = self.requirements(caller, &payload, candidate.guild);
+                    locations.extend(requirements.locations.into_iter().map(|location| (index, location)));
+                    requirements.missing.map(|missing| OperationError::Forbidden { id: candidate.id, missing })
                 }
                 Err(error) => Some(error.into()),
             };
             refusals.push(refusal);
         }
-        for (index, name) in self.elsewhere(caller, names, |index| all.get(index).and_then(|one| one.guild)).await? {
-            let guild = all.get(index).and_then(|one| one.guild);
-            if let (Some(refusal @ None), Some(again)) = (refusals.get_mut(index), all.get(index)) {
-                *refusal = Some(OperationError::Elsewhere { id: again.id, why: no_such(&name, guild) });
+        for (index, location) in
+            self.foreign_locations(caller, locations, |index| candidates.get(index).and_then(|one| one.guild)).await?
+        {
+            let guild = candidates.get(index).and_then(|one| one.guild);
+            if let (Some(refusal @ None), Some(candidate)) = (refusals.get_mut(index), candidates.get(index)) {
+                *refusal = Some(OperationError::ForeignTarget {
+                    id: candidate.id,
+                    reason: not_found_message(&location, guild),
+                });
             }
         }
         Ok(refusals)
     }
 
     /// The locations that the caller may not use, each with the index of its operation.
-    pub(super) async fn elsewhere(
+    pub(super) async fn foreign_locations(
         &self,
         caller: &Caller,
-        names: Vec<(usize, Location)>,
+        locations: Vec<(usize, Location)>,
         guild_of: impl Fn(usize) -> Option<u64>,
     ) -> Result<Vec<(usize, Location)>, StoreError> {
-        if names.is_empty() {
-            return Ok(names);
+        if locations.is_empty() {
+            return Ok(locations);
         }
-        let asked = names.iter().map(|(_, location)| location.clone()).collect();
-        let whose = self.ask::<_, StoreError>(self.store.judge().whose(asked)).await?;
+        let requested = locations.iter().map(|(_, location)| location.clone()).collect();
+        let owner = self.call_store::<_, StoreError>(self.store.unrestricted().owners(requested)).await?;
         let (bounds, tenant) = (caller.bounds(), caller.tenant.as_deref().unwrap_or_default());
-        let is_elsewhere = |index, whose: &Owner| !bounds.admit(tenant, guild_of(index), whose);
-        let named = names.into_iter().zip(whose);
-        let elsewhere: Vec<_> = named
-            .filter(|((index, _), whose)| whose.as_ref().is_some_and(|whose| is_elsewhere(*index, whose)))
-            .map(|(name, _)| name)
+        let is_foreign = |index, owner: &Owner| !bounds.allows(tenant, guild_of(index), owner);
+        let named = locations.into_iter().zip(owner);
+        let foreign: Vec<_> = named
+            .filter(|((index, _), owner)| owner.as_ref().is_some_and(|owner| is_foreign(*index, owner)))
+            .map(|(location, _)| location)
             .collect();
-        if !elsewhere.is_empty() {
+        if !foreign.is_empty() {
             emit(ForeignTargetRefused { at: "submission" });
         }
-        Ok(elsewhere)
+        Ok(foreign)
     }
 }
 
 /// The payload of a stored operation.
-pub(super) fn parse(again: &RedriveCandidate<'_>) -> Result<Payload, StoreError> {
-    let unreadable = |why: String| StoreError::Corrupt(format!("the payload of operation {}: {why}", again.id));
-    let value: Value = serde_json::from_str(again.payload).map_err(|error| unreadable(error.to_string()))?;
-    Payload::parse(again.kind, &value, again.guild).map_err(|invalid| unreadable(invalid.to_string()))
+pub(super) fn parse(candidate: &RedriveCandidate<'_>) -> Result<Payload, StoreError> {
+    let unreadable =
+        |reason: String| StoreError::Corrupt(format!("the payload of operation {}: {reason}", candidate.id));
+    let value: Value = serde_json::from_str(candidate.payload).map_err(|error| unreadable(error.to_string()))?;
+    Payload::parse(candidate.kind, &value, candidate.guild).map_err(|invalid| unreadable(invalid.to_string()))
 }

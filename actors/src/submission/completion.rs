@@ -29,30 +29,30 @@ use crate::telemetry::submission::WaitersCounted;
 #[derive(Clone, Copy, Debug)]
 pub struct CompletionConfig {
     /// Maximum number of waiting callers.
-    pub callers_most: usize,
+    pub max_callers: usize,
     /// Maximum number of operations that they wait for in total.
-    pub operations_most: usize,
+    pub max_operations: usize,
     /// Minimum interval between two queries.
-    pub every: Duration,
+    pub min_interval: Duration,
     /// Maximum interval between two queries, if there is no change.
-    pub at_least_every: Duration,
+    pub max_interval: Duration,
 }
 
 impl Default for CompletionConfig {
     fn default() -> Self {
         Self {
-            callers_most: 256,
-            operations_most: 10_000,
-            every: Duration::from_millis(20),
-            at_least_every: Duration::from_secs(2),
+            max_callers: 256,
+            max_operations: 10_000,
+            min_interval: Duration::from_millis(20),
+            max_interval: Duration::from_secs(2),
         }
     }
 }
 
 /// Lets callers wait for operations.
 pub struct CompletionWaiters {
-    room: Arc<WaiterRegistry>,
-    looks_out: JoinHandle<()>,
+    registry: Arc<WaiterRegistry>,
+    task: JoinHandle<()>,
 }
 
 /// The waiters, shared with the task.
@@ -61,7 +61,7 @@ struct WaiterRegistry {
     config: CompletionConfig,
     waiting: Mutex<WaiterTable>,
     /// Notified when a waiter is added.
-    begun: Notify,
+    waiter_added: Notify,
 }
 
 #[derive(Default)]
@@ -69,19 +69,19 @@ struct WaiterTable {
     callers: HashMap<u64, Waiter>,
     by_operation: HashMap<OperationId, HashSet<u64>>,
     /// Number of slots in use, and of the operations that they are for.
-    seats: usize,
+    slots: usize,
     operations: usize,
     next: u64,
 }
 
 struct Waiter {
-    left: HashSet<OperationId>,
+    remaining: HashSet<OperationId>,
     done: oneshot::Sender<()>,
 }
 
 impl fmt::Debug for CompletionWaiters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CompletionWaiters").field("config", &self.room.config).finish_non_exhaustive()
+        f.debug_struct("CompletionWaiters").field("config", &self.registry.config).finish_non_exhaustive()
     }
 }
 
@@ -89,30 +89,31 @@ impl CompletionWaiters {
     /// Starts the task on the current runtime.
     #[must_use]
     pub fn start(changes: Arc<dyn ChangeFeed>, config: CompletionConfig) -> Self {
-        let room = Arc::new(WaiterRegistry { changes, config, waiting: Mutex::default(), begun: Notify::new() });
-        let looks_out = supervision::spawn(Part::CompletionWaiters, look_out(Arc::clone(&room)));
-        Self { room, looks_out }
+        let registry =
+            Arc::new(WaiterRegistry { changes, config, waiting: Mutex::default(), waiter_added: Notify::new() });
+        let task = supervision::spawn(Part::CompletionWaiters, run(Arc::clone(&registry)));
+        Self { registry, task }
     }
 
     /// Reserves a slot to wait for so many operations. `None` if too many wait already. Reserve it before the
     /// operations are submitted.
     #[must_use]
-    pub fn seat(&self, operations: usize) -> Option<WaitSlot> {
-        let config = &self.room.config;
-        let mut waiting = self.room.waiting();
-        let has_room = waiting.seats < config.callers_most && waiting.operations + operations <= config.operations_most;
+    pub fn reserve(&self, operations: usize) -> Option<WaitSlot> {
+        let config = &self.registry.config;
+        let mut table = self.registry.waiting();
+        let has_room = table.slots < config.max_callers && table.operations + operations <= config.max_operations;
         has_room.then(|| {
-            waiting.seats += 1;
-            waiting.operations += operations;
-            emit(WaitersCounted { count: waiting.seats });
-            WaitSlot { room: Arc::clone(&self.room), operations }
+            table.slots += 1;
+            table.operations += operations;
+            emit(WaitersCounted { count: table.slots });
+            WaitSlot { registry: Arc::clone(&self.registry), operations }
         })
     }
 }
 
 impl Drop for CompletionWaiters {
     fn drop(&mut self) {
-        self.looks_out.abort();
+        self.task.abort();
     }
 }
 
@@ -122,32 +123,32 @@ impl WaiterRegistry {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn enter(&self, left: HashSet<OperationId>, done: oneshot::Sender<()>) -> WaiterGuard<'_> {
-        let mut waiting = self.waiting();
-        let place = waiting.next;
-        waiting.next += 1;
-        for id in &left {
-            waiting.by_operation.entry(*id).or_default().insert(place);
+    fn add(&self, remaining: HashSet<OperationId>, done: oneshot::Sender<()>) -> WaiterGuard<'_> {
+        let mut table = self.waiting();
+        let waiter_id = table.next;
+        table.next += 1;
+        for id in &remaining {
+            table.by_operation.entry(*id).or_default().insert(waiter_id);
         }
-        waiting.callers.insert(place, Waiter { left, done });
-        WaiterGuard { room: self, place }
+        table.callers.insert(waiter_id, Waiter { remaining, done });
+        WaiterGuard { registry: self, id: waiter_id }
     }
 
     /// All operations with waiters.
-    fn sought(&self) -> Vec<OperationId> {
+    fn operation_ids(&self) -> Vec<OperationId> {
         self.waiting().by_operation.keys().copied().collect()
     }
 
     /// Removes finished operations, and notifies the callers that wait for no others.
-    fn on_ended(&self, ended: &[OperationId]) {
-        let mut waiting = self.waiting();
-        for id in ended {
-            for caller in waiting.by_operation.remove(id).unwrap_or_default() {
-                let left = waiting.callers.get_mut(&caller);
-                if left.is_some_and(|caller| {
-                    caller.left.remove(id);
-                    caller.left.is_empty()
-                }) && let Some(caller) = waiting.callers.remove(&caller)
+    fn on_finished(&self, finished: &[OperationId]) {
+        let mut table = self.waiting();
+        for id in finished {
+            for caller in table.by_operation.remove(id).unwrap_or_default() {
+                let waiter = table.callers.get_mut(&caller);
+                if waiter.is_some_and(|caller| {
+                    caller.remaining.remove(id);
+                    caller.remaining.is_empty()
+                }) && let Some(caller) = table.callers.remove(&caller)
                 {
                     // The caller may have stopped waiting.
                     let _ = caller.done.send(());
@@ -158,9 +159,9 @@ impl WaiterRegistry {
 }
 
 impl WaiterTable {
-    fn forget(&mut self, caller: u64) {
-        let Some(Waiter { left, .. }) = self.callers.remove(&caller) else { return };
-        for id in left {
+    fn remove(&mut self, caller: u64) {
+        let Some(Waiter { remaining, .. }) = self.callers.remove(&caller) else { return };
+        for id in remaining {
             if let Some(callers) = self.by_operation.get_mut(&id) {
                 callers.remove(&caller);
                 if callers.is_empty() {
@@ -174,7 +175,7 @@ impl WaiterTable {
 /// A slot to wait for operations.
 #[must_use = "the slot is released when this is dropped"]
 pub struct WaitSlot {
-    room: Arc<WaiterRegistry>,
+    registry: Arc<WaiterRegistry>,
     operations: usize,
 }
 
@@ -187,15 +188,15 @@ impl fmt::Debug for WaitSlot {
 impl WaitSlot {
     /// Waits until all of these operations are finished, however long that takes. Operations beyond the size of the
     /// slot are ignored.
-    pub async fn until_ended(&self, ids: impl IntoIterator<Item = OperationId>) {
-        let left: HashSet<OperationId> = ids.into_iter().take(self.operations).collect();
-        if left.is_empty() {
+    pub async fn until_finished(&self, ids: impl IntoIterator<Item = OperationId>) {
+        let remaining: HashSet<OperationId> = ids.into_iter().take(self.operations).collect();
+        if remaining.is_empty() {
             return;
         }
-        let (done, ended) = oneshot::channel();
-        let _place = self.room.enter(left, done);
-        self.room.begun.notify_one();
-        if ended.await.is_err() {
+        let (done, finished) = oneshot::channel();
+        let _guard = self.registry.add(remaining, done);
+        self.registry.waiter_added.notify_one();
+        if finished.await.is_err() {
             // The task has ended: the process is about to end.
             std::future::pending::<()>().await;
         }
@@ -204,48 +205,48 @@ impl WaitSlot {
 
 impl Drop for WaitSlot {
     fn drop(&mut self) {
-        let mut waiting = self.room.waiting();
-        waiting.seats -= 1;
-        waiting.operations -= self.operations;
-        emit(WaitersCounted { count: waiting.seats });
+        let mut table = self.registry.waiting();
+        table.slots -= 1;
+        table.operations -= self.operations;
+        emit(WaitersCounted { count: table.slots });
     }
 }
 
 /// Removes its waiter when it is dropped.
 struct WaiterGuard<'a> {
-    room: &'a WaiterRegistry,
-    place: u64,
+    registry: &'a WaiterRegistry,
+    id: u64,
 }
 
 impl Drop for WaiterGuard<'_> {
     fn drop(&mut self) {
-        self.room.waiting().forget(self.place);
+        self.registry.waiting().remove(self.id);
     }
 }
 
 /// Queries which operations are finished, for all waiters together, until it is aborted.
-async fn look_out(room: Arc<WaiterRegistry>) {
-    let CompletionConfig { every, at_least_every, .. } = room.config;
-    let mut ticks = room.changes.ticks();
+async fn run(registry: Arc<WaiterRegistry>) {
+    let CompletionConfig { min_interval, max_interval, .. } = registry.config;
+    let mut ticks = registry.changes.ticks();
     loop {
-        let sought = room.sought();
-        if sought.is_empty() {
-            room.begun.notified().await;
+        let ids = registry.operation_ids();
+        if ids.is_empty() {
+            registry.waiter_added.notified().await;
             continue;
         }
         failpoint::message(Part::CompletionWaiters);
         // Later changes cause another query.
         ticks.borrow_and_update();
         // A failed query is repeated.
-        if let Ok(ended) = room.changes.ended(sought).await {
-            room.on_ended(&ended);
+        if let Ok(finished) = registry.changes.finished(ids).await {
+            registry.on_finished(&finished);
         }
-        sleep(every).await;
+        sleep(min_interval).await;
         tokio::select! {
             // Without ticks, it queries at the maximum interval.
             Ok(()) = ticks.changed() => {}
-            () = room.begun.notified() => {}
-            () = sleep(at_least_every) => {}
+            () = registry.waiter_added.notified() => {}
+            () = sleep(max_interval) => {}
         }
     }
 }
@@ -262,19 +263,19 @@ mod tests {
     use crate::ports::{ChangePage, OperationDetails, OperationFilter, StoreError, StoreFuture};
 
     /// Records finished operations, and counts queries.
-    struct Ledger {
-        ended: Mutex<HashSet<OperationId>>,
-        asked: AtomicUsize,
+    struct FakeChangeFeed {
+        finished: Mutex<HashSet<OperationId>>,
+        queries: AtomicUsize,
         ticks: watch::Sender<u64>,
     }
 
-    impl Ledger {
+    impl FakeChangeFeed {
         fn new() -> Arc<Self> {
-            Arc::new(Self { ended: Mutex::default(), asked: AtomicUsize::new(0), ticks: watch::Sender::new(0) })
+            Arc::new(Self { finished: Mutex::default(), queries: AtomicUsize::new(0), ticks: watch::Sender::new(0) })
         }
 
-        fn end(&self, id: OperationId) {
-            self.ended.lock().unwrap().insert(id);
+        fn finish(&self, id: OperationId) {
+            self.finished.lock().unwrap().insert(id);
         }
 
         fn tick(&self) {
@@ -282,8 +283,8 @@ mod tests {
         }
     }
 
-    impl ChangeFeed for Ledger {
-        fn within(self: Arc<Self>, _: Arc<str>) -> Arc<dyn ChangeFeed> {
+    impl ChangeFeed for FakeChangeFeed {
+        fn for_tenant(self: Arc<Self>, _: Arc<str>) -> Arc<dyn ChangeFeed> {
             self
         }
 
@@ -291,7 +292,7 @@ mod tests {
             self.ticks.subscribe()
         }
 
-        fn seen(&self) -> StoreFuture<'_, VisibleChanges> {
+        fn visible(&self) -> StoreFuture<'_, VisibleChanges> {
             Box::pin(async { Ok(VisibleChanges::default()) })
         }
 
@@ -299,14 +300,14 @@ mod tests {
             Box::pin(async { Err(StoreError::Unavailable("not supported here".to_owned())) })
         }
 
-        fn ended(&self, ids: Vec<OperationId>) -> StoreFuture<'_, Vec<OperationId>> {
-            self.asked.fetch_add(1, Ordering::Relaxed);
-            let ended = self.ended.lock().unwrap();
-            let found = ids.into_iter().filter(|id| ended.contains(id)).collect();
+        fn finished(&self, ids: Vec<OperationId>) -> StoreFuture<'_, Vec<OperationId>> {
+            self.queries.fetch_add(1, Ordering::Relaxed);
+            let finished = self.finished.lock().unwrap();
+            let found = ids.into_iter().filter(|id| finished.contains(id)).collect();
             Box::pin(async { Ok(found) })
         }
 
-        fn show_all(&self, _: Vec<OperationId>) -> StoreFuture<'_, Vec<OperationDetails>> {
+        fn get_all(&self, _: Vec<OperationId>) -> StoreFuture<'_, Vec<OperationDetails>> {
             Box::pin(async { Ok(Vec::new()) })
         }
     }
@@ -316,56 +317,56 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_waits_for_several_is_told_when_the_last_has_ended() {
-        let ledger = Ledger::new();
-        let waits = CompletionWaiters::start(ledger.clone(), CompletionConfig::default());
-        let seat = waits.seat(2).unwrap();
-        let both = seat.until_ended([id(1), id(2)]);
+    async fn waiter_is_notified_when_its_last_operation_is_finished() {
+        let feed = FakeChangeFeed::new();
+        let waiters = CompletionWaiters::start(feed.clone(), CompletionConfig::default());
+        let slot = waiters.reserve(2).unwrap();
+        let both = slot.until_finished([id(1), id(2)]);
         tokio::pin!(both);
-        ledger.end(id(1));
-        ledger.tick();
+        feed.finish(id(1));
+        feed.tick();
         assert!(timeout(Duration::from_secs(1), &mut both).await.is_err());
-        let began = Instant::now();
-        ledger.end(id(2));
-        ledger.tick();
+        let started = Instant::now();
+        feed.finish(id(2));
+        feed.tick();
         both.await;
-        assert!(began.elapsed() <= Duration::from_millis(50), "a tick is enough: {:?}", began.elapsed());
+        assert!(started.elapsed() <= Duration::from_millis(50), "a tick is enough: {:?}", started.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_ended_without_a_word_is_found_all_the_same() {
-        let ledger = Ledger::new();
-        let waits = CompletionWaiters::start(ledger.clone(), CompletionConfig::default());
-        let seat = waits.seat(1).unwrap();
-        let waiting = tokio::spawn(async move { seat.until_ended([id(1)]).await });
+    async fn completion_without_a_notification_is_found() {
+        let feed = FakeChangeFeed::new();
+        let waiters = CompletionWaiters::start(feed.clone(), CompletionConfig::default());
+        let slot = waiters.reserve(1).unwrap();
+        let waiting = tokio::spawn(async move { slot.until_finished([id(1)]).await });
         sleep(Duration::from_millis(100)).await;
-        ledger.end(id(1));
+        feed.finish(id(1));
         timeout(Duration::from_secs(3), waiting).await.unwrap().unwrap();
     }
 
     #[tokio::test(start_paused = true)]
-    async fn however_many_wait_the_store_is_asked_once_for_a_change_and_seldom_without_one() {
-        let ledger = Ledger::new();
-        let waits = CompletionWaiters::start(ledger.clone(), CompletionConfig::default());
-        let seats: Vec<_> = (0..200).map(|_| waits.seat(1).unwrap()).collect();
-        let all = futures_util::future::join_all(seats.iter().zip(0..).map(|(seat, n)| seat.until_ended([id(n)])));
+    async fn many_waiters_share_one_query_per_change() {
+        let feed = FakeChangeFeed::new();
+        let waiters = CompletionWaiters::start(feed.clone(), CompletionConfig::default());
+        let slots: Vec<_> = (0..200).map(|_| waiters.reserve(1).unwrap()).collect();
+        let all = futures_util::future::join_all(slots.iter().zip(0..).map(|(slot, n)| slot.until_finished([id(n)])));
         assert!(timeout(Duration::from_secs(20), all).await.is_err());
-        let asked = ledger.asked.load(Ordering::Relaxed);
-        assert!((5..=15).contains(&asked), "{asked} times in 20 seconds");
-        assert!(waits.room.sought().is_empty(), "waiters that stopped are removed");
+        let queries = feed.queries.load(Ordering::Relaxed);
+        assert!((5..=15).contains(&queries), "{queries} times in 20 seconds");
+        assert!(waiters.registry.operation_ids().is_empty(), "waiters that stopped are removed");
         sleep(Duration::from_secs(60)).await;
-        assert!(ledger.asked.load(Ordering::Relaxed) <= asked + 1, "no queries without waiters");
+        assert!(feed.queries.load(Ordering::Relaxed) <= queries + 1, "no queries without waiters");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn there_is_room_for_so_many_callers_and_operations_and_no_more() {
-        let config = CompletionConfig { callers_most: 2, operations_most: 10, ..CompletionConfig::default() };
-        let waits = CompletionWaiters::start(Ledger::new(), config);
-        let one = waits.seat(6).unwrap();
-        assert!(waits.seat(5).is_none(), "11 operations");
-        let two = waits.seat(4).unwrap();
-        assert!(waits.seat(0).is_none(), "a third caller");
+    async fn callers_and_operations_are_limited() {
+        let config = CompletionConfig { max_callers: 2, max_operations: 10, ..CompletionConfig::default() };
+        let waiters = CompletionWaiters::start(FakeChangeFeed::new(), config);
+        let one = waiters.reserve(6).unwrap();
+        assert!(waiters.reserve(5).is_none(), "11 operations");
+        let two = waiters.reserve(4).unwrap();
+        assert!(waiters.reserve(0).is_none(), "a third caller");
         drop((one, two));
-        assert!(waits.seat(10).is_some());
+        assert!(waiters.reserve(10).is_some());
     }
 }

@@ -13,7 +13,7 @@ use crate::telemetry::emit;
 use crate::telemetry::submission::{DeadLettersDiscarded, DeadLettersRedriven};
 
 /// Number of dead letters in one read of the store.
-const PAGE: usize = 500;
+const PAGE_SIZE: usize = 500;
 
 /// Result of redriving dead letters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub struct SkippedLetter {
     /// Id of the dead letter.
     pub id: OperationId,
     /// The reason.
-    pub why: String,
+    pub reason: String,
 }
 
 /// Result of discarding dead letters.
@@ -53,14 +53,14 @@ impl OperationService {
     /// # Errors
     ///
     /// When the store fails.
-    pub async fn letters(
+    pub async fn dead_letters(
         &self,
         caller: &Caller,
         guild: Option<u64>,
         filter: DeadLetterFilter,
     ) -> Result<Vec<DeadLetter>, OperationError> {
-        let filter = DeadLetterFilter { tenant: caller.tenant.clone(), among: caller.among(guild), ..filter };
-        Ok(self.ask::<_, StoreError>(self.store.of(caller).letters(filter)).await?)
+        let filter = DeadLetterFilter { tenant: caller.tenant.clone(), guilds: caller.visible_guilds(guild), ..filter };
+        Ok(self.call_store::<_, StoreError>(self.store.for_caller(caller).dead_letters(filter)).await?)
     }
 
     /// One dead letter.
@@ -68,9 +68,9 @@ impl OperationService {
     /// # Errors
     ///
     /// When there is none, or the store fails.
-    pub async fn letter(&self, caller: &Caller, id: OperationId) -> Result<DeadLetter, OperationError> {
+    pub async fn dead_letter(&self, caller: &Caller, id: OperationId) -> Result<DeadLetter, OperationError> {
         let filter = DeadLetterFilter { id: Some(id), limit: 1, ..DeadLetterFilter::default() };
-        self.letters(caller, None, filter).await?.into_iter().next().ok_or(OperationError::NoLetter(id))
+        self.dead_letters(caller, None, filter).await?.into_iter().next().ok_or(OperationError::DeadLetterNotFound(id))
     }
 
     /// Redrives a dead letter. Returns the new operation.
@@ -79,7 +79,7 @@ impl OperationService {
     ///
     /// When there is none, it was already redriven, or it is not accepted.
     pub async fn redrive(&self, caller: &Caller, id: OperationId) -> Result<OperationId, OperationError> {
-        self.redrive_as(caller, AuditAction::LettersRedrive, id).await
+        self.redrive_as(caller, AuditAction::DeadLettersRedrive, id).await
     }
 
     pub(super) async fn redrive_as(
@@ -88,18 +88,19 @@ impl OperationService {
         action: AuditAction,
         id: OperationId,
     ) -> Result<OperationId, OperationError> {
-        let letter = self.letter(caller, id).await?;
+        let letter = self.dead_letter(caller, id).await?;
         if letter.redriven_as.is_some() {
             return Err(OperationError::AlreadyRedriven { id, by: letter.redriven_as });
         }
-        self.check_again(caller, RedriveCandidate::from(&letter)).await?;
-        let (again, refused) = self.split_received(vec![self.draft_again(caller, &letter)?]).await?;
+        self.check_redrive(caller, RedriveCandidate::from(&letter)).await?;
+        let (operations, refused) =
+            self.split_received(vec![self.operation_from_dead_letter(caller, &letter)?]).await?;
         if !refused.is_empty() {
             return Err(OperationError::NotReceived(id));
         }
-        let note = caller.note(action, self.now()).in_guild(letter.guild).on(&id);
-        let kept = self.do_again(&self.store.noting(caller, note), again).await?;
-        kept.first().copied().ok_or(OperationError::AlreadyRedriven { id, by: None })
+        let record = caller.audit_record(action, self.now()).in_guild(letter.guild).with_target(&id);
+        let accepted = self.submit_redrives(&self.store.with_audit(caller, record), operations).await?;
+        accepted.first().copied().ok_or(OperationError::AlreadyRedriven { id, by: None })
     }
 
     /// Redrives all dead letters that match a filter and were not redriven yet, the oldest first, up to the limit of
@@ -114,9 +115,12 @@ impl OperationService {
         guild: Option<u64>,
         filter: DeadLetterFilter,
     ) -> Result<RedriveSummary, OperationError> {
-        let note = caller.note(AuditAction::LettersRedrive, self.now()).in_guild(guild).saying(filter_said(&filter));
-        let store = self.store.noting(caller, note);
-        let (mut letters, more) = self.oldest(caller, guild, filter).await?;
+        let record = caller
+            .audit_record(AuditAction::DeadLettersRedrive, self.now())
+            .in_guild(guild)
+            .with_detail(describe_filter(&filter));
+        let store = self.store.with_audit(caller, record);
+        let (mut letters, more) = self.oldest_dead_letters(caller, guild, filter).await?;
         let mut summary = RedriveSummary { more, ..RedriveSummary::default() };
         while !letters.is_empty() && summary.stopped.is_none() {
             let chunk: Vec<_> = letters.drain(..letters.len().min(self.config.redrive_chunk)).collect();
@@ -128,33 +132,33 @@ impl OperationService {
 
     /// The oldest dead letters that were not redriven, and whether there are newer ones. The store lists the newest
     /// first, so all are read; if there are too many, the result may not be the oldest.
-    async fn oldest(
+    async fn oldest_dead_letters(
         &self,
         caller: &Caller,
         guild: Option<u64>,
         filter: DeadLetterFilter,
     ) -> Result<(VecDeque<DeadLetter>, bool), OperationError> {
-        let most = match filter.limit {
-            0 => self.config.redrive_most,
-            limit => limit.min(self.config.redrive_most),
+        let max = match filter.limit {
+            0 => self.config.max_redrive,
+            limit => limit.min(self.config.max_redrive),
         };
-        let mut page = DeadLetterFilter { id: None, redriven: Some(false), before: None, limit: PAGE, ..filter };
-        let (mut oldest, mut walked, mut more) = (VecDeque::new(), 0, false);
+        let mut page = DeadLetterFilter { id: None, redriven: Some(false), before: None, limit: PAGE_SIZE, ..filter };
+        let (mut oldest, mut scanned, mut more) = (VecDeque::new(), 0, false);
         loop {
-            let found = self.letters(caller, guild, page.clone()).await?;
+            let found = self.dead_letters(caller, guild, page.clone()).await?;
             let (count, last) = (found.len(), found.last().map(|letter| letter.id));
             for letter in found {
                 oldest.push_front(letter);
-                if oldest.len() > most {
+                if oldest.len() > max {
                     oldest.pop_back();
                     more = true;
                 }
             }
-            walked += count;
-            if count < PAGE {
+            scanned += count;
+            if count < PAGE_SIZE {
                 return Ok((oldest, more));
             }
-            if walked >= self.config.redrive_walk {
+            if scanned >= self.config.max_redrive_scan {
                 return Ok((oldest, true));
             }
             page.before = last;
@@ -169,8 +173,8 @@ impl OperationService {
         letters: Vec<DeadLetter>,
         summary: &mut RedriveSummary,
     ) {
-        let all: Vec<_> = letters.iter().map(RedriveCandidate::from).collect();
-        let refusals = match self.refusals(caller, &all).await {
+        let candidates: Vec<_> = letters.iter().map(RedriveCandidate::from).collect();
+        let refusals = match self.refusals(caller, &candidates).await {
             Ok(refusals) => refusals,
             Err(error) => {
                 (summary.stopped, summary.more) = (Some(error.into()), true);
@@ -179,10 +183,11 @@ impl OperationService {
         };
         let mut batch = Vec::with_capacity(letters.len());
         for (letter, refusal) in letters.iter().zip(refusals) {
-            let again = refusal.map_or_else(|| self.draft_again(caller, letter).map_err(OperationError::from), Err);
-            match again {
-                Ok(again) => batch.push(again),
-                Err(error) => summary.skipped.push(SkippedLetter { id: letter.id, why: error.to_string() }),
+            let operation = refusal
+                .map_or_else(|| self.operation_from_dead_letter(caller, letter).map_err(OperationError::from), Err);
+            match operation {
+                Ok(operation) => batch.push(operation),
+                Err(error) => summary.skipped.push(SkippedLetter { id: letter.id, reason: error.to_string() }),
             }
         }
         let (mut batch, refused) = match self.split_received(batch).await {
@@ -193,31 +198,32 @@ impl OperationService {
                 return;
             }
         };
-        summary.skipped.extend(refused.iter().map(|again| {
-            let id = again.redrive_of.unwrap_or(again.id);
-            SkippedLetter { id, why: OperationError::NotReceived(id).to_string() }
+        summary.skipped.extend(refused.iter().map(|operation| {
+            let id = operation.redrive_of.unwrap_or(operation.id);
+            SkippedLetter { id, reason: OperationError::NotReceived(id).to_string() }
         }));
         while !batch.is_empty() {
-            let pairs: Vec<_> = batch.iter().map(|again| (again.redrive_of.unwrap_or(again.id), again.id)).collect();
-            match self.do_again(store, batch.clone()).await {
-                Ok(kept) => {
-                    let kept: BTreeSet<_> = kept.into_iter().collect();
-                    summary.redriven.extend(pairs.into_iter().filter(|(_, again)| kept.contains(again)));
+            let pairs: Vec<_> =
+                batch.iter().map(|operation| (operation.redrive_of.unwrap_or(operation.id), operation.id)).collect();
+            match self.submit_redrives(store, batch.clone()).await {
+                Ok(accepted) => {
+                    let accepted: BTreeSet<_> = accepted.into_iter().collect();
+                    summary.redriven.extend(pairs.into_iter().filter(|(_, operation)| accepted.contains(operation)));
                     return;
                 }
-                Err(error @ (SubmitError::NoSuchOperation { index, .. } | SubmitError::KeyReused { index, .. }))
+                Err(error @ (SubmitError::UnknownOperation { index, .. } | SubmitError::KeyReused { index, .. }))
                     if index < batch.len() =>
                 {
-                    let left_out = batch.remove(index);
-                    let id = left_out.redrive_of.unwrap_or(left_out.id);
-                    summary.skipped.push(SkippedLetter { id, why: error.to_string() });
+                    let rejected = batch.remove(index);
+                    let id = rejected.redrive_of.unwrap_or(rejected.id);
+                    summary.skipped.push(SkippedLetter { id, reason: error.to_string() });
                 }
                 Err(
-                    error @ (SubmitError::NoSuchOperation { .. }
+                    error @ (SubmitError::UnknownOperation { .. }
                     | SubmitError::KeyReused { .. }
                     | SubmitError::Full { .. }
                     | SubmitError::OverBound(_)
-                    | SubmitError::NotYours { .. }
+                    | SubmitError::ForeignGuild { .. }
                     | SubmitError::Store(_)),
                 ) => {
                     summary.stopped = Some(error);
@@ -229,18 +235,18 @@ impl OperationService {
     }
 
     /// Submits operations that repeat others, and wakes their queues. Returns the accepted ones.
-    pub(super) async fn do_again(
+    pub(super) async fn submit_redrives(
         &self,
         store: &Arc<dyn OperationStore>,
         batch: Vec<NewOperation>,
     ) -> Result<Vec<OperationId>, SubmitError> {
-        let queues: BTreeSet<_> = batch.iter().map(|again| again.queue.queue(&again.tenant)).collect();
-        let kept = self.ask::<_, SubmitError>(store.redrive(batch)).await?;
-        if !kept.is_empty() {
-            queues.into_iter().for_each(|queue| self.hears.wake(queue));
-            emit(DeadLettersRedriven { count: kept.len() as u64 });
+        let queues: BTreeSet<_> = batch.iter().map(|operation| operation.queue.queue(&operation.tenant)).collect();
+        let accepted = self.call_store::<_, SubmitError>(store.redrive(batch)).await?;
+        if !accepted.is_empty() {
+            queues.into_iter().for_each(|queue| self.notifier.wake(queue));
+            emit(DeadLettersRedriven { count: accepted.len() as u64 });
         }
-        Ok(kept)
+        Ok(accepted)
     }
 
     /// Discards a dead letter.
@@ -249,11 +255,12 @@ impl OperationService {
     ///
     /// When there is none, or the store fails.
     pub async fn discard(&self, caller: &Caller, id: OperationId) -> Result<(), OperationError> {
-        let letter = self.letter(caller, id).await?;
-        let note = caller.note(AuditAction::LettersDiscard, self.now()).in_guild(letter.guild).on(&id);
+        let letter = self.dead_letter(caller, id).await?;
+        let record =
+            caller.audit_record(AuditAction::DeadLettersDiscard, self.now()).in_guild(letter.guild).with_target(&id);
         let filter = DeadLetterFilter { id: Some(id), limit: 1, ..DeadLetterFilter::default() };
-        match self.ask::<_, StoreError>(self.store.noting(caller, note).discard(filter)).await? {
-            0 => Err(OperationError::NoLetter(id)),
+        match self.call_store::<_, StoreError>(self.store.with_audit(caller, record).discard(filter)).await? {
+            0 => Err(OperationError::DeadLetterNotFound(id)),
             count => {
                 emit(DeadLettersDiscarded { count });
                 Ok(())
@@ -273,34 +280,38 @@ impl OperationService {
         guild: Option<u64>,
         filter: DeadLetterFilter,
     ) -> Result<DiscardSummary, OperationError> {
-        let note = caller.note(AuditAction::LettersDiscard, self.now()).in_guild(guild).saying(filter_said(&filter));
-        let most = match filter.limit {
-            0 => self.config.discard_most,
-            limit => limit.min(self.config.discard_most),
+        let record = caller
+            .audit_record(AuditAction::DeadLettersDiscard, self.now())
+            .in_guild(guild)
+            .with_detail(describe_filter(&filter));
+        let max = match filter.limit {
+            0 => self.config.max_discard,
+            limit => limit.min(self.config.max_discard),
         };
-        let (tenant, among) = (caller.tenant.clone(), caller.among(guild));
-        let filter = DeadLetterFilter { id: None, before: None, tenant, among, limit: most, ..filter };
-        let count = self.ask::<_, StoreError>(self.store.noting(caller, note).discard(filter.clone())).await?;
+        let (tenant, among) = (caller.tenant.clone(), caller.visible_guilds(guild));
+        let filter = DeadLetterFilter { id: None, before: None, tenant, guilds: among, limit: max, ..filter };
+        let count =
+            self.call_store::<_, StoreError>(self.store.with_audit(caller, record).discard(filter.clone())).await?;
         if count > 0 {
             emit(DeadLettersDiscarded { count });
         }
         // They are already discarded: if the count fails, report that there may be more.
-        let more = count >= most as u64 && {
-            let store = self.store.of(caller);
-            let left = store.letters(DeadLetterFilter { limit: 1, ..filter });
-            self.ask::<_, StoreError>(left).await.map_or(true, |left| !left.is_empty())
+        let more = count >= max as u64 && {
+            let store = self.store.for_caller(caller);
+            let remaining = store.dead_letters(DeadLetterFilter { limit: 1, ..filter });
+            self.call_store::<_, StoreError>(remaining).await.map_or(true, |remaining| !remaining.is_empty())
         };
         Ok(DiscardSummary { count, more })
     }
 }
 
 /// Describes a filter in a few words, for the audit log.
-fn filter_said(filter: &DeadLetterFilter) -> String {
+fn describe_filter(filter: &DeadLetterFilter) -> String {
     let kind = filter.kind.map(|kind| format!("kind {}", kind.name()));
     let class = filter.class.as_ref().map(|class| format!("class {class}"));
-    let says = filter.says.as_ref().map(|says| format!("message contains {says:?}"));
+    let message = filter.message_contains.as_ref().map(|message| format!("message contains {message:?}"));
     let after = filter.died_after.map(|at| format!("died at or after {} ms", at.millis()));
     let before = filter.died_before.map(|at| format!("died before {} ms", at.millis()));
-    let said: Vec<_> = [kind, class, says, after, before].into_iter().flatten().collect();
-    if said.is_empty() { "no filter".to_owned() } else { said.join(", ") }
+    let parts: Vec<_> = [kind, class, message, after, before].into_iter().flatten().collect();
+    if parts.is_empty() { "no filter".to_owned() } else { parts.join(", ") }
 }

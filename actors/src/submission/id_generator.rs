@@ -30,7 +30,7 @@ impl IdGenerator {
                 self.tail &= mask(STEP_BITS);
             }
         }
-        OperationId::new(self.millis, laid_out(self.tail))
+        OperationId::new(self.millis, tail_bytes(self.tail))
     }
 }
 
@@ -39,7 +39,7 @@ const fn mask(bits: u32) -> u128 {
 }
 
 /// The bytes that a UUID takes its tail from, without the bits of its version and variant.
-fn laid_out(tail: u128) -> [u8; 10] {
+fn tail_bytes(tail: u128) -> [u8; 10] {
     let low = (tail & mask(56)) as u64;
     let mut bytes = [0; 10];
     bytes[0] = (tail >> 70) as u8 & 0x0f;
@@ -57,7 +57,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_name_sorts_behind_the_one_before_whatever_the_clock_does(
+        fn ids_ascend_whatever_the_clock_does(
             steps in proptest::collection::vec((0..4_u64, prop_oneof![any::<u128>(), Just(u128::MAX), Just(0)]), 2..200),
         ) {
             let mut names = IdGenerator::default();
@@ -67,17 +67,17 @@ mod tests {
     }
 
     #[test]
-    fn a_millisecond_that_is_full_goes_over_into_the_next() {
-        let mut names = IdGenerator { millis: 5, tail: mask(TAIL_BITS) };
-        let (over, next) = (names.next(UnixMs::new(5), u128::MAX), names.next(UnixMs::new(5), 0));
-        assert_eq!(names.millis, 6);
-        assert!(OperationId::new(5, [255; 10]) < over && over < next);
+    fn full_millisecond_overflows_into_the_next() {
+        let mut ids = IdGenerator { millis: 5, tail: mask(TAIL_BITS) };
+        let (overflowed, next) = (ids.next(UnixMs::new(5), u128::MAX), ids.next(UnixMs::new(5), 0));
+        assert_eq!(ids.millis, 6);
+        assert!(OperationId::new(5, [255; 10]) < overflowed && overflowed < next);
     }
 
     #[test]
-    fn a_name_tells_when_it_was_given() {
-        let name = IdGenerator::default().next(UnixMs::new(1_700_000_000_123), 7);
-        assert_eq!(name.uuid().as_u128() >> 80, 1_700_000_000_123);
-        assert_eq!(name.uuid().get_version_num(), 7);
+    fn id_contains_its_time() {
+        let id = IdGenerator::default().next(UnixMs::new(1_700_000_000_123), 7);
+        assert_eq!(id.uuid().as_u128() >> 80, 1_700_000_000_123);
+        assert_eq!(id.uuid().get_version_num(), 7);
     }
 }

@@ -12,7 +12,7 @@ use guildhall_core::operation::payload::{InteractionTarget, LocationError};
 use guildhall_core::operation::{OperationKind, Payload};
 
 use super::authorize::{RedriveCandidate, parse};
-use super::validate::TOLD_MOST;
+use super::validate::MAX_ERRORS;
 use super::{FieldError, OperationService, SubmissionError};
 use crate::ports::{NewOperation, StoreError};
 use crate::telemetry::emit;
@@ -28,7 +28,11 @@ const TOO_LATE: &str = "makes the operation due after the interaction's token ex
 
 impl OperationService {
     /// The interactions that an operation with these scopes responds to and that must have been received.
-    pub(super) fn targets(&self, scopes: ScopeSet, payload: &Payload) -> Result<Vec<InteractionTarget>, LocationError> {
+    pub(super) fn interaction_targets(
+        &self,
+        scopes: ScopeSet,
+        payload: &Payload,
+    ) -> Result<Vec<InteractionTarget>, LocationError> {
         if scopes.allow(Scope::InteractionsAny) {
             return Ok(Vec::new());
         }
@@ -51,8 +55,8 @@ impl OperationService {
             (index, FieldError::new(field, format!("is {NOT_RECEIVED}")))
         });
         let late = late.into_iter().map(|index| (index, FieldError::new("delay_ms", TOO_LATE)));
-        let wrong: Vec<_> = not_received.chain(late).take(TOLD_MOST).collect();
-        if wrong.is_empty() { Ok(()) } else { Err(SubmissionError::Invalid(wrong)) }
+        let errors: Vec<_> = not_received.chain(late).take(MAX_ERRORS).collect();
+        if errors.is_empty() { Ok(()) } else { Err(SubmissionError::Invalid(errors)) }
     }
 
     /// Splits operations that repeat others into those that may respond to the interactions that they name, and the
@@ -62,9 +66,9 @@ impl OperationService {
         mut batch: Vec<NewOperation>,
     ) -> Result<(Vec<NewOperation>, Vec<NewOperation>), StoreError> {
         let (mut targets, mut refused) = (Vec::new(), BTreeSet::new());
-        for (index, again) in batch.iter().enumerate().filter(|(_, again)| may_respond(again.kind)) {
-            let payload = parse(&RedriveCandidate::from(again))?;
-            match self.targets(again.scopes, &payload) {
+        for (index, operation) in batch.iter().enumerate().filter(|(_, operation)| may_respond(operation.kind)) {
+            let payload = parse(&RedriveCandidate::from(operation))?;
+            match self.interaction_targets(operation.scopes, &payload) {
                 Ok(found) => targets.extend(found.into_iter().map(|target| (index, target))),
                 Err(_) => drop(refused.insert(index)),
             }
@@ -74,10 +78,11 @@ impl OperationService {
         if !refused.is_empty() {
             emit(InteractionsNotReceived { at: "redrive", count: refused.len() });
         }
-        let (left, kept): (Vec<_>, Vec<_>) =
+        let (rejected, allowed): (Vec<_>, Vec<_>) =
             batch.into_iter().enumerate().partition(|(index, _)| refused.contains(index));
-        let operations = |listed: Vec<(usize, NewOperation)>| listed.into_iter().map(|(_, again)| again).collect();
-        Ok((operations(kept), operations(left)))
+        let operations =
+            |listed: Vec<(usize, NewOperation)>| listed.into_iter().map(|(_, operation)| operation).collect();
+        Ok((operations(allowed), operations(rejected)))
     }
 
     /// Finds the operations whose interactions were not received or expire too early. The others get a deadline.
@@ -91,16 +96,21 @@ impl OperationService {
             return Ok(refused);
         }
         let tokens: BTreeSet<TokenDigest> = targets.iter().map(|(_, target)| target.token).collect();
-        let asked = self.store.judge().received_interactions(tokens.into_iter().collect());
-        let received: HashMap<TokenDigest, ReceivedInteraction> =
-            self.ask::<_, StoreError>(asked).await?.into_iter().map(|one| (one.token, one)).collect();
+        let query = self.store.unrestricted().received_interactions(tokens.into_iter().collect());
+        let received: HashMap<TokenDigest, ReceivedInteraction> = self
+            .call_store::<_, StoreError>(query)
+            .await?
+            .into_iter()
+            .map(|interaction| (interaction.token, interaction))
+            .collect();
         let now = self.now();
         for (index, target) in targets {
             let operation = &mut operations[index];
-            match received.get(&target.token).filter(|one| one.accepts(&target, operation.guild, now)) {
-                Some(one) if one.has_expired(operation.eligible_at) => drop(refused.late.insert(index)),
-                Some(one) => {
-                    let deadline = operation.deadline_at.map_or(one.expires_at, |at| at.min(one.expires_at));
+            match received.get(&target.token).filter(|interaction| interaction.accepts(&target, operation.guild, now)) {
+                Some(interaction) if interaction.has_expired(operation.eligible_at) => drop(refused.late.insert(index)),
+                Some(interaction) => {
+                    let deadline =
+                        operation.deadline_at.map_or(interaction.expires_at, |at| at.min(interaction.expires_at));
                     operation.deadline_at = Some(deadline);
                 }
                 None => drop(refused.not_received.insert(index)),

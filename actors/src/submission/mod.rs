@@ -50,10 +50,10 @@ pub trait QueueNotifier: Send + Sync {
     fn cancelled(&self, id: OperationId, queue: Queue);
 
     /// A waiting operation is due now.
-    fn hastened(&self, id: OperationId, queue: Queue);
+    fn expedited(&self, id: OperationId, queue: Queue);
 
     /// Something was paused or resumed.
-    fn paused(&self, what: PauseTarget, paused: bool);
+    fn paused(&self, target: PauseTarget, paused: bool);
 }
 
 /// Source of the current wall clock time.
@@ -63,21 +63,21 @@ pub type TimeSource = Arc<dyn Fn() -> UnixMs + Send + Sync>;
 #[derive(Clone, Copy, Debug)]
 pub struct SubmissionConfig {
     /// Maximum number of operations in one submission.
-    pub batch_most: usize,
+    pub max_batch: usize,
     /// Default number of attempts of an operation.
     pub max_attempts: u32,
     /// Timeout of a call to the store, after which it counts as unavailable.
-    pub store_within: Duration,
+    pub store_timeout: Duration,
     /// Maximum number of dead letters that one call redrives.
-    pub redrive_most: usize,
+    pub max_redrive: usize,
     /// Number of redriven dead letters in one call to the store.
     pub redrive_chunk: usize,
     /// Maximum number of dead letters that are searched for the oldest.
-    pub redrive_walk: usize,
+    pub max_redrive_scan: usize,
     /// Maximum number of dead letters that one call discards.
-    pub discard_most: usize,
+    pub max_discard: usize,
     /// Maximum number of operations that are counted for the depth of a guild's queue.
-    pub depth_most: usize,
+    pub max_depth: usize,
     /// Application id of this deployment's bot. Without it, every webhook with a token counts as an interaction.
     pub application: Option<u64>,
 }
@@ -85,14 +85,14 @@ pub struct SubmissionConfig {
 impl Default for SubmissionConfig {
     fn default() -> Self {
         Self {
-            batch_most: 1_000,
+            max_batch: 1_000,
             max_attempts: 3,
-            store_within: Duration::from_secs(10),
-            redrive_most: 1_000,
+            store_timeout: Duration::from_secs(10),
+            max_redrive: 1_000,
             redrive_chunk: 100,
-            redrive_walk: 50_000,
-            discard_most: 1_000,
-            depth_most: 1_000,
+            max_redrive_scan: 50_000,
+            max_discard: 1_000,
+            max_depth: 1_000,
             application: None,
         }
     }
@@ -103,26 +103,26 @@ impl Default for SubmissionConfig {
 pub enum OperationError {
     /// There is no such operation.
     #[error("operation {0} not found; it may have been deleted after its retention period")]
-    NoOperation(OperationId),
+    OperationNotFound(OperationId),
     /// There is no such guild that the caller may see.
     #[error("guild {0} not found, or this key has no access to it")]
-    NoGuild(u64),
+    GuildNotFound(u64),
     /// There is no such dead letter.
     #[error("dead letter {0} not found; it may have been discarded, or deleted after its retention period")]
-    NoLetter(OperationId),
+    DeadLetterNotFound(OperationId),
     /// The state of the operation does not allow the request.
-    #[error("operation {id} is {}, so it cannot be {asked}", state.name())]
-    Unfit {
+    #[error("operation {id} is {}, so it cannot be {action}", state.name())]
+    WrongState {
         /// The operation.
         id: OperationId,
         /// Its state.
         state: OperationState,
         /// What was requested: `cancelled` or `retried`.
-        asked: &'static str,
+        action: &'static str,
     },
     /// The operation is not finished, but some of its calls were already sent.
-    #[error("operation {id} is {} and cannot be cancelled: {}; it continues", state.name(), done_so_far(progress))]
-    Tried {
+    #[error("operation {id} is {} and cannot be cancelled: {}; it continues", state.name(), describe_progress(progress))]
+    AlreadyAttempted {
         /// The operation.
         id: OperationId,
         /// Its state.
@@ -139,20 +139,20 @@ pub enum OperationError {
         by: Option<OperationId>,
     },
     /// The caller's key does not permit what the operation does.
-    #[error("operation {id} {lack}")]
+    #[error("operation {id} {missing}")]
     Forbidden {
         /// The operation.
         id: OperationId,
         /// What the key lacks.
-        lack: String,
+        missing: String,
     },
     /// The operation names an object that the caller may not use.
-    #[error("operation {id} cannot be redriven: {why}")]
-    Elsewhere {
+    #[error("operation {id} cannot be redriven: {reason}")]
+    ForeignTarget {
         /// The operation.
         id: OperationId,
         /// The object.
-        why: String,
+        reason: String,
     },
     /// It responds to an interaction that was not received, or has expired.
     #[error("operation {0} responds to {NOT_RECEIVED}")]
@@ -163,7 +163,7 @@ pub enum OperationError {
 }
 
 /// Describes what an attempted operation has done, for people.
-fn done_so_far(progress: &Progress) -> String {
+fn describe_progress(progress: &Progress) -> String {
     if progress.is_empty() {
         return "one of its calls was already sent and may have had an effect".to_owned();
     }
@@ -179,12 +179,12 @@ impl From<StoreError> for OperationError {
 /// The entry point for operations. Share it as an `Arc`.
 pub struct OperationService {
     store: TenantStore,
-    hears: Arc<dyn QueueNotifier>,
+    notifier: Arc<dyn QueueNotifier>,
     cache: Option<Arc<dyn IdempotencyCache>>,
     roles: Option<Arc<RoleCache>>,
     config: SubmissionConfig,
     now: TimeSource,
-    names: Mutex<IdGenerator>,
+    ids: Mutex<IdGenerator>,
 }
 
 impl OperationService {
@@ -192,12 +192,12 @@ impl OperationService {
     #[must_use]
     pub fn new(
         store: Arc<dyn OperationStore>,
-        hears: Arc<dyn QueueNotifier>,
+        notifier: Arc<dyn QueueNotifier>,
         cache: Option<Arc<dyn IdempotencyCache>>,
         config: SubmissionConfig,
         now: TimeSource,
     ) -> Self {
-        Self { store: TenantStore::new(store), hears, cache, roles: None, config, now, names: Mutex::default() }
+        Self { store: TenantStore::new(store), notifier, cache, roles: None, config, now, ids: Mutex::default() }
     }
 
     /// Refuses operations that assign a role which is known to be dangerous, unless their key has the scope for it.
@@ -216,17 +216,17 @@ impl OperationService {
         (self.now)()
     }
 
-    fn name(&self, now: UnixMs) -> OperationId {
+    fn next_id(&self, now: UnixMs) -> OperationId {
         // No code panics while it holds the lock.
-        self.names.lock().unwrap_or_else(PoisonError::into_inner).next(now, fastrand::u128(..))
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner).next(now, fastrand::u128(..))
     }
 
     /// Waits for the store, with a timeout.
-    async fn ask<T, E: From<StoreError>>(&self, call: impl Future<Output = Result<T, E>>) -> Result<T, E> {
-        match tokio::time::timeout(self.config.store_within, call).await {
-            Ok(answer) => answer,
+    async fn call_store<T, E: From<StoreError>>(&self, call: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+        match tokio::time::timeout(self.config.store_timeout, call).await {
+            Ok(result) => result,
             Err(_) => {
-                let waited = self.config.store_within.as_millis();
+                let waited = self.config.store_timeout.as_millis();
                 Err(StoreError::Unavailable(format!("no response within {waited} ms")).into())
             }
         }

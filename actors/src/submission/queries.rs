@@ -16,12 +16,12 @@ use crate::telemetry::submission::{OperationCancelled, OperationExpedited, Pause
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryResult {
     /// The operation was waiting, and is due now.
-    Hastened {
+    Expedited {
         /// Its state.
         state: OperationState,
     },
     /// The operation was finished, and another one repeats it.
-    Again {
+    Redriven {
         /// That operation.
         id: OperationId,
     },
@@ -47,10 +47,11 @@ impl OperationService {
     ///
     /// When there is none that the caller may see, or the store fails.
     pub async fn show(&self, caller: &Caller, id: OperationId) -> Result<OperationDetails, OperationError> {
-        let shown = self.ask::<_, StoreError>(self.store.of(caller).show(id)).await?;
-        let is_seen =
-            |shown: &OperationDetails| caller.sees(&shown.stored.operation.tenant, shown.stored.operation.guild);
-        shown.filter(is_seen).ok_or(OperationError::NoOperation(id))
+        let details = self.call_store::<_, StoreError>(self.store.for_caller(caller).get(id)).await?;
+        let is_visible = |details: &OperationDetails| {
+            caller.can_see(&details.stored.operation.tenant, details.stored.operation.guild)
+        };
+        details.filter(is_visible).ok_or(OperationError::OperationNotFound(id))
     }
 
     /// Operations, the newest first: those that match the filter and that the caller may see. `tenant` and `among` of
@@ -65,8 +66,8 @@ impl OperationService {
         guild: Option<u64>,
         filter: OperationFilter,
     ) -> Result<Vec<OperationDetails>, OperationError> {
-        let filter = OperationFilter { tenant: caller.tenant.clone(), among: caller.among(guild), ..filter };
-        Ok(self.ask::<_, StoreError>(self.store.of(caller).list(filter)).await?)
+        let filter = OperationFilter { tenant: caller.tenant.clone(), guilds: caller.visible_guilds(guild), ..filter };
+        Ok(self.call_store::<_, StoreError>(self.store.for_caller(caller).list(filter)).await?)
     }
 
     /// Cancels an operation. Idempotent.
@@ -75,32 +76,35 @@ impl OperationService {
     ///
     /// When there is none, or it was already sent or is finished; with its progress.
     pub async fn cancel(&self, caller: &Caller, id: OperationId) -> Result<(), OperationError> {
-        let shown = self.show(caller, id).await?;
-        if shown.stored.state == OperationState::Cancelled {
+        let details = self.show(caller, id).await?;
+        if details.stored.state == OperationState::Cancelled {
             // The process that cancelled it may have ended before it notified the guild.
-            let operation = &shown.stored.operation;
-            self.hears.cancelled(id, operation.queue.queue(&operation.tenant));
+            let operation = &details.stored.operation;
+            self.notifier.cancelled(id, operation.queue.queue(&operation.tenant));
             return Ok(());
         }
-        let note =
-            caller.note(AuditAction::OperationsCancel, self.now()).in_guild(shown.stored.operation.guild).on(&id);
-        let answer = self.ask::<_, StoreError>(self.store.noting(caller, note).cancel(id, self.now())).await?;
-        match answer.ok_or(OperationError::NoOperation(id))? {
+        let record = caller
+            .audit_record(AuditAction::OperationsCancel, self.now())
+            .in_guild(details.stored.operation.guild)
+            .with_target(&id);
+        let result =
+            self.call_store::<_, StoreError>(self.store.with_audit(caller, record).cancel(id, self.now())).await?;
+        match result.ok_or(OperationError::OperationNotFound(id))? {
             (OperationState::Cancelled, queue) => {
-                self.hears.cancelled(id, queue);
+                self.notifier.cancelled(id, queue);
                 emit(OperationCancelled { id });
                 Ok(())
             }
             (OperationState::Succeeded, _) => {
-                Err(OperationError::Unfit { id, state: OperationState::Succeeded, asked: "cancelled" })
+                Err(OperationError::WrongState { id, state: OperationState::Succeeded, action: "cancelled" })
             }
             (state, _) => {
                 // Read again: steps may have been done since the first read.
                 let progress = self.show(caller, id).await?.stored.progress;
-                if state.waits() || !progress.is_empty() {
-                    return Err(OperationError::Tried { id, state, progress });
+                if state.is_waiting() || !progress.is_empty() {
+                    return Err(OperationError::AlreadyAttempted { id, state, progress });
                 }
-                Err(OperationError::Unfit { id, state, asked: "cancelled" })
+                Err(OperationError::WrongState { id, state, action: "cancelled" })
             }
         }
     }
@@ -112,60 +116,67 @@ impl OperationService {
     ///
     /// When there is none, it is running or has succeeded, or the caller could not submit it.
     pub async fn retry(&self, caller: &Caller, id: OperationId) -> Result<RetryResult, OperationError> {
-        let shown = match self.show(caller, id).await {
+        let details = match self.show(caller, id).await {
             // The dead letter of an operation outlives it.
-            Err(OperationError::NoOperation(_)) => {
+            Err(OperationError::OperationNotFound(_)) => {
                 let again =
                     self.redrive_as(caller, AuditAction::OperationsRetry, id).await.map_err(|error| match error {
-                        OperationError::NoLetter(id) => OperationError::NoOperation(id),
+                        OperationError::DeadLetterNotFound(id) => OperationError::OperationNotFound(id),
                         other => other,
                     });
-                return Ok(RetryResult::Again { id: again? });
+                return Ok(RetryResult::Redriven { id: again? });
             }
-            shown => shown?,
+            details => details?,
         };
-        match shown.stored.state {
+        match details.stored.state {
             OperationState::Scheduled | OperationState::Queued | OperationState::Delayed | OperationState::Retrying => {
-                let guild = shown.stored.operation.guild;
-                self.check_again(caller, RedriveCandidate::from(&shown.stored.operation)).await?;
-                let note = caller.note(AuditAction::OperationsRetry, self.now()).in_guild(guild).on(&id);
-                self.hasten(caller, note, id).await
+                let guild = details.stored.operation.guild;
+                self.check_redrive(caller, RedriveCandidate::from(&details.stored.operation)).await?;
+                let record =
+                    caller.audit_record(AuditAction::OperationsRetry, self.now()).in_guild(guild).with_target(&id);
+                self.expedite(caller, record, id).await
             }
             OperationState::Dead => {
-                Ok(RetryResult::Again { id: self.redrive_as(caller, AuditAction::OperationsRetry, id).await? })
+                Ok(RetryResult::Redriven { id: self.redrive_as(caller, AuditAction::OperationsRetry, id).await? })
             }
             OperationState::NeedsReview => {
-                let note = caller
-                    .note(AuditAction::OperationsRetry, self.now())
-                    .in_guild(shown.stored.operation.guild)
-                    .on(&id);
-                self.check_again(caller, RedriveCandidate::from(&shown.stored.operation)).await?;
+                let record = caller
+                    .audit_record(AuditAction::OperationsRetry, self.now())
+                    .in_guild(details.stored.operation.guild)
+                    .with_target(&id);
+                self.check_redrive(caller, RedriveCandidate::from(&details.stored.operation)).await?;
                 let (again, refused) =
-                    self.split_received(vec![self.draft_from(caller, shown.stored.operation)?]).await?;
+                    self.split_received(vec![self.operation_from_reviewed(caller, details.stored.operation)?]).await?;
                 if !refused.is_empty() {
                     return Err(OperationError::NotReceived(id));
                 }
-                let kept = self.do_again(&self.store.noting(caller, note), again).await?;
-                let id = *kept.first().ok_or(OperationError::AlreadyRedriven { id, by: None })?;
-                Ok(RetryResult::Again { id })
+                let accepted = self.submit_redrives(&self.store.with_audit(caller, record), again).await?;
+                let id = *accepted.first().ok_or(OperationError::AlreadyRedriven { id, by: None })?;
+                Ok(RetryResult::Redriven { id })
             }
             state @ (OperationState::Running
             | OperationState::Reconciling
             | OperationState::Succeeded
-            | OperationState::Cancelled) => Err(OperationError::Unfit { id, state, asked: "retried" }),
+            | OperationState::Cancelled) => Err(OperationError::WrongState { id, state, action: "retried" }),
         }
     }
 
-    async fn hasten(&self, caller: &Caller, note: AuditRecord, id: OperationId) -> Result<RetryResult, OperationError> {
-        let answer = self.ask::<_, StoreError>(self.store.noting(caller, note).hasten(id, self.now())).await?;
-        let (state, queue) = answer.ok_or(OperationError::NoOperation(id))?;
+    async fn expedite(
+        &self,
+        caller: &Caller,
+        record: AuditRecord,
+        id: OperationId,
+    ) -> Result<RetryResult, OperationError> {
+        let result =
+            self.call_store::<_, StoreError>(self.store.with_audit(caller, record).expedite(id, self.now())).await?;
+        let (state, queue) = result.ok_or(OperationError::OperationNotFound(id))?;
         // It may have started or finished in between.
-        if !state.waits() {
-            return Err(OperationError::Unfit { id, state, asked: "retried" });
+        if !state.is_waiting() {
+            return Err(OperationError::WrongState { id, state, action: "retried" });
         }
-        self.hears.hastened(id, queue);
+        self.notifier.expedited(id, queue);
         emit(OperationExpedited { id });
-        Ok(RetryResult::Hastened { state })
+        Ok(RetryResult::Expedited { state })
     }
 
     /// Pauses or resumes something. Running operations are not interrupted.
@@ -173,8 +184,8 @@ impl OperationService {
     /// # Errors
     ///
     /// When it is a guild that the caller may not see, or the store fails.
-    pub async fn pause(&self, caller: &Caller, what: PauseTarget, paused: bool) -> Result<(), OperationError> {
-        let (action, guild) = match (what, paused) {
+    pub async fn pause(&self, caller: &Caller, target: PauseTarget, paused: bool) -> Result<(), OperationError> {
+        let (action, guild) = match (target, paused) {
             (PauseTarget::All, true) => (AuditAction::FleetPause, None),
             (PauseTarget::All, false) => (AuditAction::FleetResume, None),
             (PauseTarget::Queue(queue), true) => (AuditAction::GuildsPause, queue.guild()),
@@ -183,10 +194,10 @@ impl OperationService {
         if let Some(guild) = guild {
             self.check_guild(caller, guild).await?;
         }
-        let note = caller.note(action, self.now()).in_guild(guild);
-        self.ask::<_, StoreError>(self.store.noting(caller, note).pause(what, paused)).await?;
-        self.hears.paused(what, paused);
-        emit(PauseChanged { what, paused });
+        let record = caller.audit_record(action, self.now()).in_guild(guild);
+        self.call_store::<_, StoreError>(self.store.with_audit(caller, record).pause(target, paused)).await?;
+        self.notifier.paused(target, paused);
+        emit(PauseChanged { target, paused });
         Ok(())
     }
 
@@ -198,32 +209,32 @@ impl OperationService {
     pub async fn guild(&self, caller: &Caller, guild: u64) -> Result<GuildStatus, OperationError> {
         self.check_guild(caller, guild).await?;
         let queue = Queue::Guild(guild);
-        let store = self.store.of(caller);
-        let (all_paused, queues) = self.ask::<_, StoreError>(store.paused()).await?;
-        let most = self.config.depth_most;
-        let page = self.ask::<_, StoreError>(store.load(queue, 0, most + 1)).await?;
+        let store = self.store.for_caller(caller);
+        let (all_paused, queues) = self.call_store::<_, StoreError>(store.paused()).await?;
+        let max = self.config.max_depth;
+        let page = self.call_store::<_, StoreError>(store.load(queue, 0, max + 1)).await?;
         let mut pending = BTreeMap::new();
-        for stored in page.operations.iter().take(most) {
+        for stored in page.operations.iter().take(max) {
             *pending.entry(stored.state.name()).or_default() += 1;
         }
-        let mut more = page.operations.len() > most;
+        let mut more = page.operations.len() > max;
         if page.scheduled.is_some() {
-            let scheduled = store.scheduled(queue, most + 1);
-            let count = self.ask::<_, StoreError>(scheduled).await?;
-            pending.insert(OperationState::Scheduled.name(), count.min(most as u64));
-            more |= count > most as u64;
+            let scheduled = store.count_scheduled(queue, max + 1);
+            let count = self.call_store::<_, StoreError>(scheduled).await?;
+            pending.insert(OperationState::Scheduled.name(), count.min(max as u64));
+            more |= count > max as u64;
         }
         Ok(GuildStatus { paused: queues.contains(&queue), all_paused, pending, more })
     }
 
     /// Checks that the caller may see a guild.
     async fn check_guild(&self, caller: &Caller, guild: u64) -> Result<(), OperationError> {
-        if self.sees_guild(caller, guild).await? { Ok(()) } else { Err(OperationError::NoGuild(guild)) }
+        if self.can_see_guild(caller, guild).await? { Ok(()) } else { Err(OperationError::GuildNotFound(guild)) }
     }
 
-    pub(super) async fn sees_guild(&self, caller: &Caller, guild: u64) -> Result<bool, StoreError> {
-        let tenant = self.ask::<_, StoreError>(self.store.judge().tenant(guild)).await?;
-        Ok(caller.sees(tenant.as_deref().unwrap_or(DEFAULT_TENANT), Some(guild)))
+    pub(super) async fn can_see_guild(&self, caller: &Caller, guild: u64) -> Result<bool, StoreError> {
+        let tenant = self.call_store::<_, StoreError>(self.store.unrestricted().tenant(guild)).await?;
+        Ok(caller.can_see(tenant.as_deref().unwrap_or(DEFAULT_TENANT), Some(guild)))
     }
 
     /// A caller's usage of the store: of its key and its tenant; for the operator, of all.
@@ -234,7 +245,7 @@ impl OperationService {
     pub async fn usage(&self, caller: &Caller) -> Result<StoreUsage, OperationError> {
         let scopes = caller.tenant.as_ref().map(|tenant| UsageScope::of(&caller.key, tenant).collect::<Vec<_>>());
         let is_confined = scopes.is_some();
-        let usage = self.ask::<_, StoreError>(self.store.judge().usage(scopes)).await?;
+        let usage = self.call_store::<_, StoreError>(self.store.unrestricted().usage(scopes)).await?;
         // Only the operator may see how full the file is.
         Ok(if is_confined { StoreUsage { file: None, ..usage } } else { usage })
     }
@@ -245,6 +256,6 @@ impl OperationService {
     ///
     /// When the store fails.
     pub async fn instances(&self) -> Result<Vec<Instance>, OperationError> {
-        Ok(self.ask::<_, StoreError>(self.store.judge().instances()).await?)
+        Ok(self.call_store::<_, StoreError>(self.store.unrestricted().instances()).await?)
     }
 }

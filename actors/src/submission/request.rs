@@ -80,13 +80,13 @@ pub struct AcceptedOperation {
 }
 
 /// Maximum length of an idempotency key.
-const KEY_LONGEST: usize = 255;
+const MAX_KEY_LENGTH: usize = 255;
 /// Maximum length of a reason: what Discord stores, minus the marker.
-const REASON_LONGEST: usize = 480;
+const MAX_REASON_LENGTH: usize = 480;
 /// Maximum number of attempts.
-const ATTEMPTS_MOST: u64 = 20;
+const MAX_ATTEMPTS: u64 = 20;
 /// Maximum delay or deadline: thirty days.
-const LATEST_MS: u64 = 30 * 24 * 3_600_000;
+const MAX_DELAY_MS: u64 = 30 * 24 * 3_600_000;
 
 /// Fields of an operation in JSON.
 const FIELDS: [&str; 8] = ["kind", "payload", "key", "max_attempts", "delay_ms", "deadline_ms", "reason", "trace"];
@@ -118,56 +118,56 @@ impl OperationRequest {
         let Value::Object(mut fields) = value else {
             return Err(vec![FieldError::new("", "must be an object with `kind` and `payload`")]);
         };
-        let mut wrong = Vec::new();
+        let mut errors = Vec::new();
         for name in fields.keys().filter(|name| !FIELDS.contains(&name.as_str())).take(10) {
-            let shown: String = name.chars().take(64).collect();
-            wrong.push(FieldError::new(
-                shown,
+            let shortened: String = name.chars().take(64).collect();
+            errors.push(FieldError::new(
+                shortened,
                 format!("is not a field of an operation; the fields are {}", FIELDS.join(", ")),
             ));
         }
-        let kind = kind(&mut fields, &mut wrong);
+        let kind = kind(&mut fields, &mut errors);
         let payload = fields.remove("payload").unwrap_or_else(|| Value::Object(Map::new()));
-        let key = text(&mut fields, "key", &mut wrong, key_problem);
-        let reason = text(&mut fields, "reason", &mut wrong, reason_problem);
-        let trace = text(&mut fields, "trace", &mut wrong, trace_problem).and_then(|trace| TraceContext::read(&trace));
-        let max_attempts = number(&mut fields, "max_attempts", 1, ATTEMPTS_MOST, &mut wrong);
-        let delay = number(&mut fields, "delay_ms", 0, LATEST_MS, &mut wrong).unwrap_or(0);
-        let deadline = number(&mut fields, "deadline_ms", 1, LATEST_MS, &mut wrong);
+        let key = text(&mut fields, "key", &mut errors, key_problem);
+        let reason = text(&mut fields, "reason", &mut errors, reason_problem);
+        let trace = text(&mut fields, "trace", &mut errors, trace_problem).and_then(|trace| TraceContext::read(&trace));
+        let max_attempts = number(&mut fields, "max_attempts", 1, MAX_ATTEMPTS, &mut errors);
+        let delay = number(&mut fields, "delay_ms", 0, MAX_DELAY_MS, &mut errors).unwrap_or(0);
+        let deadline = number(&mut fields, "deadline_ms", 1, MAX_DELAY_MS, &mut errors);
         if deadline.is_some_and(|deadline| deadline <= delay) {
-            wrong.push(FieldError::new("deadline_ms", "must be later than `delay_ms`; both count from now"));
+            errors.push(FieldError::new("deadline_ms", "must be later than `delay_ms`; both count from now"));
         }
         match kind {
-            Some(kind) if wrong.is_empty() => Ok(Self {
+            Some(kind) if errors.is_empty() => Ok(Self {
                 kind,
                 payload,
                 key,
-                max_attempts: max_attempts.and_then(|most| u32::try_from(most).ok()),
+                max_attempts: max_attempts.and_then(|max| u32::try_from(max).ok()),
                 delay: Duration::from_millis(delay),
                 delayed_by: DelayedBy::Caller,
                 deadline: deadline.map(Duration::from_millis),
                 reason,
                 trace,
             }),
-            Some(_) | None => Err(wrong),
+            Some(_) | None => Err(errors),
         }
     }
 }
 
-fn kind(fields: &mut Map<String, Value>, wrong: &mut Vec<FieldError>) -> Option<OperationKind> {
+fn kind(fields: &mut Map<String, Value>, errors: &mut Vec<FieldError>) -> Option<OperationKind> {
     let names = || OperationKind::ALL.map(OperationKind::name).join(", ");
     let message = match fields.remove("kind") {
         Some(Value::String(name)) => match OperationKind::from_name(&name) {
             Some(kind) => return Some(kind),
             None => {
-                let shown: String = name.chars().take(64).collect();
-                format!("`{shown}` is not a kind of operation; the kinds are {}", names())
+                let shortened: String = name.chars().take(64).collect();
+                format!("`{shortened}` is not a kind of operation; the kinds are {}", names())
             }
         },
         Some(_) => format!("must be a string, one of {}", names()),
         None => format!("is missing; it must be one of {}", names()),
     };
-    wrong.push(FieldError::new("kind", message));
+    errors.push(FieldError::new("kind", message));
     None
 }
 
@@ -175,7 +175,7 @@ fn kind(fields: &mut Map<String, Value>, wrong: &mut Vec<FieldError>) -> Option<
 fn text(
     fields: &mut Map<String, Value>,
     name: &str,
-    wrong: &mut Vec<FieldError>,
+    errors: &mut Vec<FieldError>,
     problem: impl Fn(&str) -> Option<String>,
 ) -> Option<String> {
     let message = match fields.remove(name) {
@@ -186,18 +186,24 @@ fn text(
         },
         Some(_) => "must be a string".to_owned(),
     };
-    wrong.push(FieldError::new(name, message));
+    errors.push(FieldError::new(name, message));
     None
 }
 
 /// A whole number that may be missing or `null`.
-fn number(fields: &mut Map<String, Value>, name: &str, min: u64, max: u64, wrong: &mut Vec<FieldError>) -> Option<u64> {
+fn number(
+    fields: &mut Map<String, Value>,
+    name: &str,
+    min: u64,
+    max: u64,
+    errors: &mut Vec<FieldError>,
+) -> Option<u64> {
     let given = match fields.remove(name) {
         None | Some(Value::Null) => return None,
         Some(given) => given.as_u64().filter(|number| (min..=max).contains(number)),
     };
     if given.is_none() {
-        wrong.push(FieldError::new(name, format!("must be a whole number from {min} to {max}")));
+        errors.push(FieldError::new(name, format!("must be a whole number from {min} to {max}")));
     }
     given
 }
@@ -205,13 +211,13 @@ fn number(fields: &mut Map<String, Value>, name: &str, min: u64, max: u64, wrong
 /// The error in an idempotency key, if any.
 #[must_use]
 pub fn key_problem(key: &str) -> Option<String> {
-    let fits = (1..=KEY_LONGEST).contains(&key.len()) && key.bytes().all(|byte| (0x20..0x7f).contains(&byte));
-    (!fits).then(|| format!("must be 1 to {KEY_LONGEST} printable ASCII characters"))
+    let fits = (1..=MAX_KEY_LENGTH).contains(&key.len()) && key.bytes().all(|byte| (0x20..0x7f).contains(&byte));
+    (!fits).then(|| format!("must be 1 to {MAX_KEY_LENGTH} printable ASCII characters"))
 }
 
 fn reason_problem(reason: &str) -> Option<String> {
-    let fits = reason.chars().count() <= REASON_LONGEST && !reason.chars().any(char::is_control);
-    (!fits).then(|| format!("must be at most {REASON_LONGEST} characters, none of them a control character"))
+    let fits = reason.chars().count() <= MAX_REASON_LENGTH && !reason.chars().any(char::is_control);
+    (!fits).then(|| format!("must be at most {MAX_REASON_LENGTH} characters, none of them a control character"))
 }
 
 fn trace_problem(trace: &str) -> Option<String> {
@@ -226,55 +232,58 @@ mod tests {
     use super::*;
 
     fn fields(value: Value) -> Vec<String> {
-        OperationRequest::read(value).unwrap_err().into_iter().map(|wrong| wrong.field).collect()
+        OperationRequest::read(value).unwrap_err().into_iter().map(|error| error.field).collect()
     }
 
     #[test]
-    fn an_operation_is_read_with_all_that_it_says() {
+    fn operation_is_read_with_all_its_fields() {
         let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-        let asked = OperationRequest::read(json!({
+        let request = OperationRequest::read(json!({
             "kind": "delete_role", "payload": {"role_id": "1"}, "key": "k", "max_attempts": 5, "delay_ms": 10,
             "deadline_ms": 20, "reason": "tidying", "trace": trace,
         }))
         .unwrap();
         assert_eq!(
-            (asked.kind, asked.key.as_deref(), asked.max_attempts),
+            (request.kind, request.key.as_deref(), request.max_attempts),
             (OperationKind::DeleteRole, Some("k"), Some(5))
         );
-        assert_eq!((asked.delay.as_millis(), asked.deadline), (10, Some(Duration::from_millis(20))));
-        assert_eq!((asked.reason.as_deref(), asked.trace), (Some("tidying"), TraceContext::read(trace)));
+        assert_eq!((request.delay.as_millis(), request.deadline), (10, Some(Duration::from_millis(20))));
+        assert_eq!((request.reason.as_deref(), request.trace), (Some("tidying"), TraceContext::read(trace)));
     }
 
     #[test]
-    fn what_is_not_said_or_null_has_its_default() {
-        let asked = OperationRequest::read(json!({"kind": "send_dm", "key": null, "delay_ms": null})).unwrap();
-        assert_eq!((asked.payload, asked.key, asked.delay, asked.deadline), (json!({}), None, Duration::ZERO, None));
+    fn missing_and_null_fields_have_defaults() {
+        let request = OperationRequest::read(json!({"kind": "send_dm", "key": null, "delay_ms": null})).unwrap();
+        assert_eq!(
+            (request.payload, request.key, request.delay, request.deadline),
+            (json!({}), None, Duration::ZERO, None)
+        );
     }
 
     #[test]
-    fn everything_that_is_wrong_is_told_at_once() {
-        let wrong = json!({
+    fn all_errors_are_reported_at_once() {
+        let invalid = json!({
             "kind": "make_role", "key": "", "max_attempts": 0, "delay_ms": -1, "deadline_ms": "soon", "reason": "a\nb",
             "trace": "00-0-0-0", "playload": {},
         });
-        let mut told = fields(wrong);
-        told.sort();
-        assert_eq!(told, ["deadline_ms", "delay_ms", "key", "kind", "max_attempts", "playload", "reason", "trace"]);
+        let mut reported = fields(invalid);
+        reported.sort();
+        assert_eq!(reported, ["deadline_ms", "delay_ms", "key", "kind", "max_attempts", "playload", "reason", "trace"]);
         assert_eq!(fields(json!([])), [""]);
         assert_eq!(fields(json!({"kind": 7})), ["kind"]);
         assert_eq!(fields(json!({"kind": "send_dm", "delay_ms": 5, "deadline_ms": 5})), ["deadline_ms"]);
     }
 
     #[test]
-    fn words_about_huge_input_stay_short() {
+    fn errors_about_huge_input_stay_short() {
         let huge = "x".repeat(100_000);
         let mut object = Map::new();
         for n in 0..1_000 {
             object.insert(format!("{n}{huge}"), Value::Null);
         }
         object.insert("kind".to_owned(), Value::String(huge));
-        let wrong = OperationRequest::read(Value::Object(object)).unwrap_err();
-        let said: usize = wrong.iter().map(|wrong| wrong.field.len() + wrong.message.len()).sum();
-        assert!(said < 8_000, "{said}");
+        let error = OperationRequest::read(Value::Object(object)).unwrap_err();
+        let length: usize = error.iter().map(|error| error.field.len() + error.message.len()).sum();
+        assert!(length < 8_000, "{length}");
     }
 }

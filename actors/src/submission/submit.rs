@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use guildhall_core::access::no_such;
+use guildhall_core::access::not_found_message;
 use guildhall_core::operation::payload::Location;
 use guildhall_core::operation::{OperationState, Queue, QueueKey};
 use guildhall_core::time::UnixMs;
 use guildhall_core::trace::TraceContext;
 
-use super::validate::{TOLD_MOST, ValidatedSubmission};
+use super::validate::{MAX_ERRORS, ValidatedSubmission};
 use super::{AcceptedOperation, FieldError, OperationService, Submission};
 use crate::access::{AuditAction, AuditRecord, Caller};
 use crate::ports::{IdempotencyKey, IdempotencyRecord, NewOperation, StoreError, SubmitError, SubmitResult};
@@ -23,33 +23,33 @@ pub enum SubmissionError {
     #[error("the submission has no operations; at least one is required")]
     Empty,
     /// It has too many operations.
-    #[error("{count} operations are too many for one submission; the maximum is {most}")]
+    #[error("{count} operations are too many for one submission; the maximum is {max}")]
     TooMany {
         /// Number of operations.
         count: usize,
         /// Maximum number.
-        most: usize,
+        max: usize,
     },
     /// Operations are invalid: the index of each, and the error.
-    #[error("{}", told(.0))]
+    #[error("{}", describe_errors(.0))]
     Invalid(Vec<(usize, FieldError)>),
     /// There is no such guild that the caller may see.
     #[error("guild {0} not found, or this key has no access to it")]
-    NoGuild(u64),
+    GuildNotFound(u64),
     /// The caller's key does not permit them: the index of each, and what the key lacks.
-    #[error("{}", told(.0))]
+    #[error("{}", describe_errors(.0))]
     Forbidden(Vec<(usize, FieldError)>),
     /// They name channels, webhooks or guilds that do not exist as far as the caller may see: the index of each, and
     /// the error.
-    #[error("{}", told(.0))]
-    Elsewhere(Vec<(usize, FieldError)>),
+    #[error("{}", describe_errors(.0))]
+    ForeignTarget(Vec<(usize, FieldError)>),
     /// The store rejected them.
     #[error(transparent)]
     Store(#[from] SubmitError),
 }
 
-fn told(wrong: &[(usize, FieldError)]) -> String {
-    let lines = wrong.iter().map(|(index, wrong)| format!("operations[{index}].{}: {}", wrong.field, wrong.message));
+fn describe_errors(error: &[(usize, FieldError)]) -> String {
+    let lines = error.iter().map(|(index, error)| format!("operations[{index}].{}: {}", error.field, error.message));
     lines.collect::<Vec<_>>().join("; ")
 }
 
@@ -64,7 +64,7 @@ struct PendingAck {
     accepted: AcceptedOperation,
     /// Its queue, if it is known without the store.
     queue: Option<Queue>,
-    used: Option<(IdempotencyKey, IdempotencyRecord)>,
+    idempotency: Option<(IdempotencyKey, IdempotencyRecord)>,
     trace: Option<TraceContext>,
 }
 
@@ -76,23 +76,23 @@ impl PendingAck {
         Self {
             queue: operation.queue.fixed().or_else(of_tenant),
             accepted: AcceptedOperation { id, kind, guild, state, eligible_at, result: None, replayed: false },
-            used: operation.idempotency.clone().map(|key| (key, IdempotencyRecord { payload_hash, id })),
+            idempotency: operation.idempotency.clone().map(|key| (key, IdempotencyRecord { payload_hash, id })),
             trace: operation.trace,
         }
     }
 }
 
 /// The audit record of a submission.
-fn submit_note(caller: &Caller, guild: Option<u64>, drafts: &[NewOperation], now: UnixMs) -> AuditRecord {
-    let note = caller.note(AuditAction::OperationsSubmit, now).in_guild(guild);
-    match drafts {
-        [only] => note.on(&only.id).saying(only.kind.name()),
+fn submission_record(caller: &Caller, guild: Option<u64>, operations: &[NewOperation], now: UnixMs) -> AuditRecord {
+    let record = caller.audit_record(AuditAction::OperationsSubmit, now).in_guild(guild);
+    match operations {
+        [only] => record.with_target(&only.id).with_detail(only.kind.name()),
         [first, ..] => {
-            let kinds: BTreeSet<_> = drafts.iter().map(|operation| operation.kind.name()).collect();
+            let kinds: BTreeSet<_> = operations.iter().map(|operation| operation.kind.name()).collect();
             let kinds: Vec<_> = kinds.into_iter().collect();
-            note.on(&first.id).saying(format!("{} operations: {}", drafts.len(), kinds.join(", ")))
+            record.with_target(&first.id).with_detail(format!("{} operations: {}", operations.len(), kinds.join(", ")))
         }
-        [] => note,
+        [] => record,
     }
 }
 
@@ -105,36 +105,36 @@ impl OperationService {
     /// When any of them is invalid, or the store rejects them.
     pub async fn submit(&self, submission: Submission) -> Result<Vec<AcceptedOperation>, SubmissionError> {
         let (caller, guild) = (submission.caller.clone(), submission.guild);
-        if let Some(guild) = guild.filter(|_| !caller.grant.reaches(guild)) {
-            return Err(SubmissionError::NoGuild(guild));
+        if let Some(guild) = guild.filter(|_| !caller.grant.includes_guild(guild)) {
+            return Err(SubmissionError::GuildNotFound(guild));
         }
-        let ValidatedSubmission { operations: mut drafts, names, interactions } = self.draft(submission)?;
-        self.check_tenant(&caller, guild, &drafts).await?;
-        self.check_names(&caller, guild, names).await?;
+        let ValidatedSubmission { operations: mut validated, locations, interactions } = self.validate(submission)?;
+        self.check_tenant(&caller, guild, &validated).await?;
+        self.check_locations(&caller, guild, locations).await?;
         // A batch is one write, whatever the cache has; for a single operation a cache hit saves the write.
-        if let [only] = drafts.as_slice()
-            && let Some(known) = self.recall(&caller, only).await
+        if let [only] = validated.as_slice()
+            && let Some(cached) = self.find_cached(&caller, only).await
         {
-            return Ok(vec![known]);
+            return Ok(vec![cached]);
         }
-        self.check_interactions(&mut drafts, interactions).await?;
-        let slips: Vec<PendingAck> = drafts.iter().map(PendingAck::of).collect();
-        let store = self.store.noting(&caller, submit_note(&caller, guild, &drafts, self.now()));
-        let submitted = match (self.ask(store.submit(drafts)).await, guild) {
-            (Err(SubmitError::NotYours { .. }), Some(guild)) => return Err(SubmissionError::NoGuild(guild)),
+        self.check_interactions(&mut validated, interactions).await?;
+        let acks: Vec<PendingAck> = validated.iter().map(PendingAck::of).collect();
+        let store = self.store.with_audit(&caller, submission_record(&caller, guild, &validated, self.now()));
+        let submitted = match (self.call_store(store.submit(validated)).await, guild) {
+            (Err(SubmitError::ForeignGuild { .. }), Some(guild)) => return Err(SubmissionError::GuildNotFound(guild)),
             (submitted, _) => submitted?,
         };
-        if submitted.len() != slips.len() {
-            let counts = format!("{} results for {} operations", submitted.len(), slips.len());
+        if submitted.len() != acks.len() {
+            let counts = format!("{} results for {} operations", submitted.len(), acks.len());
             return Err(StoreError::Corrupt(counts).into());
         }
-        let queue_of = |(slip, submitted): (&PendingAck, &SubmitResult)| match submitted {
+        let queue_of = |(ack, submitted): (&PendingAck, &SubmitResult)| match submitted {
             SubmitResult::Accepted { queue, .. } => Some(*queue),
-            SubmitResult::Existing { .. } => slip.queue,
+            SubmitResult::Existing { .. } => ack.queue,
         };
-        let queues: BTreeSet<_> = slips.iter().zip(&submitted).filter_map(queue_of).collect();
+        let queues: BTreeSet<_> = acks.iter().zip(&submitted).filter_map(queue_of).collect();
         self.wake(queues);
-        Ok(self.file(slips, submitted))
+        Ok(self.record_results(acks, submitted))
     }
 
     /// Checks that the guild belongs to the caller's tenant. The store checks it for operations in the guild's own
@@ -143,43 +143,44 @@ impl OperationService {
         &self,
         caller: &Caller,
         guild: Option<u64>,
-        drafts: &[NewOperation],
+        operations: &[NewOperation],
     ) -> Result<(), SubmissionError> {
         let Some(guild) = guild.filter(|_| caller.tenant.is_some()) else { return Ok(()) };
-        let is_checked = drafts.iter().all(|operation| operation.queue == QueueKey::Guild(guild));
-        if is_checked || self.sees_guild(caller, guild).await? {
+        let is_checked = operations.iter().all(|operation| operation.queue == QueueKey::Guild(guild));
+        if is_checked || self.can_see_guild(caller, guild).await? {
             return Ok(());
         }
-        Err(SubmissionError::NoGuild(guild))
+        Err(SubmissionError::GuildNotFound(guild))
     }
 
     /// Checks that the caller may use the locations that operations name. A channel that was not looked up yet is
     /// checked before the operation is sent.
-    async fn check_names(
+    async fn check_locations(
         &self,
         caller: &Caller,
         guild: Option<u64>,
-        names: Vec<(usize, Location)>,
+        locations: Vec<(usize, Location)>,
     ) -> Result<(), SubmissionError> {
-        let elsewhere = self.elsewhere(caller, names, |_| guild).await?;
-        let wrong: Vec<_> = elsewhere
+        let foreign = self.foreign_locations(caller, locations, |_| guild).await?;
+        let errors: Vec<_> = foreign
             .into_iter()
-            .map(|(index, location)| (index, FieldError::new("payload", no_such(&location, guild))))
-            .take(TOLD_MOST)
+            .map(|(index, location)| (index, FieldError::new("payload", not_found_message(&location, guild))))
+            .take(MAX_ERRORS)
             .collect();
-        if wrong.is_empty() { Ok(()) } else { Err(SubmissionError::Elsewhere(wrong)) }
+        if errors.is_empty() { Ok(()) } else { Err(SubmissionError::ForeignTarget(errors)) }
     }
 
     /// Notifies the supervisor that these queues have new operations.
     pub fn wake(&self, queues: impl IntoIterator<Item = Queue>) {
-        queues.into_iter().for_each(|queue| self.hears.wake(queue));
+        queues.into_iter().for_each(|queue| self.notifier.wake(queue));
     }
 
     /// Combines the results of the store for the caller, the cache and telemetry.
-    fn file(&self, slips: Vec<PendingAck>, submitted: Vec<SubmitResult>) -> Vec<AcceptedOperation> {
-        let mut used = Vec::new();
-        let mut all = Vec::with_capacity(slips.len());
-        for (PendingAck { mut accepted, used: mut key, trace, .. }, submitted) in slips.into_iter().zip(submitted) {
+    fn record_results(&self, acks: Vec<PendingAck>, submitted: Vec<SubmitResult>) -> Vec<AcceptedOperation> {
+        let mut cache_entries = Vec::new();
+        let mut all = Vec::with_capacity(acks.len());
+        for (PendingAck { mut accepted, idempotency: mut key, trace, .. }, submitted) in acks.into_iter().zip(submitted)
+        {
             match submitted {
                 SubmitResult::Accepted { state, .. } => {
                     accepted.state = state;
@@ -191,38 +192,38 @@ impl OperationService {
                 }
                 SubmitResult::Existing { id, state, result } => {
                     emit(IdempotencyKeyHit { by: "store" });
-                    if let Some((_, remembered)) = &mut key {
-                        remembered.id = id;
+                    if let Some((_, record)) = &mut key {
+                        record.id = id;
                     }
                     accepted = AcceptedOperation { id, state, result, eligible_at: None, replayed: true, ..accepted };
                 }
             }
-            used.extend(key);
+            cache_entries.extend(key);
             all.push(accepted);
         }
         if let Some(cache) = &self.cache
-            && !used.is_empty()
+            && !cache_entries.is_empty()
         {
-            cache.put(used);
+            cache.put(cache_entries);
         }
         all
     }
 
     /// The cached result for an operation's key, if the store still has that operation.
-    async fn recall(&self, caller: &Caller, operation: &NewOperation) -> Option<AcceptedOperation> {
+    async fn find_cached(&self, caller: &Caller, operation: &NewOperation) -> Option<AcceptedOperation> {
         let (cache, key) = (self.cache.as_ref()?, operation.idempotency.as_ref()?);
-        let known = cache.get(key).await?;
+        let cached = cache.get(key).await?;
         // Used for another payload, or deleted since: only the store can decide.
-        if known.payload_hash != operation.payload_hash {
+        if cached.payload_hash != operation.payload_hash {
             return None;
         }
-        let shown = self.ask::<_, StoreError>(self.store.of(caller).show(known.id)).await.ok()??;
-        if shown.stored.operation.payload_hash != operation.payload_hash {
+        let details = self.call_store::<_, StoreError>(self.store.for_caller(caller).get(cached.id)).await.ok()??;
+        if details.stored.operation.payload_hash != operation.payload_hash {
             return None;
         }
         emit(IdempotencyKeyHit { by: "cache" });
         let &NewOperation { kind, guild, .. } = operation;
-        let (state, result) = (shown.stored.state, shown.result);
-        Some(AcceptedOperation { id: known.id, kind, guild, state, eligible_at: None, result, replayed: true })
+        let (state, result) = (details.stored.state, details.result);
+        Some(AcceptedOperation { id: cached.id, kind, guild, state, eligible_at: None, result, replayed: true })
     }
 }

@@ -15,21 +15,21 @@ impl TenantStore {
     }
 
     /// Access for a caller: it sees and changes only what belongs to the caller's tenant.
-    pub(super) fn of(&self, caller: &Caller) -> Arc<dyn OperationStore> {
+    pub(super) fn for_caller(&self, caller: &Caller) -> Arc<dyn OperationStore> {
         let store = Arc::clone(&self.0);
         match &caller.tenant {
-            Some(tenant) => store.within(Arc::clone(tenant)),
+            Some(tenant) => store.for_tenant(Arc::clone(tenant)),
             None => store,
         }
     }
 
     /// The same for a change with an audit record.
-    pub(super) fn noting(&self, caller: &Caller, note: AuditRecord) -> Arc<dyn OperationStore> {
-        self.of(caller).noting(note)
+    pub(super) fn with_audit(&self, caller: &Caller, record: AuditRecord) -> Arc<dyn OperationStore> {
+        self.for_caller(caller).with_audit(record)
     }
 
     /// Unrestricted access for authorization checks: the results stay in the service and are not returned to callers.
-    pub(super) fn judge(&self) -> &dyn OperationStore {
+    pub(super) fn unrestricted(&self) -> &dyn OperationStore {
         &*self.0
     }
 }

@@ -17,7 +17,7 @@ use crate::access::Caller;
 use crate::ports::{DeadLetter, DelayedBy, IdempotencyKey, NewOperation, StoreError};
 
 /// Maximum number of errors reported for one submission.
-pub(super) const TOLD_MOST: usize = 1_000;
+pub(super) const MAX_ERRORS: usize = 1_000;
 
 /// What the operations of one submission have in common.
 struct SubmissionContext {
@@ -31,56 +31,61 @@ struct SubmissionContext {
 /// An operation, the locations that it names if the caller may not use all of them, and the permission that it lacks.
 struct ValidatedOperation {
     operation: NewOperation,
-    names: Vec<Location>,
+    locations: Vec<Location>,
     interactions: Vec<InteractionTarget>,
-    lack: Option<String>,
+    missing: Option<String>,
 }
 
 /// The operations of a submission.
 pub(super) struct ValidatedSubmission {
     pub(super) operations: Vec<NewOperation>,
     /// The locations that they name and whose owner has to be checked, each with the index of its operation.
-    pub(super) names: Vec<(usize, Location)>,
+    pub(super) locations: Vec<(usize, Location)>,
     /// The interactions that they respond to and that must have been received, each with the index of its operation.
     pub(super) interactions: Vec<(usize, InteractionTarget)>,
 }
 
 impl OperationService {
     /// Converts all operations of a submission, or returns all errors.
-    pub(super) fn draft(&self, submission: Submission) -> Result<ValidatedSubmission, SubmissionError> {
+    pub(super) fn validate(&self, submission: Submission) -> Result<ValidatedSubmission, SubmissionError> {
         let Submission { caller, guild, operations } = submission;
         let (bounds, scopes) = (caller.bounds(), ScopeSet::of(&caller.grant));
         let tenant = caller.tenant.clone().unwrap_or_default();
-        let draft = SubmissionContext { caller, tenant, bounds, scopes, guild };
-        let (count, most) = (operations.len(), self.config.batch_most);
+        let context = SubmissionContext { caller, tenant, bounds, scopes, guild };
+        let (count, max) = (operations.len(), self.config.max_batch);
         if count == 0 {
             return Err(SubmissionError::Empty);
         }
-        if count > most {
-            return Err(SubmissionError::TooMany { count, most });
+        if count > max {
+            return Err(SubmissionError::TooMany { count, max });
         }
         let now = self.now();
-        let mut drafts =
-            ValidatedSubmission { operations: Vec::with_capacity(count), names: Vec::new(), interactions: Vec::new() };
-        let (mut wrong, mut forbidden) = (Vec::new(), Vec::new());
-        for (index, asked) in operations.into_iter().enumerate() {
-            match asked.and_then(|asked| self.draft_one(asked, &draft, now)) {
-                Ok(ValidatedOperation { lack: None, operation, names, interactions }) => {
-                    drafts.operations.push(operation);
-                    drafts.names.extend(names.into_iter().map(|name| (index, name)));
-                    drafts.interactions.extend(interactions.into_iter().map(|target| (index, target)));
+        let mut validated = ValidatedSubmission {
+            operations: Vec::with_capacity(count),
+            locations: Vec::new(),
+            interactions: Vec::new(),
+        };
+        let (mut invalid, mut forbidden) = (Vec::new(), Vec::new());
+        for (index, request) in operations.into_iter().enumerate() {
+            match request.and_then(|request| self.validate_one(request, &context, now)) {
+                Ok(ValidatedOperation { missing: None, operation, locations, interactions }) => {
+                    validated.operations.push(operation);
+                    validated.locations.extend(locations.into_iter().map(|location| (index, location)));
+                    validated.interactions.extend(interactions.into_iter().map(|target| (index, target)));
                 }
-                Ok(ValidatedOperation { lack: Some(lack), .. }) => forbidden.push((index, FieldError::new("", lack))),
-                Err(found) => wrong.extend(found.into_iter().map(|found| (index, found))),
+                Ok(ValidatedOperation { missing: Some(missing), .. }) => {
+                    forbidden.push((index, FieldError::new("", missing)))
+                }
+                Err(error) => invalid.extend(error.into_iter().map(|error| (index, error))),
             }
         }
         // Errors come before missing permissions: an invalid operation has no known requirements.
-        wrong.truncate(TOLD_MOST);
-        forbidden.truncate(TOLD_MOST);
-        match (wrong.is_empty(), forbidden.is_empty()) {
-            (false, _) => Err(SubmissionError::Invalid(wrong)),
+        invalid.truncate(MAX_ERRORS);
+        forbidden.truncate(MAX_ERRORS);
+        match (invalid.is_empty(), forbidden.is_empty()) {
+            (false, _) => Err(SubmissionError::Invalid(invalid)),
             (true, false) => Err(SubmissionError::Forbidden(forbidden)),
-            (true, true) => Ok(drafts),
+            (true, true) => Ok(validated),
         }
     }
 
@@ -89,7 +94,7 @@ impl OperationService {
     /// # Errors
     ///
     /// When any of them is invalid.
-    pub fn draft_given(
+    pub fn validate_handler_operations(
         &self,
         guild: Option<u64>,
         scope: Arc<str>,
@@ -102,17 +107,17 @@ impl OperationService {
         let operations = operations.into_iter().map(OperationRequest::read).collect();
         // Handlers are written by the operator; their operations belong to the tenant of the guild.
         let caller = Caller { key: scope, trace: Some(trace), ..Caller::operator() };
-        Ok(self.draft(Submission { caller, guild, operations })?.operations)
+        Ok(self.validate(Submission { caller, guild, operations })?.operations)
     }
 
-    fn draft_one(
+    fn validate_one(
         &self,
-        asked: OperationRequest,
-        drafting: &SubmissionContext,
+        request: OperationRequest,
+        context: &SubmissionContext,
         now: UnixMs,
     ) -> Result<ValidatedOperation, Vec<FieldError>> {
-        let guild = drafting.guild;
-        let payload = Payload::parse(asked.kind, &asked.payload, guild).map_err(|invalid| {
+        let guild = context.guild;
+        let payload = Payload::parse(request.kind, &request.payload, guild).map_err(|invalid| {
             let under = |field: String| match field.as_str() {
                 "" => "payload".to_owned(),
                 field if field.starts_with('[') => format!("payload{field}"),
@@ -126,42 +131,46 @@ impl OperationService {
         })?;
         let json = payload.to_json();
         let operation = NewOperation {
-            id: self.name(now),
-            tenant: Arc::clone(&drafting.tenant),
+            id: self.next_id(now),
+            tenant: Arc::clone(&context.tenant),
             queue: payload.queue(guild),
             guild,
-            caller: Arc::clone(&drafting.caller.key),
-            bounds: drafting.bounds,
-            scopes: drafting.scopes,
-            kind: asked.kind,
-            payload_hash: hash(asked.kind, guild, &json),
+            caller: Arc::clone(&context.caller.key),
+            bounds: context.bounds,
+            scopes: context.scopes,
+            kind: request.kind,
+            payload_hash: hash(request.kind, guild, &json),
             payload: json,
-            lane: asked.kind.lane(),
-            max_attempts: asked.max_attempts.unwrap_or(self.config.max_attempts),
-            eligible_at: now + asked.delay,
-            delayed_by: asked.delayed_by,
-            deadline_at: asked.deadline.map(|deadline| now + deadline),
+            lane: request.kind.lane(),
+            max_attempts: request.max_attempts.unwrap_or(self.config.max_attempts),
+            eligible_at: now + request.delay,
+            delayed_by: request.delayed_by,
+            deadline_at: request.deadline.map(|deadline| now + deadline),
             deployment: None,
-            trace: asked.trace.or(drafting.caller.trace),
-            reason: asked.reason,
-            idempotency: asked.key.map(|key| IdempotencyKey { scope: Arc::clone(&drafting.caller.key), key }),
+            trace: request.trace.or(context.caller.trace),
+            reason: request.reason,
+            idempotency: request.key.map(|key| IdempotencyKey { scope: Arc::clone(&context.caller.key), key }),
             refers_to: payload.operations(),
             redrive_of: None,
             created_at: now,
         };
-        let Requirements { lack, names } = self.needs(&drafting.caller, &payload, guild);
+        let Requirements { missing, locations } = self.requirements(&context.caller, &payload, guild);
         let interactions = self
-            .targets(drafting.scopes, &payload)
-            .map_err(|untold| vec![FieldError::new("payload.path", format!("{untold}; write ids as digits"))])?;
-        Ok(ValidatedOperation { operation, names, interactions, lack })
+            .interaction_targets(context.scopes, &payload)
+            .map_err(|error| vec![FieldError::new("payload.path", format!("{error}; write ids as digits"))])?;
+        Ok(ValidatedOperation { operation, locations, interactions, missing })
     }
 
     /// Creates an operation that repeats a dead letter, at the end of its queue.
-    pub(super) fn draft_again(&self, caller: &Caller, letter: &DeadLetter) -> Result<NewOperation, StoreError> {
+    pub(super) fn operation_from_dead_letter(
+        &self,
+        caller: &Caller,
+        letter: &DeadLetter,
+    ) -> Result<NewOperation, StoreError> {
         let now = self.now();
         let payload = parse(&RedriveCandidate::from(letter))?;
         Ok(NewOperation {
-            id: self.name(now),
+            id: self.next_id(now),
             tenant: Arc::clone(&letter.tenant),
             queue: payload.queue(letter.guild),
             guild: letter.guild,
@@ -188,24 +197,28 @@ impl OperationService {
     }
 
     /// Creates an operation that repeats one in need of review, at the end of its queue.
-    pub(super) fn draft_from(&self, caller: &Caller, first: NewOperation) -> Result<NewOperation, StoreError> {
+    pub(super) fn operation_from_reviewed(
+        &self,
+        caller: &Caller,
+        original: NewOperation,
+    ) -> Result<NewOperation, StoreError> {
         let now = self.now();
-        let payload = parse(&RedriveCandidate::from(&first))?;
+        let payload = parse(&RedriveCandidate::from(&original))?;
         Ok(NewOperation {
-            id: self.name(now),
-            queue: payload.queue(first.guild),
+            id: self.next_id(now),
+            queue: payload.queue(original.guild),
             caller: Arc::clone(&caller.key),
-            bounds: first.bounds.and(caller.bounds()),
-            scopes: first.scopes.and(ScopeSet::of(&caller.grant)),
+            bounds: original.bounds.and(caller.bounds()),
+            scopes: original.scopes.and(ScopeSet::of(&caller.grant)),
             eligible_at: now,
             delayed_by: DelayedBy::Caller,
             deadline_at: None,
-            trace: caller.trace.or(first.trace),
+            trace: caller.trace.or(original.trace),
             idempotency: None,
             refers_to: payload.operations(),
-            redrive_of: Some(first.id),
+            redrive_of: Some(original.id),
             created_at: now,
-            ..first
+            ..original
         })
     }
 }

@@ -16,16 +16,16 @@ use crate::telemetry::emit;
 use crate::telemetry::supervision::ProcessEnding;
 
 /// Time limit of all exit hooks together.
-pub(super) const LAST_STEPS_WITHIN: Duration = Duration::from_millis(600);
+pub(super) const EXIT_HOOKS_TIMEOUT: Duration = Duration::from_millis(600);
 
 /// Time after which the watchdog ends the process, if nothing else has.
-const ENDS_WITHIN: Duration = Duration::from_millis(900);
+const WATCHDOG_TIMEOUT: Duration = Duration::from_millis(900);
 
 /// How long to wait for a better explanation: the end of a part that waits for another one may be noticed first.
-const EXPLAINED_WITHIN: Duration = Duration::from_millis(20);
+const ROOT_CAUSE_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Capacity of the channels to the threads.
-const ENDS: usize = 16;
+const END_CAPACITY: usize = 16;
 
 /// Exit code of a process that a part has ended.
 const EXIT_CODE: i32 = 1;
@@ -47,26 +47,26 @@ impl Exit {
 
 impl Supervision {
     pub(super) fn start(exit: Exit) -> std::io::Result<Self> {
-        let (tell_reporter, reported) = sync_channel(ENDS);
-        let (tell_watchdog, watched) = sync_channel(ENDS);
+        let (reporter_sender, reporter_receiver) = sync_channel(END_CAPACITY);
+        let (watchdog_sender, watchdog_receiver) = sync_channel(END_CAPACITY);
         let supervision = Self(Arc::new(Shared {
             registry: Mutex::new(Registry::default()),
-            ends: [tell_reporter, tell_watchdog],
-            announce: Mutex::default(),
-            last_steps: Mutex::default(),
+            ends: [reporter_sender, watchdog_sender],
+            end_listeners: Mutex::default(),
+            exit_hooks: Mutex::default(),
         }));
         // Now, while file descriptors are available.
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let (own, its_exit) = (supervision.clone(), exit.clone());
+        let (supervised, exit_process) = (supervision.clone(), exit.clone());
         #[expect(clippy::disallowed_methods, reason = "these threads watch all others")]
         thread::Builder::new().name("supervision".to_owned()).spawn(move || {
-            end_in_order(&own, &reported, &runtime);
-            its_exit.0(EXIT_CODE);
+            run_exit(&supervised, &reporter_receiver, &runtime);
+            exit_process.0(EXIT_CODE);
         })?;
         #[expect(clippy::disallowed_methods, reason = "these threads watch all others")]
         thread::Builder::new().name("watchdog".to_owned()).spawn(move || {
-            if watched.recv().is_ok() {
-                thread::sleep(ENDS_WITHIN);
+            if watchdog_receiver.recv().is_ok() {
+                thread::sleep(WATCHDOG_TIMEOUT);
                 failpoint::hold(Ender::Watchdog);
                 exit.0(EXIT_CODE);
             }
@@ -76,33 +76,33 @@ impl Supervision {
 }
 
 /// Waits for the end of a part, then notifies the listeners and runs the exit hooks.
-fn end_in_order(supervision: &Supervision, ends: &Receiver<PartEnd>, runtime: &Runtime) {
+fn run_exit(supervision: &Supervision, ends: &Receiver<PartEnd>, runtime: &Runtime) {
     let Ok(first) = ends.recv() else { return };
-    announce(supervision, &first);
-    let end = best_explanation(first.clone(), ends);
+    notify_listeners(supervision, &first);
+    let end = find_root_cause(first.clone(), ends);
     if end != first {
-        announce(supervision, &end);
+        notify_listeners(supervision, &end);
     }
     emit(ProcessEnding { end: &end });
     failpoint::hold(Ender::Supervision);
-    let steps = std::mem::take(&mut *lock(&supervision.0.last_steps));
-    let steps = steps.into_iter().map(|step| step(end.clone()));
+    let hooks = std::mem::take(&mut *lock(&supervision.0.exit_hooks));
+    let hooks = hooks.into_iter().map(|hook| hook(end.clone()));
     // A hook that panics counts as failed; the watchdog waits for none of them.
     let _ = catch_unwind(AssertUnwindSafe(|| {
-        let steps: Vec<_> = steps.collect();
-        runtime.block_on(async { timeout(LAST_STEPS_WITHIN, join_all(steps)).await })
+        let hooks: Vec<_> = hooks.collect();
+        runtime.block_on(async { timeout(EXIT_HOOKS_TIMEOUT, join_all(hooks)).await })
     }));
 }
 
-fn announce(supervision: &Supervision, end: &PartEnd) {
-    for announce in &*lock(&supervision.0.announce) {
-        let _ = catch_unwind(AssertUnwindSafe(|| announce(end)));
+fn notify_listeners(supervision: &Supervision, end: &PartEnd) {
+    for listener in &*lock(&supervision.0.end_listeners) {
+        let _ = catch_unwind(AssertUnwindSafe(|| listener(end)));
     }
 }
 
 /// The first panic among the ends that are noticed together; otherwise the first end.
-fn best_explanation(first: PartEnd, ends: &Receiver<PartEnd>) -> PartEnd {
-    let (mut best, until) = (first, Instant::now() + EXPLAINED_WITHIN);
+fn find_root_cause(first: PartEnd, ends: &Receiver<PartEnd>) -> PartEnd {
+    let (mut best, until) = (first, Instant::now() + ROOT_CAUSE_TIMEOUT);
     loop {
         match ends.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(end) if end.explains_better_than(&best) => best = end,

@@ -23,7 +23,7 @@ use std::pin::Pin;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-pub use self::panic_hook::note_panic;
+pub use self::panic_hook::record_panic;
 pub use self::part::{Component, Part, Policy};
 use self::registry::{EndAction, Registry};
 pub use self::registry::{EndCause, PanicInfo, PartEnd};
@@ -51,8 +51,8 @@ struct Shared {
     registry: Mutex<Registry>,
     /// To the supervision thread, and to the watchdog.
     ends: [SyncSender<PartEnd>; 2],
-    announce: Mutex<Vec<EndListener>>,
-    last_steps: Mutex<Vec<ExitHook>>,
+    end_listeners: Mutex<Vec<EndListener>>,
+    exit_hooks: Mutex<Vec<ExitHook>>,
 }
 
 impl std::fmt::Debug for Supervision {
@@ -82,29 +82,29 @@ impl Supervision {
     }
 
     /// Starts an orderly shutdown: parts may end from now on.
-    pub fn stopping(&self) {
+    pub fn begin_shutdown(&self) {
         self.registry().on_stopping();
     }
 
     /// Reports how many parts run. Call it once metrics are recorded: parts start before that.
-    pub fn count(&self) {
+    pub fn report_counts(&self) {
         for (part, running) in self.registry().running() {
             emit(PartsCounted { part, running });
         }
     }
 
     /// Adds a listener that is called as soon as a part ends that must not.
-    pub fn announce_to(&self, announce: impl Fn(&PartEnd) + Send + 'static) {
-        lock(&self.0.announce).push(Box::new(announce));
+    pub fn on_part_end(&self, listener: impl Fn(&PartEnd) + Send + 'static) {
+        lock(&self.0.end_listeners).push(Box::new(listener));
     }
 
     /// Adds a hook that runs before the process ends because of a part. All hooks run concurrently, on a runtime of
     /// their own, and share one time limit.
-    pub fn before_exit<F>(&self, step: impl FnOnce(PartEnd) -> F + Send + 'static)
+    pub fn before_exit<F>(&self, hook: impl FnOnce(PartEnd) -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        lock(&self.0.last_steps).push(Box::new(move |end| Box::pin(step(end))));
+        lock(&self.0.exit_hooks).push(Box::new(move |end| Box::pin(hook(end))));
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
@@ -124,7 +124,7 @@ impl Supervision {
     fn on_ended(&self, end: &PartEnd) {
         match self.registry().on_ended(end.part) {
             EndAction::Expected => {}
-            EndAction::EndProcess | EndAction::EndsAlready => {
+            EndAction::EndProcess | EndAction::AlreadyEnding => {
                 for ends in &self.0.ends {
                     // Only the first ones matter: if the channel is full, it is known that the process ends.
                     let _ = ends.try_send(end.clone());
@@ -191,7 +191,7 @@ impl PartGuard {
 impl Drop for PartGuard {
     fn drop(&mut self) {
         let Some(supervision) = &self.supervision else { return };
-        let panicked = panic_hook::unwinding();
+        let panicked = panic_hook::current_panic();
         let cause = match (panicked, self.error.take()) {
             (Some(panic), _) => EndCause::Panicked(panic),
             (None, Some(error)) => EndCause::Returned(error),

@@ -13,17 +13,20 @@ thread_local! {
 }
 
 /// Stores the location, message and input of a panic of this thread. To be called by the panic hook.
-pub fn note_panic(panic: &PanicHookInfo<'_>) {
+pub fn record_panic(panic: &PanicHookInfo<'_>) {
     let message = panic.payload_as_str().unwrap_or("no message").to_owned();
-    let noted = PanicInfo { place: panic.location().map(ToString::to_string), message, input: crash::current() };
+    let info = PanicInfo { location: panic.location().map(ToString::to_string), message, input: crash::current() };
     // A thread that is being torn down no longer has a part.
-    let _ = LAST.try_with(|last| last.replace(Some(noted)));
+    let _ = LAST.try_with(|last| last.replace(Some(info)));
 }
 
 /// The panic that unwinds this thread.
-pub(super) fn unwinding() -> Option<PanicInfo> {
+pub(super) fn current_panic() -> Option<PanicInfo> {
     std::thread::panicking().then(|| {
-        let noted = LAST.try_with(|last| last.borrow().clone());
-        noted.ok().flatten().unwrap_or_else(|| PanicInfo { message: "no message".to_owned(), ..PanicInfo::default() })
+        let recorded = LAST.try_with(|last| last.borrow().clone());
+        recorded
+            .ok()
+            .flatten()
+            .unwrap_or_else(|| PanicInfo { message: "no message".to_owned(), ..PanicInfo::default() })
     })
 }

@@ -34,8 +34,8 @@ impl EndCause {
     #[must_use]
     pub fn summary(&self) -> String {
         match self {
-            Self::Panicked(PanicInfo { place: Some(place), .. }) => format!("panicked at {place}"),
-            Self::Panicked(PanicInfo { place: None, .. }) => "panicked".to_owned(),
+            Self::Panicked(PanicInfo { location: Some(location), .. }) => format!("panicked at {location}"),
+            Self::Panicked(PanicInfo { location: None, .. }) => "panicked".to_owned(),
             Self::Returned(_) => "returned".to_owned(),
             Self::Dropped => "was dropped".to_owned(),
         }
@@ -46,7 +46,7 @@ impl EndCause {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PanicInfo {
     /// File, line and column, if they are known.
-    pub place: Option<String>,
+    pub location: Option<String>,
     /// The message.
     pub message: String,
     /// The input of the thread, if a restart would give it to the next process again.
@@ -100,7 +100,7 @@ pub(super) enum EndAction {
     /// The process has to end.
     EndProcess,
     /// The process is already ending; this may be the cause.
-    EndsAlready,
+    AlreadyEnding,
 }
 
 /// The running parts.
@@ -139,7 +139,7 @@ impl Registry {
                 EndAction::EndProcess
             }
             Phase::Stopping => EndAction::Expected,
-            Phase::Ending => EndAction::EndsAlready,
+            Phase::Ending => EndAction::AlreadyEnding,
         }
     }
 
@@ -161,12 +161,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_end_of_a_part_ends_the_process() {
+    fn first_end_of_a_part_ends_the_process() {
         let mut registry = Registry::default();
         registry.on_started(Part::TokenBucket);
         registry.on_started(Part::GateSnapshot);
         assert_eq!(registry.on_ended(Part::TokenBucket), EndAction::EndProcess);
-        assert_eq!(registry.on_ended(Part::GateSnapshot), EndAction::EndsAlready);
+        assert_eq!(registry.on_ended(Part::GateSnapshot), EndAction::AlreadyEnding);
         assert!(!registry.on_stopping(), "a shutdown can no longer take over");
     }
 
@@ -181,9 +181,9 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_explains_more_than_the_ends_that_follow_from_it() {
+    fn panic_explains_more_than_the_ends_that_follow_from_it() {
         let end = |part, cause| PartEnd { part, cause };
-        let panic = PanicInfo { place: Some("a.rs:1".to_owned()), message: "oh".to_owned(), input: None };
+        let panic = PanicInfo { location: Some("a.rs:1".to_owned()), message: "oh".to_owned(), input: None };
         let panicked = end(Part::CircuitBreaker, EndCause::Panicked(panic));
         let returned = end(Part::GateSnapshot, EndCause::Returned(None));
         assert!(panicked.explains_better_than(&returned) && !returned.explains_better_than(&panicked));

@@ -9,13 +9,13 @@ use super::exit::Exit;
 use super::*;
 
 /// Long enough that only a defect takes longer.
-const STUCK: Duration = Duration::from_secs(30);
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A supervision that does not end the process, and its exit codes.
 fn supervision() -> (Supervision, Receiver<i32>) {
-    let (tell, exits) = channel();
+    let (sender, exits) = channel();
     let exit = Exit::call(move |code| {
-        let _ = tell.send(code);
+        let _ = sender.send(code);
     });
     (Supervision::start(exit).unwrap(), exits)
 }
@@ -25,15 +25,15 @@ fn guard(supervision: &Supervision, part: Part) -> PartGuard {
 }
 
 /// The end that is reported last before the process exits.
-fn announced(supervision: &Supervision) -> Arc<Mutex<Option<PartEnd>>> {
+fn last_announced(supervision: &Supervision) -> Arc<Mutex<Option<PartEnd>>> {
     let last = Arc::new(Mutex::new(None));
-    let told = Arc::clone(&last);
-    supervision.announce_to(move |end| *lock(&told) = Some(end.clone()));
+    let recorded = Arc::clone(&last);
+    supervision.on_part_end(move |end| *lock(&recorded) = Some(end.clone()));
     last
 }
 
 #[test]
-fn a_return_a_drop_and_a_panic_are_noticed_with_their_cause() {
+fn return_drop_and_panic_are_noticed_with_their_cause() {
     type End = fn(PartGuard);
     let cases: [(&str, End); 3] = [
         ("sweeper returned: no more work", |guard| guard.returned(Some("no more work".to_owned()))),
@@ -48,23 +48,23 @@ fn a_return_a_drop_and_a_panic_are_noticed_with_their_cause() {
     ];
     for (expected, end) in cases {
         let (supervision, exits) = supervision();
-        let last = announced(&supervision);
+        let last = last_announced(&supervision);
         end(guard(&supervision, Part::Sweeper));
-        assert_eq!(exits.recv_timeout(STUCK), Ok(1), "{expected}");
-        let told = lock(&last).take().unwrap().to_string();
-        assert!(told.starts_with(expected), "{told}, not {expected}");
+        assert_eq!(exits.recv_timeout(TEST_TIMEOUT), Ok(1), "{expected}");
+        let message = lock(&last).take().unwrap().to_string();
+        assert!(message.starts_with(expected), "{message}, not {expected}");
     }
 }
 
 #[test]
-fn an_orderly_shutdown_ends_parts_and_not_the_process() {
+fn orderly_shutdown_ends_parts_and_not_the_process() {
     let (supervision, exits) = supervision();
     let (forever, finite) = (
         guard(&supervision, Part::Sweeper),
         PartGuard::of(Some(supervision.clone()), Part::Identify, Lifetime::Finite),
     );
     drop(finite);
-    supervision.stopping();
+    supervision.begin_shutdown();
     drop(forever);
     guard(&supervision, Part::Budgets).finish();
     assert_eq!(supervision.registry().on_ended(Part::Main), EndAction::Expected, "nothing ends the process yet");
@@ -74,9 +74,9 @@ fn an_orderly_shutdown_ends_parts_and_not_the_process() {
 #[test]
 fn a_finite_part_ends_the_process_only_by_a_panic() {
     let (supervision, exits) = supervision();
-    let (tell, announced) = channel();
-    supervision.announce_to(move |end| {
-        let _ = tell.send(end.clone());
+    let (sender, announced) = channel();
+    supervision.on_part_end(move |end| {
+        let _ = sender.send(end.clone());
     });
     let finite = || PartGuard::of(Some(supervision.clone()), Part::Identify, Lifetime::Finite);
     finite().returned(None);
@@ -87,45 +87,45 @@ fn a_finite_part_ends_the_process_only_by_a_panic() {
         panic!("on purpose");
     });
     assert!(thread.join().is_err());
-    assert_eq!(exits.recv_timeout(STUCK), Ok(1));
+    assert_eq!(exits.recv_timeout(TEST_TIMEOUT), Ok(1));
     let announced: Vec<_> = announced.try_iter().collect();
     assert!(matches!(&announced[..], [PartEnd { cause: EndCause::Panicked(_), .. }]), "{announced:?}");
 }
 
 #[test]
-fn the_last_steps_are_taken_before_the_exit_and_know_why() {
+fn exit_hooks_run_before_the_exit_and_know_its_cause() {
     let (supervision, exits) = supervision();
-    let (tell, steps) = channel();
+    let (sender, steps) = channel();
     for step in 0..2 {
-        let tell = tell.clone();
+        let sender = sender.clone();
         supervision.before_exit(move |end| async move {
-            let _ = tell.send((step, end.part));
+            let _ = sender.send((step, end.part));
         });
     }
     drop(guard(&supervision, Part::StoreWriter));
-    assert_eq!(exits.recv_timeout(STUCK), Ok(1));
+    assert_eq!(exits.recv_timeout(TEST_TIMEOUT), Ok(1));
     assert_eq!(steps.try_iter().collect::<Vec<_>>(), [(0, Part::StoreWriter), (1, Part::StoreWriter)]);
 }
 
 #[test]
-fn a_last_step_that_hangs_or_panics_does_not_stop_the_exit() {
+fn exit_hook_that_hangs_or_panics_does_not_stop_the_exit() {
     let (supervision, exits) = supervision();
     supervision.before_exit(|_| std::future::pending());
     drop(guard(&supervision, Part::Heartbeat));
-    assert_eq!(exits.recv_timeout(STUCK), Ok(1));
-    assert_eq!(exits.recv_timeout(STUCK), Ok(1), "the watchdog does not depend on the other thread");
+    assert_eq!(exits.recv_timeout(TEST_TIMEOUT), Ok(1));
+    assert_eq!(exits.recv_timeout(TEST_TIMEOUT), Ok(1), "the watchdog does not depend on the other thread");
 
     let (supervision, exits) = self::supervision();
-    supervision.announce_to(|_| panic!("on purpose"));
+    supervision.on_part_end(|_| panic!("on purpose"));
     supervision.before_exit(|_| async { panic!("on purpose") });
     drop(guard(&supervision, Part::Heartbeat));
-    assert_eq!(exits.recv_timeout(STUCK), Ok(1));
+    assert_eq!(exits.recv_timeout(TEST_TIMEOUT), Ok(1));
 }
 
 #[test]
-fn the_panic_is_named_though_what_it_took_down_was_noticed_first() {
+fn panic_is_reported_although_a_dependent_end_came_first() {
     let (supervision, exits) = supervision();
-    let last = announced(&supervision);
+    let last = last_announced(&supervision);
     let (first, second) = (guard(&supervision, Part::GateSnapshot), guard(&supervision, Part::TokenBucket));
     let thread = std::thread::spawn(move || {
         let _guard = second;
@@ -134,7 +134,7 @@ fn the_panic_is_named_though_what_it_took_down_was_noticed_first() {
         panic!("on purpose");
     });
     assert!(thread.join().is_err());
-    assert_eq!(exits.recv_timeout(STUCK), Ok(1));
+    assert_eq!(exits.recv_timeout(TEST_TIMEOUT), Ok(1));
     assert_eq!(lock(&last).take().unwrap().part, Part::TokenBucket);
 }
 
@@ -161,9 +161,9 @@ impl Handler<Break> for Fragile {
 }
 
 #[tokio::test]
-async fn an_actor_whose_handler_panics_is_noticed() {
+async fn panic_of_an_actor_handler_is_noticed() {
     let (supervision, exits) = supervision();
-    let last = announced(&supervision);
+    let last = last_announced(&supervision);
     let handled = Arc::new(AtomicUsize::new(0));
     let (_guard, counts) = (guard(&supervision, Part::Budgets), Arc::clone(&handled));
     LocalSet::new()
@@ -172,7 +172,7 @@ async fn an_actor_whose_handler_panics_is_noticed() {
             assert!(address.send(Break).await.is_err());
         })
         .await;
-    assert_eq!((exits.recv_timeout(STUCK), handled.load(Ordering::SeqCst)), (Ok(1), 1));
+    assert_eq!((exits.recv_timeout(TEST_TIMEOUT), handled.load(Ordering::SeqCst)), (Ok(1), 1));
     let end = lock(&last).take().unwrap();
     assert!(matches!(end, PartEnd { part: Part::Budgets, cause: EndCause::Panicked(_) }), "{end}");
 }

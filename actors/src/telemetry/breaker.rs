@@ -26,7 +26,7 @@ pub const UNWATCHED: &str = "guildhall_breakers_unwatched_total";
 pub const INVALID_RATIO: &str = "guildhall_invalid_requests_used_ratio";
 /// Whether the ledger is in sync with the other processes that share the budget of invalid requests: 1, or 0 while
 /// nothing may be sent because it is not. Absent if nothing is shared.
-pub const INVALID_HEARD: &str = "guildhall_invalid_requests_heard";
+pub const INVALID_IN_SYNC: &str = "guildhall_invalid_requests_heard";
 /// Used part of its share of the invalid requests, for the largest key, tenant or guild.
 pub const INVALID_LARGEST_SHARE: &str = "guildhall_invalid_requests_largest_share_ratio";
 /// Calls delayed because a key, tenant or guild has used up its share of the invalid requests.
@@ -50,7 +50,7 @@ pub(super) const METRICS: &[Metric] = &[
     Metric::counter(UNWATCHED, &[], "Failures without a breaker, because there was no room for one."),
     Metric::gauge(INVALID_RATIO, &[], "Used share of the invalid requests that Discord allows."),
     Metric::gauge(
-        INVALID_HEARD,
+        INVALID_IN_SYNC,
         &[],
         "1 while the use of a shared budget of invalid requests by other processes is known, else 0: then nothing is \
          sent.",
@@ -123,12 +123,12 @@ impl InternalEvent for BreakerTransitioned<'_> {
 pub(crate) struct ProbeClaimAnswered<'a> {
     pub(crate) key: &'a BreakerKey,
     /// `None` if the other processes cannot be reached.
-    pub(crate) answer: Option<ClaimResponse>,
+    pub(crate) response: Option<ClaimResponse>,
 }
 
 impl InternalEvent for ProbeClaimAnswered<'_> {
     fn emit(self) {
-        let result = match self.answer {
+        let result = match self.response {
             Some(ClaimResponse::Granted) => "granted",
             Some(ClaimResponse::HeldElsewhere { .. }) => "elsewhere",
             None => "unreachable",
@@ -218,13 +218,13 @@ impl InternalEvent for LargestShareChanged {
 
 /// A call was delayed because its key, tenant or guild has used up its share.
 pub(crate) struct CallHeldByShare<'a> {
-    pub(crate) over: &'a ShareExceeded,
+    pub(crate) exceeded: &'a ShareExceeded,
     pub(crate) wait: Duration,
 }
 
 impl InternalEvent for CallHeldByShare<'_> {
     fn emit(self) {
-        let ShareExceeded { holder, used, cap, is_first } = self.over;
+        let ShareExceeded { holder, used, cap, is_first } = self.exceeded;
         let (by, id, wait_ms) = (holder.kind().name(), holder.id(), self.wait.as_millis());
         if *is_first {
             warn!(by, id, used, cap, wait_ms, "share of invalid requests used up");
@@ -265,7 +265,7 @@ impl InternalEvent for LedgerOutOfSync {
     fn emit(self) {
         // Also at the start and the end of a process, so not a warning. An unreachable Redis is reported elsewhere.
         info!("invalid requests of other processes unknown until the next sync");
-        gauge!(INVALID_HEARD).set(0.0);
+        gauge!(INVALID_IN_SYNC).set(0.0);
     }
 }
 
@@ -275,6 +275,6 @@ pub(crate) struct LedgerInSync;
 impl InternalEvent for LedgerInSync {
     fn emit(self) {
         info!("invalid requests of other processes known");
-        gauge!(INVALID_HEARD).set(1.0);
+        gauge!(INVALID_IN_SYNC).set(1.0);
     }
 }

@@ -23,9 +23,9 @@ pub const HANDLER_SECONDS: &str = "guildhall_handler_seconds";
 /// Events finished by a handler, by outcome.
 pub const HANDLED: &str = "guildhall_events_handled_total";
 /// Events postponed, by handler.
-pub const PUT_OFF: &str = "guildhall_events_put_off_total";
+pub const POSTPONED: &str = "guildhall_events_put_off_total";
 /// Dead events, by handler.
-pub const BURIED: &str = "guildhall_events_dead_total";
+pub const DEAD: &str = "guildhall_events_dead_total";
 /// Missing sequence numbers.
 pub const GAPS: &str = "guildhall_gateway_gaps_total";
 /// Guilds with recent events.
@@ -35,7 +35,7 @@ pub const INBOX: &str = "guildhall_inbox_events";
 /// Uses of reserved state keys by handlers, by handler and source.
 pub const RESERVED_KEYS: &str = "guildhall_reserved_state_keys_refused_total";
 /// Operations submitted by handlers.
-pub const GIVEN: &str = "guildhall_handler_operations_total";
+pub const HANDLER_OPERATIONS: &str = "guildhall_handler_operations_total";
 /// Received interactions that were not recorded because too many wait for the store.
 pub const NOT_RECORDED: &str = "guildhall_interactions_not_recorded_total";
 /// Interactions, by how they were first answered.
@@ -45,7 +45,7 @@ pub const QUEUE_DEPTH: &str = "guildhall_queue_depth";
 /// How far the confirmed sequence of a shard is behind the received one.
 pub const LAG: &str = "guildhall_gateway_sequence_lag";
 /// Crashes of guilds while they handled events.
-pub const BROKEN: &str = "guildhall_event_guilds_broken_total";
+pub const CRASHES: &str = "guildhall_event_guilds_broken_total";
 
 /// All metrics of this module.
 pub(super) const METRICS: &[Metric] = &[
@@ -71,8 +71,12 @@ pub(super) const METRICS: &[Metric] = &[
     )
     .in_unit(Unit::Seconds),
     Metric::counter(HANDLED, &["handler", "outcome"], "Events that a handler has finished, by handler and outcome."),
-    Metric::counter(PUT_OFF, &["handler"], "Events that wait in the inbox for a slow or failing handler, by handler."),
-    Metric::counter(BURIED, &["handler"], "Events that became dead for a handler, by handler."),
+    Metric::counter(
+        POSTPONED,
+        &["handler"],
+        "Events that wait in the inbox for a slow or failing handler, by handler.",
+    ),
+    Metric::counter(DEAD, &["handler"], "Events that became dead for a handler, by handler."),
     Metric::counter(GAPS, &[], "Gaps in the events of Discord: sequence numbers that never arrived."),
     Metric::gauge(GUILDS, &[], "Guilds with recent events."),
     Metric::gauge(INBOX, &[], "Events that wait in the inbox."),
@@ -81,7 +85,7 @@ pub(super) const METRICS: &[Metric] = &[
         &["handler", "source"],
         "Uses of reserved state keys that were refused, by handler and by source of the key: needs, set, answer.",
     ),
-    Metric::counter(GIVEN, &[], "Operations submitted by handlers."),
+    Metric::counter(HANDLER_OPERATIONS, &[], "Operations submitted by handlers."),
     Metric::counter(INTERACTIONS, &["how"], "Interactions, by how they were first answered."),
     Metric::counter(
         NOT_RECORDED,
@@ -98,7 +102,7 @@ pub(super) const METRICS: &[Metric] = &[
         &["shard"],
         "Dispatches of a shard that were read and are not confirmed: what a restart would request again.",
     ),
-    Metric::counter(BROKEN, &[], "Crashes of guilds while they handled events."),
+    Metric::counter(CRASHES, &[], "Crashes of guilds while they handled events."),
 ];
 
 /// Metrics of all events. Registered once: there are too many events to look the metrics up for each.
@@ -124,11 +128,12 @@ pub(crate) struct HandlerMeters {
 
 impl HandlerMeters {
     pub(crate) fn new(handler: &str) -> Self {
-        let by = |outcome: &'static str| counter!(HANDLED, "handler" => handler.to_owned(), "outcome" => outcome);
+        let counter_of =
+            |outcome: &'static str| counter!(HANDLED, "handler" => handler.to_owned(), "outcome" => outcome);
         Self {
-            handled: by("handled"),
-            handled_later: by("handled_later"),
-            cooldown: by("cooldown"),
+            handled: counter_of("handled"),
+            handled_later: counter_of("handled_later"),
+            cooldown: counter_of("cooldown"),
             seconds: histogram!(HANDLER_SECONDS, "handler" => handler.to_owned()),
         }
     }
@@ -150,12 +155,12 @@ impl InternalEvent for EventsReceived<'_> {
 pub(crate) struct EventsDispatched<'a> {
     pub(crate) meters: &'a FlowMeters,
     /// Time since the first of them was read.
-    pub(crate) took: Duration,
+    pub(crate) elapsed: Duration,
 }
 
 impl InternalEvent for EventsDispatched<'_> {
     fn emit(self) {
-        self.meters.latency.record(self.took);
+        self.meters.latency.record(self.elapsed);
     }
 }
 
@@ -163,12 +168,12 @@ impl InternalEvent for EventsDispatched<'_> {
 pub(crate) struct EventsCompleted<'a> {
     pub(crate) meters: &'a FlowMeters,
     /// Time since they were read.
-    pub(crate) took: Duration,
+    pub(crate) elapsed: Duration,
 }
 
 impl InternalEvent for EventsCompleted<'_> {
     fn emit(self) {
-        self.meters.handling.record(self.took);
+        self.meters.handling.record(self.elapsed);
     }
 }
 
@@ -203,12 +208,12 @@ impl InternalEvent for EventHandled<'_> {
 /// A handler was called.
 pub(crate) struct HandlerRan<'a> {
     pub(crate) meters: &'a HandlerMeters,
-    pub(crate) took: Duration,
+    pub(crate) elapsed: Duration,
 }
 
 impl InternalEvent for HandlerRan<'_> {
     fn emit(self) {
-        self.meters.seconds.record(self.took);
+        self.meters.seconds.record(self.elapsed);
     }
 }
 
@@ -221,7 +226,7 @@ pub(crate) struct EventsCommitted {
 impl InternalEvent for EventsCommitted {
     fn emit(self) {
         debug!(items = self.items, operations = self.operations, "results of handlers stored");
-        counter!(GIVEN).increment(self.operations as u64);
+        counter!(HANDLER_OPERATIONS).increment(self.operations as u64);
     }
 }
 
@@ -242,7 +247,7 @@ impl InternalEvent for HandlerProduced<'_> {
             an event");
         span::record(Some(own), |own| {
             let (parent, name) = (trace(&event.origin).span, format!("handler {handler}"));
-            let span = Span::over(own, Some(parent), name, event.received_at, now).guild(event.guild);
+            let span = Span::from_times(own, Some(parent), name, event.received_at, now).guild(event.guild);
             span.text("guildhall.event", event.name.to_string())
         });
     }
@@ -257,9 +262,9 @@ pub(crate) struct EventDelivered<'a> {
 impl InternalEvent for EventDelivered<'_> {
     fn emit(self) {
         let Self { event, now } = self;
-        span::record_if_heard(|| {
+        span::record_if_listening(|| {
             let name = format!("event {}", event.name);
-            let span = Span::over(trace(&event.origin), None, name, event.received_at, now).guild(event.guild);
+            let span = Span::from_times(trace(&event.origin), None, name, event.received_at, now).guild(event.guild);
             span.kind(SpanKind::Consumer)
         });
     }
@@ -269,12 +274,12 @@ impl InternalEvent for EventDelivered<'_> {
 pub(crate) struct ShadowHandlerRan<'a> {
     pub(crate) handler: &'a str,
     pub(crate) event: &'a Event,
-    pub(crate) given: &'a RuleOutput,
+    pub(crate) output: &'a RuleOutput,
 }
 
 impl InternalEvent for ShadowHandlerRan<'_> {
     fn emit(self) {
-        let RuleOutput { operations, reply, set, cooldown } = self.given;
+        let RuleOutput { operations, reply, set, cooldown } = self.output;
         let operations = serde_json::Value::Array(operations.clone());
         info!(
             handler = self.handler, event = %self.event.name, guild_id = self.event.guild,
@@ -299,7 +304,7 @@ impl InternalEvent for EventPostponed<'_> {
         let name = &event.name;
         debug!(handler, event = %name, guild_id = event.guild, why, trace_id = %trace(&event.origin).id, "event \
             postponed to the inbox");
-        counter!(PUT_OFF, "handler" => handler.to_owned()).increment(1);
+        counter!(POSTPONED, "handler" => handler.to_owned()).increment(1);
     }
 }
 
@@ -316,7 +321,7 @@ impl InternalEvent for EventDeadLettered<'_> {
     fn emit(self) {
         let Self { handler, event, trace, why } = self;
         warn!(handler, event, why, trace_id = %trace.id, "event became dead for a handler");
-        counter!(BURIED, "handler" => self.handler.to_owned()).increment(1);
+        counter!(DEAD, "handler" => self.handler.to_owned()).increment(1);
     }
 }
 
@@ -421,7 +426,7 @@ impl InternalEvent for EventGuildCrashed<'_> {
     fn emit(self) {
         let Self { lane, executing, rests } = self;
         warn!(lane, executing, ?rests, "event guild crashed; restarting it without the event that it was handling");
-        counter!(BROKEN).increment(1);
+        counter!(CRASHES).increment(1);
     }
 }
 

@@ -87,19 +87,19 @@ impl InternalEvent for SendDenied {
 /// Routes as labels, out of a bounded set.
 #[derive(Debug, Default)]
 pub(crate) struct RouteLabels {
-    known: HashMap<RouteKey, Arc<str>>,
+    labels: HashMap<RouteKey, Arc<str>>,
 }
 
 impl RouteLabels {
     pub(crate) fn of(&mut self, route: &RouteKey) -> SharedString {
-        if let Some(label) = self.known.get(route) {
+        if let Some(label) = self.labels.get(route) {
             return SharedString::from(Arc::clone(label));
         }
-        if self.known.len() >= ROUTE_LABELS {
+        if self.labels.len() >= ROUTE_LABELS {
             return SharedString::const_str("other");
         }
         let label: Arc<str> = route.as_str().into();
-        self.known.insert(route.clone(), Arc::clone(&label));
+        self.labels.insert(route.clone(), Arc::clone(&label));
         SharedString::from(label)
     }
 }
@@ -172,21 +172,21 @@ impl InternalEvent for TokensCounted {
 pub(crate) struct CallRecord {
     pub(crate) route: SharedString,
     pub(crate) guild: Option<u64>,
-    pub(crate) took: Duration,
+    pub(crate) elapsed: Duration,
     pub(crate) trace: Option<TraceContext>,
     /// Span of the caller.
-    pub(crate) asked_by: Option<SpanId>,
+    pub(crate) parent: Option<SpanId>,
 }
 
 impl CallRecord {
     fn duration_ms(&self) -> u64 {
-        u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(self.elapsed.as_millis()).unwrap_or(u64::MAX)
     }
 
     fn record(&self, finish: impl FnOnce(Span) -> Span) {
         span::record(self.trace, |trace| {
             let route = self.route.to_string();
-            let span = Span::just_now(trace, self.asked_by, route.clone(), self.took).kind(SpanKind::Client);
+            let span = Span::ended_now(trace, self.parent, route.clone(), self.elapsed).kind(SpanKind::Client);
             finish(span.text("http.route", route).text("server.address", "discord").guild(self.guild))
         });
     }
@@ -215,7 +215,8 @@ impl InternalEvent for CallAnswered {
             5 => "5xx",
             _ => "other",
         };
-        histogram!(REQUEST_SECONDS, "route" => of.route, "status_class" => status_class).record(of.took.as_secs_f64());
+        histogram!(REQUEST_SECONDS, "route" => of.route, "status_class" => status_class)
+            .record(of.elapsed.as_secs_f64());
     }
 }
 

@@ -93,18 +93,18 @@ pub(crate) struct OperationRef {
     pub(crate) guild: Option<u64>,
     pub(crate) attempt: u32,
     /// Trace context of the caller.
-    pub(crate) asked_by: Option<TraceContext>,
+    pub(crate) parent: Option<TraceContext>,
 }
 
 impl OperationRef {
     /// Trace context of the operation, from its acceptance to its final state.
     pub(crate) fn trace(self) -> Option<TraceContext> {
         let (_, low) = self.id.uuid().as_u64_pair();
-        self.asked_by.map(|trace| trace.child(low))
+        self.parent.map(|trace| trace.child(low))
     }
 
     fn trace_id(self) -> Option<DisplayValue<TraceId>> {
-        trace_id(self.asked_by)
+        trace_id(self.parent)
     }
 
     fn describe(self, span: Span) -> Span {
@@ -143,8 +143,8 @@ impl InternalEvent for OperationEnded<'_> {
         }
         histogram!(DURATION, "kind" => kind).record(after.as_secs_f64());
         span::record(self.of.trace(), |trace| {
-            let asked_by = self.of.asked_by.map(|trace| trace.span);
-            let span = Span::over(trace, asked_by, format!("operation {kind}"), self.accepted, self.now);
+            let parent = self.of.parent.map(|trace| trace.span);
+            let span = Span::from_times(trace, parent, format!("operation {kind}"), self.accepted, self.now);
             self.of.describe(span).text("guildhall.result", result).failed(self.error.map(ToString::to_string))
         });
     }
@@ -164,7 +164,7 @@ pub(crate) enum AttemptPurpose {
 /// An attempt of an operation finished.
 pub(crate) struct OperationAttempted<'a> {
     pub(crate) of: OperationRef,
-    pub(crate) to: AttemptPurpose,
+    pub(crate) purpose: AttemptPurpose,
     /// Trace context of the attempt.
     pub(crate) trace: Option<TraceContext>,
     pub(crate) began: UnixMs,
@@ -177,25 +177,26 @@ pub(crate) struct OperationAttempted<'a> {
 
 impl InternalEvent for OperationAttempted<'_> {
     fn emit(self) {
-        let Self { of, to, trace, began, ended, result, why } = self;
+        let Self { of, purpose, trace, began, ended, result, why } = self;
         let OperationRef { id, kind, guild, attempt, .. } = of;
         let (kind, trace_id) = (kind.name(), of.trace_id());
         let duration_ms = u64::try_from(ended.since(began).as_millis()).unwrap_or(u64::MAX);
-        let name = match to {
+        let name = match purpose {
             AttemptPurpose::Perform => "attempt",
             AttemptPurpose::Reconcile => "reconcile",
             AttemptPurpose::Verify => "verify",
         };
         debug!(operation_id = %id, kind, guild_id = guild, attempt, duration_ms, result, why, trace_id, "operation \
             attempt finished: {name}");
-        match to {
+        match purpose {
             AttemptPurpose::Perform => {}
             AttemptPurpose::Reconcile | AttemptPurpose::Verify => {
                 counter!(CHECKED, "kind" => kind, "result" => result).increment(1);
             }
         }
         span::record(trace, |trace| {
-            let span = Span::over(trace, of.trace().map(|trace| trace.span), format!("{name} {kind}"), began, ended);
+            let span =
+                Span::from_times(trace, of.trace().map(|trace| trace.span), format!("{name} {kind}"), began, ended);
             of.describe(span).text("guildhall.result", result).failed(why.map(str::to_owned))
         });
     }

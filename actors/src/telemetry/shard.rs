@@ -89,15 +89,15 @@ impl InternalEvent for ShardConnected {
 /// A shard's connection ended or could not be made; another attempt follows.
 pub(crate) struct ShardDisconnected {
     pub(crate) shard: u32,
-    pub(crate) why: DisconnectReason,
+    pub(crate) reason: DisconnectReason,
 }
 
 impl InternalEvent for ShardDisconnected {
     fn emit(self) {
-        let (why, code) = (self.why.name(), self.why.code());
-        match self.why {
+        let (why, code) = (self.reason.name(), self.reason.code());
+        match self.reason {
             // Routine in Discord's operation, or expected because the shard was paused or restarted.
-            DisconnectReason::Asked
+            DisconnectReason::ReconnectRequested
             | DisconnectReason::InvalidSessionResumable
             | DisconnectReason::Paused
             | DisconnectReason::Restarted => {
@@ -113,7 +113,7 @@ impl InternalEvent for ShardDisconnected {
             }
         }
         counter!(GATEWAY_RECONNECTS, "why" => why).increment(1);
-        let kind = if matches!(self.why, DisconnectReason::Unreachable | DisconnectReason::Unreadable) {
+        let kind = if matches!(self.reason, DisconnectReason::Unreachable | DisconnectReason::Unreadable) {
             "error"
         } else {
             "closed"
@@ -240,13 +240,13 @@ pub(crate) struct FrameSkipped<'a> {
     pub(crate) shard: u32,
     pub(crate) error: &'a dyn std::error::Error,
     /// Number of skipped frames since the last log line, if a line is due.
-    pub(crate) since: Option<u64>,
+    pub(crate) skipped: Option<u64>,
 }
 
 impl InternalEvent for FrameSkipped<'_> {
     fn emit(self) {
         counter!(GATEWAY_MALFORMED).increment(1);
-        if let Some(skipped) = self.since {
+        if let Some(skipped) = self.skipped {
             warn!(shard = self.shard, error = %self.error, skipped, "malformed frame skipped");
         }
     }
@@ -280,20 +280,20 @@ impl EventCounters {
 #[derive(Default)]
 pub(crate) struct LogThrottle {
     last: Option<Instant>,
-    held: u64,
+    suppressed: u64,
 }
 
 impl LogThrottle {
-    const WHILE: Duration = Duration::from_secs(10);
+    const INTERVAL: Duration = Duration::from_secs(10);
 
     /// Returns how many there were since the last line, including this one, if a line is due.
-    pub(crate) fn now(&mut self, now: Instant) -> Option<u64> {
-        self.held += 1;
-        if self.last.is_some_and(|last| now.duration_since(last) < Self::WHILE) {
+    pub(crate) fn record(&mut self, now: Instant) -> Option<u64> {
+        self.suppressed += 1;
+        if self.last.is_some_and(|last| now.duration_since(last) < Self::INTERVAL) {
             return None;
         }
         self.last = Some(now);
-        Some(std::mem::take(&mut self.held))
+        Some(std::mem::take(&mut self.suppressed))
     }
 }
 
@@ -302,11 +302,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_many_lines_one_in_a_while_is_written_and_says_how_many_there_were() {
+    fn throttle_permits_one_line_per_interval_with_the_count() {
         let (mut seldom, start) = (LogThrottle::default(), Instant::now());
-        assert_eq!(seldom.now(start), Some(1));
-        assert_eq!(seldom.now(start + Duration::from_secs(1)), None);
-        assert_eq!(seldom.now(start + Duration::from_secs(9)), None);
-        assert_eq!(seldom.now(start + Duration::from_secs(10)), Some(3));
+        assert_eq!(seldom.record(start), Some(1));
+        assert_eq!(seldom.record(start + Duration::from_secs(1)), None);
+        assert_eq!(seldom.record(start + Duration::from_secs(9)), None);
+        assert_eq!(seldom.record(start + Duration::from_secs(10)), Some(3));
     }
 }

@@ -9,21 +9,21 @@ use tracing::{debug, info, warn};
 use super::{InternalEvent, Metric};
 
 /// Writes of the snapshot, by result.
-pub const KEPT: &str = "guildhall_gate_memory_writes_total";
+pub const WRITES: &str = "guildhall_gate_memory_writes_total";
 /// Duration of writes.
-pub const KEPT_SECONDS: &str = "guildhall_gate_memory_write_seconds";
+pub const WRITE_SECONDS: &str = "guildhall_gate_memory_write_seconds";
 /// Size of the last snapshot.
 pub const BYTES: &str = "guildhall_gate_memory_bytes";
 /// Starts of the gate without a readable snapshot, by reason.
 pub const UNREAD: &str = "guildhall_gate_memory_unread_total";
 
 /// A snapshot further in the future means that the clock was set back.
-const SKEW: Duration = Duration::from_secs(60);
+const MAX_SKEW: Duration = Duration::from_secs(60);
 
 /// All metrics of this module.
 pub(super) const METRICS: &[Metric] = &[
-    Metric::counter(KEPT, &["result"], "Writes of the gate's snapshot."),
-    Metric::histogram(KEPT_SECONDS, &[], "Duration of writes of the gate's snapshot.").in_unit(Unit::Seconds),
+    Metric::counter(WRITES, &["result"], "Writes of the gate's snapshot."),
+    Metric::histogram(WRITE_SECONDS, &[], "Duration of writes of the gate's snapshot.").in_unit(Unit::Seconds),
     Metric::gauge(BYTES, &[], "Size of the gate's snapshot.").in_unit(Unit::Bytes),
     Metric::counter(UNREAD, &["reason"], "Starts of the gate without its snapshot, because it could not be read."),
 ];
@@ -45,7 +45,7 @@ impl InternalEvent for SnapshotRestored {
     fn emit(self) {
         let Self { age, ahead, ending, routes, closed, breakers, invalid } = self;
         let (age_s, ahead_s) = (age.as_secs(), ahead.as_secs());
-        if ahead > SKEW {
+        if ahead > MAX_SKEW {
             warn!(
                 ahead_s,
                 "snapshot of the gate is from the future: the clock of this machine was set back, and blocks may last \
@@ -73,15 +73,15 @@ impl InternalEvent for SnapshotUnreadable<'_> {
 /// The snapshot was saved.
 pub(crate) struct SnapshotSaved {
     pub(crate) bytes: usize,
-    pub(crate) took: Duration,
+    pub(crate) elapsed: Duration,
 }
 
 impl InternalEvent for SnapshotSaved {
     fn emit(self) {
-        let Self { bytes, took } = self;
-        debug!(bytes, duration_ms = took.as_millis(), "snapshot of the gate saved");
-        counter!(KEPT, "result" => "kept").increment(1);
-        histogram!(KEPT_SECONDS).record(took.as_secs_f64());
+        let Self { bytes, elapsed } = self;
+        debug!(bytes, duration_ms = elapsed.as_millis(), "snapshot of the gate saved");
+        counter!(WRITES, "result" => "kept").increment(1);
+        histogram!(WRITE_SECONDS).record(elapsed.as_secs_f64());
         gauge!(BYTES).set(bytes as f64);
     }
 }
@@ -95,6 +95,6 @@ impl InternalEvent for SnapshotSaveFailed<'_> {
     fn emit(self) {
         let why = self.why;
         warn!(why, "saving the snapshot of the gate failed; a restart now would lose limits and breakers");
-        counter!(KEPT, "result" => "lost").increment(1);
+        counter!(WRITES, "result" => "lost").increment(1);
     }
 }

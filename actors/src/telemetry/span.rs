@@ -56,19 +56,19 @@ pub struct Span {
 impl Span {
     /// Creates a span that has just ended.
     #[must_use]
-    pub fn just_now(
+    pub fn ended_now(
         trace: TraceContext,
         parent: Option<SpanId>,
         name: impl Into<Cow<'static, str>>,
-        took: Duration,
+        elapsed: Duration,
     ) -> Self {
         let ended = nanos(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
-        Self::between(trace, parent, name, ended.saturating_sub(nanos(took)), ended)
+        Self::between(trace, parent, name, ended.saturating_sub(nanos(elapsed)), ended)
     }
 
     /// Creates a span from its start and end.
     #[must_use]
-    pub fn over(
+    pub fn from_times(
         trace: TraceContext,
         parent: Option<SpanId>,
         name: impl Into<Cow<'static, str>>,
@@ -121,8 +121,8 @@ impl Span {
 
     /// Sets the error message, if any.
     #[must_use]
-    pub fn failed(self, why: Option<String>) -> Self {
-        Self { failed: why, ..self }
+    pub fn failed(self, error: Option<String>) -> Self {
+        Self { failed: error, ..self }
     }
 }
 
@@ -146,12 +146,12 @@ pub fn listen(listener: Arc<dyn SpanListener>) -> bool {
 /// Reports a span of a sampled trace, if there is a listener.
 pub fn record(trace: Option<TraceContext>, span: impl FnOnce(TraceContext) -> Span) {
     if let Some(trace) = trace.filter(|trace| trace.is_sampled()) {
-        record_if_heard(|| span(trace));
+        record_if_listening(|| span(trace));
     }
 }
 
 /// Reports a span without a check for sampling. `span` is called only if there is a listener.
-pub fn record_if_heard(span: impl FnOnce() -> Span) {
+pub fn record_if_listening(span: impl FnOnce() -> Span) {
     if let Some(listener) = LISTENER.get() {
         listener.on_ended(span());
     }

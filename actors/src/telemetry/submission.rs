@@ -23,7 +23,7 @@ pub const WAITERS: &str = "guildhall_api_waiters";
 
 /// Operations refused because they name a channel, webhook or guild that their caller may not use, by where that was
 /// detected.
-pub const NAMED_ELSEWHERE: &str = "guildhall_operations_elsewhere_total";
+pub const FOREIGN_TARGETS: &str = "guildhall_operations_elsewhere_total";
 
 /// Operations refused because their key lacks the scope `danger`, by where that was detected.
 pub const DANGER_REFUSED: &str = "guildhall_operations_danger_refused_total";
@@ -39,7 +39,7 @@ pub(super) const METRICS: &[Metric] = &[
     Metric::counter(REDRIVEN, &[], "Dead letters and operations in need of review that were redriven."),
     Metric::counter(DISCARDED, &[], "Dead letters discarded."),
     Metric::counter(
-        NAMED_ELSEWHERE,
+        FOREIGN_TARGETS,
         &["at"],
         "Operations refused because they name a channel, webhook or guild of another caller, by where that was \
          detected.",
@@ -87,7 +87,7 @@ pub struct ForeignTargetRefused {
 impl InternalEvent for ForeignTargetRefused {
     fn emit(self) {
         info!(at = self.at, "operation refused: it names an object that its caller may not use");
-        counter!(NAMED_ELSEWHERE, "at" => self.at).increment(1);
+        counter!(FOREIGN_TARGETS, "at" => self.at).increment(1);
     }
 }
 
@@ -159,17 +159,17 @@ impl InternalEvent for OperationExpedited {
 
 /// Operations were paused or resumed by a caller.
 pub(crate) struct PauseChanged {
-    pub(crate) what: PauseTarget,
+    pub(crate) target: PauseTarget,
     pub(crate) paused: bool,
 }
 
 impl InternalEvent for PauseChanged {
     fn emit(self) {
-        let guild_id = match self.what {
+        let guild_id = match self.target {
             PauseTarget::Queue(Queue::Guild(guild)) => Some(guild),
             PauseTarget::Queue(Queue::Keyed(_)) | PauseTarget::All => None,
         };
-        let everything = self.what == PauseTarget::All;
+        let everything = self.target == PauseTarget::All;
         match self.paused {
             true => info!(guild_id, everything, "operations paused"),
             false => info!(guild_id, everything, "operations resumed"),

@@ -21,11 +21,11 @@ use tokio::sync::{Notify, RwLock};
 
 use crate::crash::{CrashStore, CrashedInput, Input};
 use crate::ports::{NewOperation, StoreError, StoreFuture, SubmitResult};
-use crate::testing::operations::lone_desk;
+use crate::testing::operations::isolated_service;
 use crate::wall_clock::WallClock;
 
 #[derive(Default)]
-struct Tables {
+struct EventTables {
     sessions: BTreeMap<u32, StoredSession>,
     handled: HashSet<(Arc<str>, u64, Arc<str>)>,
     inbox: BTreeMap<i64, InboxEntry>,
@@ -33,7 +33,7 @@ struct Tables {
     state: HashMap<String, String>,
     received: Vec<ReceivedInteraction>,
     crashed: Vec<CrashedInput>,
-    places: i64,
+    last_position: i64,
     calls: usize,
     /// The process ends at this call, before or after the call takes effect.
     killed_at: Option<(usize, bool)>,
@@ -41,15 +41,15 @@ struct Tables {
 
 /// In-memory store that survives processes.
 #[derive(Clone, Default)]
-pub(crate) struct Memory {
-    tables: Arc<Mutex<Tables>>,
+pub(crate) struct MemoryEventStore {
+    tables: Arc<Mutex<EventTables>>,
     killed: Arc<Notify>,
     /// While a test holds it, no interaction is recorded.
     pub(crate) recording: Arc<RwLock<()>>,
 }
 
-impl Memory {
-    fn tables(&self) -> MutexGuard<'_, Tables> {
+impl MemoryEventStore {
+    fn tables(&self) -> MutexGuard<'_, EventTables> {
         self.tables.lock().unwrap()
     }
 
@@ -67,7 +67,7 @@ impl Memory {
     }
 
     /// The `content` of all submitted messages, in order.
-    pub(crate) fn said(&self) -> Vec<String> {
+    pub(crate) fn contents(&self) -> Vec<String> {
         let content = |operation: &NewOperation| {
             let payload: Value = serde_json::from_str(&operation.payload).unwrap();
             payload["content"].as_str().unwrap_or_default().to_owned()
@@ -76,7 +76,7 @@ impl Memory {
     }
 
     pub(crate) fn confirmed(&self, shard: u32) -> Option<u64> {
-        self.tables().sessions.get(&shard).map(|kept| kept.confirmed)
+        self.tables().sessions.get(&shard).map(|stored| stored.confirmed)
     }
 
     pub(crate) fn session(&self, shard: u32) -> Option<StoredSession> {
@@ -84,16 +84,16 @@ impl Memory {
     }
 
     /// Marks an event that is not confirmed as handled by a handler.
-    pub(crate) fn was_handled(&self, session: &str, seq: u64, handler: &str) {
+    pub(crate) fn mark_handled(&self, session: &str, seq: u64, handler: &str) {
         self.tables().handled.insert((Arc::from(session), seq, Arc::from(handler)));
     }
 
-    pub(crate) fn inbox_now(&self) -> Vec<InboxEntry> {
+    pub(crate) fn inbox_entries(&self) -> Vec<InboxEntry> {
         self.tables().inbox.values().cloned().collect()
     }
 
     /// Records that an input ended processes.
-    pub(crate) fn crash(&self, input: Input, crashes: u32) {
+    pub(crate) fn add_crash(&self, input: Input, crashes: u32) {
         let (part, cause) = ("event_router".to_owned(), "panicked at x.rs:1".to_owned());
         self.tables().crashed.push(CrashedInput { input, crashes, part, cause });
     }
@@ -114,19 +114,19 @@ impl Memory {
         self.tables().state.get(key).cloned()
     }
 
-    fn answer<'a, T: Send + 'a>(&'a self, work: impl FnOnce(&mut Tables) -> T + Send + 'a) -> StoreFuture<'a, T> {
+    fn call<'a, T: Send + 'a>(&'a self, work: impl FnOnce(&mut EventTables) -> T + Send + 'a) -> StoreFuture<'a, T> {
         Box::pin(async move {
-            let dies = {
+            let kill_after = {
                 let mut tables = self.tables();
                 tables.calls += 1;
                 tables.killed_at.filter(|(at, _)| *at == tables.calls).map(|(_, after)| after)
             };
-            if dies == Some(false) {
+            if kill_after == Some(false) {
                 self.killed.notify_one();
                 std::future::pending::<()>().await;
             }
             let done = work(&mut self.tables());
-            if dies == Some(true) {
+            if kill_after == Some(true) {
                 self.killed.notify_one();
                 std::future::pending::<()>().await;
             }
@@ -136,7 +136,7 @@ impl Memory {
     }
 }
 
-impl CrashStore for Memory {
+impl CrashStore for MemoryEventStore {
     fn inputs_to_set_aside(&self) -> StoreFuture<'_, Vec<CrashedInput>> {
         let crashed = self.tables().crashed.clone();
         Box::pin(std::future::ready(Ok(crashed)))
@@ -148,48 +148,50 @@ impl CrashStore for Memory {
     }
 }
 
-impl EventStore for Memory {
+impl EventStore for MemoryEventStore {
     fn sessions(&self) -> StoreFuture<'_, Vec<StoredSession>> {
-        self.answer(|tables| tables.sessions.values().cloned().collect())
+        self.call(|tables| tables.sessions.values().cloned().collect())
     }
 
-    fn keep_sessions(&self, sessions: Vec<StoredSession>) -> StoreFuture<'_, ()> {
-        self.answer(move |tables| {
-            for mut kept in sessions {
-                if let Some(before) = tables.sessions.get(&kept.shard).filter(|before| before.session == kept.session) {
-                    kept.confirmed = kept.confirmed.max(before.confirmed);
+    fn save_sessions(&self, sessions: Vec<StoredSession>) -> StoreFuture<'_, ()> {
+        self.call(move |tables| {
+            for mut stored in sessions {
+                if let Some(before) =
+                    tables.sessions.get(&stored.shard).filter(|before| before.session == stored.session)
+                {
+                    stored.confirmed = stored.confirmed.max(before.confirmed);
                 }
-                tables.handled.retain(|(session, seq, _)| *session != kept.session || *seq > kept.confirmed);
-                tables.sessions.insert(kept.shard, kept);
+                tables.handled.retain(|(session, seq, _)| *session != stored.session || *seq > stored.confirmed);
+                tables.sessions.insert(stored.shard, stored);
             }
         })
     }
 
     fn handled_after(&self, session: &str, seq: u64) -> StoreFuture<'_, Vec<(u64, Arc<str>)>> {
         let session = session.to_owned();
-        self.answer(move |tables| {
+        self.call(move |tables| {
             let of = tables.handled.iter().filter(|(of, at, _)| **of == *session && *at > seq);
             of.map(|(_, seq, handler)| (*seq, Arc::clone(handler))).collect()
         })
     }
 
     fn commit(&self, done: Vec<HandlerCommit>) -> StoreFuture<'_, Vec<CommitResult>> {
-        self.answer(move |tables| {
-            let mut answers = Vec::new();
+        self.call(move |tables| {
+            let mut results = Vec::new();
             for HandlerCommit { key, operations, set, inbox, from_inbox, .. } in done {
                 let fresh = tables.handled.insert((Arc::clone(&key.session), key.seq, Arc::clone(&key.handler)));
-                let waits = tables.inbox.iter().find(|(_, entry)| entry.key == key).map(|(place, _)| *place);
-                if (!from_inbox && !fresh) || (from_inbox && waits.is_none()) {
-                    answers.push(CommitResult::Before);
+                let waiting = tables.inbox.iter().find(|(_, entry)| entry.key == key).map(|(position, _)| *position);
+                if (!from_inbox && !fresh) || (from_inbox && waiting.is_none()) {
+                    results.push(CommitResult::Skipped);
                     continue;
                 }
-                if from_inbox && let Some(place) = waits {
-                    tables.inbox.remove(&place);
+                if from_inbox && let Some(position) = waiting {
+                    tables.inbox.remove(&position);
                 }
                 if let Some(mut entry) = inbox {
-                    tables.places += 1;
-                    entry.place = tables.places;
-                    tables.inbox.insert(entry.place, entry);
+                    tables.last_position += 1;
+                    entry.position = tables.last_position;
+                    tables.inbox.insert(entry.position, entry);
                 }
                 for StateWrite { key, value, .. } in set {
                     match value {
@@ -197,42 +199,42 @@ impl EventStore for Memory {
                         None => tables.state.remove(&key),
                     };
                 }
-                answers.push(CommitResult::Done(operations.iter().map(accepted).collect()));
+                results.push(CommitResult::Done(operations.iter().map(accepted).collect()));
                 tables.operations.extend(operations);
             }
-            answers
+            results
         })
     }
 
     fn inbox(&self, after: i64, limit: usize) -> StoreFuture<'_, Vec<InboxEntry>> {
-        self.answer(move |tables| {
+        self.call(move |tables| {
             let live = tables.inbox.range(after + 1..).map(|(_, entry)| entry).filter(|entry| entry.dead.is_none());
             live.take(limit).cloned().collect()
         })
     }
 
-    fn put_off(&self, key: InboxKey, later: InboxDisposition, _: UnixMs) -> StoreFuture<'_, bool> {
-        self.answer(move |tables| {
+    fn postpone(&self, key: InboxKey, disposition: InboxDisposition, _: UnixMs) -> StoreFuture<'_, bool> {
+        self.call(move |tables| {
             let Some(entry) = tables.inbox.values_mut().find(|entry| entry.key == key) else { return false };
-            match later {
-                InboxDisposition::Again { at, attempts, .. } => (entry.eligible_at, entry.attempts) = (at, attempts),
-                InboxDisposition::Dead { attempts, why } => (entry.dead, entry.attempts) = (Some(why), attempts),
+            match disposition {
+                InboxDisposition::Retry { at, attempts, .. } => (entry.eligible_at, entry.attempts) = (at, attempts),
+                InboxDisposition::Dead { attempts, reason } => (entry.dead, entry.attempts) = (Some(reason), attempts),
             }
             true
         })
     }
 
     fn dead_events(&self, _: Option<i64>, _: usize) -> StoreFuture<'_, Vec<InboxEntry>> {
-        self.answer(|tables| tables.inbox.values().filter(|entry| entry.dead.is_some()).cloned().collect())
+        self.call(|tables| tables.inbox.values().filter(|entry| entry.dead.is_some()).cloned().collect())
     }
 
-    fn revive(&self, place: i64, _: crate::access::AuditRecord) -> StoreFuture<'_, bool> {
-        self.answer(move |tables| {
-            let is_dead = tables.inbox.get(&place).is_some_and(|entry| entry.dead.is_some());
-            let Some(mut entry) = tables.inbox.remove(&place).filter(|_| is_dead) else { return false };
-            tables.places += 1;
-            (entry.dead, entry.place) = (None, tables.places);
-            tables.inbox.insert(entry.place, entry);
+    fn revive(&self, position: i64, _: crate::access::AuditRecord) -> StoreFuture<'_, bool> {
+        self.call(move |tables| {
+            let is_dead = tables.inbox.get(&position).is_some_and(|entry| entry.dead.is_some());
+            let Some(mut entry) = tables.inbox.remove(&position).filter(|_| is_dead) else { return false };
+            tables.last_position += 1;
+            (entry.dead, entry.position) = (None, tables.last_position);
+            tables.inbox.insert(entry.position, entry);
             true
         })
     }
@@ -240,27 +242,27 @@ impl EventStore for Memory {
     fn record_interactions(&self, received: Vec<ReceivedInteraction>) -> StoreFuture<'_, ()> {
         Box::pin(async move {
             let _held = self.recording.read().await;
-            self.answer(move |tables| tables.received.extend(received)).await
+            self.call(move |tables| tables.received.extend(received)).await
         })
     }
 
     fn sweep_events(&self, _: UnixMs) -> StoreFuture<'_, u64> {
-        self.answer(|_| 0)
+        self.call(|_| 0)
     }
 
     fn identify(&self, _: IdentifyRequest) -> StoreFuture<'_, IdentifyDecision> {
-        self.answer(|_| IdentifyDecision::Now)
+        self.call(|_| IdentifyDecision::Allowed)
     }
 
     fn values(&self, keys: Vec<String>, _: UnixMs) -> StoreFuture<'_, Vec<Option<String>>> {
-        self.answer(move |tables| keys.iter().map(|key| tables.state.get(key).cloned()).collect())
+        self.call(move |tables| keys.iter().map(|key| tables.state.get(key).cloned()).collect())
     }
 }
 
 /// Scripted reaction of a brain to a call.
 #[derive(Clone, Debug)]
-pub(crate) enum Mood {
-    Says(WebhookResponse),
+pub(crate) enum BrainScript {
+    Responds(WebhookResponse),
     Fails(WebhookCallError),
     /// It responds when the test resumes it.
     Hangs,
@@ -268,33 +270,33 @@ pub(crate) enum Mood {
 
 /// A brain with a script for each event. Without one, it responds with a message that contains the sequence number.
 #[derive(Clone, Default)]
-pub(crate) struct Fake {
-    moods: Arc<Mutex<HashMap<u64, VecDeque<Mood>>>>,
-    asked: Arc<Mutex<Vec<(u64, String)>>>,
-    goes_on: Arc<Notify>,
+pub(crate) struct FakeBrain {
+    scripts: Arc<Mutex<HashMap<u64, VecDeque<BrainScript>>>>,
+    calls: Arc<Mutex<Vec<(u64, String)>>>,
+    resumed: Arc<Notify>,
 }
 
-impl Fake {
-    pub(crate) fn mood(&self, seq: u64, moods: impl IntoIterator<Item = Mood>) {
-        self.moods.lock().unwrap().insert(seq, moods.into_iter().collect());
+impl FakeBrain {
+    pub(crate) fn script(&self, seq: u64, scripts: impl IntoIterator<Item = BrainScript>) {
+        self.scripts.lock().unwrap().insert(seq, scripts.into_iter().collect());
     }
 
     /// Sequence numbers of the events that it was called with, in order.
-    pub(crate) fn asked(&self) -> Vec<u64> {
-        self.asked.lock().unwrap().iter().map(|(seq, _)| *seq).collect()
+    pub(crate) fn calls(&self) -> Vec<u64> {
+        self.calls.lock().unwrap().iter().map(|(seq, _)| *seq).collect()
     }
 
     pub(crate) fn ids(&self) -> Vec<String> {
-        self.asked.lock().unwrap().iter().map(|(_, id)| id.clone()).collect()
+        self.calls.lock().unwrap().iter().map(|(_, id)| id.clone()).collect()
     }
 
-    pub(crate) fn go_on(&self) {
-        self.goes_on.notify_waiters();
+    pub(crate) fn resume(&self) {
+        self.resumed.notify_waiters();
     }
 }
 
 /// A response that sends a message with this content.
-pub(crate) fn says(content: &str) -> WebhookResponse {
+pub(crate) fn message_response(content: &str) -> WebhookResponse {
     let payload = serde_json::json!({ "channel_id": "5", "content": content });
     WebhookResponse {
         operations: vec![serde_json::json!({ "kind": "send_message", "payload": payload })],
@@ -302,19 +304,19 @@ pub(crate) fn says(content: &str) -> WebhookResponse {
     }
 }
 
-impl WebhookClient for Fake {
-    fn ask(&self, asks: WebhookCall, body: WebhookBody) -> WebhookCallFuture<'_> {
+impl WebhookClient for FakeBrain {
+    fn call(&self, call: WebhookCall, body: WebhookBody) -> WebhookCallFuture<'_> {
         Box::pin(async move {
             let event: Value = serde_json::from_str(&body.json).unwrap();
             let seq = event["seq"].as_u64().unwrap();
-            self.asked.lock().unwrap().push((seq, body.id.clone()));
-            let mood = self.moods.lock().unwrap().get_mut(&seq).and_then(VecDeque::pop_front);
-            let late = || WebhookCallError::Later { why: "it took too long".to_owned(), retry_after: None };
-            match mood.unwrap_or_else(|| Mood::Says(says(&seq.to_string()))) {
-                Mood::Says(said) => Ok(said),
-                Mood::Fails(error) => Err(error),
-                Mood::Hangs => match tokio::time::timeout(asks.within, self.goes_on.notified()).await {
-                    Ok(()) => Ok(says(&seq.to_string())),
+            self.calls.lock().unwrap().push((seq, body.id.clone()));
+            let script = self.scripts.lock().unwrap().get_mut(&seq).and_then(VecDeque::pop_front);
+            let late = || WebhookCallError::Retryable { reason: "it took too long".to_owned(), retry_after: None };
+            match script.unwrap_or_else(|| BrainScript::Responds(message_response(&seq.to_string()))) {
+                BrainScript::Responds(response) => Ok(response),
+                BrainScript::Fails(error) => Err(error),
+                BrainScript::Hangs => match tokio::time::timeout(call.timeout, self.resumed.notified()).await {
+                    Ok(()) => Ok(message_response(&seq.to_string())),
                     Err(_) => Err(late()),
                 },
             }
@@ -324,31 +326,31 @@ impl WebhookClient for Fake {
 
 /// Records first responses, and returns scripted results.
 #[derive(Clone, Default)]
-pub(crate) struct Phone {
-    pub(crate) told: Arc<Mutex<Vec<(u64, InitialResponse)>>>,
-    pub(crate) answers: Arc<Mutex<VecDeque<ResponseResult>>>,
+pub(crate) struct FakeResponder {
+    pub(crate) sent: Arc<Mutex<Vec<(u64, InitialResponse)>>>,
+    pub(crate) results: Arc<Mutex<VecDeque<ResponseResult>>>,
     pub(crate) panics: bool,
 }
 
-impl InteractionResponder for Phone {
-    fn tell(&self, interaction: Arc<Interaction>, first: InitialResponse, _: TraceContext) -> RespondFuture {
+impl InteractionResponder for FakeResponder {
+    fn respond(&self, interaction: Arc<Interaction>, response: InitialResponse, _: TraceContext) -> RespondFuture {
         assert!(
-            !self.panics || matches!(first, InitialResponse::Deferred { .. }),
+            !self.panics || matches!(response, InitialResponse::Deferred { .. }),
             "this interaction crashes its \
             guild"
         );
-        self.told.lock().unwrap().push((interaction.id, first));
-        let answer = self.answers.lock().unwrap().pop_front().unwrap_or(ResponseResult::Now);
-        Box::pin(async move { answer })
+        self.sent.lock().unwrap().push((interaction.id, response));
+        let result = self.results.lock().unwrap().pop_front().unwrap_or(ResponseResult::Sent);
+        Box::pin(async move { result })
     }
 }
 
 /// The state that survives processes, and their configuration.
 #[derive(Clone, Default)]
-pub(crate) struct World {
-    pub(crate) store: Memory,
-    pub(crate) brain: Fake,
-    pub(crate) phone: Phone,
+pub(crate) struct EventFixture {
+    pub(crate) store: MemoryEventStore,
+    pub(crate) brain: FakeBrain,
+    pub(crate) responder: FakeResponder,
     pub(crate) config: EventsConfig,
     pub(crate) handlers: EventHandlers,
 }
@@ -356,7 +358,7 @@ pub(crate) struct World {
 /// The default session of tests.
 pub(crate) const SESSION: &str = "s1";
 
-impl World {
+impl EventFixture {
     pub(crate) fn new(handlers: &Value) -> Self {
         let handlers = EventHandlers::parse(&serde_json::json!({ "handlers": handlers })).unwrap();
         Self { handlers, ..Self::default() }
@@ -365,43 +367,43 @@ impl World {
     /// Starts a process. Returns its handle, and the senders of its shards.
     pub(crate) async fn start(&self) -> (EventsHandle, HashMap<u32, ShardSender>) {
         let clock = WallClock::anchored(UnixMs::new(1_700_000_000_000));
-        let outside = EventPorts {
+        let ports = EventPorts {
             handlers: self.handlers.clone(),
             store: Arc::new(self.store.clone()),
             crashes: Arc::new(self.store.clone()),
             brain: Arc::new(self.brain.clone()),
-            answers: Arc::new(self.phone.clone()),
-            desk: lone_desk(clock.clone()),
+            answers: Arc::new(self.responder.clone()),
+            desk: isolated_service(clock.clone()),
             watch: None,
         };
         let allowance = FlowLimit { events: 10_000, bytes: 1 << 24 };
-        let prepared = EventsHandle::prepare(outside, clock, self.config.clone(), allowance);
+        let prepared = EventsHandle::prepare(ports, clock, self.config.clone(), allowance);
         let events = EventsHandle::start(prepared);
         let claims = vec![ShardClaim { shards: self.config.shards, shard: 0, fence: 1 }];
-        let taken = events.take(claims).await;
-        (events, taken.into_iter().map(|taken| (taken.claim.shard, taken.feed)).collect())
+        let attached = events.take(claims).await;
+        (events, attached.into_iter().map(|attached| (attached.claim.shard, attached.feed)).collect())
     }
 
-    pub(crate) async fn until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
+    pub(crate) async fn until(&self, condition: &str, mut is_true: impl FnMut() -> bool) {
         for _ in 0..36_000 {
-            if is_so() {
+            if is_true() {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        panic!("condition never became true: {what}");
+        panic!("condition never became true: {condition}");
     }
 }
 
-pub(crate) fn begin(feed: &ShardSender, session: &str) {
-    begin_of(0, feed, session);
+pub(crate) fn start_session(sender: &ShardSender, session: &str) {
+    start_session_of(0, sender, session);
 }
 
 /// Starts a session of this shard.
-pub(crate) fn begin_of(shard: u32, feed: &ShardSender, session: &str) {
+pub(crate) fn start_session_of(shard: u32, sender: &ShardSender, session: &str) {
     let session: Arc<str> = Arc::from(session);
-    feed.tell(ShardMessage::Began { shard, session: Arc::clone(&session), resume_url: None }).unwrap();
-    feed.tell(ShardMessage::Passed { shard, session, seq: 1 }).unwrap();
+    sender.tell(ShardMessage::Began { shard, session: Arc::clone(&session), resume_url: None }).unwrap();
+    sender.tell(ShardMessage::Passed { shard, session, seq: 1 }).unwrap();
 }
 
 /// A message in a guild.
@@ -419,7 +421,7 @@ pub(crate) fn command(seq: u64, guild: u64, kind: u8) -> Event {
 }
 
 /// The same over HTTP.
-pub(crate) fn posted(seq: u64, guild: u64, kind: u8) -> Event {
+pub(crate) fn http_command(seq: u64, guild: u64, kind: u8) -> Event {
     read_interaction(interaction(seq, guild, kind).to_string(), UnixMs::new(1_700_000_000_000)).unwrap()
 }
 
@@ -436,7 +438,7 @@ pub(crate) fn live_command(seq: u64, kind: u8) -> Event {
 }
 
 /// The same over HTTP.
-pub(crate) fn live_posted(seq: u64, kind: u8) -> Event {
+pub(crate) fn live_http_command(seq: u64, kind: u8) -> Event {
     let mut data = interaction(seq, 1, kind);
     data["id"] = live_id(seq).to_string().into();
     read_interaction(data.to_string(), UnixMs::new(1_700_000_000_000)).unwrap()

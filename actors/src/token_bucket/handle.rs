@@ -36,14 +36,14 @@ pub struct PermitError {
 pub struct TokenBucketHandle {
     pub(super) bucket: Addr<TokenBucket>,
     clock: Clock,
-    names: Arc<AtomicU64>,
+    next_id: Arc<AtomicU64>,
 }
 
 impl TokenBucketHandle {
     /// Creates a handle for a running actor. `clock` must be the clock of the actor.
     #[must_use]
     pub fn new(bucket: Addr<TokenBucket>, clock: Clock) -> Self {
-        Self { bucket, clock, names: Arc::default() }
+        Self { bucket, clock, next_id: Arc::default() }
     }
 
     /// Waits for a permit, at most `max_wait`. If that cannot suffice, it returns at once. Dropping the future cancels
@@ -71,11 +71,11 @@ impl TokenBucketHandle {
         max_wait: Duration,
         on_wait: Option<OnWait>,
     ) -> Result<Permit, PermitError> {
-        let name = AcquireId(self.names.fetch_add(1, Ordering::Relaxed));
+        let id = AcquireId(self.next_id.fetch_add(1, Ordering::Relaxed));
         let key = route.key.clone();
-        let ask = PermitRequest { credential, route, lane, deadline: self.clock.now() + max_wait };
-        let (reply, answer) = oneshot::channel();
-        match self.bucket.try_send(AcquirePermit { name, ask, reply, on_wait, input: crash::current() }) {
+        let request = PermitRequest { credential, route, lane, deadline: self.clock.now() + max_wait };
+        let (reply, receiver) = oneshot::channel();
+        match self.bucket.try_send(AcquirePermit { id, request, reply, on_wait, input: crash::current() }) {
             Ok(()) => {}
             Err(SendError::Full(_)) => {
                 return Err(PermitError {
@@ -83,25 +83,25 @@ impl TokenBucketHandle {
                     reason: DelayReason::Full.name(),
                 });
             }
-            Err(SendError::Closed(_)) => return Err(GONE),
+            Err(SendError::Closed(_)) => return Err(STOPPED),
         }
-        let mut place = CancelOnDrop { bucket: &self.bucket, name, waits: true };
-        let answered = answer.await;
-        place.waits = false;
-        match answered {
-            Ok(Ok(permit)) => Ok(permit.of(key)),
+        let mut pending = CancelOnDrop { bucket: &self.bucket, id, is_waiting: true };
+        let result = receiver.await;
+        pending.is_waiting = false;
+        match result {
+            Ok(Ok(permit)) => Ok(permit.with_route(key)),
             Ok(Err(delay)) => {
                 let retry_after = Some(delay.until.since(self.clock.now()));
                 Err(PermitError { retry_after, reason: delay.reason.name() })
             }
-            Err(_) => Err(GONE),
+            Err(_) => Err(STOPPED),
         }
     }
 
     /// Another process was blocked by Discord for this time.
-    pub fn blocked(&self, credential: Credential, lasts: Duration) {
+    pub fn on_blocked(&self, credential: Credential, duration: Duration) {
         // Rare, and the shared state is authoritative: a lost message is made up for by the next reply.
-        let _ = self.bucket.try_send(BlockedElsewhere { credential, lasts });
+        let _ = self.bucket.try_send(BlockedElsewhere { credential, duration });
     }
 
     /// Sets the listener that is notified when callers may retry earlier than they were told.
@@ -111,7 +111,7 @@ impl TokenBucketHandle {
     }
 
     /// Removes members of a shared limit that are certainly dead.
-    pub fn bury(&self, dead: Vec<String>) {
+    pub fn remove_members(&self, dead: Vec<String>) {
         // If the mailbox is full, they are reported again.
         let _ = self.bucket.try_send(RemoveMembers(dead));
     }
@@ -128,26 +128,26 @@ impl TokenBucketHandle {
     }
 
     /// A page of buckets, starting at a position. `None` if the process is shutting down.
-    pub async fn list(&self, from: u32, most: usize) -> Option<BucketPage> {
-        self.bucket.send(ListBuckets { from, most }).await.ok()
+    pub async fn list(&self, from: u32, limit: usize) -> Option<BucketPage> {
+        self.bucket.send(ListBuckets { from, limit }).await.ok()
     }
 }
 
 /// The actor has stopped, as the process soon will: the next process can send the call.
-const GONE: PermitError = PermitError { retry_after: Some(Duration::from_secs(1)), reason: "shutting_down" };
+const STOPPED: PermitError = PermitError { retry_after: Some(Duration::from_secs(1)), reason: "shutting_down" };
 
 /// A waiting request. Cancelled when dropped while it still waits.
 struct CancelOnDrop<'a> {
     bucket: &'a Addr<TokenBucket>,
-    name: AcquireId,
-    waits: bool,
+    id: AcquireId,
+    is_waiting: bool,
 }
 
 impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
-        if self.waits {
+        if self.is_waiting {
             // At most once for each waiting request, so bounded by their number.
-            self.bucket.do_send(CancelAcquire(self.name));
+            self.bucket.do_send(CancelAcquire(self.id));
         }
     }
 }

@@ -56,7 +56,7 @@ use crate::telemetry::limits::{PermitGranted, PermitRefused, RateLimitHit, Route
 const MAILBOX: usize = 4_096;
 
 /// Minimum interval between reports of numbers that change with every call.
-const TELL_WITHIN: Duration = Duration::from_millis(10);
+const REPORT_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Grants permits within Discord's limits.
 pub struct TokenBucket {
@@ -69,20 +69,20 @@ pub struct TokenBucket {
     tickets: HashMap<AcquireId, Ticket>,
     timer: Option<(Timestamp, SpawnHandle)>,
     labels: RouteLabels,
-    told: Option<(usize, u32)>,
+    last_counts: Option<(usize, u32)>,
     /// Whether a timer for the next report is set.
-    will_tell: bool,
+    report_scheduled: bool,
     /// What it shares with other processes, if it does.
     window: Option<Arc<dyn SharedWindow>>,
     /// Its share of the limits if other processes use the rest, and the source of the next share.
     share: Option<ShareState>,
     allowance: Option<watch::Receiver<Allowance>>,
     /// Wakes the task that saves the snapshot, if there is one.
-    bell: Option<Arc<DirtyFlag>>,
+    dirty_flag: Option<Arc<DirtyFlag>>,
     /// Last reported state of each shared limit.
     modes: HashMap<Credential, (SharingMode, u32, u32)>,
     /// Notified when callers may retry earlier than they were told.
-    release: Option<ReleaseListener>,
+    release_listener: Option<ReleaseListener>,
 }
 
 /// A caller's id for its request, so that the caller can cancel it.
@@ -99,8 +99,8 @@ type Reply = oneshot::Sender<Result<Permit, Delay>>;
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct AcquirePermit {
-    pub(crate) name: AcquireId,
-    pub(crate) ask: PermitRequest,
+    pub(crate) id: AcquireId,
+    pub(crate) request: PermitRequest,
     pub(crate) reply: Reply,
     pub(crate) on_wait: Option<OnWait>,
     /// The input that the caller processes.
@@ -118,7 +118,7 @@ pub(crate) struct CancelAcquire(pub(crate) AcquireId);
 pub(crate) struct PermitEnded {
     pub(crate) permit: PermitId,
     pub(crate) route: RouteKey,
-    pub(crate) how: PermitEnd,
+    pub(crate) end: PermitEnd,
     /// The input that the call was made for.
     pub(crate) input: Option<Input>,
 }
@@ -151,7 +151,7 @@ pub struct ListBuckets {
     /// Start of the page: 0, or the value from the previous page.
     pub from: u32,
     /// Maximum number of buckets.
-    pub most: usize,
+    pub limit: usize,
 }
 
 impl TokenBucket {
@@ -166,20 +166,20 @@ impl TokenBucket {
             tickets: HashMap::new(),
             timer: None,
             labels: RouteLabels::default(),
-            told: None,
-            will_tell: false,
+            last_counts: None,
+            report_scheduled: false,
             window: None,
             share: None,
             allowance: None,
-            bell: None,
+            dirty_flag: None,
             modes: HashMap::new(),
-            release: None,
+            release_listener: None,
         }
     }
 
     /// Shares its global limits with other processes.
     #[must_use]
-    pub fn sharing(mut self, SharedLimits { window, sharing, credential }: SharedLimits) -> Self {
+    pub fn with_shared_limits(mut self, SharedLimits { window, sharing, credential }: SharedLimits) -> Self {
         self.limiter.share(sharing, credential);
         self.window = Some(window);
         self
@@ -206,55 +206,55 @@ impl TokenBucket {
         for effect in effects {
             match effect {
                 LimiterEffect::Grant { ticket, permit, waited } => {
-                    if let Some((name, lane, reply)) = self.waiting.remove(&ticket) {
-                        self.tickets.remove(&name);
+                    if let Some((id, lane, reply)) = self.waiting.remove(&ticket) {
+                        self.tickets.remove(&id);
                         emit(PermitGranted { lane, waited: Some(waited) });
                         // If the caller is gone, the drop of the permit returns it unused.
                         let _ = reply.send(Ok(Permit::new(permit, true, ctx.address())));
                     }
                 }
                 LimiterEffect::Expire { ticket, delay } => {
-                    if let Some((name, lane, reply)) = self.waiting.remove(&ticket) {
-                        self.tickets.remove(&name);
+                    if let Some((id, lane, reply)) = self.waiting.remove(&ticket) {
+                        self.tickets.remove(&id);
                         emit(PermitRefused { lane, reason: delay.reason });
                         let _ = reply.send(Err(delay));
                     }
                 }
             }
         }
-        self.talk(ctx);
-        self.tell_usage();
+        self.send_shared_calls(ctx);
+        self.report_usage();
         if self.limiter.take_block_ended() {
-            self.released();
+            self.notify_release();
         }
-        self.ring();
-        self.tell_soon(ctx);
+        self.mark_dirty();
+        self.schedule_report(ctx);
         self.arm(ctx);
     }
 
     /// Notifies the listener that calls which the global limit delayed may retry.
-    fn released(&self) {
-        if let Some(release) = &self.release {
-            release(GateCondition::GlobalLimit);
+    fn notify_release(&self) {
+        if let Some(listener) = &self.release_listener {
+            listener(GateCondition::GlobalLimit);
         }
     }
 
     /// Schedules a report of all changes until then.
-    fn tell_soon(&mut self, ctx: &mut Context<Self>) {
-        if !self.will_tell {
-            self.will_tell = true;
-            ctx.run_later(TELL_WITHIN, |bucket, _| {
-                bucket.will_tell = false;
-                bucket.tell();
+    fn schedule_report(&mut self, ctx: &mut Context<Self>) {
+        if !self.report_scheduled {
+            self.report_scheduled = true;
+            ctx.run_later(REPORT_INTERVAL, |bucket, _| {
+                bucket.report_scheduled = false;
+                bucket.report_counts();
             });
         }
     }
 
-    fn tell(&mut self) {
+    fn report_counts(&mut self) {
         let counted = (self.limiter.waiting(), self.limiter.available(self.clock.now()));
-        if self.told != Some(counted) {
+        if self.last_counts != Some(counted) {
             emit(TokensCounted { waiting: counted.0, available: counted.1 });
-            self.told = Some(counted);
+            self.last_counts = Some(counted);
         }
     }
 
@@ -288,12 +288,12 @@ impl Actor for TokenBucket {
 impl Handler<AcquirePermit> for TokenBucket {
     type Result = ();
 
-    fn handle(&mut self, AcquirePermit { name, ask, reply, on_wait, input }: AcquirePermit, ctx: &mut Self::Context) {
+    fn handle(&mut self, AcquirePermit { id, request, reply, on_wait, input }: AcquirePermit, ctx: &mut Self::Context) {
         let _entered = crash::enter(input);
         failpoint::input(Part::TokenBucket, || crash::current().map_or_else(String::new, |input| input.to_string()));
         self.step(ctx, |bucket, ctx, now| {
-            let lane = ask.lane;
-            match bucket.limiter.acquire(ask, now) {
+            let lane = request.lane;
+            match bucket.limiter.acquire(request, now) {
                 AcquireOutcome::Granted(permit) => {
                     emit(PermitGranted { lane, waited: None });
                     let _ = reply.send(Ok(Permit::new(permit, false, ctx.address())));
@@ -303,8 +303,8 @@ impl Handler<AcquirePermit> for TokenBucket {
                     let _ = reply.send(Err(delay));
                 }
                 AcquireOutcome::Waiting(ticket) => {
-                    bucket.tickets.insert(name, ticket);
-                    bucket.waiting.insert(ticket, (name, lane, reply));
+                    bucket.tickets.insert(id, ticket);
+                    bucket.waiting.insert(ticket, (id, lane, reply));
                     if let Some(on_wait) = on_wait {
                         on_wait();
                     }
@@ -317,9 +317,9 @@ impl Handler<AcquirePermit> for TokenBucket {
 impl Handler<CancelAcquire> for TokenBucket {
     type Result = ();
 
-    fn handle(&mut self, CancelAcquire(name): CancelAcquire, ctx: &mut Self::Context) {
+    fn handle(&mut self, CancelAcquire(id): CancelAcquire, ctx: &mut Self::Context) {
         self.step(ctx, |bucket, _, now| {
-            if let Some(ticket) = bucket.tickets.remove(&name) {
+            if let Some(ticket) = bucket.tickets.remove(&id) {
                 bucket.waiting.remove(&ticket);
                 bucket.limiter.cancel(ticket, now);
             }
@@ -330,17 +330,17 @@ impl Handler<CancelAcquire> for TokenBucket {
 impl Handler<PermitEnded> for TokenBucket {
     type Result = ();
 
-    fn handle(&mut self, PermitEnded { permit, route, how, input }: PermitEnded, ctx: &mut Self::Context) {
+    fn handle(&mut self, PermitEnded { permit, route, end, input }: PermitEnded, ctx: &mut Self::Context) {
         let _entered = crash::enter(input);
-        self.step(ctx, |bucket, _, now| match how {
-            PermitEnd::Answered(answer) => {
-                if let ResponseClass::RateLimited { scope, retry_after } = answer.class {
+        self.step(ctx, |bucket, _, now| match end {
+            PermitEnd::Answered(response) => {
+                if let ResponseClass::RateLimited { scope, retry_after } = response.class {
                     emit(RateLimitHit { route: bucket.labels.of(&route), scope, retry_after });
                 }
-                bucket.limiter.answered(permit, &answer, now);
+                bucket.limiter.on_response(permit, &response, now);
             }
-            PermitEnd::Lost => bucket.limiter.lose(permit, now),
-            PermitEnd::Unused => bucket.limiter.give_back(permit, now),
+            PermitEnd::Lost => bucket.limiter.mark_lost(permit, now),
+            PermitEnd::Unused => bucket.limiter.refund(permit, now),
         });
     }
 }
@@ -349,7 +349,7 @@ impl Handler<SetLimitReleaseListener> for TokenBucket {
     type Result = ();
 
     fn handle(&mut self, SetLimitReleaseListener(listener): SetLimitReleaseListener, _: &mut Self::Context) {
-        self.release = Some(listener);
+        self.release_listener = Some(listener);
     }
 }
 
@@ -364,7 +364,7 @@ impl Handler<ObserveTokenBucket> for TokenBucket {
 impl Handler<ListBuckets> for TokenBucket {
     type Result = MessageResult<ListBuckets>;
 
-    fn handle(&mut self, ListBuckets { from, most }: ListBuckets, _: &mut Self::Context) -> Self::Result {
-        MessageResult(self.limiter.list(from, most, self.clock.now()))
+    fn handle(&mut self, ListBuckets { from, limit }: ListBuckets, _: &mut Self::Context) -> Self::Result {
+        MessageResult(self.limiter.list(from, limit, self.clock.now()))
     }
 }

@@ -32,7 +32,7 @@ impl Permit {
         Self { id, route: None, state: PermitState::Unused, waited, bucket }
     }
 
-    pub(super) fn of(mut self, route: RouteKey) -> Self {
+    pub(super) fn with_route(mut self, route: RouteKey) -> Self {
         self.route = Some(route);
         self
     }
@@ -49,8 +49,8 @@ impl Permit {
     }
 
     /// Reports the response of the call.
-    pub fn answered(mut self, answer: ResponseInfo) {
-        self.end(PermitEnd::Answered(answer));
+    pub fn answered(mut self, response: ResponseInfo) {
+        self.end(PermitEnd::Answered(response));
     }
 
     /// Reports that the call certainly was not sent.
@@ -58,11 +58,11 @@ impl Permit {
         self.end(PermitEnd::Unused);
     }
 
-    fn end(&mut self, how: PermitEnd) {
+    fn end(&mut self, end: PermitEnd) {
         self.state = PermitState::Ended;
         let route = self.route.clone().unwrap_or_else(|| RouteKey::new(""));
         // Ignores the mailbox capacity, but is sent once for each granted permit: a lost message would lose the permit.
-        self.bucket.do_send(PermitEnded { permit: self.id, route, how, input: crash::current() });
+        self.bucket.do_send(PermitEnded { permit: self.id, route, end, input: crash::current() });
     }
 }
 

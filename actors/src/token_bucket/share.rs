@@ -27,9 +27,9 @@ pub(super) struct ShareState {
 impl TokenBucket {
     /// Uses only a share of its global limits.
     #[must_use]
-    pub fn divided(mut self, limit: DividedLimit) -> Self {
-        let nothing = DivisionView { members: 0, share: 0 };
-        self.limiter.set_share(nothing, self.clock.now());
+    pub fn with_divided_limit(mut self, limit: DividedLimit) -> Self {
+        let empty = DivisionView { members: 0, share: 0 };
+        self.limiter.set_share(empty, self.clock.now());
         self.share = Some(ShareState { usage: limit.usage, version: 0 });
         self.allowance = Some(limit.allowance);
         self
@@ -58,10 +58,10 @@ impl TokenBucket {
     }
 
     /// Reports whether the tokens in use fit into the share, when that has changed.
-    pub(super) fn tell_usage(&mut self) {
+    pub(super) fn report_usage(&mut self) {
         let Some(state) = &self.share else { return };
         let is_within = self.limiter.is_within_share(self.clock.now());
         let usage = ShareUsage { version: state.version, is_within };
-        state.usage.send_if_modified(|told| std::mem::replace(told, usage) != usage);
+        state.usage.send_if_modified(|last| std::mem::replace(last, usage) != usage);
     }
 }

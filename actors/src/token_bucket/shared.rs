@@ -46,7 +46,7 @@ impl std::fmt::Debug for SharedLimits {
 #[rtype(result = "()")]
 pub(crate) struct BlockedElsewhere {
     pub(crate) credential: Credential,
-    pub(crate) lasts: Duration,
+    pub(crate) duration: Duration,
 }
 
 /// Members that are certainly dead.
@@ -61,37 +61,37 @@ pub(crate) struct LeaveSharedLimits;
 
 impl TokenBucket {
     /// Makes the pending calls, and reports changes of state.
-    pub(super) fn talk(&mut self, ctx: &mut Context<Self>) {
+    pub(super) fn send_shared_calls(&mut self, ctx: &mut Context<Self>) {
         let Some(window) = self.window.clone() else { return };
         let now = self.clock.now();
         while let Some((credential, call)) = self.limiter.next_shared_call(now) {
-            let answer = window.call(credential, call).into_actor(self).map(move |reply, bucket, ctx| {
+            let reply_task = window.call(credential, call).into_actor(self).map(move |reply, bucket, ctx| {
                 emit(SharedCallEnded { answered: reply.is_some() });
                 bucket.step(ctx, |bucket, _, now| bucket.limiter.on_shared_reply(credential, reply, now));
             });
-            ctx.spawn(answer);
+            ctx.spawn(reply_task);
         }
-        self.tell_modes();
+        self.report_modes();
     }
 
-    fn tell_modes(&mut self) {
+    fn report_modes(&mut self) {
         let now = self.clock.now();
-        let mut came_back = false;
+        let mut recovered = false;
         for (credential, mode, member) in self.limiter.modes(now) {
-            let (members, share) = member.counted();
-            let told = self.modes.insert(credential, (mode, members, share));
-            if told.map(|(before, ..)| before) != Some(mode) {
-                let since = told.map_or(SharingMode::Unreached, |(before, ..)| before);
-                emit(SharedModeChanged { credential, from: since, to: mode, members, share });
-                came_back |= mode == SharingMode::Shared;
+            let (members, share) = member.members_and_share();
+            let last = self.modes.insert(credential, (mode, members, share));
+            if last.map(|(before, ..)| before) != Some(mode) {
+                let from = last.map_or(SharingMode::Unreached, |(before, ..)| before);
+                emit(SharedModeChanged { credential, from, to: mode, members, share });
+                recovered |= mode == SharingMode::Shared;
             }
-            if told.map(|(_, members, share)| (members, share)) != Some((members, share)) {
+            if last.map(|(_, members, share)| (members, share)) != Some((members, share)) {
                 emit(MembersCounted { credential, members, share });
             }
         }
-        if came_back {
+        if recovered {
             // Callers were told to wait until the share of this process has room.
-            self.released();
+            self.notify_release();
         }
     }
 }
@@ -99,8 +99,8 @@ impl TokenBucket {
 impl Handler<BlockedElsewhere> for TokenBucket {
     type Result = ();
 
-    fn handle(&mut self, BlockedElsewhere { credential, lasts }: BlockedElsewhere, ctx: &mut Self::Context) {
-        self.step(ctx, |bucket, _, now| bucket.limiter.heard_closed(credential, now + lasts, now));
+    fn handle(&mut self, BlockedElsewhere { credential, duration }: BlockedElsewhere, ctx: &mut Self::Context) {
+        self.step(ctx, |bucket, _, now| bucket.limiter.on_remote_block(credential, now + duration, now));
     }
 }
 
@@ -109,7 +109,7 @@ impl Handler<RemoveMembers> for TokenBucket {
 
     fn handle(&mut self, RemoveMembers(dead): RemoveMembers, ctx: &mut Self::Context) {
         self.step(ctx, |bucket, _, now| {
-            bucket.limiter.bury(&dead);
+            bucket.limiter.mark_dead(&dead);
             bucket.limiter.on_time(now);
         });
     }
@@ -121,7 +121,7 @@ impl Handler<LeaveSharedLimits> for TokenBucket {
     fn handle(&mut self, LeaveSharedLimits: LeaveSharedLimits, _: &mut Self::Context) -> Self::Result {
         let calls = self.limiter.leave(self.clock.now());
         let window = self.window.clone();
-        let said = async move {
+        let leave = async move {
             for (credential, call) in calls {
                 if let Some(window) = &window {
                     // If the call fails, the other members notice the missing heartbeats.
@@ -129,6 +129,6 @@ impl Handler<LeaveSharedLimits> for TokenBucket {
                 }
             }
         };
-        Box::pin(said.into_actor(self))
+        Box::pin(leave.into_actor(self))
     }
 }

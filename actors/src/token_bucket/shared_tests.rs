@@ -18,28 +18,28 @@ use tokio::time::{Instant, sleep};
 use super::*;
 
 const BOT: Credential = Credential::Application(42);
-const PATIENT: Duration = Duration::from_secs(3_600);
+const LONG_WAIT: Duration = Duration::from_secs(3_600);
 const SUCCESS: ResponseInfo = ResponseInfo { class: ResponseClass::Success, rate: None };
 
 /// The shared window, and the connection of one process to it.
 #[derive(Clone)]
-struct Way {
+struct FakeWindow {
     window: Arc<Mutex<ReferenceWindow>>,
     clock: Clock,
     is_cut: Arc<AtomicBool>,
 }
 
-impl SharedWindow for Way {
+impl SharedWindow for FakeWindow {
     fn call(&self, _: Credential, call: ScriptCall) -> SharedCallFuture {
-        let way = self.clone();
+        let connection = self.clone();
         Box::pin(async move {
-            if way.is_cut.load(Ordering::Relaxed) {
+            if connection.is_cut.load(Ordering::Relaxed) {
                 sleep(Duration::from_millis(250)).await;
                 return None;
             }
             sleep(Duration::from_millis(1)).await;
-            let now = 1_000_000_000 + way.clock.now().micros();
-            let reply = way.window.lock().unwrap().call(&call, &SharedLimitConfig::default(), "server", now);
+            let now = 1_000_000_000 + connection.clock.now().micros();
+            let reply = connection.window.lock().unwrap().call(&call, &SharedLimitConfig::default(), "server", now);
             sleep(Duration::from_millis(1)).await;
             Some(reply)
         })
@@ -58,10 +58,11 @@ async fn with_processes<F: Future<Output = ()>>(count: usize, test: impl FnOnce(
         let window = Arc::new(Mutex::new(ReferenceWindow::empty()));
         let process = |number: usize| {
             let is_cut = Arc::new(AtomicBool::new(false));
-            let way = Way { window: Arc::clone(&window), clock, is_cut: Arc::clone(&is_cut) };
-            let sharing = SharingConfig { rules: SharedLimitConfig::default(), seat: format!("p{number}"), life: 1 };
-            let shared = SharedLimits { window: Arc::new(way), sharing, credential: BOT };
-            let bucket = TokenBucket::new(clock, LimitConfig::default()).sharing(shared);
+            let connection = FakeWindow { window: Arc::clone(&window), clock, is_cut: Arc::clone(&is_cut) };
+            let sharing =
+                SharingConfig { rules: SharedLimitConfig::default(), member_id: format!("p{number}"), incarnation: 1 };
+            let shared = SharedLimits { window: Arc::new(connection), sharing, credential: BOT };
+            let bucket = TokenBucket::new(clock, LimitConfig::default()).with_shared_limits(shared);
             Process { tokens: TokenBucketHandle::new(bucket.run(), clock), is_cut }
         };
         let processes = (0..count).map(process).collect();
@@ -82,7 +83,7 @@ fn keep_busy(tokens: &TokenBucketHandle) -> Log {
         tokio::task::spawn_local(async move {
             loop {
                 let route = Route::parse("GET", &format!("/guilds/{guild}/roles"), 42, 0);
-                let Ok(mut permit) = tokens.acquire(BOT, route, Lane::Operation, PATIENT).await else { break };
+                let Ok(mut permit) = tokens.acquire(BOT, route, Lane::Operation, LONG_WAIT).await else { break };
                 permit.sent();
                 log.borrow_mut().push(Instant::now());
                 sleep(Duration::from_millis(20)).await;
@@ -93,7 +94,7 @@ fn keep_busy(tokens: &TokenBucketHandle) -> Log {
     log
 }
 
-fn most_in_a_second(logs: &[Log]) -> usize {
+fn max_in_a_second(logs: &[Log]) -> usize {
     let mut all: Vec<Instant> = logs.iter().flat_map(|log| log.borrow().clone()).collect();
     all.sort_unstable();
     let second = Duration::from_secs(1);
@@ -108,11 +109,11 @@ fn since(log: &Log, then: Instant) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn processes_that_share_a_limit_never_pass_it_and_each_has_its_part() {
+async fn processes_share_a_limit_evenly_and_never_exceed_it() {
     with_processes(3, |processes| async move {
         let logs: Vec<Log> = processes.iter().map(|process| keep_busy(&process.tokens)).collect();
         sleep(Duration::from_secs(20)).await;
-        assert!(most_in_a_second(&logs) <= 50);
+        assert!(max_in_a_second(&logs) <= 50);
         let total: usize = logs.iter().map(|log| log.borrow().len()).sum();
         assert!(total >= 20 * 45, "{total} in 20 s");
         for log in &logs {
@@ -132,18 +133,18 @@ async fn processes_that_share_a_limit_never_pass_it_and_each_has_its_part() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_is_cut_off_is_silent_at_first_then_uses_its_share_and_comes_back() {
+async fn disconnected_process_pauses_uses_its_share_and_rejoins() {
     with_processes(3, |processes| async move {
         let logs: Vec<Log> = processes.iter().map(|process| keep_busy(&process.tokens)).collect();
         sleep(Duration::from_secs(5)).await;
         processes[0].is_cut.store(true, Ordering::Relaxed);
-        let cut = Instant::now();
+        let disconnected = Instant::now();
         sleep(Duration::from_secs(1)).await;
         let silent = Instant::now();
         sleep(Duration::from_secs(4)).await;
         assert_eq!(since(&logs[0], silent), 0);
         sleep(Duration::from_secs(1)).await;
-        assert!(since(&logs[0], cut + Duration::from_secs(5)) > 0, "its share starts within 6 s");
+        assert!(since(&logs[0], disconnected + Duration::from_secs(5)) > 0, "its share starts within 6 s");
         let apart = Instant::now();
         sleep(Duration::from_secs(10)).await;
         assert!((140..=170).contains(&since(&logs[0], apart)), "{} in 10 s of 16/s", since(&logs[0], apart));
@@ -155,16 +156,16 @@ async fn a_process_that_is_cut_off_is_silent_at_first_then_uses_its_share_and_co
         sleep(Duration::from_secs(10)).await;
         let all: usize = logs.iter().map(|log| since(log, back)).sum();
         assert!(all >= 450, "{all} in 10 s");
-        assert!(most_in_a_second(&logs) <= 50);
+        assert!(max_in_a_second(&logs) <= 50);
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_global_429_that_one_process_hears_stops_all_of_them() {
+async fn global_429_of_one_process_stops_all() {
     with_processes(2, |processes| async move {
         let route = Route::parse("GET", "/guilds/7/roles", 42, 0);
-        let mut permit = processes[0].tokens.acquire(BOT, route, Lane::Operation, PATIENT).await.unwrap();
+        let mut permit = processes[0].tokens.acquire(BOT, route, Lane::Operation, LONG_WAIT).await.unwrap();
         permit.sent();
         let class = ResponseClass::RateLimited { scope: RateLimitScope::Global, retry_after: Duration::from_secs(8) };
         permit.answered(ResponseInfo { class, rate: None });
@@ -181,7 +182,7 @@ async fn a_global_429_that_one_process_hears_stops_all_of_them() {
 async fn global_429_of_an_exempt_call_stops_every_process_exempt_or_not() {
     with_processes(2, |processes| async move {
         let callback = |id: u64| Route::parse("POST", &format!("/interactions/{id}/t/callback"), 42, 0);
-        let mut permit = processes[0].tokens.acquire(BOT, callback(1), Lane::Interactive, PATIENT).await.unwrap();
+        let mut permit = processes[0].tokens.acquire(BOT, callback(1), Lane::Interactive, LONG_WAIT).await.unwrap();
         permit.sent();
         let class = ResponseClass::RateLimited { scope: RateLimitScope::Global, retry_after: Duration::from_secs(60) };
         permit.answered(ResponseInfo { class, rate: None });
@@ -199,7 +200,7 @@ async fn global_429_of_an_exempt_call_stops_every_process_exempt_or_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_says_goodbye_leaves_its_share_to_the_others_at_once() {
+async fn leaving_process_frees_its_share_at_once() {
     with_processes(2, |mut processes| async move {
         let leaving = processes.remove(0);
         leaving.tokens.leave().await;

@@ -25,27 +25,27 @@ pub(super) struct SnapshotLimits;
 impl TokenBucket {
     /// Sets this flag whenever state changes that must be saved.
     #[must_use]
-    pub(crate) fn remembering(mut self, bell: Arc<DirtyFlag>) -> Self {
-        self.bell = Some(bell);
+    pub(crate) fn with_dirty_flag(mut self, dirty_flag: Arc<DirtyFlag>) -> Self {
+        self.dirty_flag = Some(dirty_flag);
         self
     }
 
     /// Sets the dirty flag if there are unsaved changes.
-    pub(super) fn ring(&mut self) {
-        if let (Some(bell), Some(urgency)) = (&self.bell, self.limiter.take_unsaved()) {
-            bell.ring(urgency);
+    pub(super) fn mark_dirty(&mut self) {
+        if let (Some(dirty_flag), Some(urgency)) = (&self.dirty_flag, self.limiter.take_unsaved()) {
+            dirty_flag.set(urgency);
         }
     }
 }
 
 impl TokenBucketHandle {
     /// Restores the state of an earlier run. `None` if the process is shutting down.
-    pub(crate) async fn recall(&self, limits: SavedLimiter, age: SnapshotAge) -> Option<()> {
+    pub(crate) async fn restore(&self, limits: SavedLimiter, age: SnapshotAge) -> Option<()> {
         self.bucket.send(RestoreLimits { limits, age }).await.ok()
     }
 
     /// Returns the state to save. `None` if the process is shutting down.
-    pub(crate) async fn remember(&self) -> Option<SavedLimiter> {
+    pub(crate) async fn snapshot(&self) -> Option<SavedLimiter> {
         self.bucket.send(SnapshotLimits).await.ok()
     }
 }
@@ -54,7 +54,7 @@ impl Handler<RestoreLimits> for TokenBucket {
     type Result = ();
 
     fn handle(&mut self, RestoreLimits { limits, age }: RestoreLimits, ctx: &mut Self::Context) {
-        self.step(ctx, |bucket, _, now| bucket.limiter.recall(&limits, age, now));
+        self.step(ctx, |bucket, _, now| bucket.limiter.restore(&limits, age, now));
     }
 }
 
@@ -62,6 +62,6 @@ impl Handler<SnapshotLimits> for TokenBucket {
     type Result = MessageResult<SnapshotLimits>;
 
     fn handle(&mut self, SnapshotLimits: SnapshotLimits, _: &mut Self::Context) -> Self::Result {
-        MessageResult(self.limiter.remember(self.clock.now()))
+        MessageResult(self.limiter.save(self.clock.now()))
     }
 }

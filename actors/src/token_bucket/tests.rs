@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use super::*;
 
 const BOT: Credential = Credential::Application(42);
-const PATIENT: Duration = Duration::from_secs(3_600);
+const LONG_WAIT: Duration = Duration::from_secs(3_600);
 const SUCCESS: ResponseInfo = ResponseInfo { class: ResponseClass::Success, rate: None };
 
 /// A limiter with one token, after its first quiet window: a caller either holds the token or waits.
@@ -41,7 +41,7 @@ async fn waiting(tokens: &TokenBucketHandle) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deadline_that_cannot_be_met_is_answered_at_once_with_a_time_to_come_again() {
+async fn unreachable_deadline_is_refused_at_once_with_retry_after() {
     with_one_token(LimitConfig::default(), |tokens| async move {
         acquire(&tokens, 1, Duration::ZERO).await.unwrap().sent_and_answered();
         tokens.observe().await.unwrap();
@@ -57,9 +57,9 @@ async fn a_deadline_that_cannot_be_met_is_answered_at_once_with_a_time_to_come_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deadline_that_comes_while_waiting_is_kept_to_the_moment() {
+async fn deadline_that_passes_while_waiting_ends_the_wait() {
     with_one_token(LimitConfig::default(), |tokens| async move {
-        let _under_way = acquire(&tokens, 1, Duration::ZERO).await.unwrap();
+        let _in_flight = acquire(&tokens, 1, Duration::ZERO).await.unwrap();
         let began = Instant::now();
         let refused = acquire(&tokens, 2, Duration::from_secs(7)).await.unwrap_err();
         assert_eq!(began.elapsed(), Duration::from_secs(7));
@@ -70,11 +70,11 @@ async fn a_deadline_that_comes_while_waiting_is_kept_to_the_moment() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_stops_waiting_gives_up_its_place() {
+async fn dropped_request_leaves_the_queue() {
     with_one_token(LimitConfig::default(), |tokens| async move {
         let first = acquire(&tokens, 1, Duration::ZERO).await.unwrap();
-        let mut second = Box::pin(acquire(&tokens, 2, PATIENT));
-        let mut third = Box::pin(acquire(&tokens, 3, PATIENT));
+        let mut second = Box::pin(acquire(&tokens, 2, LONG_WAIT));
+        let mut third = Box::pin(acquire(&tokens, 3, LONG_WAIT));
         assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
         assert_eq!(waiting(&tokens).await, 2);
         drop(second);
@@ -89,10 +89,10 @@ async fn whoever_stops_waiting_gives_up_its_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_permit_that_nobody_took_or_used_comes_back_at_once() {
+async fn unused_permit_is_returned_at_once() {
     with_one_token(LimitConfig::default(), |tokens| async move {
         let first = acquire(&tokens, 1, Duration::ZERO).await.unwrap();
-        let mut second = Box::pin(acquire(&tokens, 2, PATIENT));
+        let mut second = Box::pin(acquire(&tokens, 2, LONG_WAIT));
         assert!((&mut second).now_or_never().is_none());
         drop(first);
         // Granted, but the caller drops its request before it receives the permit.
@@ -108,7 +108,7 @@ async fn a_permit_that_nobody_took_or_used_comes_back_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_permit_dropped_after_its_call_was_sent_counts_until_the_request_timeout_and_a_window() {
+async fn permit_dropped_after_the_send_counts_until_timeout_and_window() {
     let config = LimitConfig { request_timeout: Duration::from_secs(9), ..LimitConfig::default() };
     with_one_token(config, |tokens| async move {
         let began = Instant::now();
@@ -118,27 +118,27 @@ async fn a_permit_dropped_after_its_call_was_sent_counts_until_the_request_timeo
         drop(first);
         let refused = acquire(&tokens, 2, Duration::from_secs(5)).await.unwrap_err();
         assert_eq!(refused.retry_after, Some(Duration::from_secs(8)));
-        drop(acquire(&tokens, 2, PATIENT).await.unwrap());
+        drop(acquire(&tokens, 2, LONG_WAIT).await.unwrap());
         assert_eq!(began.elapsed(), Duration::from_secs(9 + 1));
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn past_its_bound_the_queue_refuses_and_goes_on_with_those_in_it() {
+async fn full_queue_refuses_and_serves_its_waiters() {
     let config = LimitConfig { max_waiters: 3, ..LimitConfig::default() };
     with_one_token(config, |tokens| async move {
         let first = acquire(&tokens, 1, Duration::ZERO).await.unwrap();
-        let mut queue: Vec<_> = (2..5).map(|guild| Box::pin(acquire(&tokens, guild, PATIENT))).collect();
+        let mut queue: Vec<_> = (2..5).map(|guild| Box::pin(acquire(&tokens, guild, LONG_WAIT))).collect();
         for waiting in &mut queue {
             assert!(waiting.now_or_never().is_none());
         }
-        let refused = acquire(&tokens, 5, PATIENT).await.unwrap_err();
+        let refused = acquire(&tokens, 5, LONG_WAIT).await.unwrap_err();
         assert_eq!(refused.reason, "queue_full");
         assert!(refused.retry_after.is_some_and(|wait| wait > Duration::ZERO));
         first.sent_and_answered();
-        for place in queue {
-            place.await.unwrap().sent_and_answered();
+        for waiter in queue {
+            waiter.await.unwrap().sent_and_answered();
         }
         assert_eq!(waiting(&tokens).await, 0);
     })
@@ -146,12 +146,12 @@ async fn past_its_bound_the_queue_refuses_and_goes_on_with_those_in_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bucket_that_is_gone_says_so_instead_of_keeping_its_callers() {
+async fn stopped_actor_refuses_requests() {
     let clock = Clock::start();
     let bucket = LocalSet::new().run_until(async { TokenBucket::new(clock, LimitConfig::default()).run() }).await;
     // The local set has ended, and the actor with it.
     let tokens = TokenBucketHandle::new(bucket, clock);
-    let refused = acquire(&tokens, 1, PATIENT).await.unwrap_err();
+    let refused = acquire(&tokens, 1, LONG_WAIT).await.unwrap_err();
     assert_eq!((refused.reason, refused.retry_after), ("shutting_down", Some(Duration::from_secs(1))));
     assert!(tokens.observe().await.is_none());
 }
@@ -164,21 +164,21 @@ impl Permit {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_share_is_applied_while_the_actor_runs_and_its_usage_reported() {
+async fn share_is_applied_at_run_time_and_its_usage_reported() {
     let config = LimitConfig { margin: Duration::ZERO, settling: Duration::ZERO, ..LimitConfig::default() };
     let body = async {
         let clock = Clock::start();
-        let (give, allowance) = watch::channel(Allowance { share: 2, members: 1, version: 1 });
+        let (allowances, allowance) = watch::channel(Allowance { share: 2, members: 1, version: 1 });
         let (usage, mut used) = watch::channel(ShareUsage::default());
-        let bucket = TokenBucket::new(clock, config).divided(DividedLimit { allowance, usage });
+        let bucket = TokenBucket::new(clock, config).with_divided_limit(DividedLimit { allowance, usage });
         let tokens = TokenBucketHandle::new(bucket.run(), clock);
         sleep(Duration::from_secs(1)).await;
         assert_eq!(*used.borrow_and_update(), ShareUsage { version: 1, is_within: true });
         // A route with unknown limits has one call in flight, so each call has its own route.
         let other = Route::parse("GET", "/users/@me", 42, 0);
-        let first = tokens.acquire(BOT, other, Lane::Operation, PATIENT).await.unwrap();
-        let second = acquire(&tokens, 2, PATIENT).await.unwrap();
-        give.send_replace(Allowance { share: 1, members: 2, version: 2 });
+        let first = tokens.acquire(BOT, other, Lane::Operation, LONG_WAIT).await.unwrap();
+        let second = acquire(&tokens, 2, LONG_WAIT).await.unwrap();
+        allowances.send_replace(Allowance { share: 1, members: 2, version: 2 });
         used.changed().await.unwrap();
         assert_eq!(*used.borrow_and_update(), ShareUsage { version: 2, is_within: false });
         let began = Instant::now();
@@ -188,10 +188,10 @@ async fn a_share_is_applied_while_the_actor_runs_and_its_usage_reported() {
         assert_eq!(began.elapsed(), Duration::from_secs(1));
         // The only token of the smaller share is in use.
         let third = Route::parse("GET", "/channels/3", 42, 0);
-        let waits = tokens.acquire(BOT, third.clone(), Lane::Operation, Duration::from_millis(500)).await;
-        assert_eq!(waits.unwrap_err().reason, "global_limit");
+        let refused = tokens.acquire(BOT, third.clone(), Lane::Operation, Duration::from_millis(500)).await;
+        assert_eq!(refused.unwrap_err().reason, "global_limit");
         drop(second);
-        drop(tokens.acquire(BOT, third, Lane::Operation, PATIENT).await.unwrap());
+        drop(tokens.acquire(BOT, third, Lane::Operation, LONG_WAIT).await.unwrap());
         let division = tokens.observe().await.unwrap().division.unwrap();
         assert_eq!((division.share, division.members), (1, 2));
     };

@@ -9,8 +9,8 @@ use anyhow::{anyhow, ensure};
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 
-use super::line::Line;
-use crate::daemon::KEY;
+use super::connection::ApiConnection;
+use crate::daemon::API_KEY;
 use crate::operations::FIRST_GUILD;
 use crate::stats::{Durations, per_second};
 
@@ -19,7 +19,7 @@ const FIRST_USER: u64 = 1_400_000_000_000_000_000;
 
 /// Configuration of a load run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asking {
+pub(super) struct LoadConfig {
     pub(super) callers: u32,
     /// Operations per request.
     pub(super) batch: u32,
@@ -30,7 +30,7 @@ pub(super) struct Asking {
 
 /// Result of a load run.
 #[derive(Debug)]
-pub(super) struct Showed {
+pub(super) struct LoadResult {
     pub(super) accepted: usize,
     pub(super) per_s: f64,
     pub(super) p50_ms: f64,
@@ -39,50 +39,60 @@ pub(super) struct Showed {
 
 /// Submits operations for the configured time, from its own thread, like the callers of BullMQ. Every request that was
 /// sent before the end is counted, and so is the time until its response.
-pub(super) fn ask(daemon: SocketAddr, asking: Asking) -> anyhow::Result<Showed> {
-    let asking = move || Builder::new_current_thread().enable_all().build()?.block_on(ask_all(daemon, asking));
-    std::thread::spawn(asking).join().map_err(|_| anyhow!("a caller thread panicked"))?
+pub(super) fn run_load(daemon: SocketAddr, load: LoadConfig) -> anyhow::Result<LoadResult> {
+    let load = move || Builder::new_current_thread().enable_all().build()?.block_on(run_callers(daemon, load));
+    std::thread::spawn(load).join().map_err(|_| anyhow!("a caller thread panicked"))?
 }
 
-async fn ask_all(daemon: SocketAddr, asking: Asking) -> anyhow::Result<Showed> {
+async fn run_callers(daemon: SocketAddr, load: LoadConfig) -> anyhow::Result<LoadResult> {
     let mut connections = Vec::new();
-    for _ in 0..asking.callers {
-        connections.push(Line::open(daemon, KEY).await?);
+    for _ in 0..load.callers {
+        connections.push(ApiConnection::open(daemon, API_KEY).await?);
     }
     let next = Arc::new(AtomicU64::new(0));
-    let began = Instant::now();
-    let ends = began + Duration::from_secs(asking.seconds);
+    let started = Instant::now();
+    let deadline = started + Duration::from_secs(load.seconds);
     let mut callers = JoinSet::new();
     for connection in connections {
-        callers.spawn(call(connection, asking, Arc::clone(&next), ends));
+        callers.spawn(run_caller(connection, load, Arc::clone(&next), deadline));
     }
     let mut all = Durations::default();
-    while let Some(took) = callers.join_next().await {
-        all.extend(took??);
+    while let Some(durations) = callers.join_next().await {
+        all.extend(durations??);
     }
-    let lasted = began.elapsed();
+    let elapsed = started.elapsed();
     all.sort();
-    let accepted = all.len() * asking.batch as usize;
-    Ok(Showed { accepted, per_s: per_second(accepted, lasted), p50_ms: all.ms_at(0.5), p99_ms: all.ms_at(0.99) })
+    let accepted = all.len() * load.batch as usize;
+    Ok(LoadResult {
+        accepted,
+        per_s: per_second(accepted, elapsed),
+        p50_ms: all.quantile_ms(0.5),
+        p99_ms: all.quantile_ms(0.99),
+    })
 }
 
-async fn call(mut line: Line, asking: Asking, next: Arc<AtomicU64>, ends: Instant) -> anyhow::Result<Durations> {
-    let mut took = Durations::default();
+async fn run_caller(
+    mut connection: ApiConnection,
+    load: LoadConfig,
+    next: Arc<AtomicU64>,
+    deadline: Instant,
+) -> anyhow::Result<Durations> {
+    let mut durations = Durations::default();
     loop {
-        let asked = Instant::now();
-        if asked >= ends {
-            return Ok(took);
+        let sent_at = Instant::now();
+        if sent_at >= deadline {
+            return Ok(durations);
         }
         let nth = next.fetch_add(1, Ordering::Relaxed);
-        let path = format!("/v1/guilds/{}/operations", FIRST_GUILD + nth % u64::from(asking.guilds));
-        let (status, told) = line.post(&path, &body(nth, asking.batch)).await?;
-        ensure!(status == 202, "the daemon returned {status}: {}", String::from_utf8_lossy(told));
-        took.push(asked.elapsed());
+        let path = format!("/v1/guilds/{}/operations", FIRST_GUILD + nth % u64::from(load.guilds));
+        let (status, response) = connection.post(&path, &request_body(nth, load.batch)).await?;
+        ensure!(status == 202, "the daemon returned {status}: {}", String::from_utf8_lossy(response));
+        durations.push(sent_at.elapsed());
     }
 }
 
 /// Request body.
-fn body(nth: u64, batch: u32) -> String {
+fn request_body(nth: u64, batch: u32) -> String {
     let first = FIRST_USER + nth * u64::from(batch);
     let operation = |user: u64| {
         let role = FIRST_GUILD + 7;

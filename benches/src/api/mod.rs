@@ -3,7 +3,7 @@
 //! second.
 
 mod callers;
-mod line;
+mod connection;
 
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
@@ -13,15 +13,15 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
-use self::callers::{Asking, Showed, ask};
-use crate::daemon::{Daemon, KEY};
-use crate::load::Connection;
+use self::callers::{LoadConfig, LoadResult, run_load};
+use crate::daemon::{API_KEY, Daemon};
+use crate::http_client::Connection;
 use crate::processes::TOKEN;
 use crate::redis_server::RedisServer;
 use crate::{disk, peers};
 
 /// Operations per request in batch mode.
-const BATCH: u32 = 100;
+const BATCH_SIZE: u32 = 100;
 
 /// Callers and guilds.
 #[derive(Debug, Args)]
@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Result<Value> {
-    let folder = disk::folder()?;
+    let folder = disk::temp_dir()?;
     let config = SimConfig {
         bots: vec![BotConfig { token: TOKEN.to_owned(), ..BotConfig::default() }],
         guilds: 1,
@@ -58,33 +58,33 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
         ("STORE__URL", store.as_str()),
     ];
     let daemon = block_in_place(|| Daemon::start(&settings, folder.path()))?;
-    daemon.is_ready().await?;
+    daemon.wait_until_ready().await?;
     // BullMQ is measured without workers, too.
-    hold_back(&daemon).await?;
+    pause(&daemon).await?;
 
     let guilds = arguments.guilds;
-    let singly = Asking { callers: arguments.callers, batch: 1, guilds, seconds };
-    let in_batches = Asking { callers: arguments.bulk_callers, batch: BATCH, guilds, seconds };
-    let one = block_in_place(|| ask(daemon.address, singly))?;
-    let [add, add_shared] = beside(arguments, singly)?;
-    tell("single operations", &one, add.as_ref(), add_shared.as_ref(), quiet);
-    let many = block_in_place(|| ask(daemon.address, in_batches))?;
-    let [add_bulk, add_bulk_shared] = beside(arguments, in_batches)?;
-    tell("batches", &many, add_bulk.as_ref(), add_bulk_shared.as_ref(), quiet);
+    let single_load = LoadConfig { callers: arguments.callers, batch: 1, guilds, seconds };
+    let batch_load = LoadConfig { callers: arguments.bulk_callers, batch: BATCH_SIZE, guilds, seconds };
+    let one = block_in_place(|| run_load(daemon.address, single_load))?;
+    let [add, add_shared] = measure_bullmq(arguments, single_load)?;
+    print_result("single operations", &one, add.as_ref(), add_shared.as_ref(), quiet);
+    let many = block_in_place(|| run_load(daemon.address, batch_load))?;
+    let [add_bulk, add_bulk_shared] = measure_bullmq(arguments, batch_load)?;
+    print_result("batches", &many, add_bulk.as_ref(), add_bulk_shared.as_ref(), quiet);
 
-    let kept = daemon.metrics().await?.sum("guildhall_operations_enqueued_total");
+    let accepted = daemon.metrics().await?.sum("guildhall_operations_enqueued_total");
     ensure!(
-        kept == (one.accepted + many.accepted) as f64,
-        "the daemon accepted {kept} operations, which differs from the number of its 202 responses"
+        accepted == (one.accepted + many.accepted) as f64,
+        "the daemon accepted {accepted} operations, which differs from the number of its 202 responses"
     );
     block_in_place(|| drop(daemon));
     sim.stop().await;
-    let of = |peer: &Option<Value>, key: &str| peer.as_ref().map(|figures| figures[key].clone());
+    let figure = |peer: &Option<Value>, key: &str| peer.as_ref().map(|figures| figures[key].clone());
     Ok(json!({
         "name": "api",
         "callers": arguments.callers,
         "bulk_callers": arguments.bulk_callers,
-        "batch": BATCH,
+        "batch": BATCH_SIZE,
         "guilds": arguments.guilds,
         "submit_per_s": one.per_s,
         "submit_bulk_per_s": many.per_s,
@@ -92,53 +92,53 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
         "p99_ms": one.p99_ms,
         "bulk_p50_ms": many.p50_ms,
         "bulk_p99_ms": many.p99_ms,
-        "bullmq_add_per_s": of(&add, "per_s"),
-        "bullmq_add_bulk_per_s": of(&add_bulk, "per_s"),
-        "bullmq_add_shared_per_s": of(&add_shared, "per_s"),
-        "bullmq_add_bulk_shared_per_s": of(&add_bulk_shared, "per_s"),
-        "bullmq_p50_ms": of(&add, "p50_ms"),
-        "bullmq_p99_ms": of(&add, "p99_ms"),
-        "bullmq_bulk_p50_ms": of(&add_bulk, "p50_ms"),
-        "bullmq_bulk_p99_ms": of(&add_bulk, "p99_ms"),
+        "bullmq_add_per_s": figure(&add, "per_s"),
+        "bullmq_add_bulk_per_s": figure(&add_bulk, "per_s"),
+        "bullmq_add_shared_per_s": figure(&add_shared, "per_s"),
+        "bullmq_add_bulk_shared_per_s": figure(&add_bulk_shared, "per_s"),
+        "bullmq_p50_ms": figure(&add, "p50_ms"),
+        "bullmq_p99_ms": figure(&add, "p99_ms"),
+        "bullmq_bulk_p50_ms": figure(&add_bulk, "p50_ms"),
+        "bullmq_bulk_p99_ms": figure(&add_bulk, "p99_ms"),
     }))
 }
 
 /// Pauses execution: operations are accepted and stored, but not executed.
-async fn hold_back(daemon: &Daemon) -> anyhow::Result<()> {
+async fn pause(daemon: &Daemon) -> anyhow::Result<()> {
     let mut connection = Connection::open(daemon.address).await?;
-    let (status, told) =
-        connection.call(Method::POST, "/v1/pause", &format!("Bearer {KEY}"), Bytes::from_static(b"{}")).await?;
-    ensure!(status == 200, "cannot pause the daemon: it returned {status}: {}", String::from_utf8_lossy(&told));
+    let (status, response) =
+        connection.call(Method::POST, "/v1/pause", &format!("Bearer {API_KEY}"), Bytes::from_static(b"{}")).await?;
+    ensure!(status == 200, "cannot pause the daemon: it returned {status}: {}", String::from_utf8_lossy(&response));
     Ok(())
 }
 
 /// Measures BullMQ with the same number of callers and the same batch size: first with one connection per caller, as
 /// for Guildhall, then with one connection that all callers share. `None` if it is not installed.
-fn beside(arguments: &Arguments, asking: Asking) -> anyhow::Result<[Option<Value>; 2]> {
-    if arguments.alone || !peers::has("bullmq") || !peers::has("ioredis") {
+fn measure_bullmq(arguments: &Arguments, load: LoadConfig) -> anyhow::Result<[Option<Value>; 2]> {
+    if arguments.alone || !peers::is_installed("bullmq") || !peers::is_installed("ioredis") {
         return Ok([None, None]);
     }
-    let Asking { callers, batch, guilds, seconds } = asking;
+    let LoadConfig { callers, batch, guilds, seconds } = load;
     let add = |connections: u32| {
-        let server = RedisServer::keeping()?;
+        let server = RedisServer::start_persistent()?;
         let numbers = [u64::from(callers), u64::from(batch), u64::from(guilds), seconds, u64::from(connections)];
-        peers::run("bullmq", std::iter::once(server.url()).chain(numbers.map(|number| number.to_string())))
+        peers::run_script("bullmq", std::iter::once(server.url()).chain(numbers.map(|number| number.to_string())))
     };
     block_in_place(|| Ok([Some(add(callers)?), Some(add(1)?)]))
 }
 
-fn tell(how: &str, ours: &Showed, bullmq: Option<&Value>, shared: Option<&Value>, quiet: bool) {
+fn print_result(label: &str, ours: &LoadResult, bullmq: Option<&Value>, shared: Option<&Value>, quiet: bool) {
     if quiet {
         return;
     }
-    let Showed { per_s, p50_ms, p99_ms, .. } = ours;
-    println!("{how}: {per_s:.0} operations/s, p50 {p50_ms:.1} ms, p99 {p99_ms:.1} ms");
-    let said = |figures: &Value| figures["per_s"].as_f64().unwrap_or_default();
+    let LoadResult { per_s, p50_ms, p99_ms, .. } = ours;
+    println!("{label}: {per_s:.0} operations/s, p50 {p50_ms:.1} ms, p99 {p99_ms:.1} ms");
+    let rate = |figures: &Value| figures["per_s"].as_f64().unwrap_or_default();
     match bullmq.zip(shared) {
         Some((own, one)) => {
-            let (own, one) = (said(own), said(one));
+            let (own, one) = (rate(own), rate(one));
             println!(
-                "{how}, BullMQ: {own:.0} jobs/s with one connection per caller, {one:.0} with a shared \
+                "{label}, BullMQ: {own:.0} jobs/s with one connection per caller, {one:.0} with a shared \
                 connection"
             );
         }

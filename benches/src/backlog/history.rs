@@ -12,7 +12,7 @@ use crate::operations::{FIRST_GUILD, settings};
 const PAST_MS: u64 = 30 * 60 * 1_000;
 
 /// Duration of each finished operation.
-const TOOK_MS: u64 = 40;
+const DURATION_MS: u64 = 40;
 
 /// First sequence number of the pending operations of a queue. Lower numbers belong to finished operations.
 const FIRST_PENDING: u64 = 1_000_000;
@@ -88,9 +88,9 @@ impl History {
     /// Statements that fill the tables, in order.
     fn statements(&self) -> Vec<String> {
         let Self { extent: Extent { finished, guilds, pending }, written_at, .. } = self;
-        let (began, waiting) = (written_at - PAST_MS - TOOK_MS, guilds * pending);
+        let (started_at, waiting) = (written_at - PAST_MS - DURATION_MS, guilds * pending);
         // Consecutive operations belong to consecutive guilds.
-        let counted = |count: u64| {
+        let counter = |count: u64| {
             format!(
                 "WITH RECURSIVE c(i) AS (SELECT 0 WHERE {count} > 0 UNION ALL SELECT i + 1 FROM c WHERE i + 1 < {count})"
             )
@@ -98,25 +98,25 @@ impl History {
         // Like the ids that the operation service generates: the time comes first.
         let id = "unhex(printf('%012x7%03x8', at, i % 4096) || substr(hex(randomblob(8)), 1, 15))";
         let past = format!(
-            "{}, o AS (SELECT i, {began} + i * {PAST_MS} / MAX({finished}, 1) AS at, {FIRST_GUILD} + i % {guilds} AS guild,
+            "{}, o AS (SELECT i, {started_at} + i * {PAST_MS} / MAX({finished}, 1) AS at, {FIRST_GUILD} + i % {guilds} AS guild,
             1 + i / {guilds} AS nth FROM c)",
-            counted(*finished)
+            counter(*finished)
         );
         let future = format!(
             "{}, o AS (SELECT i, {written_at} AS at, {FIRST_GUILD} + i % {guilds} AS guild, 1 + i / {guilds} AS nth FROM c)",
-            counted(waiting)
+            counter(waiting)
         );
         let columns = "id, tenant, queue, guild_id, seq, kind, payload, payload_hash, lane, state, attempts, delays,
             max_attempts, eligible_at, parked, reason, result, created_at, updated_at, finished_at";
         let payload = "printf('{\"user_id\":\"%d\",\"role_id\":\"1300000000000000007\"}', nth)";
-        let asked = |seq: &str| {
+        let values = |seq: &str| {
             format!("{id}, 'default', guild, guild, {seq}, 'assign_role', {payload}, randomblob(32), 'operation'")
         };
         vec![
             format!(
                 "INSERT INTO operations ({columns}) {past} SELECT {}, 'succeeded', 1, 0, 3, at, 0, 'asked for by an admin',
-                printf('{{\"role_id\":\"1300000000000000007\",\"user_id\":\"%d\"}}', nth), at, at + {TOOK_MS}, at + {TOOK_MS} FROM o",
-                asked("nth")
+                printf('{{\"role_id\":\"1300000000000000007\",\"user_id\":\"%d\"}}', nth), at, at + {DURATION_MS}, at + {DURATION_MS} FROM o",
+                values("nth")
             ),
             "INSERT INTO operation_attempts (operation_id, n, started_at, ended_at, status, class)
             SELECT id, 1, created_at, finished_at, 204, 'succeeded' FROM operations"
@@ -127,7 +127,7 @@ impl History {
             format!(
                 "INSERT INTO operations ({columns}) {future} SELECT {}, 'queued', 0, 0, 3, at, 0, 'asked for by an admin',
                 NULL, at, at, NULL FROM o",
-                asked(&format!("{FIRST_PENDING} + nth"))
+                values(&format!("{FIRST_PENDING} + nth"))
             ),
             "INSERT INTO idempotency (scope, key, payload_hash, operation_id)
             SELECT 'bench', lower(hex(id)), payload_hash, id FROM operations WHERE finished_at IS NULL"
@@ -135,7 +135,7 @@ impl History {
             format!(
                 "INSERT INTO guild_queues (queue, tenant, next_seq, pending, paused, ready_at, fence)
                 {} SELECT {FIRST_GUILD} + i, 'default', {FIRST_PENDING} + {pending} + 1, {pending}, 0, {written_at}, 1 FROM c",
-                counted(*guilds)
+                counter(*guilds)
             ),
         ]
     }

@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 
 use self::history::{Extent, History};
 use crate::disk;
-use crate::operations::{Upstream, Works, settings};
+use crate::operations::{OperationsFixture, Upstream, settings};
 
 /// Number of finished operations, and the JSON key of the figure.
 const SIZES: [(u64, &str); 4] =
     [(1_000, "us_per_op_1k"), (10_000, "us_per_op_10k"), (100_000, "us_per_op_100k"), (1_000_000, "us_per_op_1m")];
 
 /// Time limit of one round.
-const PATIENCE: Duration = Duration::from_secs(60);
+const ROUND_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Size of the store and of a round.
 #[derive(Debug, Args)]
@@ -45,25 +45,25 @@ pub(crate) async fn run(arguments: &Arguments, quiet: bool) -> anyhow::Result<Va
         arguments.guilds
     );
     let _recorder = guildhall::metrics::install()?;
-    let folder = disk::folder()?;
+    let folder = disk::temp_dir()?;
     let mut histories = Vec::new();
     for (finished, key) in SIZES {
-        let began = Instant::now();
+        let started = Instant::now();
         histories.push(write(arguments, folder.path(), finished, key).await?);
         if !quiet {
-            println!("wrote a store with {finished} finished operations in {:.1?}", began.elapsed());
+            println!("wrote a store with {finished} finished operations in {:.1?}", started.elapsed());
         }
     }
     // Rounds alternate between the stores, so that other load on the machine affects all of them.
     let mut best = [f64::INFINITY; SIZES.len()];
     for _ in 0..arguments.rounds {
         for ((history, best), (finished, _)) in histories.iter().zip(&mut best).zip(SIZES) {
-            let took = round(arguments, history).await?;
+            let micros = measure_round(arguments, history).await?;
             history.restore().await?;
             if !quiet {
-                println!("{finished} finished: {took:.1} µs per operation");
+                println!("{finished} finished: {micros:.1} µs per operation");
             }
-            *best = best.min(took);
+            *best = best.min(micros);
         }
     }
     let mut figures = json!({
@@ -86,22 +86,22 @@ async fn write(arguments: &Arguments, folder: &Path, finished: u64, name: &str) 
 
 /// Executes all operations of some guilds: claims their queues, reads, executes and stores all operations, and releases
 /// the queues. Returns microseconds per operation.
-async fn round(arguments: &Arguments, history: &History) -> anyhow::Result<f64> {
+async fn measure_round(arguments: &Arguments, history: &History) -> anyhow::Result<f64> {
     let count = arguments.served as usize * arguments.pending as usize;
     let served = arguments.served.to_string();
     // As many guild slots as guilds to serve, and no poll for more during the round.
-    let others =
+    let overrides =
         [("GUILDHALL__OPERATIONS__ACTIVE_GUILDS", served.as_str()), ("GUILDHALL__OPERATIONS__POLL_MS", "600000")];
-    let settings = settings(history.url(), &others)?;
+    let settings = settings(history.url(), &overrides)?;
     let upstream = Upstream::new(count);
     let store = guildhall::store::Store::open(&settings.store).await?;
-    let began = Instant::now();
-    let works = Works::over(store, &settings, Arc::clone(&upstream));
-    upstream.all_answered(PATIENCE).await?;
-    works.drain().await?;
-    let took = began.elapsed();
-    works.close().await;
+    let started = Instant::now();
+    let fixture = OperationsFixture::with_store(store, &settings, Arc::clone(&upstream));
+    upstream.wait_until_answered(ROUND_TIMEOUT).await?;
+    fixture.drain().await?;
+    let elapsed = started.elapsed();
+    fixture.close().await;
     ensure!(upstream.violations() == 0, "{} operations were out of order", upstream.violations());
     #[expect(clippy::cast_precision_loss, reason = "a figure needs no more digits than a double has")]
-    Ok(took.as_secs_f64() * 1_000_000.0 / count as f64)
+    Ok(elapsed.as_secs_f64() * 1_000_000.0 / count as f64)
 }

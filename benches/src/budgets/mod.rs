@@ -2,7 +2,7 @@
 //! share one: a script that is sent in full with each attempt and retried until it succeeds.
 
 mod naive;
-mod used;
+mod script_usage;
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use self::naive::Naive;
-use self::used::{Script, Used};
+use self::naive::NaiveClient;
+use self::script_usage::{ScriptForm, ScriptUsage};
 use crate::redis_server::RedisServer;
 use crate::stats::per_second;
 
@@ -27,10 +27,10 @@ use crate::stats::per_second;
 const ROUNDS: u32 = 4;
 
 /// Capacity of a budget: the refill of a second divided by this.
-const HOLDS: u64 = 100;
+const CAPACITY_DIVISOR: u64 = 100;
 
 /// Longest wait of a caller: longer than a turn.
-const PATIENCE: Duration = Duration::from_secs(600);
+const MAX_WAIT: Duration = Duration::from_secs(600);
 
 /// Load on the budgets.
 #[derive(Debug, Args)]
@@ -39,10 +39,10 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     callers: u32,
     /// Calls per second that the wide budget allows.
-    #[arg(long, default_value_t = 400_000, value_parser = clap::value_parser!(u64).range(HOLDS..=10_000_000))]
+    #[arg(long, default_value_t = 400_000, value_parser = clap::value_parser!(u64).range(CAPACITY_DIVISOR..=10_000_000))]
     wide: u64,
     /// Calls per second that the narrow budget allows.
-    #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(HOLDS..=10_000_000))]
+    #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(CAPACITY_DIVISOR..=10_000_000))]
     narrow: u64,
     /// Milliseconds that the naive client waits after a rejected attempt.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1_000))]
@@ -56,29 +56,32 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
 async fn measure(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Result<Value> {
     let server = RedisServer::start()?;
     let pause = Duration::from_millis(arguments.pause_ms);
-    let naive = Naive::connect(&server.url(), pause).await?;
-    let budgets = share(&server)?;
+    let naive = NaiveClient::connect(&server.url(), pause).await?;
+    let budgets = start_budgets(&server)?;
     // All turns together take the requested time.
     let time = Duration::from_secs(seconds) / (ROUNDS * 4);
     let mut figures = [[Figures::default(); 2]; 2];
     for round in 0..ROUNDS {
         for (rate, figures) in [arguments.wide, arguments.narrow].into_iter().zip(&mut figures) {
             let name = BudgetName::new(&format!("budget-{rate}-{round}"))?;
-            let limits = BudgetLimits { maximum: Points::whole(rate / HOLDS), restore_per_second: Points::whole(rate) };
+            let limits = BudgetLimits {
+                maximum: Points::whole(rate / CAPACITY_DIVISOR),
+                restore_per_second: Points::whole(rate),
+            };
             budgets.configure(&name, limits).await?;
-            let ways = [
-                (Way::Booked(budgets.clone(), name.clone()), Script::Known),
-                (Way::Tried(naive.clone(), format!("naive:{name}"), limits), Script::SentWhole),
+            let methods = [
+                (AcquireMethod::Booked(budgets.clone(), name.clone()), ScriptForm::Hash),
+                (AcquireMethod::Tried(naive.clone(), format!("naive:{name}"), limits), ScriptForm::Source),
             ];
-            for ((way, script), figures) in ways.into_iter().zip(figures) {
-                let before = Used::so_far(&server.url(), script)?;
-                let taken = load(&way, arguments.callers, time).await?;
-                figures.add(taken, time, Used::so_far(&server.url(), script)? - before);
-                let most = rate / HOLDS + rate * u64::try_from(time.as_millis())? / 1_000;
+            for ((method, script), figures) in methods.into_iter().zip(figures) {
+                let before = ScriptUsage::query(&server.url(), script)?;
+                let taken = run_callers(&method, arguments.callers, time).await?;
+                figures.add(taken, time, ScriptUsage::query(&server.url(), script)? - before);
+                let max_permitted = rate / CAPACITY_DIVISOR + rate * u64::try_from(time.as_millis())? / 1_000;
                 // One percent more: the server's second may differ slightly from ours.
                 ensure!(
-                    taken.all <= most + most / 100,
-                    "{} calls were permitted, which exceeds the limit of {most}",
+                    taken.all <= max_permitted + max_permitted / 100,
+                    "{} calls were permitted, which exceeds the limit of {max_permitted}",
                     taken.all
                 );
             }
@@ -112,32 +115,32 @@ async fn measure(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Re
 }
 
 /// Budgets over Redis, as in the daemon.
-fn share(server: &RedisServer) -> anyhow::Result<BudgetsHandle> {
+fn start_budgets(server: &RedisServer) -> anyhow::Result<BudgetsHandle> {
     let url = server.url().parse().context("invalid address of redis-server")?;
-    let redis = RedisClient::new(RedisConfig { url, ca_file: None, timeout: PATIENCE })?;
+    let redis = RedisClient::new(RedisConfig { url, ca_file: None, timeout: MAX_WAIT })?;
     let port = Arc::new(RedisBudgets::new(redis, RedisKeys::new(1), "bench"));
     let partner = BudgetMemberConfig {
-        most: 100,
-        longest_wait: PATIENCE,
+        max_budgets: 100,
+        max_wait: MAX_WAIT,
         on_loss: BudgetFallback::Closed,
         retry_after: Duration::from_secs(1),
     };
-    Ok(BudgetsHandle::start_shared(port, SharedBudgetsConfig { partner, most_under_way: 100_000 }))
+    Ok(BudgetsHandle::start_shared(port, SharedBudgetsConfig { member: partner, max_in_flight: 100_000 }))
 }
 
 /// How a caller acquires from a budget. Each call costs 1.
 #[derive(Clone)]
-enum Way {
+enum AcquireMethod {
     /// Requests once, and waits for the delay in the response.
     Booked(BudgetsHandle, BudgetName),
     /// Retries until permitted.
-    Tried(Naive, String, BudgetLimits),
+    Tried(NaiveClient, String, BudgetLimits),
 }
 
-impl Way {
+impl AcquireMethod {
     async fn acquire(&self) -> anyhow::Result<()> {
         match self {
-            Self::Booked(budgets, name) => match budgets.acquire(name, Points::whole(1), PATIENCE).await? {
+            Self::Booked(budgets, name) => match budgets.acquire(name, Points::whole(1), MAX_WAIT).await? {
                 BudgetDecision::Allowed { delay: Duration::ZERO, .. } => Ok(()),
                 BudgetDecision::Allowed { delay, .. } => {
                     sleep(delay).await;
@@ -152,7 +155,7 @@ impl Way {
 
 /// Number of permitted calls.
 #[derive(Clone, Copy, Default)]
-struct Taken {
+struct GrantCounts {
     /// In the whole turn.
     all: u64,
     /// After the first quarter of the turn, when the initial capacity of the budget is spent.
@@ -160,29 +163,29 @@ struct Taken {
 }
 
 /// Runs callers at full demand for the given time.
-async fn load(way: &Way, callers: u32, time: Duration) -> anyhow::Result<Taken> {
+async fn run_callers(method: &AcquireMethod, callers: u32, time: Duration) -> anyhow::Result<GrantCounts> {
     let start = Instant::now();
     let (from, until) = (start + time / 4, start + time);
-    let taken = Rc::new(Cell::new(Taken::default()));
-    let mut asking = JoinSet::new();
+    let taken = Rc::new(Cell::new(GrantCounts::default()));
+    let mut tasks = JoinSet::new();
     for _ in 0..callers {
-        let (way, taken) = (way.clone(), Rc::clone(&taken));
-        asking.spawn_local(async move {
+        let (method, taken) = (method.clone(), Rc::clone(&taken));
+        tasks.spawn_local(async move {
             loop {
                 tokio::select! {
-                    let_go = way.acquire() => let_go?,
+                    acquired = method.acquire() => acquired?,
                     () = sleep_until(until) => return Ok::<_, anyhow::Error>(()),
                 }
                 let now = Instant::now();
                 if now < until {
-                    let Taken { all, counted } = taken.get();
-                    taken.set(Taken { all: all + 1, counted: counted + u64::from(now >= from) });
+                    let GrantCounts { all, counted } = taken.get();
+                    taken.set(GrantCounts { all: all + 1, counted: counted + u64::from(now >= from) });
                 }
             }
         });
     }
-    while let Some(asked) = asking.join_next().await {
-        asked??;
+    while let Some(result) = tasks.join_next().await {
+        result??;
     }
     Ok(taken.get())
 }
@@ -193,11 +196,11 @@ struct Figures {
     all: u64,
     counted: u64,
     time: Duration,
-    used: Used,
+    used: ScriptUsage,
 }
 
 impl Figures {
-    fn add(&mut self, taken: Taken, time: Duration, used: Used) {
+    fn add(&mut self, taken: GrantCounts, time: Duration, used: ScriptUsage) {
         self.all += taken.all;
         self.counted += taken.counted;
         self.time += time - time / 4;

@@ -27,17 +27,17 @@ return allowed and 1 or 0
 
 /// One connection that all callers share.
 #[derive(Clone)]
-pub(super) struct Naive {
+pub(super) struct NaiveClient {
     connection: MultiplexedConnection,
     pause: Duration,
 }
 
-impl Naive {
+impl NaiveClient {
     pub(super) async fn connect(url: &str, pause: Duration) -> anyhow::Result<Self> {
         let client = redis::Client::open(url)?;
         // No response timeout: on a slow machine, an abandoned attempt would change what is measured.
-        let patient = AsyncConnectionConfig::new().set_response_timeout(None);
-        let connected = client.get_multiplexed_async_connection_with_config(&patient).await;
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let connected = client.get_multiplexed_async_connection_with_config(&config).await;
         let connection = connected.context("cannot connect to redis-server")?;
         Ok(Self { connection, pause })
     }

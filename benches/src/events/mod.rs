@@ -1,7 +1,7 @@
 //! `events`: end-to-end events per second, from gateway connections through shards, router and guilds to a rule that
 //! does nothing, and the latency of an event at lower rates.
 
-mod finish;
+mod event_counter;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,8 +27,8 @@ use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 use tokio::time::{interval, sleep};
 
-use self::finish::Finish;
-use crate::operations::{Upstream, Works, settings};
+use self::event_counter::EventCounter;
+use crate::operations::{OperationsFixture, Upstream, settings};
 use crate::sender::{Guild, Sender};
 use crate::stats::{Durations, per_second};
 use crate::{cpu, disk, pipeline};
@@ -43,10 +43,10 @@ const WINDOW: u64 = 4_000;
 const WARM_UP: Duration = Duration::from_secs(2);
 
 /// Time limit for handling what was sent.
-const PATIENCE: Duration = Duration::from_secs(30);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Interval of the metrics upkeep, as in the daemon.
-const UPKEEP_EVERY: Duration = Duration::from_secs(5);
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Guilds and shards.
 #[derive(Debug, Args)]
@@ -65,15 +65,15 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Result<Value> {
     let recorder = guildhall::metrics::install()?;
     tokio::spawn(async move {
-        let mut tick = interval(UPKEEP_EVERY);
+        let mut tick = interval(UPKEEP_INTERVAL);
         loop {
             tick.tick().await;
             recorder.run_upkeep();
         }
     });
-    let (time, folder) = (Duration::from_secs(seconds), disk::folder()?);
-    let hall = Hall::open(arguments, folder.path()).await?;
-    let Saturated { per_s, cpu_us, sender_us } = hall.saturate(time).await?;
+    let (time, folder) = (Duration::from_secs(seconds), disk::temp_dir()?);
+    let fixture = EventsFixture::start(arguments, folder.path()).await?;
+    let SaturationResult { per_s, cpu_us, sender_us } = fixture.run_saturated(time).await?;
     if !quiet {
         println!("{per_s:.0} events/s, {cpu_us:.2} µs each, and {sender_us:.2} µs to send one");
     }
@@ -88,22 +88,22 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
     });
     let rates: &[u32] = if arguments.saturation_only { &[] } else { &[1_000, 5_000] };
     for rate in rates {
-        let took = hall.paced(*rate, time).await?;
-        let (p50, p99) = (took.ms_at(0.5), took.ms_at(0.99));
+        let latencies = fixture.run_at_rate(*rate, time).await?;
+        let (p50, p99) = (latencies.quantile_ms(0.5), latencies.quantile_ms(0.99));
         if !quiet {
             println!("at {rate} events/s: p50 {p50:.3} ms, p99 {p99:.3} ms");
         }
         figures[format!("p50_ms_at_{rate}")] = p50.into();
         figures[format!("p99_ms_at_{rate}")] = p99.into();
     }
-    figures["lost"] = hall.lost().into();
-    figures["out_of_order"] = hall.finish.out_of_order().into();
-    hall.close().await?;
+    figures["lost"] = fixture.lost().into();
+    figures["out_of_order"] = fixture.counter.out_of_order().into();
+    fixture.close().await?;
     Ok(figures)
 }
 
 /// Result of a saturation run.
-struct Saturated {
+struct SaturationResult {
     per_s: f64,
     /// Processor time per event, without the sender's.
     cpu_us: f64,
@@ -111,16 +111,16 @@ struct Saturated {
 }
 
 /// All components that an event passes through in the daemon, assembled as in the daemon.
-struct Hall {
+struct EventsFixture {
     sender: Sender,
-    finish: Arc<Finish>,
+    counter: Arc<EventCounter>,
     shards: ShardPool,
     events: EventsComponent,
-    works: Works,
+    operations: OperationsFixture,
 }
 
-impl Hall {
-    async fn open(arguments: &Arguments, folder: &std::path::Path) -> anyhow::Result<Self> {
+impl EventsFixture {
+    async fn start(arguments: &Arguments, folder: &std::path::Path) -> anyhow::Result<Self> {
         let Arguments { guilds, shards, .. } = *arguments;
         let guild = |nth: u32| {
             let id = FIRST_GUILD + (u64::from(nth) << 22);
@@ -128,10 +128,10 @@ impl Hall {
         };
         let all: Vec<Guild> = (0..guilds).map(guild).collect();
         let sender = Sender::start(shards, &all, None)?;
-        let finish = Arc::new(Finish::new(sender.clone(), shards, FIRST_GUILD, all.len()));
+        let counter = Arc::new(EventCounter::new(sender.clone(), shards, FIRST_GUILD, all.len()));
         let set = settings(&format!("sqlite:{}", folder.join("events.db").display()), &[])?;
-        let works = Works::start(&set, Upstream::new(0)).await?;
-        let store: Arc<dyn EventStore> = Arc::new(Store::clone(&works.store));
+        let operations = OperationsFixture::start(&set, Upstream::new(0)).await?;
+        let store: Arc<dyn EventStore> = Arc::new(Store::clone(&operations.store));
         // Never called: the rule has no actions.
         let gate = Gate::start(
             pipeline::transport("http://127.0.0.1:9".to_owned())?,
@@ -140,25 +140,26 @@ impl Hall {
         );
         let rule = json!({ "name": "nothing", "on": ["message.#", "member.#"], "do": [] });
         let handlers =
-            EventHandlers::parse(&json!({ "handlers": [rule] })).map_err(|wrong| anyhow::anyhow!("{wrong:?}"))?;
+            EventHandlers::parse(&json!({ "handlers": [rule] })).map_err(|errors| anyhow::anyhow!("{errors:?}"))?;
         let brain = Webhooks::new(Vec::new(), &WebhookConfig::default(), gate.breaker().clone())?;
-        let outside = EventPorts {
+        let ports = EventPorts {
             handlers,
             store: Arc::clone(&store),
-            crashes: Arc::new(Store::clone(&works.store)),
+            crashes: Arc::new(Store::clone(&operations.store)),
             brain: Arc::new(brain),
-            answers: Arc::new(RestInteractionResponder::new(gate, set.interactions.within)),
-            desk: Arc::clone(works.desk()),
-            watch: Some(finish.clone()),
+            answers: Arc::new(RestInteractionResponder::new(gate, set.interactions.timeout)),
+            desk: Arc::clone(operations.service()),
+            watch: Some(counter.clone()),
         };
-        let allowance = FlowLimit { events: set.gateway.buffer_events, bytes: set.gateway.buffer_bytes };
+        let flow_limit = FlowLimit { events: set.gateway.buffer_events, bytes: set.gateway.buffer_bytes };
         let config = EventsConfig { shards, ..EventsConfig::default() };
-        let events = EventsComponent::start(EventsHandle::prepare(outside, WallClock::system(), config, allowance));
-        let wanted = DesiredShards { shards, first: 0, last: shards - 1, shared: false };
-        let taken = events.events().take(works.store.claim_shards(wanted).await?.claims).await;
-        let mut feeds: HashMap<u32, ShardSender> =
+        let events = EventsComponent::start(EventsHandle::prepare(ports, WallClock::system(), config, flow_limit));
+        let desired = DesiredShards { shards, first: 0, last: shards - 1, shared: false };
+        let taken = events.events().take(operations.store.claim_shards(desired).await?.claims).await;
+        let mut senders: HashMap<u32, ShardSender> =
             taken.into_iter().map(|taken| (taken.claim.shard, taken.feed)).collect();
-        let limits = IdentifyLimits { max_concurrency: 0, spacing: Duration::ZERO, a_day: 1_000, left: None };
+        let limits =
+            IdentifyLimits { max_concurrency: 0, spacing: Duration::ZERO, max_per_day: 1_000, remaining_starts: None };
         let config = ShardPoolConfig {
             token: SecretValue::new(pipeline::TOKEN),
             gateway_url: Some(sender.url()),
@@ -169,54 +170,54 @@ impl Hall {
             queue: IdentifyQueue::new(store, limits, WallClock::system(), Arc::new(|_| {})),
             resume: Vec::new(),
             threads: set.gateway.threads,
-            buffer: allowance,
-            reconnects: BackoffConfig { base: set.gateway.reconnect_base, cap: set.gateway.reconnect_cap },
-            hello_within: set.gateway.hello_timeout,
+            buffer: flow_limit,
+            backoff: BackoffConfig { base: set.gateway.reconnect_base, cap: set.gateway.reconnect_cap },
+            hello_timeout: set.gateway.hello_timeout,
             clock: WallClock::system(),
         };
-        let feed = move |shard| feeds.remove(&shard).expect("invariant: each shard has a sender");
-        let shards = ShardPool::start(config, feed, |_| {})?;
-        let hall = Self { sender, finish, shards, events, works };
-        let sender = hall.sender.clone();
-        spawn_blocking(move || sender.all_ready()).await??;
-        Ok(hall)
+        let take_sender = move |shard| senders.remove(&shard).expect("invariant: each shard has a sender");
+        let shards = ShardPool::start(config, take_sender, |_| {})?;
+        let fixture = Self { sender, counter, shards, events, operations };
+        let sender = fixture.sender.clone();
+        spawn_blocking(move || sender.wait_until_ready()).await??;
+        Ok(fixture)
     }
 
     /// Sends as fast as events are handled.
-    async fn saturate(&self, time: Duration) -> anyhow::Result<Saturated> {
-        let finish = Arc::clone(&self.finish);
-        let flood = self.sender.flood(WARM_UP + time, WINDOW, move |shard| finish.of_shard(shard))?;
+    async fn run_saturated(&self, time: Duration) -> anyhow::Result<SaturationResult> {
+        let counter = Arc::clone(&self.counter);
+        let flood = self.sender.flood(WARM_UP + time, WINDOW, move |shard| counter.handled_by_shard(shard))?;
         sleep(WARM_UP).await;
-        let (began, before, used) = (Instant::now(), self.finish.handled(), cpu::of_process()?);
+        let (started, before, used) = (Instant::now(), self.counter.handled(), cpu::process_time()?);
         // The processor time of the sending thread is known at its end. Its load is constant.
         sleep(time).await;
-        let (took, handled) = (began.elapsed(), self.finish.handled() - before);
-        let used = cpu::of_process()?.saturating_sub(used);
-        let flooded = spawn_blocking(move || flood.join())
+        let (elapsed, handled) = (started.elapsed(), self.counter.handled() - before);
+        let used = cpu::process_time()?.saturating_sub(used);
+        let flood_result = spawn_blocking(move || flood.join())
             .await?
             .map_err(|_| anyhow::anyhow!("the sender thread panicked"))??;
-        self.all_handled().await?;
-        let of_each = |used: Duration, count: u64| used.as_secs_f64() * 1_000_000.0 / (count.max(1) as f64);
-        let sender_us = of_each(flooded.cpu, flooded.sent);
-        Ok(Saturated {
-            per_s: per_second(usize::try_from(handled)?, took),
-            cpu_us: of_each(used, handled) - sender_us,
+        self.wait_until_handled().await?;
+        let micros_each = |used: Duration, count: u64| used.as_secs_f64() * 1_000_000.0 / (count.max(1) as f64);
+        let sender_us = micros_each(flood_result.cpu, flood_result.sent);
+        Ok(SaturationResult {
+            per_s: per_second(usize::try_from(handled)?, elapsed),
+            cpu_us: micros_each(used, handled) - sender_us,
             sender_us,
         })
     }
 
     /// Sends events at a fixed rate. Returns the time of each from when it was due to be written until it was handled.
-    async fn paced(&self, per_s: u32, time: Duration) -> anyhow::Result<Durations> {
-        self.finish.measure();
+    async fn run_at_rate(&self, per_s: u32, time: Duration) -> anyhow::Result<Durations> {
+        self.counter.start_recording();
         let pace = self.sender.pace(per_s, time)?;
         spawn_blocking(move || pace.join()).await?.map_err(|_| anyhow::anyhow!("the sender thread panicked"))??;
-        self.all_handled().await?;
-        Ok(self.finish.measured())
+        self.wait_until_handled().await?;
+        Ok(self.counter.take_latencies())
     }
 
     /// Waits until everything that was sent is handled, or until the time limit.
-    async fn all_handled(&self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+    async fn wait_until_handled(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + DRAIN_TIMEOUT;
         while self.lost() > 0 && Instant::now() < deadline {
             sleep(Duration::from_millis(5)).await;
         }
@@ -228,15 +229,15 @@ impl Hall {
     }
 
     fn lost(&self) -> u64 {
-        self.sender.sent() - self.finish.handled()
+        self.sender.sent() - self.counter.handled()
     }
 
     async fn close(mut self) -> anyhow::Result<()> {
         self.shards.shutdown().await;
-        ensure!(self.events.drain(PATIENCE).await, "the router did not confirm all events in time");
+        ensure!(self.events.drain(DRAIN_TIMEOUT).await, "the router did not confirm all events in time");
         self.events.stop();
-        self.works.drain().await?;
-        self.works.close().await;
+        self.operations.drain().await?;
+        self.operations.close().await;
         Ok(())
     }
 }

@@ -1,9 +1,9 @@
 //! `operations`: end-to-end operations per second, from the operation service to a Discord that responds at once,
 //! stored at each step. The baselines are two Node.js queues with the same ordering on the same PostgreSQL.
 
+mod fixture;
 mod peers;
 mod upstream;
-mod works;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,9 +20,9 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use self::peers::{Done, Jobs, Peer};
+pub(crate) use self::fixture::{OperationsFixture, settings};
+use self::peers::{Jobs, Peer, PeerResult};
 pub(crate) use self::upstream::Upstream;
-pub(crate) use self::works::{Works, settings};
 use crate::disk;
 use crate::postgres_server::PostgresServer;
 use crate::stats::{Durations, per_second};
@@ -34,13 +34,13 @@ pub(crate) const FIRST_GUILD: u64 = 1_300_000_000_000_000_000;
 const ROLE: u64 = 1_300_000_000_000_000_007;
 
 /// Time limit of one turn.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TURN_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Operations per submission.
-const SUBMITTED_AT_ONCE: u64 = 100;
+const BATCH_SIZE: u64 = 100;
 
 /// Rows per page of the store.
-const PAGE: usize = 5_000;
+const PAGE_SIZE: usize = 5_000;
 
 /// Number of operations and jobs.
 #[derive(Debug, Args)]
@@ -63,7 +63,7 @@ pub(crate) struct Arguments {
 }
 
 /// Result of one turn.
-struct Turn {
+struct TurnResult {
     per_s: f64,
     p99_ms: f64,
     violations: usize,
@@ -72,24 +72,24 @@ struct Turn {
 pub(crate) async fn run(arguments: &Arguments, quiet: bool) -> anyhow::Result<Value> {
     let _recorder = guildhall::metrics::install()?;
     // PostgreSQL stores its data on the same disk.
-    let folder = disk::folder()?;
+    let folder = disk::temp_dir()?;
     let server = PostgresServer::start()?;
     let (mut sqlite, mut postgres) = (Vec::new(), Vec::new());
     for turn in 0..arguments.turns {
         let file = format!("sqlite:{}", folder.path().join(format!("{turn}.db")).display());
         sqlite.push(measure(arguments, &settings(&file, &[])?).await.context("on SQLite")?);
-        let url = server.database(&format!("ours_{turn}"))?;
+        let url = server.create_database(&format!("ours_{turn}"))?;
         postgres.push(measure(arguments, &settings(&url, &[])?).await.context("on PostgreSQL")?);
         if !quiet {
             for (engine, turns) in [("SQLite", &sqlite), ("PostgreSQL", &postgres)] {
-                let Some(Turn { per_s, p99_ms, violations }) = turns.last() else { continue };
+                let Some(TurnResult { per_s, p99_ms, violations }) = turns.last() else { continue };
                 println!("{engine}: {per_s:.0} operations/s, p99 {p99_ms:.0} ms, {violations} out of order");
             }
         }
     }
     let jobs = Jobs { guilds: arguments.guilds, per_guild: arguments.peer_jobs, workers: arguments.peer_workers };
-    let graphile = beside(Peer::Graphile, &server, jobs, quiet)?;
-    let pgboss = beside(Peer::PgBoss, &server, jobs, quiet)?;
+    let graphile = measure_peer(Peer::Graphile, &server, jobs, quiet)?;
+    let pgboss = measure_peer(Peer::PgBoss, &server, jobs, quiet)?;
     let all = || sqlite.iter().chain(&postgres);
     Ok(json!({
         "name": "operations",
@@ -107,11 +107,11 @@ pub(crate) async fn run(arguments: &Arguments, quiet: bool) -> anyhow::Result<Va
     }))
 }
 
-fn beside(peer: Peer, server: &PostgresServer, jobs: Jobs, quiet: bool) -> anyhow::Result<Option<Done>> {
-    let done = peer.measure(&server.database(peer.name())?, jobs)?;
+fn measure_peer(peer: Peer, server: &PostgresServer, jobs: Jobs, quiet: bool) -> anyhow::Result<Option<PeerResult>> {
+    let done = peer.measure(&server.create_database(peer.name())?, jobs)?;
     if !quiet {
         match done {
-            Some(Done { per_s, order_violations }) => {
+            Some(PeerResult { per_s, order_violations }) => {
                 println!("{}: {per_s:.0} jobs/s, {order_violations} out of order", peer.name());
             }
             None => println!("{} is not installed; install it with scripts/bench-peers", peer.name()),
@@ -121,18 +121,18 @@ fn beside(peer: Peer, server: &PostgresServer, jobs: Jobs, quiet: bool) -> anyho
 }
 
 /// Measures from the first submission until the store has recorded the success of the last operation.
-async fn measure(arguments: &Arguments, settings: &Settings) -> anyhow::Result<Turn> {
+async fn measure(arguments: &Arguments, settings: &Settings) -> anyhow::Result<TurnResult> {
     let count = arguments.guilds as usize * arguments.per_guild as usize;
     let upstream = Upstream::new(count);
-    let works = Works::start(settings, Arc::clone(&upstream)).await?;
-    let began = Instant::now();
+    let fixture = OperationsFixture::start(settings, Arc::clone(&upstream)).await?;
+    let started = Instant::now();
     let mut submitting = JoinSet::new();
     for guild in 0..u64::from(arguments.guilds) {
-        let (desk, per_guild) = (Arc::clone(works.desk()), u64::from(arguments.per_guild));
+        let (service, per_guild) = (Arc::clone(fixture.service()), u64::from(arguments.per_guild));
         submitting.spawn(async move {
-            for first in (1..=per_guild).step_by(SUBMITTED_AT_ONCE as usize) {
-                let users = first..(first + SUBMITTED_AT_ONCE).min(per_guild + 1);
-                desk.submit(submission(FIRST_GUILD + guild, users)).await?;
+            for first in (1..=per_guild).step_by(BATCH_SIZE as usize) {
+                let users = first..(first + BATCH_SIZE).min(per_guild + 1);
+                service.submit(submission(FIRST_GUILD + guild, users)).await?;
             }
             anyhow::Ok(())
         });
@@ -140,30 +140,34 @@ async fn measure(arguments: &Arguments, settings: &Settings) -> anyhow::Result<T
     while let Some(submitted) = submitting.join_next().await {
         submitted??;
     }
-    upstream.all_answered(PATIENCE).await?;
-    while is_busy(&works.store).await? {
+    upstream.wait_until_answered(TURN_TIMEOUT).await?;
+    while is_busy(&fixture.store).await? {
         sleep(Duration::from_millis(1)).await;
     }
-    let took = began.elapsed();
-    let latencies = latencies(&works.store, count).await?;
-    works.drain().await?;
-    works.close().await;
-    Ok(Turn { per_s: per_second(count, took), p99_ms: latencies.ms_at(0.99), violations: upstream.violations() })
+    let elapsed = started.elapsed();
+    let latencies = latencies(&fixture.store, count).await?;
+    fixture.drain().await?;
+    fixture.close().await;
+    Ok(TurnResult {
+        per_s: per_second(count, elapsed),
+        p99_ms: latencies.quantile_ms(0.99),
+        violations: upstream.violations(),
+    })
 }
 
 /// Gives a role to these users, in order.
 fn submission(guild: u64, users: std::ops::Range<u64>) -> Submission {
-    let asked = |user: u64| {
+    let request = |user: u64| {
         let payload = json!({ "user_id": user.to_string(), "role_id": ROLE.to_string() });
         Ok(OperationRequest::new(OperationKind::AssignRole, payload))
     };
-    Submission { caller: Caller::operator(), guild: Some(guild), operations: users.map(asked).collect() }
+    Submission { caller: Caller::operator(), guild: Some(guild), operations: users.map(request).collect() }
 }
 
 /// Returns whether the store has unfinished operations.
 async fn is_busy(store: &Store) -> anyhow::Result<bool> {
     let depths = store.depths().await?;
-    ensure!(depths.get("dead_letters").is_none_or(|letters| *letters == 0), "operations failed: {depths:?}");
+    ensure!(depths.get("dead_letters").is_none_or(|dead_letters| *dead_letters == 0), "operations failed: {depths:?}");
     Ok(depths.values().any(|count| *count > 0))
 }
 
@@ -171,14 +175,14 @@ async fn is_busy(store: &Store) -> anyhow::Result<bool> {
 async fn latencies(store: &Store, count: usize) -> anyhow::Result<Durations> {
     let mut latencies = Durations::default();
     let mut filter =
-        OperationFilter { state: Some(OperationState::Succeeded), limit: PAGE, ..OperationFilter::default() };
+        OperationFilter { state: Some(OperationState::Succeeded), limit: PAGE_SIZE, ..OperationFilter::default() };
     loop {
         let page = store.list(filter.clone()).await?;
         let Some(last) = page.last() else { break };
         filter.before = Some(last.stored.operation.id);
-        for shown in &page {
-            let finished = shown.finished_at.context("a succeeded operation has no finish time")?;
-            latencies.push(finished.since(shown.stored.operation.created_at));
+        for operation in &page {
+            let finished = operation.finished_at.context("a succeeded operation has no finish time")?;
+            latencies.push(finished.since(operation.stored.operation.created_at));
         }
     }
     ensure!(latencies.len() == count, "{} of {count} operations succeeded", latencies.len());
@@ -186,8 +190,8 @@ async fn latencies(store: &Store, count: usize) -> anyhow::Result<Durations> {
     Ok(latencies)
 }
 
-fn median(turns: &[Turn], of: impl Fn(&Turn) -> f64) -> f64 {
-    let mut all: Vec<f64> = turns.iter().map(of).collect();
+fn median(turns: &[TurnResult], value: impl Fn(&TurnResult) -> f64) -> f64 {
+    let mut all: Vec<f64> = turns.iter().map(value).collect();
     all.sort_unstable_by(f64::total_cmp);
     all.get(all.len() / 2).copied().unwrap_or_default()
 }

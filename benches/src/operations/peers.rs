@@ -23,7 +23,7 @@ pub(crate) struct Jobs {
 
 /// Result of a peer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Done {
+pub(crate) struct PeerResult {
     pub(crate) per_s: f64,
     pub(crate) order_violations: u64,
 }
@@ -46,15 +46,15 @@ impl Peer {
     }
 
     /// Runs jobs in a separate database. `None` if the peer is not installed.
-    pub(crate) fn measure(self, url: &str, jobs: Jobs) -> anyhow::Result<Option<Done>> {
-        if !peers::has(self.package()) {
+    pub(crate) fn measure(self, url: &str, jobs: Jobs) -> anyhow::Result<Option<PeerResult>> {
+        if !peers::is_installed(self.package()) {
             return Ok(None);
         }
         let Jobs { guilds, per_guild, workers } = jobs;
         let numbers = [guilds, per_guild, workers].map(|number| number.to_string());
-        let figures = peers::run(self.name(), std::iter::once(url.to_owned()).chain(numbers))?;
+        let figures = peers::run_script(self.name(), std::iter::once(url.to_owned()).chain(numbers))?;
         let per_s = figures["per_s"].as_f64().context("a peer reported no rate")?;
         let order_violations = figures["order_violations"].as_u64().context("a peer reported no order violations")?;
-        Ok(Some(Done { per_s, order_violations }))
+        Ok(Some(PeerResult { per_s, order_violations }))
     }
 }

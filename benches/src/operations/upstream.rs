@@ -17,12 +17,12 @@ use tokio::time::timeout;
 #[derive(Debug)]
 pub(crate) struct Upstream {
     expected: usize,
-    seen: Mutex<Seen>,
+    seen: Mutex<UpstreamState>,
     all: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct UpstreamState {
     guilds: HashMap<u64, Guild>,
     answered: usize,
     violations: usize,
@@ -41,9 +41,9 @@ impl Upstream {
     }
 
     /// Waits until all calls were answered, or until the timeout.
-    pub(crate) async fn all_answered(&self, within: Duration) -> anyhow::Result<()> {
-        if timeout(within, self.all.notified()).await.is_err() {
-            bail!("only {} of {} operations were executed within {within:?}", self.seen().answered, self.expected);
+    pub(crate) async fn wait_until_answered(&self, max_wait: Duration) -> anyhow::Result<()> {
+        if timeout(max_wait, self.all.notified()).await.is_err() {
+            bail!("only {} of {} operations were executed within {max_wait:?}", self.seen().answered, self.expected);
         }
         Ok(())
     }
@@ -55,10 +55,10 @@ impl Upstream {
 
     fn begin(&self, guild: u64, user: u64) {
         let mut seen = self.seen();
-        let known = seen.guilds.entry(guild).or_default();
-        let in_turn = !known.busy && user == known.last + 1;
-        (known.busy, known.last) = (true, user);
-        seen.violations += usize::from(!in_turn);
+        let entry = seen.guilds.entry(guild).or_default();
+        let in_order = !entry.busy && user == entry.last + 1;
+        (entry.busy, entry.last) = (true, user);
+        seen.violations += usize::from(!in_order);
     }
 
     fn end(&self, guild: u64) {
@@ -70,20 +70,20 @@ impl Upstream {
         }
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, UpstreamState> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Transport to an [`Upstream`].
 #[derive(Debug)]
-pub(crate) struct Way(pub(crate) Arc<Upstream>);
+pub(crate) struct UpstreamTransport(pub(crate) Arc<Upstream>);
 
-impl Transport for Way {
+impl Transport for UpstreamTransport {
     fn send(&self, call: ClearedRequest) -> SendFuture<'_> {
         Box::pin(async move {
             let path = call.into_request().path;
-            let Some((guild, user)) = whose(&path) else {
+            let Some((guild, user)) = parse_path(&path) else {
                 return Err(TransportError::Malformed(format!("unexpected path {path}")));
             };
             self.0.begin(guild, user);
@@ -103,7 +103,7 @@ impl Transport for Way {
 }
 
 /// Returns the guild and the user of a path.
-fn whose(path: &str) -> Option<(u64, u64)> {
+fn parse_path(path: &str) -> Option<(u64, u64)> {
     let (guild, rest) = path.strip_prefix("/guilds/")?.split_once("/members/")?;
     let (user, _) = rest.split_once("/roles/")?;
     Some((guild.parse().ok()?, user.parse().ok()?))
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_out_of_turn_or_at_once_are_violations() {
+    fn unordered_or_concurrent_calls_are_violations() {
         let upstream = Upstream::new(4);
         let call = |guild, user| {
             upstream.begin(guild, user);
@@ -132,8 +132,8 @@ mod tests {
     }
 
     #[test]
-    fn a_path_names_guild_and_user() {
-        assert_eq!(whose("/guilds/12/members/3/roles/4"), Some((12, 3)));
-        assert_eq!(whose("/guilds/12/roles"), None);
+    fn path_contains_guild_and_user() {
+        assert_eq!(parse_path("/guilds/12/members/3/roles/4"), Some((12, 3)));
+        assert_eq!(parse_path("/guilds/12/roles"), None);
     }
 }

@@ -1,7 +1,7 @@
 //! `processes`: operations per second of one, two and four daemons that share a PostgreSQL. Every call to Discord takes
 //! 20 ms, and no limit delays a call.
 
-mod town;
+mod sim_fixture;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 use tokio::task::{JoinSet, block_in_place};
 use tokio::time::sleep;
 
-pub(crate) use self::town::TOKEN;
-use self::town::{Guild, Town};
-use crate::daemon::{Daemon, KEY};
+pub(crate) use self::sim_fixture::TOKEN;
+use self::sim_fixture::{Guild, SimFixture};
+use crate::daemon::{API_KEY, Daemon};
 use crate::disk;
-use crate::load::Connection;
+use crate::http_client::Connection;
 use crate::postgres_server::PostgresServer;
 use crate::stats::per_second;
 
@@ -27,10 +27,10 @@ use crate::stats::per_second;
 const SIZES: [(usize, &str); 3] = [(1, "per_s_1"), (2, "per_s_2"), (4, "per_s_4")];
 
 /// Time limit of one turn.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TURN_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Operations per request.
-const SUBMITTED_AT_ONCE: usize = 100;
+const BATCH_SIZE: usize = 100;
 
 /// Number of concurrent callers.
 const CALLERS: usize = 8;
@@ -51,16 +51,16 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(arguments: &Arguments, quiet: bool) -> anyhow::Result<Value> {
     // PostgreSQL stores its data on the same disk.
-    let folder = disk::folder()?;
+    let folder = disk::temp_dir()?;
     let server = block_in_place(PostgresServer::start)?;
     let mut rates: [Vec<f64>; SIZES.len()] = Default::default();
     let mut violations = 0;
     // Turns alternate between the numbers of daemons, so that other load on the machine affects all of them.
     for turn in 0..arguments.turns {
         for ((count, _), rates) in SIZES.iter().zip(&mut rates) {
-            let url = block_in_place(|| server.database(&format!("with_{count}_{turn}")))?;
-            let done = measure(arguments, *count, &url, folder.path()).await;
-            let (per_s, out_of_order) = done.with_context(|| format!("with {count} daemons"))?;
+            let url = block_in_place(|| server.create_database(&format!("with_{count}_{turn}")))?;
+            let result = measure(arguments, *count, &url, folder.path()).await;
+            let (per_s, out_of_order) = result.with_context(|| format!("with {count} daemons"))?;
             if !quiet {
                 println!("{count} daemons: {per_s:.0} operations/s, {out_of_order} out of order");
             }
@@ -90,8 +90,8 @@ async fn measure(
     url: &str,
     folder: &std::path::Path,
 ) -> anyhow::Result<(f64, usize)> {
-    let town = Town::build(arguments.guilds, arguments.per_guild).await?;
-    let (api, gateway) = (town.sim.api_url(), town.sim.gateway_url());
+    let fixture = SimFixture::start(arguments.guilds, arguments.per_guild).await?;
+    let (api, gateway) = (fixture.sim.api_url(), fixture.sim.gateway_url());
     let settings = [
         ("DISCORD__TOKEN", TOKEN),
         ("DISCORD__API_URL", &api),
@@ -102,23 +102,23 @@ async fn measure(
         .map(|_| block_in_place(|| Daemon::start(&settings, folder)))
         .collect::<anyhow::Result<Vec<Daemon>>>()?;
     for daemon in &daemons {
-        daemon.is_ready().await?;
+        daemon.wait_until_ready().await?;
     }
-    let count = town.guilds.iter().map(|guild| guild.members.len()).sum();
+    let count = fixture.guilds.iter().map(|guild| guild.members.len()).sum();
     let addresses: Vec<SocketAddr> = daemons.iter().map(|daemon| daemon.address).collect();
     let store = Database::connect(url).await?;
-    let began = Instant::now();
-    submit(&town.guilds, &addresses).await?;
-    while !all_done(&store, count).await? {
-        ensure!(began.elapsed() < PATIENCE, "not all of {count} operations finished within {PATIENCE:?}");
+    let started = Instant::now();
+    submit(&fixture.guilds, &addresses).await?;
+    while !have_all_succeeded(&store, count).await? {
+        ensure!(started.elapsed() < TURN_TIMEOUT, "not all of {count} operations finished within {TURN_TIMEOUT:?}");
         sleep(Duration::from_millis(5)).await;
     }
-    let took = began.elapsed();
+    let elapsed = started.elapsed();
     store.close().await?;
-    let violations = town.violations();
+    let violations = fixture.violations();
     block_in_place(|| drop(daemons));
-    town.sim.stop().await;
-    Ok((per_second(count, took), violations))
+    fixture.sim.stop().await;
+    Ok((per_second(count, elapsed), violations))
 }
 
 /// Submits all operations. Each caller has a connection to each daemon, and consecutive parts of a guild go to
@@ -134,38 +134,38 @@ async fn submit(guilds: &[Guild], daemons: &[SocketAddr]) -> anyhow::Result<()> 
                 connections.push(Connection::open(address).await?);
             }
             for (nth, guild) in guilds.iter().enumerate() {
-                for (part, members) in guild.members.chunks(SUBMITTED_AT_ONCE).enumerate() {
+                for (part, members) in guild.members.chunks(BATCH_SIZE).enumerate() {
                     let daemon = (nth + part) % connections.len();
-                    ask(&mut connections[daemon], guild, members).await?;
+                    submit_batch(&mut connections[daemon], guild, members).await?;
                 }
             }
             anyhow::Ok(())
         });
     }
-    while let Some(asked) = callers.join_next().await {
-        asked??;
+    while let Some(result) = callers.join_next().await {
+        result??;
     }
     Ok(())
 }
 
 /// Submits operations that give the guild's role to these members.
-async fn ask(daemon: &mut Connection, guild: &Guild, members: &[String]) -> anyhow::Result<()> {
+async fn submit_batch(daemon: &mut Connection, guild: &Guild, members: &[String]) -> anyhow::Result<()> {
     let operation =
         |user: &String| json!({ "kind": "assign_role", "payload": { "user_id": user, "role_id": guild.role } });
     let operations: Vec<Value> = members.iter().map(operation).collect();
     let body = Bytes::from(json!({ "operations": operations }).to_string());
     let path = format!("/v1/guilds/{}/operations", guild.id);
-    let (status, told) = daemon.call(Method::POST, &path, &format!("Bearer {KEY}"), body).await?;
-    ensure!(status == 202, "a daemon returned {status}: {}", String::from_utf8_lossy(&told));
+    let (status, response) = daemon.call(Method::POST, &path, &format!("Bearer {API_KEY}"), body).await?;
+    ensure!(status == 202, "a daemon returned {status}: {}", String::from_utf8_lossy(&response));
     Ok(())
 }
 
 /// Returns whether all operations have succeeded, according to the store. Fails if one has ended otherwise.
-async fn all_done(store: &DatabaseConnection, count: usize) -> anyhow::Result<bool> {
-    const HOW_MANY: &str =
+async fn have_all_succeeded(store: &DatabaseConnection, count: usize) -> anyhow::Result<bool> {
+    const COUNT_SQL: &str =
         "SELECT COUNT(*) FILTER (WHERE state = 'succeeded'), COUNT(*) FILTER (WHERE state <> 'succeeded')
         FROM operations WHERE finished_at IS NOT NULL";
-    let row = store.query_one_raw(Statement::from_string(DbBackend::Postgres, HOW_MANY)).await?;
+    let row = store.query_one_raw(Statement::from_string(DbBackend::Postgres, COUNT_SQL)).await?;
     let row = row.context("the count query returned no row")?;
     let (succeeded, others): (i64, i64) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
     ensure!(others == 0, "{others} operations did not succeed");

@@ -23,16 +23,16 @@ pub(crate) struct Guild {
 /// The frames for one shard. The sequence number determines the frame.
 #[derive(Debug)]
 pub(super) struct Frames {
-    kinds: Vec<Kind>,
-    marked: Kind,
+    kinds: Vec<FrameTemplate>,
+    marked: FrameTemplate,
     guilds: Vec<[String; 3]>,
     /// One frame in this number is marked.
-    marks: Option<u64>,
+    mark_interval: Option<u64>,
 }
 
 /// A frame template, split at the placeholders.
 #[derive(Debug)]
-struct Kind {
+struct FrameTemplate {
     head: String,
     parts: Vec<(String, Option<usize>)>,
 }
@@ -48,10 +48,10 @@ impl Frames {
         ];
         let ids = |guild: &Guild| [guild.id, guild.channel, guild.user].map(|id| id.to_string());
         Self {
-            kinds: kinds.iter().map(|(t, data)| Kind::new(t, data)).collect(),
-            marked: Kind::new("MESSAGE_CREATE", &message(MARK)),
+            kinds: kinds.iter().map(|(t, data)| FrameTemplate::new(t, data)).collect(),
+            marked: FrameTemplate::new("MESSAGE_CREATE", &message(MARK)),
             guilds: guilds.iter().map(ids).collect(),
-            marks,
+            mark_interval: marks,
         }
     }
 
@@ -62,8 +62,8 @@ impl Frames {
 
     /// Appends the frame with this sequence number.
     pub(super) fn append(&self, seq: u64, to: &mut Vec<u8>) {
-        let mixed = mixed(seq);
-        let kind = match self.marks {
+        let mixed = mix(seq);
+        let kind = match self.mark_interval {
             Some(marks) if seq.is_multiple_of(marks) => &self.marked,
             Some(_) | None => &self.kinds[mixed as usize % self.kinds.len()],
         };
@@ -72,11 +72,11 @@ impl Frames {
     }
 
     /// Appends a frame of the guild at this index.
-    pub(super) fn append_about(&self, place: usize, seq: u64, to: &mut Vec<u8>) {
-        self.write(&self.kinds[0], &self.guilds[place % self.guilds.len()], seq, to);
+    pub(super) fn append_for_guild(&self, index: usize, seq: u64, to: &mut Vec<u8>) {
+        self.write(&self.kinds[0], &self.guilds[index % self.guilds.len()], seq, to);
     }
 
-    fn write(&self, kind: &Kind, ids: &[String; 3], seq: u64, to: &mut Vec<u8>) {
+    fn write(&self, kind: &FrameTemplate, ids: &[String; 3], seq: u64, to: &mut Vec<u8>) {
         let number = seq.to_string();
         let mut parts: [&[u8]; 16] = [&[]; 16];
         parts[0] = kind.head.as_bytes();
@@ -90,24 +90,24 @@ impl Frames {
                 at += 1;
             }
         }
-        wire::text(&parts[..at], to);
+        wire::append_text(&parts[..at], to);
     }
 }
 
-impl Kind {
+impl FrameTemplate {
     fn new(t: &str, data: &Value) -> Self {
         let data = data.to_string();
         let mut parts = Vec::new();
         let mut rest = format!(r#","op":0,"d":{data}}}"#);
         let next = |rest: &str| {
-            let places = [GUILD, CHANNEL, USER].into_iter().enumerate();
-            places.filter_map(|(id, name)| Some((rest.find(name)?, id, name.len()))).min()
+            let placeholders = [GUILD, CHANNEL, USER].into_iter().enumerate();
+            placeholders.filter_map(|(id, name)| Some((rest.find(name)?, id, name.len()))).min()
         };
         while let Some((at, id, len)) = next(&rest) {
-            let behind = rest.split_off(at + len);
+            let tail = rest.split_off(at + len);
             rest.truncate(at);
             parts.push((rest, Some(id)));
-            rest = behind;
+            rest = tail;
         }
         parts.push((rest, None));
         Self { head: format!(r#"{{"t":"{t}","s":"#), parts }
@@ -115,7 +115,7 @@ impl Kind {
 }
 
 /// Maps a sequence number to a pseudo-random number, always the same one.
-fn mixed(seq: u64) -> u64 {
+fn mix(seq: u64) -> u64 {
     let mixed = seq.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let mixed = (mixed ^ mixed >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93);
     mixed ^ mixed >> 32
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn every_frame_has_its_number_and_one_guild_with_what_belongs_to_it() {
+    fn each_frame_has_its_sequence_and_the_ids_of_one_guild() {
         for (seq, frame) in (1..).zip(frames(None)) {
             let guild: u64 = frame["d"]["guild_id"].as_str().and_then(|id| id.parse().ok()).unwrap_or_default();
             assert!((1..=3).contains(&guild));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn one_in_so_many_is_marked() {
+    fn one_frame_in_twenty_is_marked() {
         let marked = frames(Some(20)).iter().filter(|frame| frame["d"]["content"] == MARK).count();
         assert_eq!(marked, 10);
         assert!(frames(None).iter().all(|frame| frame["d"]["content"] != MARK));

@@ -16,23 +16,23 @@ use serde_json::{Value, json};
 
 use self::frames::Frames;
 pub(crate) use self::frames::{Guild, MARK};
-use self::wire::Sent;
+use self::wire::ClientFrame;
 use crate::cpu;
 
 /// Number of sent events per shard whose times are stored.
-const REMEMBERED: usize = 1 << 16;
+const DUE_SLOTS: usize = 1 << 16;
 
 /// Maximum number of frames per write.
-const AT_ONCE: u64 = 256;
+const BATCH_SIZE: u64 = 256;
 
 /// Time that a sender waits for room before it checks again.
-const LOOK_AGAIN: Duration = Duration::from_micros(200);
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 /// Time limit for shards to connect.
-const PATIENCE: Duration = Duration::from_secs(60);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The gateway's side of a shard's connection.
-struct Line {
+struct ShardConnection {
     frames: Frames,
     /// `None` before there is a session.
     writes: Mutex<Option<TcpStream>>,
@@ -44,10 +44,10 @@ struct Line {
 
 struct Shared {
     address: SocketAddr,
-    began: Instant,
-    lines: Vec<Line>,
+    started: Instant,
+    connections: Vec<ShardConnection>,
     /// Connections beyond the first of each shard.
-    again: AtomicU32,
+    reconnects: AtomicU32,
 }
 
 /// The sender. Cheap to clone.
@@ -55,7 +55,7 @@ struct Shared {
 pub(crate) struct Sender(Arc<Shared>);
 
 /// Result of a sender thread.
-pub(crate) struct Done {
+pub(crate) struct SendResult {
     pub(crate) sent: u64,
     /// Processor time of the thread.
     pub(crate) cpu: Duration,
@@ -66,24 +66,24 @@ impl Sender {
     /// that number is a marked message.
     pub(crate) fn start(shards: u32, guilds: &[Guild], marks: Option<u64>) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen on 127.0.0.1")?;
-        let line = |shard: u32| {
+        let connection = |shard: u32| {
             let own: Vec<Guild> = guilds
                 .iter()
                 .filter(|guild| (guild.id >> 22) % u64::from(shards) == u64::from(shard))
                 .cloned()
                 .collect();
-            Line {
+            ShardConnection {
                 frames: Frames::new(&own, marks),
                 writes: Mutex::new(None),
                 sent: AtomicU64::new(0),
-                due: (0..REMEMBERED).map(|_| AtomicU64::new(0)).collect(),
+                due: (0..DUE_SLOTS).map(|_| AtomicU64::new(0)).collect(),
             }
         };
         let shared = Arc::new(Shared {
             address: listener.local_addr()?,
-            began: Instant::now(),
-            lines: (0..shards).map(line).collect(),
-            again: AtomicU32::new(0),
+            started: Instant::now(),
+            connections: (0..shards).map(connection).collect(),
+            reconnects: AtomicU32::new(0),
         });
         let own = Arc::clone(&shared);
         thread::Builder::new().name("sender".to_owned()).spawn(move || own.listen(&listener))?;
@@ -96,10 +96,10 @@ impl Sender {
     }
 
     /// Waits until all shards have a session.
-    pub(crate) fn all_ready(&self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
-        while self.0.lines.iter().any(|line| line.writes().is_none()) {
-            ensure!(Instant::now() < deadline, "not all shards connected within {PATIENCE:?}");
+    pub(crate) fn wait_until_ready(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + CONNECT_TIMEOUT;
+        while self.0.connections.iter().any(|connection| connection.writes().is_none()) {
+            ensure!(Instant::now() < deadline, "not all shards connected within {CONNECT_TIMEOUT:?}");
             thread::sleep(Duration::from_millis(5));
         }
         Ok(())
@@ -107,18 +107,18 @@ impl Sender {
 
     /// Number of sent events, without READY.
     pub(crate) fn sent(&self) -> u64 {
-        self.0.lines.iter().map(|line| line.sent.load(Ordering::Acquire).saturating_sub(1)).sum()
+        self.0.connections.iter().map(|connection| connection.sent.load(Ordering::Acquire).saturating_sub(1)).sum()
     }
 
     /// Number of times that a shard reconnected. Figures are only valid if it is zero.
     pub(crate) fn reconnects(&self) -> u32 {
-        self.0.again.load(Ordering::Acquire)
+        self.0.reconnects.load(Ordering::Acquire)
     }
 
     /// Time since an event was due to be written.
     pub(crate) fn since_due(&self, shard: u32, seq: u64, now: Instant) -> Duration {
-        let due = self.0.lines[shard as usize].due[place(seq)].load(Ordering::Acquire);
-        now.duration_since(self.0.began).saturating_sub(Duration::from_nanos(due))
+        let due = self.0.connections[shard as usize].due[due_slot(seq)].load(Ordering::Acquire);
+        now.duration_since(self.0.started).saturating_sub(Duration::from_nanos(due))
     }
 
     /// Sends for the given time as fast as events are handled, with at most `window` events of a shard in flight.
@@ -127,87 +127,93 @@ impl Sender {
         time: Duration,
         window: u64,
         handled: impl Fn(u32) -> u64 + Send + 'static,
-    ) -> anyhow::Result<thread::JoinHandle<anyhow::Result<Done>>> {
+    ) -> anyhow::Result<thread::JoinHandle<anyhow::Result<SendResult>>> {
         let shared = Arc::clone(&self.0);
         let work = move || {
             let (until, mut sent, mut buffer) = (Instant::now() + time, 0, Vec::new());
             while Instant::now() < until {
                 let before = sent;
-                for (shard, line) in (0..).zip(&shared.lines) {
-                    let last = line.sent.load(Ordering::Acquire);
+                for (shard, connection) in (0..).zip(&shared.connections) {
+                    let last = connection.sent.load(Ordering::Acquire);
                     // READY counts as handled.
-                    let room = window.saturating_sub(last.saturating_sub(handled(shard) + 1)).min(AT_ONCE);
-                    if room >= AT_ONCE / 2 && !line.frames.is_empty() {
+                    let room = window.saturating_sub(last.saturating_sub(handled(shard) + 1)).min(BATCH_SIZE);
+                    if room >= BATCH_SIZE / 2 && !connection.frames.is_empty() {
                         let now = shared.nanos(Instant::now());
-                        (1..=room).for_each(|nth| line.frame(last + nth, now, &mut buffer));
-                        line.write(&mut buffer, last + room)?;
+                        (1..=room).for_each(|nth| connection.frame(last + nth, now, &mut buffer));
+                        connection.write(&mut buffer, last + room)?;
                         sent += room;
                     }
                 }
                 if sent == before {
-                    thread::sleep(LOOK_AGAIN);
+                    thread::sleep(POLL_INTERVAL);
                 }
             }
-            Ok(Done { sent, cpu: cpu::of_thread()? })
+            Ok(SendResult { sent, cpu: cpu::thread_time()? })
         };
         Ok(thread::Builder::new().name("sender-flood".to_owned()).spawn(work)?)
     }
 
     /// Sends at a fixed rate for the given time. Each event has a fixed due time, whether or not earlier ones were
     /// late.
-    pub(crate) fn pace(&self, per_s: u32, time: Duration) -> anyhow::Result<thread::JoinHandle<anyhow::Result<Done>>> {
+    pub(crate) fn pace(
+        &self,
+        per_s: u32,
+        time: Duration,
+    ) -> anyhow::Result<thread::JoinHandle<anyhow::Result<SendResult>>> {
         let shared = Arc::clone(&self.0);
         let work = move || {
-            let lines: Vec<&Line> = shared.lines.iter().filter(|line| !line.frames.is_empty()).collect();
-            ensure!(!lines.is_empty(), "there are no guilds to send events for");
-            let mut next: Vec<u64> = lines.iter().map(|line| line.sent.load(Ordering::Acquire) + 1).collect();
-            let mut buffers = vec![Vec::new(); lines.len()];
+            let connections: Vec<&ShardConnection> =
+                shared.connections.iter().filter(|connection| !connection.frames.is_empty()).collect();
+            ensure!(!connections.is_empty(), "there are no guilds to send events for");
+            let mut next: Vec<u64> =
+                connections.iter().map(|connection| connection.sent.load(Ordering::Acquire) + 1).collect();
+            let mut buffers = vec![Vec::new(); connections.len()];
             let count = u64::from(per_s) * time.as_secs();
-            let began = Instant::now();
-            let due = |nth: u64| began + Duration::from_nanos(nth * 1_000_000_000 / u64::from(per_s));
+            let started = Instant::now();
+            let due = |nth: u64| started + Duration::from_nanos(nth * 1_000_000_000 / u64::from(per_s));
             let mut sent = 0;
             while sent < count {
                 let now = Instant::now();
                 while sent < count && due(sent) <= now {
-                    let turn = usize::try_from(sent % lines.len() as u64)?;
-                    lines[turn].frame(next[turn], shared.nanos(due(sent)), &mut buffers[turn]);
-                    next[turn] += 1;
+                    let index = usize::try_from(sent % connections.len() as u64)?;
+                    connections[index].frame(next[index], shared.nanos(due(sent)), &mut buffers[index]);
+                    next[index] += 1;
                     sent += 1;
                 }
-                for ((line, next), buffer) in lines.iter().zip(&next).zip(&mut buffers) {
-                    line.write(buffer, next - 1)?;
+                for ((connection, next), buffer) in connections.iter().zip(&next).zip(&mut buffers) {
+                    connection.write(buffer, next - 1)?;
                 }
                 thread::sleep(due(sent).saturating_duration_since(Instant::now()));
             }
-            Ok(Done { sent, cpu: cpu::of_thread()? })
+            Ok(SendResult { sent, cpu: cpu::thread_time()? })
         };
         Ok(thread::Builder::new().name("sender-pace".to_owned()).spawn(work)?)
     }
 
     /// Sends one event for each guild in this index range, on every shard.
-    pub(crate) fn once_each(&self, places: std::ops::Range<usize>) -> anyhow::Result<u64> {
+    pub(crate) fn send_once_each(&self, indices: std::ops::Range<usize>) -> anyhow::Result<u64> {
         let mut sent = 0;
-        for line in self.0.lines.iter().filter(|line| !line.frames.is_empty()) {
+        for connection in self.0.connections.iter().filter(|connection| !connection.frames.is_empty()) {
             let mut buffer = Vec::new();
-            let mut last = line.sent.load(Ordering::Acquire);
-            for place in places.clone() {
+            let mut last = connection.sent.load(Ordering::Acquire);
+            for index in indices.clone() {
                 last += 1;
-                line.frames.append_about(place, last, &mut buffer);
+                connection.frames.append_for_guild(index, last, &mut buffer);
                 sent += 1;
             }
-            line.write(&mut buffer, last)?;
+            connection.write(&mut buffer, last)?;
         }
         Ok(sent)
     }
 }
 
-impl Line {
+impl ShardConnection {
     fn writes(&self) -> MutexGuard<'_, Option<TcpStream>> {
         self.writes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn frame(&self, seq: u64, due: u64, to: &mut Vec<u8>) {
-        self.due[place(seq)].store(due, Ordering::Release);
+        self.due[due_slot(seq)].store(due, Ordering::Release);
         self.frames.append(seq, to);
     }
 
@@ -224,68 +230,71 @@ impl Line {
     }
 }
 
-fn place(seq: u64) -> usize {
-    seq as usize % REMEMBERED
+fn due_slot(seq: u64) -> usize {
+    seq as usize % DUE_SLOTS
 }
 
 impl Shared {
     fn nanos(&self, at: Instant) -> u64 {
-        u64::try_from(at.duration_since(self.began).as_nanos()).unwrap_or(u64::MAX)
+        u64::try_from(at.duration_since(self.started).as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// Accepts connections until the process exits.
     fn listen(self: Arc<Self>, listener: &TcpListener) {
         while let Ok((stream, _)) = listener.accept() {
             let shared = Arc::clone(&self);
-            let talk = move || {
+            let serve = move || {
                 // Fails when the peer closes the connection.
-                let _ = shared.talk(stream);
+                let _ = shared.serve(stream);
             };
-            if thread::Builder::new().name("sender-read".to_owned()).spawn(talk).is_err() {
+            if thread::Builder::new().name("sender-read".to_owned()).spawn(serve).is_err() {
                 return;
             }
         }
     }
 
-    fn talk(&self, stream: TcpStream) -> anyhow::Result<()> {
+    fn serve(&self, stream: TcpStream) -> anyhow::Result<()> {
         stream.set_nodelay(true)?;
-        let mut stream = greet(stream)?;
-        let mut own: Option<&Line> = None;
-        let answer = |line: Option<&Line>, mut stream: &TcpStream, value: &Value| -> anyhow::Result<()> {
-            let mut frame = Vec::new();
-            wire::text(&[value.to_string().as_bytes()], &mut frame);
-            // The lock prevents a write in the middle of another frame.
-            let _writes = line.map(Line::writes);
-            stream.write_all(&frame)?;
-            Ok(())
-        };
-        answer(None, &stream, &json!({ "op": 10, "t": null, "s": null, "d": { "heartbeat_interval": 41_250 } }))?;
+        let mut stream = accept_websocket(stream)?;
+        let mut current: Option<&ShardConnection> = None;
+        let send =
+            |connection: Option<&ShardConnection>, mut stream: &TcpStream, value: &Value| -> anyhow::Result<()> {
+                let mut frame = Vec::new();
+                wire::append_text(&[value.to_string().as_bytes()], &mut frame);
+                // The lock prevents a write in the middle of another frame.
+                let _writes = connection.map(ShardConnection::writes);
+                stream.write_all(&frame)?;
+                Ok(())
+            };
+        send(None, &stream, &json!({ "op": 10, "t": null, "s": null, "d": { "heartbeat_interval": 41_250 } }))?;
         loop {
-            let text = match wire::read(&mut stream)? {
-                Sent::Text(text) => text,
-                Sent::Close => {
-                    let _writes = own.map(Line::writes);
+            let text = match wire::read_frame(&mut stream)? {
+                ClientFrame::Text(text) => text,
+                ClientFrame::Close => {
+                    let _writes = current.map(ShardConnection::writes);
                     (&stream).write_all(&wire::CLOSE)?;
                     return Ok(stream.shutdown(Shutdown::Both)?);
                 }
-                Sent::Other => continue,
+                ClientFrame::Other => continue,
             };
-            let said: Value = serde_json::from_slice(&text)?;
-            match said["op"].as_u64() {
-                Some(1) => answer(own, &stream, &json!({ "op": 11 }))?,
+            let message: Value = serde_json::from_slice(&text)?;
+            match message["op"].as_u64() {
+                Some(1) => send(current, &stream, &json!({ "op": 11 }))?,
                 Some(2) => {
-                    let shard = said["d"]["shard"][0].as_u64().unwrap_or(0);
-                    let line =
-                        self.lines.get(usize::try_from(shard)?).with_context(|| format!("unknown shard {shard}"))?;
-                    answer(None, &stream, &self.ready(shard))?;
-                    line.sent.store(1, Ordering::Release);
-                    if line.writes().replace(stream.try_clone()?).is_some() {
-                        self.again.fetch_add(1, Ordering::AcqRel);
+                    let shard = message["d"]["shard"][0].as_u64().unwrap_or(0);
+                    let connection = self
+                        .connections
+                        .get(usize::try_from(shard)?)
+                        .with_context(|| format!("unknown shard {shard}"))?;
+                    send(None, &stream, &self.ready(shard))?;
+                    connection.sent.store(1, Ordering::Release);
+                    if connection.writes().replace(stream.try_clone()?).is_some() {
+                        self.reconnects.fetch_add(1, Ordering::AcqRel);
                     }
-                    own = Some(line);
+                    current = Some(connection);
                 }
                 Some(6) => {
-                    self.again.fetch_add(1, Ordering::AcqRel);
+                    self.reconnects.fetch_add(1, Ordering::AcqRel);
                     return Err(anyhow!("a shard tried to resume"));
                 }
                 Some(_) | None => {}
@@ -296,14 +305,14 @@ impl Shared {
     fn ready(&self, shard: u64) -> Value {
         json!({ "t": "READY", "s": 1, "op": 0, "d": {
             "v": 10, "session_id": format!("{shard:032x}"), "resume_gateway_url": format!("ws://{}", self.address),
-            "shard": [shard, self.lines.len()], "guilds": [], "application": { "id": "198622483471925248", "flags": 0 },
+            "shard": [shard, self.connections.len()], "guilds": [], "application": { "id": "198622483471925248", "flags": 0 },
             "user": { "id": "198622483471925248", "username": "bench", "discriminator": "0", "bot": true, "avatar": null },
         }})
     }
 }
 
 /// Performs the WebSocket handshake, and returns the connection for the frames that follow.
-fn greet(stream: TcpStream) -> anyhow::Result<TcpStream> {
+fn accept_websocket(stream: TcpStream) -> anyhow::Result<TcpStream> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     stream.set_nonblocking(true)?;
     let stream = runtime.block_on(async {

@@ -4,13 +4,13 @@
 use std::io::{self, Read};
 
 /// Maximum length of a client's frame.
-const LONGEST: u64 = 64 * 1024;
+const MAX_FRAME_LENGTH: u64 = 64 * 1024;
 
 /// A server's close frame with code 4000.
 pub(super) const CLOSE: [u8; 4] = [0x88, 2, 0x0f, 0xa0];
 
 /// Appends a text frame of a server, given its parts.
-pub(super) fn text(parts: &[&[u8]], to: &mut Vec<u8>) {
+pub(super) fn append_text(parts: &[&[u8]], to: &mut Vec<u8>) {
     let len: usize = parts.iter().map(|part| part.len()).sum();
     to.push(0x81);
     match (u8::try_from(len), u16::try_from(len)) {
@@ -31,7 +31,7 @@ pub(super) fn text(parts: &[&[u8]], to: &mut Vec<u8>) {
 
 /// A frame of a client.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Sent {
+pub(super) enum ClientFrame {
     Text(Vec<u8>),
     /// The client closes the connection.
     Close,
@@ -39,7 +39,7 @@ pub(super) enum Sent {
 }
 
 /// Reads the next frame of a client. A client sends each message as one frame.
-pub(super) fn read(from: &mut impl Read) -> io::Result<Sent> {
+pub(super) fn read_frame(from: &mut impl Read) -> io::Result<ClientFrame> {
     let mut head = [0; 2];
     from.read_exact(&mut head)?;
     let len = match head[1] & 0x7f {
@@ -55,7 +55,7 @@ pub(super) fn read(from: &mut impl Read) -> io::Result<Sent> {
         }
         short => u64::from(short),
     };
-    if head[1] & 0x80 == 0 || len > LONGEST {
+    if head[1] & 0x80 == 0 || len > MAX_FRAME_LENGTH {
         return Err(io::Error::other("a client's frame is not masked or too long"));
     }
     let mut mask = [0; 4];
@@ -66,9 +66,9 @@ pub(super) fn read(from: &mut impl Read) -> io::Result<Sent> {
         *byte ^= mask;
     }
     Ok(match head[0] & 0x0f {
-        1 => Sent::Text(payload),
-        8 => Sent::Close,
-        _ => Sent::Other,
+        1 => ClientFrame::Text(payload),
+        8 => ClientFrame::Close,
+        _ => ClientFrame::Other,
     })
 }
 
@@ -77,25 +77,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_of_any_length_says_how_long_it_is() {
+    fn text_frame_encodes_its_length() {
         for (len, head) in
             [(5, vec![0x81, 5]), (300, vec![0x81, 126, 1, 44]), (70_000, vec![0x81, 127, 0, 0, 0, 0, 0, 1, 17, 112])]
         {
             let mut written = Vec::new();
-            text(&[b"ab", &vec![b'x'; len - 2]], &mut written);
+            append_text(&[b"ab", &vec![b'x'; len - 2]], &mut written);
             assert_eq!(written[..head.len()], head);
             assert_eq!(written.len(), head.len() + len);
         }
     }
 
     #[test]
-    fn what_a_client_masked_is_read() {
+    fn masked_client_frame_is_read() {
         let mut frame = vec![0x81, 0x82, 1, 2, 3, 4, b'h' ^ 1, b'i' ^ 2, 0x88, 0x80, 0, 0, 0, 0];
         let mut from = frame.as_slice();
-        assert_eq!(read(&mut from).ok(), Some(Sent::Text(b"hi".to_vec())));
-        assert_eq!(read(&mut from).ok(), Some(Sent::Close));
-        assert!(read(&mut from).is_err());
+        assert_eq!(read_frame(&mut from).ok(), Some(ClientFrame::Text(b"hi".to_vec())));
+        assert_eq!(read_frame(&mut from).ok(), Some(ClientFrame::Close));
+        assert!(read_frame(&mut from).is_err());
         frame[1] = 2;
-        assert!(read(&mut frame.as_slice()).is_err());
+        assert!(read_frame(&mut frame.as_slice()).is_err());
     }
 }

@@ -63,10 +63,10 @@ impl Bounds {
 
     /// Whether an operation of this tenant and guild may address a location with this owner.
     #[must_use]
-    pub fn admit(self, tenant: &str, guild: Option<u64>, whose: &Owner) -> bool {
-        match (self, whose.guild) {
+    pub fn allows(self, tenant: &str, guild: Option<u64>, owner: &Owner) -> bool {
+        match (self, owner.guild) {
             (Self::Anywhere, _) => true,
-            (Self::Tenant, Some(_)) => whose.tenant == tenant,
+            (Self::Tenant, Some(_)) => owner.tenant == tenant,
             (Self::Guild, Some(its)) => guild == Some(its),
             // A private channel belongs to no guild, so the operation must not have one either.
             (Self::Tenant | Self::Guild, None) => guild.is_none(),
@@ -76,13 +76,15 @@ impl Bounds {
 
 /// Error message for a location that an operation may not address. It does not reveal whether the location exists.
 #[must_use]
-pub fn no_such(location: &Location, guild: Option<u64>) -> String {
-    let (what, id) = (location.what(), location.id());
+pub fn not_found_message(location: &Location, guild: Option<u64>) -> String {
+    let (type_name, id) = (location.type_name(), location.id());
     match guild {
         Some(guild) => {
-            format!("{what} {id} does not exist in guild {guild}, or the key of this operation has no access to it")
+            format!(
+                "{type_name} {id} does not exist in guild {guild}, or the key of this operation has no access to it"
+            )
         }
-        None => format!("{what} {id} does not exist, or the key of this operation has no access to it"),
+        None => format!("{type_name} {id} does not exist, or the key of this operation has no access to it"),
     }
 }
 
@@ -90,23 +92,23 @@ pub fn no_such(location: &Location, guild: Option<u64>) -> String {
 mod tests {
     use super::*;
 
-    fn whose(guild: Option<u64>, tenant: &str) -> Owner {
+    fn owner(guild: Option<u64>, tenant: &str) -> Owner {
         Owner { guild, tenant: tenant.to_owned() }
     }
 
     #[test]
-    fn a_key_for_a_guild_names_that_guilds_channels_and_one_for_a_tenant_that_tenants() {
-        let own = |bounds: Bounds, whose: Owner| bounds.admit("acme", Some(1), &whose);
-        assert!(own(Bounds::Guild, whose(Some(1), "acme")));
-        assert!(!own(Bounds::Guild, whose(Some(2), "acme")) && !own(Bounds::Guild, whose(None, "default")));
-        assert!(own(Bounds::Tenant, whose(Some(2), "acme")));
-        assert!(!own(Bounds::Tenant, whose(Some(2), "default")) && !own(Bounds::Tenant, whose(None, "acme")));
-        assert!(own(Bounds::Anywhere, whose(Some(9), "rival")) && own(Bounds::Anywhere, whose(None, "")));
-        assert!(Bounds::Tenant.admit("default", None, &whose(None, "default")), "a private channel, without a guild");
+    fn bounds_limit_channels_to_guild_or_tenant() {
+        let own = |bounds: Bounds, whose: Owner| bounds.allows("acme", Some(1), &whose);
+        assert!(own(Bounds::Guild, owner(Some(1), "acme")));
+        assert!(!own(Bounds::Guild, owner(Some(2), "acme")) && !own(Bounds::Guild, owner(None, "default")));
+        assert!(own(Bounds::Tenant, owner(Some(2), "acme")));
+        assert!(!own(Bounds::Tenant, owner(Some(2), "default")) && !own(Bounds::Tenant, owner(None, "acme")));
+        assert!(own(Bounds::Anywhere, owner(Some(9), "rival")) && own(Bounds::Anywhere, owner(None, "")));
+        assert!(Bounds::Tenant.allows("default", None, &owner(None, "default")), "a private channel, without a guild");
     }
 
     #[test]
-    fn bounds_are_kept_as_they_are_and_only_ever_get_narrower() {
+    fn bounds_round_trip_and_only_get_narrower() {
         for bounds in [Bounds::Anywhere, Bounds::Tenant, Bounds::Guild] {
             assert_eq!(Bounds::from_number(bounds.number()), bounds);
             assert_eq!(bounds.and(Bounds::Anywhere), bounds);

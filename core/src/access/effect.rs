@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn assigned_roles_are_judged_by_their_permissions() {
+    fn assigned_roles_are_checked_by_their_permissions() {
         let roles = GuildRoles::new([(1, 8), (2, 1024), (3, 0)], [(3, MANAGE_ROLES)]);
         let assign = |role: &str| {
             let effect = of(OperationKind::AssignRole, &json!({"user_id": "1", "role_id": role}));

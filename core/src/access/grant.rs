@@ -31,7 +31,7 @@ pub struct Grant {
 pub enum GrantError {
     /// There is no scope.
     #[error("a key needs at least one scope; scopes are {}", names())]
-    Nothing,
+    NoScope,
     /// The scope is unknown.
     #[error("{0:?} is not a scope; scopes are {names}, and guild:<id>", names = names())]
     Unknown(String),
@@ -43,7 +43,7 @@ pub enum GrantError {
     TooMany(usize),
     /// The scope applies to all guilds, but the key does not.
     #[error("{} applies to all guilds and cannot be combined with guild:<id>; create a separate key for it", .0.name())]
-    Everywhere(Scope),
+    GlobalScope(Scope),
 }
 
 fn names() -> String {
@@ -93,10 +93,12 @@ impl Grant {
             errors.push(GrantError::TooMany(guilds.len()));
         }
         if !guilds.is_empty() {
-            errors.extend(scopes.iter().filter(|scope| scope.is_everywhere()).copied().map(GrantError::Everywhere));
+            errors.extend(
+                scopes.iter().filter(|scope| scope.applies_to_all_guilds()).copied().map(GrantError::GlobalScope),
+            );
         }
         if scopes.is_empty() && errors.is_empty() {
-            errors.push(GrantError::Nothing);
+            errors.push(GrantError::NoScope);
         }
         if !errors.is_empty() {
             return Err(errors);
@@ -123,7 +125,7 @@ impl Grant {
 
     /// Whether it includes this guild; for `None`, whether it includes what belongs to no guild.
     #[must_use]
-    pub fn reaches(&self, guild: Option<u64>) -> bool {
+    pub fn includes_guild(&self, guild: Option<u64>) -> bool {
         match (&self.guilds, guild) {
             (GuildSet::All, _) => true,
             (GuildSet::Only(guilds), Some(guild)) => guilds.contains(&guild),
@@ -133,18 +135,18 @@ impl Grant {
 
     /// Whether it includes this scope.
     #[must_use]
-    pub fn may(&self, scope: Scope) -> bool {
+    pub fn has_scope(&self, scope: Scope) -> bool {
         self.scopes.iter().any(|own| own.covers(scope))
     }
 
     /// What it lacks for submitting this operation, in a guild or in none, as far as the payload shows. The permissions
     /// of assigned roles are checked separately: see [`PermissionEffect::assigned`].
     #[must_use]
-    pub fn lacks(&self, payload: &Payload, guild: Option<u64>) -> Option<MissingAccess> {
-        if (guild.is_none() || leaves(payload, guild)) && !self.may(Scope::Application) {
+    pub fn missing_access(&self, payload: &Payload, guild: Option<u64>) -> Option<MissingAccess> {
+        if (guild.is_none() || leaves_guild(payload, guild)) && !self.has_scope(Scope::Application) {
             return Some(MissingAccess::Scope(Scope::Application));
         }
-        if self.may(Scope::Danger) {
+        if self.has_scope(Scope::Danger) {
             return None;
         }
         PermissionEffect::of(payload, guild).danger().map(MissingAccess::Danger)
@@ -152,7 +154,7 @@ impl Grant {
 }
 
 /// Whether it is a `request`, or a read that may address something outside its guild.
-fn leaves(payload: &Payload, guild: Option<u64>) -> bool {
+fn leaves_guild(payload: &Payload, guild: Option<u64>) -> bool {
     let Payload::Read(read) = payload else { return matches!(payload, Payload::Request(_)) };
     let path = read.path.split_once('?').map_or(read.path.as_str(), |(path, _)| path);
     let mut segments = path.split('/').skip(1);
@@ -178,39 +180,39 @@ mod tests {
     }
 
     #[test]
-    fn a_key_for_a_guild_reaches_no_other_and_nothing_without_one() {
+    fn guild_key_includes_only_its_guild() {
         let some = grant(&["operations:write", "guild:42"]);
-        assert!(some.reaches(Some(42)));
-        assert!(!some.reaches(Some(43)) && !some.reaches(None));
-        assert!(grant(&["operations:write"]).reaches(None));
+        assert!(some.includes_guild(Some(42)));
+        assert!(!some.includes_guild(Some(43)) && !some.includes_guild(None));
+        assert!(grant(&["operations:write"]).includes_guild(None));
     }
 
     #[test]
-    fn everything_that_is_wrong_with_scopes_is_told_at_once() {
+    fn all_scope_errors_are_reported() {
         let wrong = Grant::read(["operations:all", "guild:", "guild:042", "guild:7", "fleet:read"]).unwrap_err();
         let expected = vec![
             GrantError::Unknown("operations:all".to_owned()),
             GrantError::NoGuild("guild:".to_owned()),
             GrantError::NoGuild("guild:042".to_owned()),
-            GrantError::Everywhere(Scope::FleetRead),
+            GrantError::GlobalScope(Scope::FleetRead),
         ];
         assert_eq!(wrong, expected);
-        assert_eq!(Grant::read([]).unwrap_err(), [GrantError::Nothing]);
-        assert_eq!(Grant::read(["guild:7"]).unwrap_err(), [GrantError::Nothing]);
+        assert_eq!(Grant::read([]).unwrap_err(), [GrantError::NoScope]);
+        assert_eq!(Grant::read(["guild:7"]).unwrap_err(), [GrantError::NoScope]);
         let many: Vec<_> = (1..=1_001).map(|id| format!("guild:{id}")).collect();
         assert_eq!(Grant::read(many.iter().map(String::as_str)).unwrap_err(), [GrantError::TooMany(1_001)]);
     }
 
     #[test]
-    fn what_belongs_to_no_guild_and_a_callers_own_words_need_the_application_scope() {
+    fn operations_without_guild_need_the_application_scope() {
         let plain = grant(&["operations:write"]);
         let dm = payload(OperationKind::SendDm, &json!({"user_id": "7", "content": "hi"}), None);
-        assert_eq!(plain.lacks(&dm, None), Some(MissingAccess::Scope(Scope::Application)));
-        assert_eq!(plain.lacks(&dm, Some(42)), None);
+        assert_eq!(plain.missing_access(&dm, None), Some(MissingAccess::Scope(Scope::Application)));
+        assert_eq!(plain.missing_access(&dm, Some(42)), None);
         let words = json!({"method": "GET", "path": "/guilds/42/roles"});
         let words = payload(OperationKind::Request, &words, Some(42));
-        assert_eq!(plain.lacks(&words, Some(42)), Some(MissingAccess::Scope(Scope::Application)));
-        assert_eq!(grant(&["operations:write", "application"]).lacks(&words, Some(42)), None);
+        assert_eq!(plain.missing_access(&words, Some(42)), Some(MissingAccess::Scope(Scope::Application)));
+        assert_eq!(grant(&["operations:write", "application"]).missing_access(&words, Some(42)), None);
     }
 
     #[test]
@@ -225,7 +227,7 @@ mod tests {
             ("/users/@me", false),
         ] {
             let read = payload(OperationKind::Read, &json!({"path": path}), Some(42));
-            assert_eq!(plain.lacks(&read, Some(42)).is_none(), is_within, "{path}");
+            assert_eq!(plain.missing_access(&read, Some(42)).is_none(), is_within, "{path}");
         }
     }
 
@@ -233,15 +235,15 @@ mod tests {
     fn granting_administrator_needs_the_danger_scope_and_admin_has_it() {
         let role = payload(OperationKind::CreateRole, &json!({"name": "Boss", "permissions": "8"}), Some(42));
         let plain = grant(&["operations:write"]);
-        let lack = plain.lacks(&role, Some(42)).unwrap();
+        let lack = plain.missing_access(&role, Some(42)).unwrap();
         assert_eq!(lack.to_string(), "grants ADMINISTRATOR; this needs a key with the scope danger");
-        assert_eq!(grant(&["operations:write", "danger"]).lacks(&role, Some(42)), None);
-        assert_eq!(Grant::everything().lacks(&role, Some(42)), None);
+        assert_eq!(grant(&["operations:write", "danger"]).missing_access(&role, Some(42)), None);
+        assert_eq!(Grant::everything().missing_access(&role, Some(42)), None);
     }
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_as_it_was(scopes in vec(0..Scope::ALL.len(), 1..5), guilds in vec(1u64..1 << 40, 0..4)) {
+        fn grant_names_round_trip(scopes in vec(0..Scope::ALL.len(), 1..5), guilds in vec(1u64..1 << 40, 0..4)) {
             let scopes: Vec<_> = scopes.into_iter().map(|n| Scope::ALL[n].name().to_owned()).collect();
             let guilds = guilds.into_iter().map(|guild| format!("guild:{guild}"));
             let names: Vec<_> = scopes.into_iter().chain(guilds).collect();

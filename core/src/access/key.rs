@@ -21,11 +21,11 @@ pub struct ParseKeyIdError;
 impl KeyId {
     /// Creates an id from a random number.
     #[must_use]
-    pub fn from_chance(chance: u128) -> Self {
+    pub fn from_random(random: u128) -> Self {
         const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
         let mut id = [0; ID_LENGTH];
-        for (place, letter) in id.iter_mut().enumerate() {
-            *letter = LETTERS[usize::try_from((chance >> (place * 5)) & 31).unwrap_or(0)];
+        for (index, letter) in id.iter_mut().enumerate() {
+            *letter = LETTERS[usize::try_from((random >> (index * 5)) & 31).unwrap_or(0)];
         }
         Self(id)
     }
@@ -100,8 +100,8 @@ mod tests {
     const SECRET: &str = "abcdefghijklmnopqrstuvwxyz-ABCDEFGHIJK_0123";
 
     #[test]
-    fn what_is_no_key_is_not_read() {
-        let good = ParsedKey { id: KeyId::from_chance(7), secret: SECRET }.write();
+    fn invalid_key_is_not_parsed() {
+        let good = ParsedKey { id: KeyId::from_random(7), secret: SECRET }.write();
         assert!(ParsedKey::read(&good).is_some());
         for wrong in ["", "gh_", "gh__", "gh_admin", &good[1..], &good[..good.len() - 1], &format!("{good}a")] {
             assert_eq!(ParsedKey::read(wrong), None, "{wrong}");
@@ -111,15 +111,15 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_never_shown_by_debug() {
-        let key = ParsedKey { id: KeyId::from_chance(7), secret: SECRET };
+    fn debug_redacts_the_secret() {
+        let key = ParsedKey { id: KeyId::from_random(7), secret: SECRET };
         assert!(!format!("{key:?}").contains(SECRET));
     }
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_as_it_was(chance: u128, secret in "[A-Za-z0-9_-]{43}") {
-            let key = ParsedKey { id: KeyId::from_chance(chance), secret: &secret };
+        fn key_round_trips(chance: u128, secret in "[A-Za-z0-9_-]{43}") {
+            let key = ParsedKey { id: KeyId::from_random(chance), secret: &secret };
             let written = key.write();
             prop_assert_eq!(ParsedKey::read(&written), Some(key));
             prop_assert_eq!(key.id.as_str().parse(), Ok(key.id));

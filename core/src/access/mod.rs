@@ -19,7 +19,7 @@ mod request_effect;
 mod scope;
 mod scope_set;
 
-pub use bounds::{Bounds, Owner, no_such};
+pub use bounds::{Bounds, Owner, not_found_message};
 pub use danger::Danger;
 pub use effect::{AssignedRoles, Denials, PermissionEffect, RoleGuild, UnknownRole};
 pub use grant::{Grant, GrantError, GuildSet, MissingAccess};

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::operation::payload::{
     Method, Request,
-    location::{decoded, digits},
+    location::{decoded, parse_id},
 };
 
 /// The effect of a call.
@@ -22,19 +22,19 @@ pub(super) fn of(request: &Request) -> PermissionEffect {
     if request.method == Method::Get {
         return PermissionEffect::default();
     }
-    let Some((gives, ids)) = find(request.method, &request.path) else {
+    let Some((gives, ids)) = find_call(request.method, &request.path) else {
         return PermissionEffect { danger: Some(Danger::UnknownCall), ..PermissionEffect::default() };
     };
     let body = request.body.as_ref().unwrap_or(&Value::Null);
     let granted = PermissionEffect::granting(granted(body));
-    let synced = if syncs(body) { Some(Danger::CategorySync) } else { None };
-    let mut effect = given(gives, &ids, body);
+    let synced = if syncs_category(body) { Some(Danger::CategorySync) } else { None };
+    let mut effect = effect_of_call(gives, &ids, body);
     effect.danger = granted.danger.or(effect.danger).or(synced);
     effect
 }
 
 /// What a call with this path gives, and the ids in the path.
-fn find(method: Method, path: &str) -> Option<(CallEffect, Vec<u64>)> {
+fn find_call(method: Method, path: &str) -> Option<(CallEffect, Vec<u64>)> {
     let path = path.split_once('?').map_or(path, |(path, _)| path);
     let segments: Vec<_> = path.split('/').map(decoded).collect();
     let ids_of = |template: &str| {
@@ -42,7 +42,7 @@ fn find(method: Method, path: &str) -> Option<(CallEffect, Vec<u64>)> {
         let mut expected = template.split('/');
         for segment in &segments {
             match expected.next()? {
-                "{id}" => ids.push(digits(segment).ok()?),
+                "{id}" => ids.push(parse_id(segment).ok()?),
                 "{}" => {}
                 literal if literal == segment => {}
                 _ => return None,
@@ -54,7 +54,7 @@ fn find(method: Method, path: &str) -> Option<(CallEffect, Vec<u64>)> {
     calls.into_iter().find_map(|(_, template, gives)| Some((*gives, ids_of(template)?)))
 }
 
-fn given(gives: CallEffect, ids: &[u64], body: &Value) -> PermissionEffect {
+fn effect_of_call(gives: CallEffect, ids: &[u64], body: &Value) -> PermissionEffect {
     let id = |at: usize| ids.get(at).copied().unwrap_or_default();
     let roles = |guild, roles: Option<Vec<u64>>, replaces| match roles {
         Some(roles) => {
@@ -73,10 +73,10 @@ fn given(gives: CallEffect, ids: &[u64], body: &Value) -> PermissionEffect {
     match gives {
         CallEffect::Nothing => PermissionEffect::default(),
         CallEffect::RoleOfPath => roles(guild, Some(vec![id(2)]), None),
-        CallEffect::RolesToNewMember => roles(guild, named(body, "roles"), None),
-        CallEffect::RolesToMember => roles(guild, named(body, "roles"), Some(id(1))),
-        CallEffect::RolesByInvite => roles(RoleGuild::Channel(id(0)), named(body, "role_ids"), None),
-        CallEffect::RolesByOnboarding => roles(guild, named(body, "role_ids"), None),
+        CallEffect::RolesToNewMember => roles(guild, role_ids(body, "roles"), None),
+        CallEffect::RolesToMember => roles(guild, role_ids(body, "roles"), Some(id(1))),
+        CallEffect::RolesByInvite => roles(RoleGuild::Channel(id(0)), role_ids(body, "role_ids"), None),
+        CallEffect::RolesByOnboarding => roles(guild, role_ids(body, "role_ids"), None),
         CallEffect::Overwrites => match body.get("permission_overwrites") {
             Some(overwrites) => denials(denied(overwrites), true),
             None => PermissionEffect::default(),
@@ -93,7 +93,7 @@ fn given(gives: CallEffect, ids: &[u64], body: &Value) -> PermissionEffect {
 }
 
 /// The roles in all fields of this name; `None` if one is not a list of ids.
-fn named(body: &Value, field: &str) -> Option<Vec<u64>> {
+fn role_ids(body: &Value, field: &str) -> Option<Vec<u64>> {
     let mut found = Vec::new();
     collect(body, field, &mut found)?;
     Some(found)
@@ -131,7 +131,7 @@ fn denied(overwrites: &Value) -> Option<Vec<(u64, u64)>> {
 
 fn read_id(value: &Value) -> Option<u64> {
     match value {
-        Value::String(text) => digits(text).ok(),
+        Value::String(text) => parse_id(text).ok(),
         Value::Number(number) => number.as_u64(),
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
     }
@@ -165,14 +165,14 @@ fn granted(body: &Value) -> u64 {
 }
 
 /// Whether channels take the overwrites of their category.
-fn syncs(body: &Value) -> bool {
+fn syncs_category(body: &Value) -> bool {
     match body {
         Value::Object(fields) => fields.iter().any(|(name, value)| match value {
             Value::Null | Value::Bool(false) => false,
             _ if name == "lock_permissions" => true,
-            _ => syncs(value),
+            _ => syncs_category(value),
         }),
-        Value::Array(values) => values.iter().any(syncs),
+        Value::Array(values) => values.iter().any(syncs_category),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }
@@ -307,7 +307,7 @@ mod tests {
     fn listed_path_is_found_by_its_own_call() {
         for (method, template, gives) in CALLS {
             let path = template.replace("{id}", "7").replace("{}", "any");
-            let found = find(*method, &path).map(|(found, _)| found);
+            let found = find_call(*method, &path).map(|(found, _)| found);
             assert_eq!(found, Some(*gives), "{} {template}", method.name());
         }
     }

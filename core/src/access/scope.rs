@@ -122,7 +122,7 @@ impl Scope {
 
     /// Whether it applies to all guilds at once, so that it has no meaning for a key limited to some guilds.
     #[must_use]
-    pub const fn is_everywhere(self) -> bool {
+    pub const fn applies_to_all_guilds(self) -> bool {
         match self {
             Self::EventsRead
             | Self::EventsWrite
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_write_may_read_and_nothing_else() {
+    fn write_scope_includes_only_its_read_scope() {
         for scope in Scope::ALL.into_iter().filter(|scope| *scope != Scope::Admin) {
             let covered: Vec<_> = Scope::ALL.into_iter().filter(|other| scope.covers(*other)).collect();
             let expected = match scope.name().strip_suffix(":write") {

@@ -35,7 +35,7 @@ impl ScopeSet {
     /// The scopes of a key.
     #[must_use]
     pub fn of(grant: &Grant) -> Self {
-        Self(Scope::ALL.into_iter().filter(|scope| grant.may(*scope)).fold(0, |bits, scope| bits | bit(scope)))
+        Self(Scope::ALL.into_iter().filter(|scope| grant.has_scope(*scope)).fold(0, |bits, scope| bits | bit(scope)))
     }
 
     /// Whether they allow this.
@@ -74,7 +74,7 @@ mod tests {
             let grant = Grant::read(names.iter().copied()).unwrap();
             let set = ScopeSet::from_number(ScopeSet::of(&grant).number());
             for scope in Scope::ALL {
-                assert_eq!(set.allow(scope), grant.may(scope), "{names:?} {}", scope.name());
+                assert_eq!(set.allow(scope), grant.has_scope(scope), "{names:?} {}", scope.name());
             }
         }
     }

@@ -106,7 +106,7 @@ pub enum BreakerEffect {
         /// State after.
         to: BreakerState,
         /// The reason.
-        why: BreakerReason,
+        reason: BreakerReason,
         /// Who decided it.
         origin: ChangeOrigin,
     },
@@ -118,7 +118,7 @@ pub enum BreakerEffect {
         /// The credential of the probe.
         credential: Credential,
         /// Its permit, to be reported or abandoned like any other.
-        pass: CallPermit,
+        permit: CallPermit,
     },
     /// A shared breaker is half-open and no process is known to probe it: [`Breakers::probe_claims`] returns a claim.
     ///

@@ -24,7 +24,7 @@ pub struct BreakerConfig {
     /// Jitter of a cooldown in percent, so that processes do not retry together.
     pub jitter_percent: u32,
     /// After this time in the closed state, cooldowns start from the first again; a quiet breaker is removed.
-    pub calm: Duration,
+    pub reset_after: Duration,
     /// Number of probes that a half-open breaker admits, and that must succeed.
     pub probes: u32,
     /// A probe without a result after this time has failed. It includes waiting for a turn, so it is longer than a
@@ -33,11 +33,11 @@ pub struct BreakerConfig {
     /// After this time without a call that may probe, the breaker sends its own probe.
     pub probe_after: Duration,
     /// Duration of a ban without a stated one.
-    pub blocked: Duration,
+    pub ban_duration: Duration,
     /// How long an expired interaction is remembered: no token is valid for longer.
-    pub ended: Duration,
+    pub expired_interaction_ttl: Duration,
     /// Maximum number of remembered interactions.
-    pub max_ended: usize,
+    pub max_expired_interactions: usize,
     /// Maximum number of routes, ids and targets with a breaker.
     pub max_keys: usize,
 }
@@ -54,13 +54,13 @@ impl Default for BreakerConfig {
             cooldown: Duration::from_secs(30),
             max_cooldown: Duration::from_secs(300),
             jitter_percent: 20,
-            calm: Duration::from_secs(300),
+            reset_after: Duration::from_secs(300),
             probes: 3,
             probe_timeout: Duration::from_secs(15),
             probe_after: Duration::from_secs(1),
-            blocked: Duration::from_secs(3_600),
-            ended: Duration::from_secs(900),
-            max_ended: 10_000,
+            ban_duration: Duration::from_secs(3_600),
+            expired_interaction_ttl: Duration::from_secs(900),
+            max_expired_interactions: 10_000,
             max_keys: 10_000,
         }
     }
@@ -68,10 +68,10 @@ impl Default for BreakerConfig {
 
 impl BreakerConfig {
     /// Cooldown after this many cooldowns in a row. `random` is in `[0, 1)`.
-    pub(super) fn cooldown(&self, before: u32, chance: f64) -> Duration {
+    pub(super) fn cooldown(&self, before: u32, random: f64) -> Duration {
         let grown = self.cooldown.saturating_mul(1_u32.checked_shl(before).unwrap_or(u32::MAX)).min(self.max_cooldown);
         let jitter = f64::from(self.jitter_percent.min(100)) / 100.0;
-        grown.mul_f64(1.0 + jitter * (2.0 * chance - 1.0)).min(self.max_cooldown)
+        grown.mul_f64(1.0 + jitter * (2.0 * random - 1.0)).min(self.max_cooldown)
     }
 }
 
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_moves_a_cooldown_by_a_fifth_at_most_and_never_past_the_longest() {
+    fn jitter_moves_a_cooldown_by_at_most_a_fifth() {
         let config = BreakerConfig::default();
         assert_eq!(config.cooldown(0, 0.0).as_secs(), 24);
         assert_eq!(config.cooldown(0, 0.999_999_99).as_secs(), 35);

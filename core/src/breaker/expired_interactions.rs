@@ -14,13 +14,13 @@ pub(super) struct ExpiredInteractions {
 }
 
 impl ExpiredInteractions {
-    pub(super) fn insert(&mut self, major: TopLevelId, keep: Duration, most: usize, now: Timestamp) {
+    pub(super) fn insert(&mut self, major: TopLevelId, lifetime: Duration, max_len: usize, now: Timestamp) {
         self.forget(now);
-        if most == 0 || !self.known.insert(major) {
+        if max_len == 0 || !self.known.insert(major) {
             return;
         }
-        self.order.push_back((now + keep, major));
-        while self.order.len() > most {
+        self.order.push_back((now + lifetime, major));
+        while self.order.len() > max_len {
             self.drop_oldest();
         }
     }
@@ -51,22 +51,22 @@ impl ExpiredInteractions {
 mod tests {
     use super::*;
 
-    const KEEP: Duration = Duration::from_secs(900);
+    const LIFETIME: Duration = Duration::from_secs(900);
 
     #[test]
-    fn an_ended_interaction_is_forgotten_when_no_token_of_it_could_live() {
+    fn expired_interaction_is_forgotten_after_its_lifetime() {
         let mut ended = ExpiredInteractions::default();
-        ended.insert(TopLevelId::of(1), KEEP, 10, Timestamp::ZERO);
+        ended.insert(TopLevelId::of(1), LIFETIME, 10, Timestamp::ZERO);
         assert!(ended.contains(TopLevelId::of(1), Timestamp::from_millis(899_999)));
         assert!(!ended.contains(TopLevelId::of(1), Timestamp::from_millis(900_000)));
         assert_eq!(ended.len(), 0);
     }
 
     #[test]
-    fn past_the_bound_the_oldest_goes() {
+    fn oldest_is_dropped_at_the_maximum() {
         let mut ended = ExpiredInteractions::default();
         for id in 1..=3 {
-            ended.insert(TopLevelId::of(id), KEEP, 2, Timestamp::ZERO);
+            ended.insert(TopLevelId::of(id), LIFETIME, 2, Timestamp::ZERO);
         }
         assert_eq!(ended.len(), 2);
         assert!(!ended.contains(TopLevelId::of(1), Timestamp::ZERO));

@@ -52,8 +52,8 @@ struct Slot {
     calls: u32,
     failures: u32,
     slow: u32,
-    failed_at: Sources,
-    slow_at: Sources,
+    failed_sources: Sources,
+    slow_sources: Sources,
 }
 
 impl Slot {
@@ -61,11 +61,11 @@ impl Slot {
         self.calls += 1;
         if sample.failed {
             self.failures += 1;
-            self.failed_at = self.failed_at.and(Sources::One(sample.source));
+            self.failed_sources = self.failed_sources.and(Sources::One(sample.source));
         }
         if sample.slow {
             self.slow += 1;
-            self.slow_at = self.slow_at.and(Sources::One(sample.source));
+            self.slow_sources = self.slow_sources.and(Sources::One(sample.source));
         }
     }
 
@@ -73,8 +73,8 @@ impl Slot {
         self.calls += other.calls;
         self.failures += other.failures;
         self.slow += other.slow;
-        self.failed_at = self.failed_at.and(other.failed_at);
-        self.slow_at = self.slow_at.and(other.slow_at);
+        self.failed_sources = self.failed_sources.and(other.failed_sources);
+        self.slow_sources = self.slow_sources.and(other.slow_sources);
     }
 }
 
@@ -82,21 +82,21 @@ impl Slot {
 #[derive(Debug, Default)]
 pub(super) struct FailureWindow {
     slots: [Slot; SLOTS],
-    run: u32,
-    run_at: Sources,
+    consecutive_failures: u32,
+    failure_sources: Sources,
 }
 
 impl FailureWindow {
     pub(super) fn record(&mut self, sample: Sample, window: Duration, now: Timestamp) {
         if sample.failed {
-            self.run += 1;
-            self.run_at = self.run_at.and(Sources::One(sample.source));
+            self.consecutive_failures += 1;
+            self.failure_sources = self.failure_sources.and(Sources::One(sample.source));
         } else {
-            self.run = 0;
-            self.run_at = Sources::None;
+            self.consecutive_failures = 0;
+            self.failure_sources = Sources::None;
         }
         let number = slot_number(window, now);
-        let slot = &mut self.slots[place(number)];
+        let slot = &mut self.slots[slot_index(number)];
         if slot.number != number {
             *slot = Slot { number, ..Slot::default() };
         }
@@ -113,23 +113,23 @@ impl FailureWindow {
                 slot.slow = slot.slow.saturating_sub(explained.slow);
             }
         }
-        self.run = self.run.saturating_sub(part.run);
+        self.consecutive_failures = self.consecutive_failures.saturating_sub(part.consecutive_failures);
         self.record(Sample { failed: true, slow: false, source }, window, now);
     }
 
     /// The reason to open the breaker, if there is one. `sources` is the number of parts from which failures must come.
-    pub(super) fn verdict(&self, config: &BreakerConfig, sources: u32, now: Timestamp) -> Option<BreakerReason> {
-        if self.run >= config.failures_in_row && self.run_at.at_least(sources) {
+    pub(super) fn reason_to_open(&self, config: &BreakerConfig, sources: u32, now: Timestamp) -> Option<BreakerReason> {
+        if self.consecutive_failures >= config.failures_in_row && self.failure_sources.at_least(sources) {
             return Some(BreakerReason::FailuresInRow);
         }
         let sum = self.sum(config.window, now);
         let reaches = |count: u32, percent: u32| {
             sum.calls >= config.min_calls && u64::from(count) * 100 >= u64::from(sum.calls) * u64::from(percent)
         };
-        if sum.failures > 0 && reaches(sum.failures, config.failure_percent) && sum.failed_at.at_least(sources) {
+        if sum.failures > 0 && reaches(sum.failures, config.failure_percent) && sum.failed_sources.at_least(sources) {
             return Some(BreakerReason::FailureRate);
         }
-        if sum.slow > 0 && reaches(sum.slow, config.slow_percent) && sum.slow_at.at_least(sources) {
+        if sum.slow > 0 && reaches(sum.slow, config.slow_percent) && sum.slow_sources.at_least(sources) {
             return Some(BreakerReason::SlowRate);
         }
         None
@@ -156,7 +156,7 @@ fn slot_number(window: Duration, now: Timestamp) -> u64 {
     now.micros() / width.max(1)
 }
 
-const fn place(number: u64) -> usize {
+const fn slot_index(number: u64) -> usize {
     (number % SLOTS as u64) as usize
 }
 
@@ -176,17 +176,17 @@ mod tests {
 
     struct Watched {
         config: BreakerConfig,
-        tally: FailureWindow,
+        window: FailureWindow,
     }
 
     impl Watched {
         fn new() -> Self {
-            Self { config: BreakerConfig::default(), tally: FailureWindow::default() }
+            Self { config: BreakerConfig::default(), window: FailureWindow::default() }
         }
 
         fn add(&mut self, sample: Sample, now: Timestamp) -> Option<BreakerReason> {
-            self.tally.record(sample, self.config.window, now);
-            self.tally.verdict(&self.config, 1, now)
+            self.window.record(sample, self.config.window, now);
+            self.window.reason_to_open(&self.config, 1, now)
         }
     }
 
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_twenty_calls_in_the_window_is_enough_and_half_of_nineteen_is_not() {
+    fn half_of_twenty_calls_is_enough_and_of_nineteen_is_not() {
         let mut watched = Watched::new();
         for _ in 0..9 {
             assert_eq!(watched.add(OK, at(0)), None);
@@ -221,8 +221,8 @@ mod tests {
             // One call every three seconds is never twenty in thirty seconds.
             assert_eq!(watched.add(if second % 2 == 0 { OK } else { failed(1) }, at(second * 3)), None);
         }
-        assert!(watched.tally.counts(watched.config.window, at(600)).0 <= 10);
-        assert_eq!(watched.tally.counts(watched.config.window, at(700)), (0, 0, 0));
+        assert!(watched.window.counts(watched.config.window, at(600)).0 <= 10);
+        assert_eq!(watched.window.counts(watched.config.window, at(700)), (0, 0, 0));
     }
 
     #[test]
@@ -239,31 +239,31 @@ mod tests {
     }
 
     #[test]
-    fn trouble_of_one_part_says_nothing_about_the_whole() {
+    fn failures_of_one_part_do_not_open_the_whole() {
         let mut watched = Watched::new();
         for _ in 0..50 {
             watched.add(failed(1), at(0));
-            assert_eq!(watched.tally.verdict(&watched.config, 2, at(0)), None);
+            assert_eq!(watched.window.reason_to_open(&watched.config, 2, at(0)), None);
         }
         watched.add(failed(2), at(0));
-        assert_eq!(watched.tally.verdict(&watched.config, 2, at(0)), Some(BreakerReason::FailuresInRow));
+        assert_eq!(watched.window.reason_to_open(&watched.config, 2, at(0)), Some(BreakerReason::FailuresInRow));
     }
 
     #[test]
-    fn trouble_that_a_part_explains_counts_as_one_failure() {
+    fn explained_failures_count_as_one() {
         let mut watched = Watched::new();
         let mut part = FailureWindow::default();
         for _ in 0..50 {
             watched.add(failed(1), at(0));
             part.record(failed(1), watched.config.window, at(0));
         }
-        watched.tally.absorb(&part, 1, watched.config.window, at(0));
-        assert_eq!(watched.tally.counts(watched.config.window, at(0)), (1, 1, 0));
+        watched.window.absorb(&part, 1, watched.config.window, at(0));
+        assert_eq!(watched.window.counts(watched.config.window, at(0)), (1, 1, 0));
         for _ in 0..3 {
             watched.add(failed(2), at(0));
-            assert_eq!(watched.tally.verdict(&watched.config, 2, at(0)), None);
+            assert_eq!(watched.window.reason_to_open(&watched.config, 2, at(0)), None);
         }
         watched.add(failed(2), at(0));
-        assert_eq!(watched.tally.verdict(&watched.config, 2, at(0)), Some(BreakerReason::FailuresInRow));
+        assert_eq!(watched.window.reason_to_open(&watched.config, 2, at(0)), Some(BreakerReason::FailuresInRow));
     }
 }

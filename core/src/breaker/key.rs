@@ -127,18 +127,19 @@ impl FromStr for BreakerKey {
             return Ok(Self::Target(name.to_owned()));
         }
         let rest = text.strip_prefix("discord:").ok_or(ParseBreakerKeyError)?;
-        let (who, route) = rest.split_once('/').map_or((rest, None), |(who, route)| (who, Some(route)));
-        let who = match who {
+        let (credential, route) =
+            rest.split_once('/').map_or((rest, None), |(credential, route)| (credential, Some(route)));
+        let credential = match credential {
             "anonymous" => Credential::Anonymous,
             id => Credential::Application(id.parse().map_err(|_| ParseBreakerKeyError)?),
         };
         Ok(match route.map(|route| route.rsplit_once('#').map_or((route, None), |(route, id)| (route, Some(id)))) {
-            None => Self::Discord(who),
+            None => Self::Discord(credential),
             Some(("", _)) => return Err(ParseBreakerKeyError),
-            Some((route, None)) => Self::Route(who, RouteKey::new(route)),
+            Some((route, None)) => Self::Route(credential, RouteKey::new(route)),
             Some((route, Some(id))) => {
                 let id = id.parse().map_err(|_| ParseBreakerKeyError)?;
-                Self::Pair(who, RouteKey::new(route), TopLevelId::of(id))
+                Self::Pair(credential, RouteKey::new(route), TopLevelId::of(id))
             }
         })
     }
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_names_no_breaker_is_refused() {
+    fn text_that_is_not_a_breaker_key_is_rejected() {
         for text in ["", "discords", "discord:", "discord:bot", "discord:1/", "discord:1/GET /x#y", "target:"] {
             assert_eq!(text.parse::<BreakerKey>(), Err(ParseBreakerKeyError), "{text}");
         }

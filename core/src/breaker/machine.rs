@@ -123,7 +123,7 @@ pub(super) struct TransitionContext<'a> {
     pub(super) config: &'a BreakerConfig,
     pub(super) now: Timestamp,
     /// In `[0, 1)`.
-    pub(super) chance: f64,
+    pub(super) random: f64,
     pub(super) latest: u64,
 }
 
@@ -132,7 +132,7 @@ pub(super) struct TransitionContext<'a> {
 pub(super) struct Transition {
     pub(super) from: BreakerState,
     pub(super) to: BreakerState,
-    pub(super) why: BreakerReason,
+    pub(super) reason: BreakerReason,
 }
 
 /// How a call is admitted.
@@ -161,7 +161,7 @@ enum ClaimState {
     /// The breaker is not shared.
     NotNeeded,
     /// It must be requested.
-    Wanted,
+    Needed,
     /// This process holds it until then.
     Held { until: Timestamp },
     /// Another process holds it until then.
@@ -171,7 +171,7 @@ enum ClaimState {
 #[derive(Debug)]
 pub(super) struct Breaker {
     state: BreakerState,
-    why: BreakerReason,
+    reason: BreakerReason,
     changed: Timestamp,
     /// Permits up to this number belong to an older generation.
     generation: u64,
@@ -180,30 +180,30 @@ pub(super) struct Breaker {
     /// Cooldowns since it was last calm.
     cooldowns: u32,
     /// When it last had a failure, a slow call or a transition.
-    troubled: Timestamp,
-    tally: FailureWindow,
+    last_problem: Timestamp,
+    failure_window: FailureWindow,
     probes: Vec<Probe>,
     successes: u32,
     claim: ClaimState,
     /// When it requests a probe of its own, or the claim to probe.
-    ask_at: Timestamp,
+    request_at: Timestamp,
 }
 
 impl Breaker {
     pub(super) fn new(generation: u64, now: Timestamp) -> Self {
         Self {
             state: BreakerState::Closed,
-            why: BreakerReason::Fresh,
+            reason: BreakerReason::Fresh,
             changed: now,
             generation,
             token_since: 0,
             cooldowns: 0,
-            troubled: now,
-            tally: FailureWindow::default(),
+            last_problem: now,
+            failure_window: FailureWindow::default(),
             probes: Vec::new(),
             successes: 0,
             claim: ClaimState::NotNeeded,
-            ask_at: now,
+            request_at: now,
         }
     }
 
@@ -211,8 +211,8 @@ impl Breaker {
         self.state
     }
 
-    pub(super) const fn why(&self) -> BreakerReason {
-        self.why
+    pub(super) const fn reason(&self) -> BreakerReason {
+        self.reason
     }
 
     /// Since when it is in its state.
@@ -229,12 +229,12 @@ impl Breaker {
         self.generation
     }
 
-    pub(super) const fn troubled(&self) -> Timestamp {
-        self.troubled
+    pub(super) const fn last_problem(&self) -> Timestamp {
+        self.last_problem
     }
 
-    pub(super) fn tally(&self) -> &FailureWindow {
-        &self.tally
+    pub(super) fn failure_window(&self) -> &FailureWindow {
+        &self.failure_window
     }
 
     pub(super) fn probes_in_flight(&self) -> usize {
@@ -260,7 +260,7 @@ impl Breaker {
                 Err(Rejection { until: Some(now + config.probe_after), reason: "breaker_half_open" })
             }
             BreakerState::Open { until } => {
-                let reason = if self.why == BreakerReason::Blocked { "blocked" } else { "breaker_open" };
+                let reason = if self.reason == BreakerReason::Blocked { "blocked" } else { "breaker_open" };
                 Err(Rejection { until: Some(until), reason })
             }
             BreakerState::ForcedOpen { why: BreakerReason::Unauthorized } => {
@@ -279,43 +279,43 @@ impl Breaker {
         match self.claim {
             ClaimState::NotNeeded => true,
             ClaimState::Held { until } => now < until,
-            ClaimState::Wanted | ClaimState::HeldElsewhere { .. } => false,
+            ClaimState::Needed | ClaimState::HeldElsewhere { .. } => false,
         }
     }
 
     /// From now on it is shared and probed only with a claim.
     pub(super) fn require_claim(&mut self, step: TransitionContext<'_>) {
         if self.state == BreakerState::HalfOpen && self.claim == ClaimState::NotNeeded {
-            self.claim = ClaimState::Wanted;
-            self.ask_at = step.now;
+            self.claim = ClaimState::Needed;
+            self.request_at = step.now;
         }
     }
 
     /// Whether the claim to probe must be requested.
-    pub(super) fn wants_claim(&self) -> bool {
-        self.state == BreakerState::HalfOpen && self.claim == ClaimState::Wanted
+    pub(super) fn needs_claim(&self) -> bool {
+        self.state == BreakerState::HalfOpen && self.claim == ClaimState::Needed
     }
 
     /// Whether it is time to report that the claim must be requested; then not again for a while.
-    pub(super) fn ask_for_claim(&mut self, step: TransitionContext<'_>) -> bool {
-        let asks = self.wants_claim() && self.ask_at <= step.now;
-        if asks {
-            self.ask_at = step.now + step.config.probe_after;
+    pub(super) fn poll_claim_request(&mut self, step: TransitionContext<'_>) -> bool {
+        let is_due = self.needs_claim() && self.request_at <= step.now;
+        if is_due {
+            self.request_at = step.now + step.config.probe_after;
         }
-        asks
+        is_due
     }
 
     /// This process probes it until then. If no suitable call arrives, it requests a probe of its own after a while.
     pub(super) fn claim_granted(&mut self, until: Timestamp, step: TransitionContext<'_>) {
-        if self.wants_claim() {
+        if self.needs_claim() {
             self.claim = ClaimState::Held { until };
-            self.ask_at = step.now + step.config.probe_after;
+            self.request_at = step.now + step.config.probe_after;
         }
     }
 
     /// Another process probes it until then.
     pub(super) fn claimed_elsewhere(&mut self, until: Timestamp) {
-        if self.wants_claim() {
+        if self.needs_claim() {
             self.claim = ClaimState::HeldElsewhere { until };
         }
     }
@@ -323,7 +323,7 @@ impl Breaker {
     /// Takes a probe slot for a permit, after [`Breaker::check`] has found one.
     pub(super) fn take_probe(&mut self, ticket: u64, step: TransitionContext<'_>) {
         self.probes.push(Probe { ticket, deadline: step.now + step.config.probe_timeout });
-        self.ask_at = step.now + step.config.probe_after;
+        self.request_at = step.now + step.config.probe_after;
     }
 
     /// Frees the slot of a probe that ended without a usable result.
@@ -338,97 +338,111 @@ impl Breaker {
             .then(|| self.enter(BreakerState::Closed, BreakerReason::ProbesSucceeded, step))
     }
 
-    pub(super) fn probe_failed(&mut self, why: BreakerReason, step: TransitionContext<'_>) -> Transition {
-        self.open(why, step)
+    pub(super) fn probe_failed(&mut self, reason: BreakerReason, step: TransitionContext<'_>) -> Transition {
+        self.open(reason, step)
     }
 
     /// Counts a call that was sent in the closed state.
     pub(super) fn record(&mut self, sample: Sample, step: TransitionContext<'_>) {
         if sample.failed || sample.slow {
-            self.troubled = step.now;
+            self.last_problem = step.now;
         }
-        self.tally.record(sample, step.config.window, step.now);
+        self.failure_window.record(sample, step.config.window, step.now);
     }
 
     /// Opens it if its counts require that. `sources` is the number of its parts from which failures must come. Returns
     /// its counts, which its own opening now explains.
-    pub(super) fn judge(&mut self, sources: u32, step: TransitionContext<'_>) -> Option<(Transition, FailureWindow)> {
+    pub(super) fn evaluate(
+        &mut self,
+        sources: u32,
+        step: TransitionContext<'_>,
+    ) -> Option<(Transition, FailureWindow)> {
         if self.state != BreakerState::Closed {
             return None;
         }
-        let why = self.tally.verdict(step.config, sources, step.now)?;
-        let counted = std::mem::take(&mut self.tally);
-        Some((self.open(why, step), counted))
+        let reason = self.failure_window.reason_to_open(step.config, sources, step.now)?;
+        let counted = std::mem::take(&mut self.failure_window);
+        Some((self.open(reason, step), counted))
     }
 
     /// A part of it has opened because of what that part has counted.
     pub(super) fn absorb(&mut self, counted: &FailureWindow, source: u64, step: TransitionContext<'_>) {
         if self.state == BreakerState::Closed {
-            self.tally.absorb(counted, source, step.config.window, step.now);
+            self.failure_window.absorb(counted, source, step.config.window, step.now);
         }
     }
 
-    fn open(&mut self, why: BreakerReason, step: TransitionContext<'_>) -> Transition {
-        if self.state == BreakerState::Closed && step.now.since(self.changed) >= step.config.calm {
+    fn open(&mut self, reason: BreakerReason, step: TransitionContext<'_>) -> Transition {
+        if self.state == BreakerState::Closed && step.now.since(self.changed) >= step.config.reset_after {
             self.cooldowns = 0;
         }
-        let cooldown = step.config.cooldown(self.cooldowns, step.chance);
+        let cooldown = step.config.cooldown(self.cooldowns, step.random);
         self.cooldowns = self.cooldowns.saturating_add(1);
-        self.enter(BreakerState::Open { until: step.now + cooldown }, why, step)
+        self.enter(BreakerState::Open { until: step.now + cooldown }, reason, step)
     }
 
     /// Opens it for a given time.
-    pub(super) fn open_for(&mut self, time: Duration, why: BreakerReason, step: TransitionContext<'_>) -> Transition {
-        self.enter(BreakerState::Open { until: step.now + time }, why, step)
+    pub(super) fn open_for(
+        &mut self,
+        time: Duration,
+        reason: BreakerReason,
+        step: TransitionContext<'_>,
+    ) -> Transition {
+        self.enter(BreakerState::Open { until: step.now + time }, reason, step)
     }
 
     /// Opens it because another process did. It counts as a cooldown here too, since the cause is the same.
-    pub(super) fn open_with(&mut self, time: Duration, why: BreakerReason, step: TransitionContext<'_>) -> Transition {
-        if self.state == BreakerState::Closed && step.now.since(self.changed) >= step.config.calm {
+    pub(super) fn open_from_remote(
+        &mut self,
+        time: Duration,
+        reason: BreakerReason,
+        step: TransitionContext<'_>,
+    ) -> Transition {
+        if self.state == BreakerState::Closed && step.now.since(self.changed) >= step.config.reset_after {
             self.cooldowns = 0;
         }
-        if why != BreakerReason::Blocked {
+        if reason != BreakerReason::Blocked {
             self.cooldowns = self.cooldowns.saturating_add(1);
         }
-        self.enter(BreakerState::Open { until: step.now + time }, why, step)
+        self.enter(BreakerState::Open { until: step.now + time }, reason, step)
     }
 
     /// Opens it as in an earlier run of this process.
     pub(super) fn reopen(
         &mut self,
         time: Duration,
-        why: BreakerReason,
+        reason: BreakerReason,
         cooldowns: u32,
         step: TransitionContext<'_>,
     ) -> Transition {
         self.cooldowns = self.cooldowns.max(cooldowns);
-        self.enter(BreakerState::Open { until: step.now + time }, why, step)
+        self.enter(BreakerState::Open { until: step.now + time }, reason, step)
     }
 
     /// Takes the remaining open time from another process. Does nothing if it is not open.
-    pub(super) fn stay_open(&mut self, time: Duration, why: BreakerReason, step: TransitionContext<'_>) {
+    pub(super) fn set_remaining(&mut self, time: Duration, reason: BreakerReason, step: TransitionContext<'_>) {
         if let BreakerState::Open { until } = &mut self.state {
             *until = step.now + time;
-            self.why = why;
+            self.reason = reason;
         }
     }
 
     /// Closes it because another process did.
-    pub(super) fn close_with(&mut self, why: BreakerReason, step: TransitionContext<'_>) -> Transition {
-        if why != BreakerReason::ProbesSucceeded {
+    pub(super) fn close_from_remote(&mut self, reason: BreakerReason, step: TransitionContext<'_>) -> Transition {
+        if reason != BreakerReason::ProbesSucceeded {
             self.cooldowns = 0;
         }
-        self.enter(BreakerState::Closed, why, step)
+        self.enter(BreakerState::Closed, reason, step)
     }
 
-    pub(super) fn force(&mut self, why: BreakerReason, step: TransitionContext<'_>) -> Transition {
-        self.enter(BreakerState::ForcedOpen { why }, why, step)
+    pub(super) fn force(&mut self, reason: BreakerReason, step: TransitionContext<'_>) -> Transition {
+        self.enter(BreakerState::ForcedOpen { why: reason }, reason, step)
     }
 
     /// Closes it and clears its history.
-    pub(super) fn reset(&mut self, why: BreakerReason, step: TransitionContext<'_>) -> Transition {
+    pub(super) fn reset(&mut self, reason: BreakerReason, step: TransitionContext<'_>) -> Transition {
         self.cooldowns = 0;
-        self.enter(BreakerState::Closed, why, step)
+        self.enter(BreakerState::Closed, reason, step)
     }
 
     /// The token has changed: permits so far were issued for the old one.
@@ -437,7 +451,7 @@ impl Breaker {
     }
 
     /// Whether a permit was issued for the current token.
-    pub(super) const fn has_token_of(&self, ticket: u64) -> bool {
+    pub(super) const fn has_current_token(&self, ticket: u64) -> bool {
         ticket > self.token_since
     }
 
@@ -446,12 +460,12 @@ impl Breaker {
         if let ClaimState::Held { until } | ClaimState::HeldElsewhere { until } = self.claim
             && until <= step.now
         {
-            self.claim = ClaimState::Wanted;
-            self.ask_at = step.now;
+            self.claim = ClaimState::Needed;
+            self.request_at = step.now;
         }
         match self.state {
             BreakerState::Open { until } if until <= step.now => {
-                self.ask_at = step.now + step.config.probe_after;
+                self.request_at = step.now + step.config.probe_after;
                 Some(self.enter(BreakerState::HalfOpen, BreakerReason::CooledDown, step))
             }
             BreakerState::HalfOpen if self.probes.iter().any(|probe| probe.deadline <= step.now) => {
@@ -465,13 +479,13 @@ impl Breaker {
     }
 
     /// Whether it is time to send a probe of its own.
-    pub(super) fn wants_probe(&self, config: &BreakerConfig, now: Timestamp) -> bool {
-        self.state == BreakerState::HalfOpen && self.ask_at <= now && self.has_claim(now) && self.has_room(config)
+    pub(super) fn needs_probe(&self, config: &BreakerConfig, now: Timestamp) -> bool {
+        self.state == BreakerState::HalfOpen && self.request_at <= now && self.has_claim(now) && self.has_room(config)
     }
 
     /// No probe can be sent before then.
-    pub(super) fn ask_again(&mut self, at: Timestamp) {
-        self.ask_at = at;
+    pub(super) fn postpone_probe(&mut self, at: Timestamp) {
+        self.request_at = at;
     }
 
     /// When something changes by time alone.
@@ -481,10 +495,10 @@ impl Breaker {
             BreakerState::Open { until } => Some(until),
             BreakerState::HalfOpen => {
                 let lost = self.probes.iter().map(|probe| probe.deadline).min();
-                let own_probe = (sends_probes && self.has_room(config)).then_some(self.ask_at);
+                let own_probe = (sends_probes && self.has_room(config)).then_some(self.request_at);
                 let (ask, claim_ends) = match self.claim {
                     ClaimState::NotNeeded => (own_probe, None),
-                    ClaimState::Wanted => (Some(self.ask_at), None),
+                    ClaimState::Needed => (Some(self.request_at), None),
                     ClaimState::Held { until } => (own_probe, Some(until)),
                     ClaimState::HeldElsewhere { until } => (None, Some(until)),
                 };
@@ -493,16 +507,16 @@ impl Breaker {
         }
     }
 
-    fn enter(&mut self, to: BreakerState, why: BreakerReason, step: TransitionContext<'_>) -> Transition {
+    fn enter(&mut self, to: BreakerState, reason: BreakerReason, step: TransitionContext<'_>) -> Transition {
         let from = std::mem::replace(&mut self.state, to);
-        self.why = why;
+        self.reason = reason;
         self.changed = step.now;
-        self.troubled = step.now;
+        self.last_problem = step.now;
         self.generation = step.latest;
-        self.tally = FailureWindow::default();
+        self.failure_window = FailureWindow::default();
         self.probes.clear();
         self.successes = 0;
         self.claim = ClaimState::NotNeeded;
-        Transition { from, to, why }
+        Transition { from, to, reason }
     }
 }

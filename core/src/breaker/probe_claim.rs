@@ -19,9 +19,9 @@ use crate::time::Timestamp;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeClaim {
     /// The breaker.
-    pub matter: SharedBreakerKey,
+    pub shared_key: SharedBreakerKey,
     /// Duration of the claim: longer than any probe that starts with it.
-    pub lasting: Duration,
+    pub duration: Duration,
     /// When it was requested, and since when the breaker is half-open: a response after another change is ignored.
     requested: Timestamp,
     half_open_since: Timestamp,
@@ -47,19 +47,19 @@ impl Breakers {
     /// hold what the other needs would both wait.
     #[must_use]
     pub fn probe_claims(&self, now: Timestamp) -> Vec<ProbeClaim> {
-        let wanted = self.shelf.iter().filter(|(key, breaker)| breaker.wants_claim() && self.may_claim(key, now));
+        let needed = self.table.iter().filter(|(key, breaker)| breaker.needs_claim() && self.may_claim(key, now));
         let claim = |(key, breaker): (&BreakerKey, &Breaker)| ProbeClaim {
-            matter: SharedBreakerKey { key: key.clone(), token: None },
-            lasting: self.shelf.config.probe_timeout + self.shelf.config.probe_after,
+            shared_key: SharedBreakerKey { key: key.clone(), token: None },
+            duration: self.table.config.probe_timeout + self.table.config.probe_after,
             requested: now,
             half_open_since: breaker.changed(),
         };
-        wanted.map(claim).collect()
+        needed.map(claim).collect()
     }
 
     fn may_claim(&self, key: &BreakerKey, now: Timestamp) -> bool {
         let passes =
-            |wider| self.shelf.get(&wider).is_none_or(|wider| wider.check(true, &self.shelf.config, now).is_ok());
+            |wider| self.table.get(&wider).is_none_or(|wider| wider.check(true, &self.table.config, now).is_ok());
         match key {
             BreakerKey::Address | BreakerKey::Target(_) => true,
             BreakerKey::Discord(_) => passes(BreakerKey::Address),
@@ -70,12 +70,12 @@ impl Breakers {
     }
 
     /// Applies the response to a claim.
-    pub fn probe_claimed(&mut self, claim: &ProbeClaim, answer: ClaimResponse, now: Timestamp) {
-        self.shelf.change(&claim.matter.key, now, |breaker, step| {
+    pub fn on_claim_response(&mut self, claim: &ProbeClaim, response: ClaimResponse, now: Timestamp) {
+        self.table.change(&claim.shared_key.key, now, |breaker, step| {
             if breaker.changed() == claim.half_open_since {
-                match answer {
+                match response {
                     // Others count from when it was granted, which is later.
-                    ClaimResponse::Granted => breaker.claim_granted(claim.requested + claim.lasting, step),
+                    ClaimResponse::Granted => breaker.claim_granted(claim.requested + claim.duration, step),
                     ClaimResponse::HeldElsewhere { remaining } => breaker.claimed_elsewhere(now + remaining),
                 }
             }
@@ -86,7 +86,7 @@ impl Breakers {
     /// Makes a half-open breaker require a claim if it is shared.
     pub(super) fn require_claim(&mut self, key: &BreakerKey, now: Timestamp) {
         if self.shared.needs_claim(key) {
-            self.shelf.change(key, now, |breaker, step| {
+            self.table.change(key, now, |breaker, step| {
                 breaker.require_claim(step);
                 None
             });
@@ -94,12 +94,12 @@ impl Breakers {
     }
 
     /// Returns the effect that a claim must be requested, if it is time for that.
-    pub(super) fn ask_for_claim(&mut self, key: &BreakerKey, now: Timestamp) -> Option<BreakerEffect> {
-        let mut asks = false;
-        self.shelf.change(key, now, |breaker, step| {
-            asks = breaker.ask_for_claim(step);
+    pub(super) fn poll_claim_request(&mut self, key: &BreakerKey, now: Timestamp) -> Option<BreakerEffect> {
+        let mut is_due = false;
+        self.table.change(key, now, |breaker, step| {
+            is_due = breaker.poll_claim_request(step);
             None
         });
-        asks.then_some(BreakerEffect::ClaimProbe)
+        is_due.then_some(BreakerEffect::ClaimProbe)
     }
 }

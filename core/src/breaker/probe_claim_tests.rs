@@ -22,26 +22,26 @@ fn banned() -> World {
     world
 }
 
-fn refusal(world: &mut World, who: usize) -> Option<&'static str> {
+fn rejection_reason(world: &mut World, index: usize) -> Option<&'static str> {
     let now = world.now;
-    world.all[who].admit(&call(READ, 1), now).err().map(|refused| refused.reason)
+    world.all[index].admit(&call(READ, 1), now).err().map(|refused| refused.reason)
 }
 
 #[test]
 fn one_process_probes_after_a_ban_and_closes_it_for_all() {
     let mut world = banned();
     assert!(world.probing(&BreakerKey::Address).is_empty());
-    assert_eq!(refusal(&mut world, 1), Some("breaker_half_open"));
+    assert_eq!(rejection_reason(&mut world, 1), Some("breaker_half_open"));
     let granted: Vec<usize> = [1, 0, 2].into_iter().map(|who| world.claim(who)).collect();
     assert_eq!(granted, [1, 0, 0]);
     assert_eq!(world.probing(&BreakerKey::Address), [1]);
-    assert_eq!(refusal(&mut world, 0), Some("breaker_half_open"));
+    assert_eq!(rejection_reason(&mut world, 0), Some("breaker_half_open"));
     for _ in 0..3 {
         world.run(1, &call(READ, 1), SUCCESS);
     }
     world.settle();
     assert_eq!(world.states(&BreakerKey::Address), ["closed"; 3]);
-    assert_eq!(refusal(&mut world, 2), None);
+    assert_eq!(rejection_reason(&mut world, 2), None);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn holder_without_calls_sends_a_probe_of_its_own() {
 }
 
 #[test]
-fn claim_that_is_not_answered_is_asked_for_again() {
+fn unanswered_claim_is_requested_again() {
     let mut world = banned();
     let soon = world.now + BreakerConfig::default().probe_after;
     assert!(world.all[0].next_wake().is_some_and(|wake| wake <= soon));
@@ -96,7 +96,7 @@ fn claim_that_is_not_answered_is_asked_for_again() {
 }
 
 #[test]
-fn late_answer_does_not_let_a_later_half_open_state_be_probed() {
+fn late_response_does_not_grant_a_later_probe() {
     let mut world = banned();
     let now = world.now;
     let claim = world.all[0].probe_claims(now).remove(0);
@@ -104,7 +104,7 @@ fn late_answer_does_not_let_a_later_half_open_state_be_probed() {
     world.all[0].force_for(&BreakerKey::Address, MINUTE, now).unwrap();
     world.wait(MINUTE);
     let now = world.now;
-    world.all[0].probe_claimed(&claim, ClaimResponse::Granted, now);
+    world.all[0].on_claim_response(&claim, ClaimResponse::Granted, now);
     assert!(world.probing(&BreakerKey::Address).is_empty());
 }
 

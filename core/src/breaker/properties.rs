@@ -52,7 +52,7 @@ enum Action {
     },
 }
 
-fn stands() -> impl Strategy<Value = SharedBreakerState> {
+fn shared_states() -> impl Strategy<Value = SharedBreakerState> {
     prop_oneof![
         Just(SharedBreakerState::Closed),
         Just(SharedBreakerState::ForcedOpen),
@@ -85,7 +85,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
             .prop_map(|(route, id, lasting)| Action::Force { route, id, lasting }),
         1 => (route.clone(), 0..3_u64).prop_map(|(route, id)| Action::Reset { route, id }),
         1 => (0..2_u64).prop_map(|bot| Action::TokenChanged { bot }),
-        2 => (prop::option::of(route), stands(), 0..50_u64)
+        2 => (prop::option::of(route), shared_states(), 0..50_u64)
             .prop_map(|(route, stand, version)| Action::Adopt { route, stand, version }),
     ];
     prop::collection::vec(action, 1..300)
@@ -119,7 +119,7 @@ impl Observer {
         self.passes.push(pass);
     }
 
-    fn see(&mut self, effects: Vec<BreakerEffect>) -> Result<(), TestCaseError> {
+    fn observe(&mut self, effects: Vec<BreakerEffect>) -> Result<(), TestCaseError> {
         for effect in effects {
             match effect {
                 BreakerEffect::Transition { key, from, to, .. } => {
@@ -127,7 +127,7 @@ impl Observer {
                     prop_assert_eq!(known.name(), from.name(), "a change of {} was not reported", key);
                     self.changes.insert(key, self.handed_out);
                 }
-                BreakerEffect::SendProbe { key, pass, .. } => {
+                BreakerEffect::SendProbe { key, permit: pass, .. } => {
                     prop_assert!(pass.is_probe(), "an own probe of {} is not a probe", key);
                     self.hand_out(pass);
                 }
@@ -159,7 +159,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn breakers_keep_their_promises_in_any_order_of_events(actions in actions(), seed: u64) {
+    fn invariants_hold_in_any_order_of_events(actions in actions(), seed: u64) {
         let config = BreakerConfig { max_keys: 8, ..BreakerConfig::default() };
         let mut breakers = Breakers::new(config, seed);
         breakers.share([], Timestamp::ZERO);
@@ -187,23 +187,23 @@ proptest! {
                 }
                 Action::Report { which, result, slow } => {
                     if !observer.passes.is_empty() {
-                        let pass = observer.passes.swap_remove(which % observer.passes.len());
-                        let old = observer.is_old_everywhere(&pass);
+                        let permit = observer.passes.swap_remove(which % observer.passes.len());
+                        let old = observer.is_old_everywhere(&permit);
                         let before = states(&breakers, now);
                         let took = if slow { Duration::from_secs(6) } else { Duration::from_millis(50) };
-                        let reported = breakers.report(pass, result, took, now);
+                        let reported = breakers.report(permit, result, took, now);
                         if old {
                             prop_assert_eq!(before, states(&breakers, now), "an obsolete result changed something");
                             prop_assert!(reported.effects.is_empty());
                         }
-                        observer.see(reported.effects)?;
+                        observer.observe(reported.effects)?;
                     }
                 }
                 Action::Abandon { which } => {
                     if !observer.passes.is_empty() {
-                        let pass = observer.passes.swap_remove(which % observer.passes.len());
+                        let permit = observer.passes.swap_remove(which % observer.passes.len());
                         let before: Vec<_> = breakers.snapshot(now).breakers;
-                        breakers.abandon(pass, now);
+                        breakers.abandon(permit, now);
                         for shown in before {
                             prop_assert_eq!(shown.state, breakers.state(&shown.key).name());
                         }
@@ -213,7 +213,7 @@ proptest! {
                     let end = now + Duration::from_millis(millis);
                     while let Some(wake) = breakers.next_wake().filter(|wake| *wake <= end) {
                         now = now.max(wake);
-                        observer.see(breakers.on_time(now))?;
+                        observer.observe(breakers.on_time(now))?;
                         prop_assert!(breakers.next_wake().is_none_or(|next| next > now), "it would wake forever");
                     }
                     now = end;
@@ -227,30 +227,30 @@ proptest! {
                         None => breakers.force(&key, now).ok(),
                     };
                     prop_assert_eq!(forced.is_some(), may, "it contradicts may_force");
-                    observer.see(forced.unwrap_or_default())?;
+                    observer.observe(forced.unwrap_or_default())?;
                 }
                 Action::Reset { route, id } => {
                     let key = BreakerKey::Pair(Credential::Application(0), RouteKey::new(ROUTES[route]), TopLevelId::of(id));
-                    observer.see(breakers.reset(&key, now))?;
+                    observer.observe(breakers.reset(&key, now))?;
                 }
                 Action::TokenChanged { bot } => {
-                    observer.see(breakers.token_changed(Credential::Application(bot), None, now))?;
+                    observer.observe(breakers.token_changed(Credential::Application(bot), None, now))?;
                 }
                 Action::Adopt { route, stand, version } => {
                     let bot = Credential::Application(0);
                     let key = route.map_or(BreakerKey::Discord(bot), |route| {
                         BreakerKey::Route(bot, RouteKey::new(ROUTES[route]))
                     });
-                    let word = BreakerStatus { matter: SharedBreakerKey { key, token: None }, stand, why: BreakerReason::FailureRate };
-                    let told = breakers.turns(now);
-                    observer.see(breakers.adopt(&RemoteChange { word, version }, now))?;
-                    prop_assert_eq!(told, breakers.turns(now), "a received change is shared again");
+                    let status = BreakerStatus { shared_key: SharedBreakerKey { key, token: None }, state: stand, reason: BreakerReason::FailureRate };
+                    let told = breakers.pending_changes(now);
+                    observer.observe(breakers.apply_remote(&RemoteChange { status, version }, now))?;
+                    prop_assert_eq!(told, breakers.pending_changes(now), "a received change is shared again");
                 }
             }
             for claim in breakers.probe_claims(now) {
                 let elsewhere = ClaimResponse::HeldElsewhere { remaining: Duration::from_secs(1) };
                 let answer = if observer.handed_out.is_multiple_of(2) { ClaimResponse::Granted } else { elsewhere };
-                breakers.probe_claimed(&claim, answer, now);
+                breakers.on_claim_response(&claim, answer, now);
             }
             for shown in breakers.snapshot(now).breakers {
                 prop_assert!(shown.probes <= 3, "{} has {} probes", shown.key, shown.probes);
@@ -262,7 +262,7 @@ proptest! {
     }
 
     #[test]
-    fn an_open_breaker_always_probes_in_the_end_and_closes_when_all_is_well(actions in actions(), seed: u64) {
+    fn open_breaker_finally_probes_and_closes(actions in actions(), seed: u64) {
         let mut breakers = Breakers::new(BreakerConfig::default(), seed);
         let mut passes = Vec::new();
         let mut now = Timestamp::ZERO;
@@ -272,8 +272,8 @@ proptest! {
                 Action::Report { which, result, .. } if !passes.is_empty() => {
                     // An invalid token never recovers by itself.
                     if result != CallResult::Answered(ResponseClass::Unauthorized) {
-                        let pass = passes.swap_remove(which % passes.len());
-                        let _ = breakers.report(pass, result, Duration::ZERO, now);
+                        let permit = passes.swap_remove(which % passes.len());
+                        let _ = breakers.report(permit, result, Duration::ZERO, now);
                     }
                 }
                 Action::Wait { millis } => {
@@ -293,8 +293,8 @@ proptest! {
         while let Some(wake) = breakers.next_wake().filter(|wake| *wake <= end) {
             now = now.max(wake);
             for effect in breakers.on_time(now) {
-                if let BreakerEffect::SendProbe { pass, .. } = effect {
-                    let _ = breakers.report(pass, CallResult::Answered(ResponseClass::Success), Duration::ZERO, now);
+                if let BreakerEffect::SendProbe { permit, .. } = effect {
+                    let _ = breakers.report(permit, CallResult::Answered(ResponseClass::Success), Duration::ZERO, now);
                 }
             }
         }

@@ -29,9 +29,9 @@ const OWN_PROBES: usize = 3;
 /// quiet for a while, or, at the maximum number, when another one needs the room.
 #[derive(Debug)]
 pub struct Breakers {
-    pub(super) shelf: BreakerTable,
+    pub(super) table: BreakerTable,
     own_probes: Vec<OwnProbe>,
-    pub(super) ended: ExpiredInteractions,
+    pub(super) expired_interactions: ExpiredInteractions,
     pub(super) shared: ReplicationState,
 }
 
@@ -61,10 +61,10 @@ pub enum ForceError {
 /// What the result of a call shows about one breaker.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Evidence {
-    Fine,
+    Success,
     Failed,
     /// Nothing.
-    Void,
+    Inconclusive,
 }
 
 impl Breakers {
@@ -72,9 +72,9 @@ impl Breakers {
     #[must_use]
     pub fn new(config: BreakerConfig, seed: u64) -> Self {
         Self {
-            shelf: BreakerTable::new(config, seed),
+            table: BreakerTable::new(config, seed),
             own_probes: Vec::new(),
-            ended: ExpiredInteractions::default(),
+            expired_interactions: ExpiredInteractions::default(),
             shared: ReplicationState::default(),
         }
     }
@@ -86,7 +86,7 @@ impl Breakers {
     /// Rejected if a breaker on its path is not closed and the call cannot probe it, or if its interaction has expired.
     /// A rejection changes nothing.
     pub fn admit(&mut self, call: &CallInfo, now: Timestamp) -> Result<CallPermit, CallRejection> {
-        if call.major != TopLevelId::NONE && self.ended.contains(call.major, now) {
+        if call.major != TopLevelId::NONE && self.expired_interactions.contains(call.major, now) {
             return Err(CallRejection {
                 until: None,
                 reason: "interaction_ended",
@@ -111,12 +111,12 @@ impl Breakers {
         let mut worst: Option<(Rejection, &BreakerKey)> = None;
         let mut probes = 0;
         for (level, key) in keys.iter().enumerate() {
-            let Some(breaker) = self.shelf.get(key) else { continue };
-            match breaker.check(may_probe, &self.shelf.config, now) {
+            let Some(breaker) = self.table.get(key) else { continue };
+            match breaker.check(may_probe, &self.table.config, now) {
                 Ok(Admission::Free) => {}
                 Ok(Admission::Probe) => probes |= 1 << level,
                 // Time does not close a forced breaker, so it ranks after any time.
-                Err(barred) if worst.is_none_or(|(known, _)| later(barred.until, known.until)) => {
+                Err(barred) if worst.is_none_or(|(known, _)| is_later(barred.until, known.until)) => {
                     worst = Some((barred, key));
                 }
                 Err(_) => {}
@@ -125,10 +125,10 @@ impl Breakers {
         if let Some((Rejection { until, reason }, key)) = worst {
             return Err(CallRejection { until, reason, key: key.to_string() });
         }
-        let pass = CallPermit { ticket: self.shelf.next_ticket(), path, probes };
+        let pass = CallPermit { ticket: self.table.next_ticket(), path, probes };
         for (level, key) in keys.iter().enumerate() {
             if pass.probes_at(level) {
-                self.shelf.change(key, now, |breaker, step| {
+                self.table.change(key, now, |breaker, step| {
                     breaker.take_probe(pass.ticket, step);
                     None
                 });
@@ -139,37 +139,42 @@ impl Breakers {
 
     /// Returns the permit of a call that has ended. `elapsed` is the time that the upstream took, without waiting
     /// before it.
-    pub fn report(&mut self, pass: CallPermit, result: CallResult, took: Duration, now: Timestamp) -> ReportOutcome {
+    pub fn report(&mut self, pass: CallPermit, result: CallResult, elapsed: Duration, now: Timestamp) -> ReportOutcome {
         let is_probe = pass.is_probe();
         let CallPermit { ticket, path, probes } = pass;
         self.own_probes.retain(|probe| probe.ticket != ticket);
         if let CallPath::Discord { credential, major, .. } = path
             && ends_interaction(result, credential)
         {
-            self.ended.insert(major, self.shelf.config.ended, self.shelf.config.max_ended, now);
+            self.expired_interactions.insert(
+                major,
+                self.table.config.expired_interaction_ttl,
+                self.table.config.max_expired_interactions,
+                now,
+            );
         }
-        let slow = took >= self.shelf.config.slow_call;
+        let slow = elapsed >= self.table.config.slow_call;
         let keys = path.keys();
         let mut effects = Vec::new();
         let mut opened = false;
         for (level, key) in keys.iter().enumerate() {
-            let sign = sign(result, key, &path);
-            let trouble = sign == Evidence::Failed || (sign == Evidence::Fine && slow);
-            if !self.shelf.is_current(key, ticket, trouble, now) {
+            let evidence = evidence_of(result, key, &path);
+            let is_problem = evidence == Evidence::Failed || (evidence == Evidence::Success && slow);
+            if !self.table.is_current(key, ticket, is_problem, now) {
                 continue;
             }
-            let source = path.source(key).filter(|_| sign != Evidence::Void);
+            let source = path.source(key).filter(|_| evidence != Evidence::Inconclusive);
             let mut counted = None;
-            let change = self.shelf.change(key, now, |breaker, step| {
-                if let Some(change) = special(result, key, ticket, breaker, step) {
+            let change = self.table.change(key, now, |breaker, step| {
+                if let Some(change) = special_transition(result, key, ticket, breaker, step) {
                     return Some(change);
                 }
                 if probes & (1 << level) != 0 {
-                    return probed(sign, slow, ticket, breaker, step);
+                    return apply_probe_result(evidence, slow, ticket, breaker, step);
                 }
-                breaker.record(Sample { failed: sign == Evidence::Failed, slow, source: source? }, step);
+                breaker.record(Sample { failed: evidence == Evidence::Failed, slow, source: source? }, step);
                 // The widest breaker that opens is enough; it covers those below.
-                let (change, tally) = if opened { None } else { breaker.judge(key.sources_needed(), step) }?;
+                let (change, tally) = if opened { None } else { breaker.evaluate(key.sources_needed(), step) }?;
                 counted = Some(tally);
                 Some(change)
             });
@@ -180,7 +185,7 @@ impl Breakers {
             }
             if let Some(change) = change {
                 opened |= change.to != BreakerState::Closed;
-                effects.push(self.turned(key, change, ChangeOrigin::Here));
+                effects.push(self.record_transition(key, change, ChangeOrigin::Here));
             }
         }
         let failed = result.is_failure()
@@ -196,7 +201,7 @@ impl Breakers {
         self.own_probes.retain(|probe| probe.ticket != ticket);
         for (level, key) in path.keys().iter().enumerate() {
             if probes & (1 << level) != 0 {
-                self.shelf.change(key, now, |breaker, _| {
+                self.table.change(key, now, |breaker, _| {
                     breaker.release_probe(ticket);
                     None
                 });
@@ -207,22 +212,22 @@ impl Breakers {
     /// When [`Breakers::on_time`] must be called.
     #[must_use]
     pub fn next_wake(&self) -> Option<Timestamp> {
-        self.shelf.next_wake()
+        self.table.next_wake()
     }
 
     /// Applies what changes by time: cooldowns end, lost probes fail, missing probes are requested, quiet breakers are
     /// removed.
     pub fn on_time(&mut self, now: Timestamp) -> Vec<BreakerEffect> {
         let mut effects = Vec::new();
-        for key in self.shelf.due(now) {
-            if let Some(change) = self.shelf.change(&key, now, Breaker::on_time) {
-                effects.push(self.turned(&key, change, ChangeOrigin::Here));
+        for key in self.table.due(now) {
+            if let Some(change) = self.table.change(&key, now, Breaker::on_time) {
+                effects.push(self.record_transition(&key, change, ChangeOrigin::Here));
                 self.require_claim(&key, now);
             }
-            effects.extend(self.ask_for_claim(&key, now));
+            effects.extend(self.poll_claim_request(&key, now));
             effects.extend(self.own_probe(&key, now));
         }
-        self.shelf.forget_quiet(now);
+        self.table.forget_quiet(now);
         effects
     }
 
@@ -232,14 +237,14 @@ impl Breakers {
     ///
     /// When there is no room for another breaker that is not closed.
     pub fn force(&mut self, key: &BreakerKey, now: Timestamp) -> Result<Vec<BreakerEffect>, TooManyKeys> {
-        if !self.shelf.watch(key, now) {
+        if !self.table.ensure(key, now) {
             return Err(TooManyKeys);
         }
-        let change = self.shelf.change(key, now, |breaker, step| {
+        let change = self.table.change(key, now, |breaker, step| {
             (breaker.state() != BreakerState::ForcedOpen { why: BreakerReason::Forced })
                 .then(|| breaker.force(BreakerReason::Forced, step))
         });
-        Ok(change.map(|change| self.turned(key, change, ChangeOrigin::Here)).into_iter().collect())
+        Ok(change.map(|change| self.record_transition(key, change, ChangeOrigin::Here)).into_iter().collect())
     }
 
     /// Opens a breaker for at least this time; then it is probed, as after any cooldown.
@@ -250,19 +255,19 @@ impl Breakers {
     pub fn force_for(
         &mut self,
         key: &BreakerKey,
-        lasting: Duration,
+        duration: Duration,
         now: Timestamp,
     ) -> Result<Vec<BreakerEffect>, ForceError> {
-        self.may_force(key, Some(lasting))?;
-        if !self.shelf.watch(key, now) {
+        self.may_force(key, Some(duration))?;
+        if !self.table.ensure(key, now) {
             return Err(TooManyKeys.into());
         }
-        let until = now + lasting;
-        let change = self.shelf.change(key, now, |breaker, step| {
+        let until = now + duration;
+        let change = self.table.change(key, now, |breaker, step| {
             let is_longer = matches!(breaker.state(), BreakerState::Open { until: known } if known >= until);
-            (!is_longer).then(|| breaker.open_for(lasting, BreakerReason::Forced, step))
+            (!is_longer).then(|| breaker.open_for(duration, BreakerReason::Forced, step))
         });
-        Ok(change.map(|change| self.turned(key, change, ChangeOrigin::Here)).into_iter().collect())
+        Ok(change.map(|change| self.record_transition(key, change, ChangeOrigin::Here)).into_iter().collect())
     }
 
     /// Whether a breaker can be opened until it is reset, or for a time.
@@ -271,21 +276,21 @@ impl Breakers {
     ///
     /// When there is no room for another breaker that is not closed; or when it is to be opened for a time and is
     /// forced open until a reset.
-    pub fn may_force(&self, key: &BreakerKey, lasting: Option<Duration>) -> Result<(), ForceError> {
-        if lasting.is_some() && matches!(self.state(key), BreakerState::ForcedOpen { .. }) {
+    pub fn may_force(&self, key: &BreakerKey, duration: Option<Duration>) -> Result<(), ForceError> {
+        if duration.is_some() && matches!(self.state(key), BreakerState::ForcedOpen { .. }) {
             return Err(ForceError::Forced);
         }
-        if self.shelf.has_room(key) { Ok(()) } else { Err(TooManyKeys.into()) }
+        if self.table.has_room(key) { Ok(()) } else { Err(TooManyKeys.into()) }
     }
 
     /// Closes a breaker, whatever opened it.
     pub fn reset(&mut self, key: &BreakerKey, now: Timestamp) -> Vec<BreakerEffect> {
-        let change = self.shelf.change(key, now, |breaker, step| {
+        let change = self.table.change(key, now, |breaker, step| {
             (breaker.state() != BreakerState::Closed).then(|| breaker.reset(BreakerReason::Reset, step))
         });
         // A reset applies to all processes, whatever the state is here.
-        self.shared.note(key, BreakerState::Closed, BreakerReason::Reset);
-        change.map(|change| self.turned(key, change, ChangeOrigin::Here)).into_iter().collect()
+        self.shared.queue_change(key, BreakerState::Closed, BreakerReason::Reset);
+        change.map(|change| self.record_transition(key, change, ChangeOrigin::Here)).into_iter().collect()
     }
 
     /// The token of a credential has changed: responses to the old one do not count any more. Responses to the new one
@@ -298,70 +303,75 @@ impl Breakers {
     ) -> Vec<BreakerEffect> {
         let key = BreakerKey::Discord(credential);
         self.shared.set_token(credential, fingerprint);
-        self.shelf.watch(&key, now);
-        let change = self.shelf.change(&key, now, |breaker, step| {
+        self.table.ensure(&key, now);
+        let change = self.table.change(&key, now, |breaker, step| {
             breaker.renew_token(step);
             (breaker.state() == BreakerState::ForcedOpen { why: BreakerReason::Unauthorized })
                 .then(|| breaker.reset(BreakerReason::TokenChanged, step))
         });
-        change.map(|change| self.turned(&key, change, ChangeOrigin::Here)).into_iter().collect()
+        change.map(|change| self.record_transition(&key, change, ChangeOrigin::Here)).into_iter().collect()
     }
 
     /// Returns the effect of a transition, and queues it for the other processes unless it came from them.
-    pub(super) fn turned(&mut self, key: &BreakerKey, change: Transition, origin: ChangeOrigin) -> BreakerEffect {
-        let Transition { from, to, why } = change;
+    pub(super) fn record_transition(
+        &mut self,
+        key: &BreakerKey,
+        change: Transition,
+        origin: ChangeOrigin,
+    ) -> BreakerEffect {
+        let Transition { from, to, reason } = change;
         if origin == ChangeOrigin::Here {
-            self.shared.note(key, to, why);
+            self.shared.queue_change(key, to, reason);
         }
-        BreakerEffect::Transition { key: key.clone(), from, to, why, origin }
+        BreakerEffect::Transition { key: key.clone(), from, to, reason, origin }
     }
 
     /// The state of a breaker.
     #[must_use]
     pub fn state(&self, key: &BreakerKey) -> BreakerState {
-        self.shelf.get(key).map_or(BreakerState::Closed, Breaker::state)
+        self.table.get(key).map_or(BreakerState::Closed, Breaker::state)
     }
 
     /// Severity of the worst state of a kind: see [`BreakerState::severity`].
     #[must_use]
     pub fn severity(&self, kind: BreakerKind) -> u8 {
-        let of_kind = self.shelf.iter().filter(|(key, _)| key.kind() == kind);
+        let of_kind = self.table.iter().filter(|(key, _)| key.kind() == kind);
         of_kind.map(|(_, breaker)| breaker.state().severity()).max().unwrap_or(0)
     }
 
     /// Number of breakers, including those of bots and of the address.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.shelf.len()
+        self.table.len()
     }
 
     /// Number of breakers removed early because others needed the room.
     #[must_use]
     pub const fn evicted(&self) -> u64 {
-        self.shelf.evicted()
+        self.table.evicted()
     }
 
     /// How often a breaker was not created because there was no room.
     #[must_use]
     pub const fn unwatched(&self) -> u64 {
-        self.shelf.unwatched()
+        self.table.unwatched()
     }
 
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.shelf.len() == 0
+        self.table.len() == 0
     }
 
     /// Sends a probe for a half-open breaker, if it needs one and no breaker on the path forbids it.
     fn own_probe(&mut self, key: &BreakerKey, now: Timestamp) -> Option<BreakerEffect> {
-        if !self.shelf.get(key)?.wants_probe(&self.shelf.config, now) {
+        if !self.table.get(key)?.needs_probe(&self.table.config, now) {
             return None;
         }
-        let soon = now + self.shelf.config.probe_after;
+        let soon = now + self.table.config.probe_after;
         self.own_probes.retain(|probe| probe.deadline > now);
-        let again = match self.prober(key, now) {
-            None => now + self.shelf.config.cooldown,
+        let retry_at = match self.probe_credential(key, now) {
+            None => now + self.table.config.cooldown,
             Some(credential)
                 if self.own_probes.iter().filter(|probe| probe.credential == credential).count() >= OWN_PROBES =>
             {
@@ -369,31 +379,31 @@ impl Breakers {
             }
             Some(credential) => match self.enter(CallPath::Own { key: key.clone(), credential }, true, now) {
                 Ok(pass) => {
-                    let deadline = now + self.shelf.config.probe_timeout;
+                    let deadline = now + self.table.config.probe_timeout;
                     self.own_probes.push(OwnProbe { ticket: pass.ticket, credential, deadline });
-                    return Some(BreakerEffect::SendProbe { key: key.clone(), credential, pass });
+                    return Some(BreakerEffect::SendProbe { key: key.clone(), credential, permit: pass });
                 }
                 // A wider breaker is open: its own probes come first.
-                Err(refused) => refused.until.unwrap_or(now + self.shelf.config.cooldown).max(soon),
+                Err(refused) => refused.until.unwrap_or(now + self.table.config.cooldown).max(soon),
             },
         };
-        self.shelf.change(key, now, |breaker, _| {
-            breaker.ask_again(again);
+        self.table.change(key, now, |breaker, _| {
+            breaker.postpone_probe(retry_at);
             None
         });
         None
     }
 
     /// The credential for the probe of a breaker: its own; for the address, any that is permitted.
-    fn prober(&self, key: &BreakerKey, now: Timestamp) -> Option<Credential> {
+    fn probe_credential(&self, key: &BreakerKey, now: Timestamp) -> Option<Credential> {
         match key {
             BreakerKey::Discord(credential) | BreakerKey::Route(credential, _) | BreakerKey::Pair(credential, ..) => {
                 Some(*credential)
             }
             BreakerKey::Address => {
-                let may = self.shelf.iter().filter_map(|(key, breaker)| match key {
+                let may = self.table.iter().filter_map(|(key, breaker)| match key {
                     BreakerKey::Discord(credential) => {
-                        breaker.check(true, &self.shelf.config, now).ok().map(|_| *credential)
+                        breaker.check(true, &self.table.config, now).ok().map(|_| *credential)
                     }
                     BreakerKey::Address | BreakerKey::Route(..) | BreakerKey::Pair(..) | BreakerKey::Target(_) => None,
                 });
@@ -406,7 +416,7 @@ impl Breakers {
 
     fn absorb(&mut self, key: &BreakerKey, counted: &FailureWindow, path: &CallPath, now: Timestamp) {
         if let Some(source) = path.source(key) {
-            self.shelf.change(key, now, |breaker, step| {
+            self.table.change(key, now, |breaker, step| {
                 breaker.absorb(counted, source, step);
                 None
             });
@@ -415,7 +425,7 @@ impl Breakers {
 }
 
 /// Responses that open a breaker by themselves: a ban, and an invalid token.
-fn special(
+fn special_transition(
     result: CallResult,
     key: &BreakerKey,
     ticket: u64,
@@ -424,10 +434,10 @@ fn special(
 ) -> Option<Transition> {
     match (result, key) {
         (CallResult::Answered(ResponseClass::Blocked { retry_after }), BreakerKey::Address) => {
-            Some(breaker.open_for(retry_after.unwrap_or(step.config.blocked), BreakerReason::Blocked, step))
+            Some(breaker.open_for(retry_after.unwrap_or(step.config.ban_duration), BreakerReason::Blocked, step))
         }
         (CallResult::Answered(ResponseClass::Unauthorized), BreakerKey::Discord(Credential::Application(_)))
-            if breaker.has_token_of(ticket) =>
+            if breaker.has_current_token(ticket) =>
         {
             Some(breaker.force(BreakerReason::Unauthorized, step))
         }
@@ -436,34 +446,36 @@ fn special(
 }
 
 /// Applies the result of a probe. A slow success is a failure: the problem still exists.
-fn probed(
-    sign: Evidence,
+fn apply_probe_result(
+    evidence: Evidence,
     slow: bool,
     ticket: u64,
     breaker: &mut Breaker,
     step: TransitionContext<'_>,
 ) -> Option<Transition> {
-    match sign {
-        Evidence::Void => {
+    match evidence {
+        Evidence::Inconclusive => {
             breaker.release_probe(ticket);
             None
         }
-        Evidence::Fine if !slow => breaker.probe_succeeded(ticket, step),
-        Evidence::Fine | Evidence::Failed => Some(breaker.probe_failed(BreakerReason::ProbeFailed, step)),
+        Evidence::Success if !slow => breaker.probe_succeeded(ticket, step),
+        Evidence::Success | Evidence::Failed => Some(breaker.probe_failed(BreakerReason::ProbeFailed, step)),
     }
 }
 
 /// What a result shows about the breaker of `key`.
-fn sign(result: CallResult, key: &BreakerKey, path: &CallPath) -> Evidence {
+fn evidence_of(result: CallResult, key: &BreakerKey, path: &CallPath) -> Evidence {
     match result {
         // A ban concerns the address, an invalid token concerns the bot. The rest of the path learns nothing.
-        CallResult::Answered(ResponseClass::Blocked { .. }) => Evidence::Void,
+        CallResult::Answered(ResponseClass::Blocked { .. }) => Evidence::Inconclusive,
         CallResult::Answered(ResponseClass::Unauthorized) if !matches!(path, CallPath::Target(_)) => match key.kind() {
-            BreakerKind::Address => Evidence::Fine,
-            BreakerKind::Discord | BreakerKind::Route | BreakerKind::Pair | BreakerKind::Target => Evidence::Void,
+            BreakerKind::Address => Evidence::Success,
+            BreakerKind::Discord | BreakerKind::Route | BreakerKind::Pair | BreakerKind::Target => {
+                Evidence::Inconclusive
+            }
         },
         CallResult::Answered(_) | CallResult::Unreachable | CallResult::TimedOut | CallResult::Broken => {
-            if result.is_failure() { Evidence::Failed } else { Evidence::Fine }
+            if result.is_failure() { Evidence::Failed } else { Evidence::Success }
         }
     }
 }
@@ -476,7 +488,7 @@ fn ends_interaction(result: CallResult, credential: Credential) -> bool {
 }
 
 /// Whether a retry at `one` is later than at `other`; never is the latest.
-fn later(one: Option<Timestamp>, other: Option<Timestamp>) -> bool {
+fn is_later(one: Option<Timestamp>, other: Option<Timestamp>) -> bool {
     match (one, other) {
         (_, None) => false,
         (None, Some(_)) => true,

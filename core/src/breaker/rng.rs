@@ -26,9 +26,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chance_stays_in_its_range_and_reaches_both_halves() {
-        let mut chance = Rng::new(7);
-        let drawn: Vec<f64> = (0..1_000).map(|_| chance.next()).collect();
+    fn numbers_stay_in_range_and_reach_both_halves() {
+        let mut rng = Rng::new(7);
+        let drawn: Vec<f64> = (0..1_000).map(|_| rng.next()).collect();
         assert!(drawn.iter().all(|value| (0.0..1.0).contains(value)));
         let low = drawn.iter().filter(|value| **value < 0.5).count();
         assert!((400..600).contains(&low), "{low}");

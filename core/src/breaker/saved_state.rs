@@ -8,14 +8,14 @@ use std::cmp::Reverse;
 use serde::{Deserialize, Serialize};
 
 use crate::response::Credential;
-use crate::snapshot::{SnapshotAge, lasting_ms};
+use crate::snapshot::{SnapshotAge, duration_ms};
 use crate::time::Timestamp;
 
 use super::machine::{Breaker, Transition, TransitionContext};
 use super::{BreakerEffect, BreakerKey, BreakerReason, BreakerState, Breakers, ChangeOrigin};
 
 /// Maximum number of saved breakers: the worst.
-const MOST: usize = 1_000;
+const MAX_SAVED: usize = 1_000;
 
 /// Saved state of breakers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,28 +62,28 @@ enum SavedBreakerState {
 impl Breakers {
     /// Returns the state to save.
     #[must_use]
-    pub fn remember(&self, now: Timestamp) -> SavedBreakers {
-        let mut kept: Vec<(Reverse<u8>, Reverse<u64>, SavedBreaker)> = self
-            .shelf
+    pub fn save(&self, now: Timestamp) -> SavedBreakers {
+        let mut saved: Vec<(Reverse<u8>, Reverse<u64>, SavedBreaker)> = self
+            .table
             .iter()
             .filter_map(|(key, breaker)| {
-                let kept = self.kept(key, breaker, now)?;
-                let lasting = match kept.state {
+                let saved = self.saved(key, breaker, now)?;
+                let remaining_ms = match saved.state {
                     SavedBreakerState::Open { lasting_ms } => lasting_ms,
                     SavedBreakerState::ForcedOpen => u64::MAX,
                 };
-                Some((Reverse(u8::from(key.is_permanent())), Reverse(lasting), kept))
+                Some((Reverse(u8::from(key.is_permanent())), Reverse(remaining_ms), saved))
             })
             .collect();
-        kept.sort_by(|a, b| (a.0, a.1, &a.2.key).cmp(&(b.0, b.1, &b.2.key)));
-        SavedBreakers(kept.into_iter().map(|(_, _, kept)| kept).take(MOST).collect())
+        saved.sort_by(|a, b| (a.0, a.1, &a.2.key).cmp(&(b.0, b.1, &b.2.key)));
+        SavedBreakers(saved.into_iter().map(|(_, _, saved)| saved).take(MAX_SAVED).collect())
     }
 
-    fn kept(&self, key: &BreakerKey, breaker: &Breaker, now: Timestamp) -> Option<SavedBreaker> {
+    fn saved(&self, key: &BreakerKey, breaker: &Breaker, now: Timestamp) -> Option<SavedBreaker> {
         let (state, token) = match breaker.state() {
             BreakerState::Closed => return None,
             BreakerState::Open { until } => {
-                (SavedBreakerState::Open { lasting_ms: lasting_ms(until.since(now)) }, None)
+                (SavedBreakerState::Open { lasting_ms: duration_ms(until.since(now)) }, None)
             }
             BreakerState::HalfOpen => (SavedBreakerState::Open { lasting_ms: 0 }, None),
             // Without a fingerprint, the token cannot be recognized later.
@@ -95,14 +95,20 @@ impl Breakers {
         let text = key.to_string();
         // Without its token, a webhook would be mistaken for another.
         let is_whole = text.parse().is_ok_and(|read: BreakerKey| read == *key);
-        is_whole.then(|| SavedBreaker { key: text, state, why: breaker.why(), cooldowns: breaker.cooldowns(), token })
+        is_whole.then(|| SavedBreaker {
+            key: text,
+            state,
+            why: breaker.reason(),
+            cooldowns: breaker.cooldowns(),
+            token,
+        })
     }
 
     /// Restores the state of an earlier run of this process. `tokens` are the fingerprints of its current tokens. It
     /// never makes a breaker less strict, and is not sent to the other processes: their shared state is newer.
-    pub fn recall<'a>(
+    pub fn restore<'a>(
         &mut self,
-        memory: &SavedBreakers,
+        saved: &SavedBreakers,
         tokens: impl IntoIterator<Item = (Credential, &'a str)>,
         age: SnapshotAge,
         now: Timestamp,
@@ -110,53 +116,58 @@ impl Breakers {
         for (credential, fingerprint) in tokens {
             self.shared.set_token(credential, Some(fingerprint));
             // At least one credential must be known for probes, even if there is no call that may probe.
-            self.shelf.watch(&BreakerKey::Discord(credential), now);
+            self.table.ensure(&BreakerKey::Discord(credential), now);
         }
         let mut effects = Vec::new();
-        for kept in memory.0.iter().take(MOST) {
-            let Ok(key) = kept.key.parse::<BreakerKey>() else { continue };
-            let Some(to) = self.recalled(kept, &key, age, now) else { continue };
-            if !self.shelf.watch(&key, now) {
+        for entry in saved.0.iter().take(MAX_SAVED) {
+            let Ok(key) = entry.key.parse::<BreakerKey>() else { continue };
+            let Some(to) = self.restored_state(entry, &key, age, now) else { continue };
+            if !self.table.ensure(&key, now) {
                 continue;
             }
-            let change =
-                self.shelf.change(&key, now, |breaker, step| recall_one(breaker, to, kept.why, kept.cooldowns, step));
+            let change = self
+                .table
+                .change(&key, now, |breaker, step| restore_one(breaker, to, entry.why, entry.cooldowns, step));
             if let Some(change) = change {
-                self.shared.recalled(&key, change.to);
-                effects.push(self.turned(&key, change, ChangeOrigin::Before));
+                self.shared.restored(&key, change.to);
+                effects.push(self.record_transition(&key, change, ChangeOrigin::Before));
             }
         }
         effects
     }
 
     /// The restored state of a breaker; `None` if it has ended, or concerns another token.
-    fn recalled(
+    fn restored_state(
         &self,
-        kept: &SavedBreaker,
+        saved: &SavedBreaker,
         key: &BreakerKey,
         age: SnapshotAge,
         now: Timestamp,
     ) -> Option<BreakerState> {
-        match (kept.state, kept.why) {
+        match (saved.state, saved.why) {
             (SavedBreakerState::ForcedOpen, BreakerReason::Unauthorized) => {
-                let is_same = kept.token.is_some() && kept.token == self.shared.token_of(key);
+                let is_same = saved.token.is_some() && saved.token == self.shared.token_of(key);
                 is_same.then_some(BreakerState::ForcedOpen { why: BreakerReason::Unauthorized })
             }
             (SavedBreakerState::ForcedOpen, _) => Some(BreakerState::ForcedOpen { why: BreakerReason::Forced }),
-            (SavedBreakerState::Open { lasting_ms }, _) => match (age.left(lasting_ms), age.over(lasting_ms)) {
-                (Some(left), _) => Some(BreakerState::Open { until: now + left }),
-                // It would be probed now. After a calm period it starts from the beginning.
-                (None, Some(over)) if over < self.shelf.config.calm => Some(BreakerState::Open { until: now }),
-                (None, _) => None,
-            },
+            (SavedBreakerState::Open { lasting_ms }, _) => {
+                match (age.remaining(lasting_ms), age.elapsed_since_end(lasting_ms)) {
+                    (Some(remaining), _) => Some(BreakerState::Open { until: now + remaining }),
+                    // It would be probed now. After a calm period it starts from the beginning.
+                    (None, Some(elapsed)) if elapsed < self.table.config.reset_after => {
+                        Some(BreakerState::Open { until: now })
+                    }
+                    (None, _) => None,
+                }
+            }
         }
     }
 }
 
-fn recall_one(
+fn restore_one(
     breaker: &mut Breaker,
     to: BreakerState,
-    why: BreakerReason,
+    reason: BreakerReason,
     cooldowns: u32,
     step: TransitionContext<'_>,
 ) -> Option<Transition> {
@@ -168,8 +179,8 @@ fn recall_one(
         return None;
     }
     Some(match to {
-        BreakerState::ForcedOpen { why } => breaker.force(why, step),
-        BreakerState::Open { until } => breaker.reopen(until.since(step.now), why, cooldowns, step),
+        BreakerState::ForcedOpen { why: reason } => breaker.force(reason, step),
+        BreakerState::Open { until } => breaker.reopen(until.since(step.now), reason, cooldowns, step),
         BreakerState::Closed | BreakerState::HalfOpen => return None,
     })
 }

@@ -41,15 +41,15 @@ fn answer(breakers: &mut Breakers, class: ResponseClass, now: Timestamp) {
     let _ = breakers.report(pass, CallResult::Answered(class), Duration::ZERO, now);
 }
 
-fn remembered(breakers: &Breakers, now: Timestamp) -> SavedBreakers {
-    serde_json::from_str(&serde_json::to_string(&breakers.remember(now)).unwrap()).unwrap()
+fn save_and_parse(breakers: &Breakers, now: Timestamp) -> SavedBreakers {
+    serde_json::from_str(&serde_json::to_string(&breakers.save(now)).unwrap()).unwrap()
 }
 
 /// Breakers that start at `now`, `after_ms` after others were saved, with a token of this fingerprint.
-fn restarted(memory: &SavedBreakers, token: &str, after_ms: u64, now: Timestamp) -> Breakers {
+fn restarted(saved: &SavedBreakers, token: &str, after_ms: u64, now: Timestamp) -> Breakers {
     let mut breakers = breakers(9);
     let age = SnapshotAge::of(UnixMs::new(5_000), UnixMs::new(5_000 + after_ms));
-    let effects = breakers.recall(memory, [(BOT, token)], age, now);
+    let effects = breakers.restore(saved, [(BOT, token)], age, now);
     assert!(
         effects.iter().all(|effect| matches!(effect, BreakerEffect::Transition { origin: ChangeOrigin::Before, .. }))
     );
@@ -60,7 +60,7 @@ fn restarted(memory: &SavedBreakers, token: &str, after_ms: u64, now: Timestamp)
 fn wait(breakers: &mut Breakers, until: Timestamp) {
     while let Some(wake) = breakers.next_wake().filter(|wake| *wake <= until) {
         for effect in breakers.on_time(wake) {
-            if let BreakerEffect::SendProbe { pass, .. } = effect {
+            if let BreakerEffect::SendProbe { permit: pass, .. } = effect {
                 breakers.abandon(pass, wake);
             }
         }
@@ -83,10 +83,10 @@ fn with_token(token: &str) -> Breakers {
 }
 
 #[test]
-fn a_ban_lasts_over_a_restart_and_is_probed_when_it_is_over() {
+fn ban_survives_a_restart_and_is_probed_afterwards() {
     let mut before = breakers(1);
     answer(&mut before, ResponseClass::Blocked { retry_after: Some(Duration::from_secs(3_600)) }, at(0));
-    let mut after = restarted(&remembered(&before, at(0)), "t", 600_000, at(0));
+    let mut after = restarted(&save_and_parse(&before, at(0)), "t", 600_000, at(0));
     let refused = after.admit(&call(2, 1), at(0)).unwrap_err();
     assert_eq!((refused.until, refused.reason), (Some(at(3_000_000)), "blocked"));
     wait(&mut after, at(2_999_999));
@@ -102,58 +102,58 @@ fn a_ban_lasts_over_a_restart_and_is_probed_when_it_is_over() {
 }
 
 #[test]
-fn a_wrong_token_stays_wrong_and_another_one_is_not_blamed_for_it() {
+fn invalid_token_stays_invalid_and_a_new_one_works() {
     let mut before = with_token("wrong");
     answer(&mut before, ResponseClass::Unauthorized, at(0));
-    let memory = remembered(&before, at(0));
+    let memory = save_and_parse(&before, at(0));
     assert!(!admits(&mut restarted(&memory, "wrong", 90_000_000, at(0)), &call(0, 1), at(0)));
     let mut renewed = restarted(&memory, "new", 0, at(0));
     assert!(admits(&mut renewed, &call(2, 1), at(0)));
-    assert!(renewed.remember(at(0)).is_empty());
+    assert!(renewed.save(at(0)).is_empty());
 }
 
 #[test]
-fn what_a_person_forced_open_stays_so_until_a_person_resets_it() {
+fn forced_open_breaker_stays_until_reset() {
     let mut before = breakers(1);
     before.force(&BreakerKey::Discord(BOT), at(0)).unwrap();
-    let mut after = restarted(&remembered(&before, at(0)), "t", 90_000_000, at(0));
+    let mut after = restarted(&save_and_parse(&before, at(0)), "t", 90_000_000, at(0));
     assert!(!admits(&mut after, &call(0, 1), at(0)));
     after.reset(&BreakerKey::Discord(BOT), at(1));
-    assert!(after.remember(at(1)).is_empty());
+    assert!(after.save(at(1)).is_empty());
 }
 
 #[test]
-fn a_cooldown_that_is_long_over_is_forgotten() {
+fn old_cooldown_is_not_restored() {
     let mut before = breakers(1);
     answer(&mut before, ResponseClass::Blocked { retry_after: Some(Duration::from_secs(60)) }, at(0));
-    let memory = remembered(&before, at(0));
+    let memory = save_and_parse(&before, at(0));
     assert!(!admits(&mut restarted(&memory, "t", 359_999, at(0)), &call(2, 1), at(0)), "it must be probed first");
     assert!(admits(&mut restarted(&memory, "t", 360_000, at(0)), &call(2, 1), at(0)));
 }
 
 #[test]
-fn a_time_too_far_ahead_is_bounded() {
+fn restored_time_is_limited() {
     let mut before = breakers(1);
     answer(&mut before, ResponseClass::Blocked { retry_after: Some(Duration::from_secs(86_400 * 365)) }, at(0));
-    let memory = remembered(&before, at(0));
+    let memory = save_and_parse(&before, at(0));
     let mut after = restarted(&memory, "t", 0, at(0));
     assert_eq!(after.admit(&call(0, 1), at(0)).unwrap_err().until, Some(at(7 * 86_400_000)));
     // Saved in the future: the clock was set back by an unknown amount.
     let mut breakers = breakers(2);
-    breakers.recall(&memory, [], SnapshotAge::of(UnixMs::new(1_000_000_000_000), UnixMs::new(0)), at(0));
+    breakers.restore(&memory, [], SnapshotAge::of(UnixMs::new(1_000_000_000_000), UnixMs::new(0)), at(0));
     assert_eq!(breakers.admit(&call(0, 1), at(0)).unwrap_err().until, Some(at(7 * 86_400_000)));
 }
 
 #[test]
-fn the_others_are_not_told_what_an_earlier_life_knew_and_what_they_say_holds() {
+fn restored_state_is_not_sent_and_remote_state_wins() {
     let mut before = breakers(1);
     before.force(&BreakerKey::Discord(BOT), at(0)).unwrap();
     answer_banned(&mut before);
-    let memory = remembered(&before, at(0));
+    let memory = save_and_parse(&before, at(0));
     for recall_first in [true, false] {
         let mut after = breakers(2);
         let recall = |after: &mut Breakers| {
-            let _ = after.recall(&memory, [(BOT, "t")], SnapshotAge::of(UnixMs::new(0), UnixMs::new(0)), at(0));
+            let _ = after.restore(&memory, [(BOT, "t")], SnapshotAge::of(UnixMs::new(0), UnixMs::new(0)), at(0));
         };
         if recall_first {
             recall(&mut after);
@@ -162,11 +162,12 @@ fn the_others_are_not_told_what_an_earlier_life_knew_and_what_they_say_holds() {
         if !recall_first {
             recall(&mut after);
         }
-        assert_eq!(after.turns(at(0)), [], "the others have newer information");
-        assert_eq!(after.standing(at(0)).len(), 2, "but if they have lost it, it can be rebuilt");
+        assert_eq!(after.pending_changes(at(0)), [], "the others have newer information");
+        assert_eq!(after.open_breakers(at(0)).len(), 2, "but if they have lost it, it can be rebuilt");
         let matter = SharedBreakerKey { key: BreakerKey::Discord(BOT), token: None };
-        let word = BreakerStatus { matter, stand: SharedBreakerState::Closed, why: BreakerReason::Reset };
-        after.adopt(&RemoteChange { word, version: 1 }, at(0));
+        let word =
+            BreakerStatus { shared_key: matter, state: SharedBreakerState::Closed, reason: BreakerReason::Reset };
+        after.apply_remote(&RemoteChange { status: word, version: 1 }, at(0));
         assert_eq!(after.state(&BreakerKey::Discord(BOT)), BreakerState::Closed);
     }
 }
@@ -206,7 +207,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 2, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_was_refused_before_a_restart_is_refused_after_it_for_as_long(actions in actions()) {
+    fn rejections_are_the_same_after_a_restart(actions in actions()) {
         let mut before = with_token("t");
         let mut now = 0;
         for action in actions {
@@ -227,7 +228,7 @@ proptest! {
                 }
             }
         }
-        let memory = remembered(&before, at(now));
+        let memory = save_and_parse(&before, at(now));
         let mut after = restarted(&memory, "t", 0, at(now));
         for step in 0..45 {
             let then = at(now + step * 10_000);

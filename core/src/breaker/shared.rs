@@ -10,10 +10,10 @@ use crate::response::Credential;
 use crate::time::Timestamp;
 
 /// Maximum number of shared keys. There are as many as bots, routes and targets; beyond that the oldest are removed.
-const MOST_KNOWN: usize = 10_000;
+const MAX_KEYS: usize = 10_000;
 
 /// Maximum number of changes per batch.
-const MOST_TURNS: usize = 64;
+const BATCH_SIZE: usize = 64;
 
 /// Origin of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -67,18 +67,18 @@ pub enum SharedBreakerState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BreakerStatus {
     /// Its key.
-    pub matter: SharedBreakerKey,
+    pub shared_key: SharedBreakerKey,
     /// Its state.
-    pub stand: SharedBreakerState,
+    pub state: SharedBreakerState,
     /// The reason.
-    pub why: BreakerReason,
+    pub reason: BreakerReason,
 }
 
 /// A change by another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteChange {
     /// The new status.
-    pub word: BreakerStatus,
+    pub status: BreakerStatus,
     /// Higher versions are newer.
     pub version: u64,
 }
@@ -87,7 +87,7 @@ pub struct RemoteChange {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalChange {
     /// The new status.
-    pub word: BreakerStatus,
+    pub status: BreakerStatus,
     /// The number of the change.
     pub(super) number: u64,
 }
@@ -104,7 +104,7 @@ impl LocalChange {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedBreaker {
     /// Its status.
-    pub word: BreakerStatus,
+    pub status: BreakerStatus,
     /// The version in which it was received or sent.
     pub version: u64,
 }
@@ -113,7 +113,7 @@ pub struct SharedBreaker {
 struct PendingChange {
     number: u64,
     to: BreakerState,
-    why: BreakerReason,
+    reason: BreakerReason,
 }
 
 #[derive(Debug, Default)]
@@ -121,23 +121,23 @@ struct ReplicationEntry {
     /// The newest version received or sent.
     version: u64,
     /// The last local change, if the others do not know it yet. Until they do, it is valid.
-    untold: Option<PendingChange>,
+    pending: Option<PendingChange>,
 }
 
 /// How far local and shared states agree.
 #[derive(Debug, Default)]
 pub(super) struct ReplicationState {
-    on: bool,
+    enabled: bool,
     tokens: HashMap<Credential, String>,
-    known: HashMap<SharedBreakerKey, ReplicationEntry>,
-    numbers: u64,
+    entries: HashMap<SharedBreakerKey, ReplicationEntry>,
+    last_number: u64,
     /// What was restored before there were others: they know better.
-    recalled: Vec<(BreakerKey, BreakerState)>,
+    restored: Vec<(BreakerKey, BreakerState)>,
 }
 
 impl ReplicationState {
     pub(super) fn start(&mut self) {
-        self.on = true;
+        self.enabled = true;
     }
 
     pub(super) fn set_token(&mut self, credential: Credential, fingerprint: Option<&str>) {
@@ -148,20 +148,20 @@ impl ReplicationState {
     }
 
     /// Records that a breaker is in this state because it was restored from an earlier run of this process.
-    pub(super) fn recalled(&mut self, key: &BreakerKey, state: BreakerState) {
-        if !self.on {
-            self.recalled.push((key.clone(), state));
+    pub(super) fn restored(&mut self, key: &BreakerKey, state: BreakerState) {
+        if !self.enabled {
+            self.restored.push((key.clone(), state));
         }
     }
 
     /// What was restored; not needed any more once there are others.
-    pub(super) fn take_recalled(&mut self) -> Vec<(BreakerKey, BreakerState)> {
-        std::mem::take(&mut self.recalled)
+    pub(super) fn take_restored(&mut self) -> Vec<(BreakerKey, BreakerState)> {
+        std::mem::take(&mut self.restored)
     }
 
     /// Whether other processes have the same breaker.
     pub(super) fn covers(&self, key: &BreakerKey) -> bool {
-        self.on && is_shared(key)
+        self.enabled && is_shared(key)
     }
 
     /// Whether one process probes the breaker for all. A target is probed by deliveries, which the process with the
@@ -171,37 +171,37 @@ impl ReplicationState {
     }
 
     /// Queues a local change for the others.
-    pub(super) fn note(&mut self, key: &BreakerKey, to: BreakerState, why: BreakerReason) {
+    pub(super) fn queue_change(&mut self, key: &BreakerKey, to: BreakerState, reason: BreakerReason) {
         if !self.covers(key) {
             return;
         }
         let token = self.token_of(key);
-        let (whole, token) = match (to, why) {
+        let (whole, token) = match (to, reason) {
             (BreakerState::HalfOpen, _) => (false, None),
             (BreakerState::ForcedOpen { why: BreakerReason::Unauthorized }, _) => (false, token),
             // The same token again: it is valid again. For another token, nothing is known here that could be
             // withdrawn.
             (BreakerState::Closed, BreakerReason::TokenChanged) => {
-                (false, token.filter(|token| self.has_heard_of(key, token)))
+                (false, token.filter(|token| self.knows_token(key, token)))
             }
             (BreakerState::Closed, BreakerReason::Reset) => (true, token),
             (BreakerState::Open { .. } | BreakerState::ForcedOpen { .. } | BreakerState::Closed, _) => (true, None),
         };
         if whole {
-            self.note_matter(SharedBreakerKey { key: key.clone(), token: None }, to, why);
+            self.queue_key(SharedBreakerKey { key: key.clone(), token: None }, to, reason);
         }
         if token.is_some() {
-            self.note_matter(SharedBreakerKey { key: key.clone(), token }, to, why);
+            self.queue_key(SharedBreakerKey { key: key.clone(), token }, to, reason);
         }
     }
 
-    fn note_matter(&mut self, matter: SharedBreakerKey, to: BreakerState, why: BreakerReason) {
-        if !self.make_room(&matter) {
+    fn queue_key(&mut self, shared_key: SharedBreakerKey, to: BreakerState, reason: BreakerReason) {
+        if !self.make_room(&shared_key) {
             return;
         }
-        self.numbers += 1;
-        let number = self.numbers;
-        self.known.entry(matter).or_default().untold = Some(PendingChange { number, to, why });
+        self.last_number += 1;
+        let number = self.last_number;
+        self.entries.entry(shared_key).or_default().pending = Some(PendingChange { number, to, reason });
     }
 
     pub(super) fn token_of(&self, key: &BreakerKey) -> Option<String> {
@@ -211,12 +211,12 @@ impl ReplicationState {
         }
     }
 
-    fn has_heard_of(&self, key: &BreakerKey, token: &str) -> bool {
-        self.known.contains_key(&SharedBreakerKey { key: key.clone(), token: Some(token.to_owned()) })
+    fn knows_token(&self, key: &BreakerKey, token: &str) -> bool {
+        self.entries.contains_key(&SharedBreakerKey { key: key.clone(), token: Some(token.to_owned()) })
     }
 
     /// The shared key of a state that is not closed; `None` if it is not shared.
-    pub(super) fn matter_of(&self, key: &BreakerKey, state: BreakerState) -> Option<SharedBreakerKey> {
+    pub(super) fn shared_key_of(&self, key: &BreakerKey, state: BreakerState) -> Option<SharedBreakerKey> {
         if !self.covers(key) {
             return None;
         }
@@ -232,76 +232,76 @@ impl ReplicationState {
     }
 
     /// Whether a remote change concerns this process, and is not older than what it knows.
-    pub(super) fn takes(&self, matter: &SharedBreakerKey, version: u64) -> bool {
-        if !self.covers(&matter.key) {
+    pub(super) fn accepts(&self, shared_key: &SharedBreakerKey, version: u64) -> bool {
+        if !self.covers(&shared_key.key) {
             return false;
         }
-        if matter.token.is_some() && matter.token != self.token_of(&matter.key) {
+        if shared_key.token.is_some() && shared_key.token != self.token_of(&shared_key.key) {
             return false;
         }
-        self.known.get(matter).is_none_or(|known| known.untold.is_none() && known.version <= version)
+        self.entries.get(shared_key).is_none_or(|known| known.pending.is_none() && known.version <= version)
     }
 
-    pub(super) fn version(&self, matter: &SharedBreakerKey) -> u64 {
-        self.known.get(matter).map_or(0, |known| known.version)
+    pub(super) fn version(&self, shared_key: &SharedBreakerKey) -> u64 {
+        self.entries.get(shared_key).map_or(0, |known| known.version)
     }
 
-    pub(super) fn is_untold(&self, matter: &SharedBreakerKey) -> bool {
-        self.known.get(matter).is_some_and(|known| known.untold.is_some())
+    pub(super) fn is_pending(&self, shared_key: &SharedBreakerKey) -> bool {
+        self.entries.get(shared_key).is_some_and(|known| known.pending.is_some())
     }
 
-    pub(super) fn heard(&mut self, matter: &SharedBreakerKey, version: u64) {
-        if self.make_room(matter) {
-            let known = self.known.entry(matter.clone()).or_default();
-            known.version = known.version.max(version);
+    pub(super) fn on_received(&mut self, shared_key: &SharedBreakerKey, version: u64) {
+        if self.make_room(shared_key) {
+            let entry = self.entries.entry(shared_key.clone()).or_default();
+            entry.version = entry.version.max(version);
         }
     }
 
     /// Records that the others know a change; if there was no other one since, nothing is pending.
-    pub(super) fn told(&mut self, turn: &LocalChange, version: u64) {
-        if let Some(known) = self.known.get_mut(&turn.word.matter) {
-            known.version = known.version.max(version);
-            known.untold = known.untold.filter(|untold| untold.number != turn.number);
+    pub(super) fn on_sent(&mut self, change: &LocalChange, version: u64) {
+        if let Some(entry) = self.entries.get_mut(&change.status.shared_key) {
+            entry.version = entry.version.max(version);
+            entry.pending = entry.pending.filter(|untold| untold.number != change.number);
         }
     }
 
     /// Changes that the others do not know, oldest first. Changes that have expired meanwhile are dropped.
-    pub(super) fn turns(&mut self, now: Timestamp) -> Vec<LocalChange> {
-        let mut turns = Vec::new();
-        for (matter, known) in &mut self.known {
-            known.untold =
-                known.untold.filter(|untold| !matches!(untold.to, BreakerState::Open { until } if until <= now));
-            if let Some(PendingChange { number, to, why }) = known.untold {
-                turns.push(LocalChange {
-                    word: BreakerStatus { matter: matter.clone(), stand: stand(to, now), why },
+    pub(super) fn pending_changes(&mut self, now: Timestamp) -> Vec<LocalChange> {
+        let mut changes = Vec::new();
+        for (shared_key, entry) in &mut self.entries {
+            entry.pending =
+                entry.pending.filter(|untold| !matches!(untold.to, BreakerState::Open { until } if until <= now));
+            if let Some(PendingChange { number, to, reason: why }) = entry.pending {
+                changes.push(LocalChange {
+                    status: BreakerStatus { shared_key: shared_key.clone(), state: shared_state(to, now), reason: why },
                     number,
                 });
             }
         }
-        turns.sort_unstable_by_key(|turn| turn.number);
-        turns.truncate(MOST_TURNS);
-        turns
+        changes.sort_unstable_by_key(|turn| turn.number);
+        changes.truncate(BATCH_SIZE);
+        changes
     }
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.known.len()
+        self.entries.len()
     }
 
     /// Whether a key is present or can be added. At the maximum, the oldest received ones are removed, never pending
     /// ones.
-    fn make_room(&mut self, matter: &SharedBreakerKey) -> bool {
-        if self.known.len() < MOST_KNOWN || self.known.contains_key(matter) {
+    fn make_room(&mut self, shared_key: &SharedBreakerKey) -> bool {
+        if self.entries.len() < MAX_KEYS || self.entries.contains_key(shared_key) {
             return true;
         }
-        let told = self.known.iter().filter(|(_, known)| known.untold.is_none());
-        let oldest = told.min_by_key(|(_, known)| known.version).map(|(matter, _)| matter.clone());
-        oldest.is_some_and(|oldest| self.known.remove(&oldest).is_some())
+        let told = self.entries.iter().filter(|(_, known)| known.pending.is_none());
+        let oldest = told.min_by_key(|(_, known)| known.version).map(|(shared_key, _)| shared_key.clone());
+        oldest.is_some_and(|oldest| self.entries.remove(&oldest).is_some())
     }
 }
 
 /// Converts a state to its shared form.
-pub(super) fn stand(state: BreakerState, now: Timestamp) -> SharedBreakerState {
+pub(super) fn shared_state(state: BreakerState, now: Timestamp) -> SharedBreakerState {
     match state {
         BreakerState::Closed | BreakerState::HalfOpen => SharedBreakerState::Closed,
         BreakerState::Open { until } => SharedBreakerState::Open { remaining: until.since(now) },

@@ -27,28 +27,28 @@ struct Board {
 
 impl Board {
     /// Stores a status, or returns the one that takes precedence.
-    fn tell(&mut self, word: &BreakerStatus, now: Timestamp) -> Result<RemoteChange, RemoteChange> {
-        let weak = matches!(word.stand, SharedBreakerState::Open { .. })
-            || (word.stand == SharedBreakerState::Closed && word.why == BreakerReason::ProbesSucceeded);
-        if let Some((kept, version, _)) = self.words.get(&word.matter)
-            && kept.stand == SharedBreakerState::ForcedOpen
+    fn tell(&mut self, status: &BreakerStatus, now: Timestamp) -> Result<RemoteChange, RemoteChange> {
+        let weak = matches!(status.state, SharedBreakerState::Open { .. })
+            || (status.state == SharedBreakerState::Closed && status.reason == BreakerReason::ProbesSucceeded);
+        if let Some((existing, version, _)) = self.words.get(&status.shared_key)
+            && existing.state == SharedBreakerState::ForcedOpen
             && weak
         {
-            return Err(RemoteChange { word: kept.clone(), version: *version });
+            return Err(RemoteChange { status: existing.clone(), version: *version });
         }
         self.version += 1;
-        self.words.insert(word.matter.clone(), (word.clone(), self.version, now));
-        Ok(RemoteChange { word: word.clone(), version: self.version })
+        self.words.insert(status.shared_key.clone(), (status.clone(), self.version, now));
+        Ok(RemoteChange { status: status.clone(), version: self.version })
     }
 
     /// Grants a claim, unless another process holds it.
-    fn claim(&mut self, who: usize, claim: &ProbeClaim, now: Timestamp) -> ClaimResponse {
-        match self.claims.get(&claim.matter) {
-            Some((holder, until)) if *holder != who && *until > now => {
+    fn claim(&mut self, index: usize, claim: &ProbeClaim, now: Timestamp) -> ClaimResponse {
+        match self.claims.get(&claim.shared_key) {
+            Some((holder, until)) if *holder != index && *until > now => {
                 ClaimResponse::HeldElsewhere { remaining: until.since(now) }
             }
             Some(_) | None => {
-                self.claims.insert(claim.matter.clone(), (who, now + claim.lasting));
+                self.claims.insert(claim.shared_key.clone(), (index, now + claim.duration));
                 ClaimResponse::Granted
             }
         }
@@ -59,13 +59,13 @@ impl Board {
         let words = self.words.values();
         words
             .map(|(word, version, told)| {
-                let stand = match word.stand {
+                let stand = match word.state {
                     SharedBreakerState::Open { remaining } => {
                         SharedBreakerState::Open { remaining: remaining.saturating_sub(now.since(*told)) }
                     }
-                    SharedBreakerState::Closed | SharedBreakerState::ForcedOpen => word.stand,
+                    SharedBreakerState::Closed | SharedBreakerState::ForcedOpen => word.state,
                 };
-                RemoteChange { word: BreakerStatus { stand, ..word.clone() }, version: *version }
+                RemoteChange { status: BreakerStatus { state: stand, ..word.clone() }, version: *version }
             })
             .collect()
     }
@@ -89,45 +89,45 @@ impl World {
         Self { now: Timestamp::from_millis(1_000), board: Board::default(), all: all.collect() }
     }
 
-    pub(super) fn run(&mut self, who: usize, call: &CallInfo, result: CallResult) {
-        if let Ok(pass) = self.all[who].admit(call, self.now) {
-            self.all[who].report(pass, result, Duration::ZERO, self.now);
+    pub(super) fn run(&mut self, index: usize, call: &CallInfo, result: CallResult) {
+        if let Ok(pass) = self.all[index].admit(call, self.now) {
+            self.all[index].report(pass, result, Duration::ZERO, self.now);
         }
     }
 
     /// Sends all pending changes of a process; returns those that were accepted.
-    fn tell(&mut self, who: usize) -> Vec<RemoteChange> {
-        let mut told = Vec::new();
-        for turn in self.all[who].turns(self.now) {
-            match self.board.tell(&turn.word, self.now) {
-                Ok(news) => {
-                    self.all[who].told(&turn, news.version);
-                    if self.board.claims.get(&turn.word.matter).is_some_and(|(holder, _)| *holder == who) {
-                        self.board.claims.remove(&turn.word.matter);
+    fn tell(&mut self, index: usize) -> Vec<RemoteChange> {
+        let mut sent = Vec::new();
+        for change in self.all[index].pending_changes(self.now) {
+            match self.board.tell(&change.status, self.now) {
+                Ok(remote) => {
+                    self.all[index].on_sent(&change, remote.version);
+                    if self.board.claims.get(&change.status.shared_key).is_some_and(|(holder, _)| *holder == index) {
+                        self.board.claims.remove(&change.status.shared_key);
                     }
-                    told.push(news);
+                    sent.push(remote);
                 }
-                Err(kept) => {
-                    self.all[who].told(&turn, kept.version);
-                    self.all[who].adopt(&kept, self.now);
+                Err(existing) => {
+                    self.all[index].on_sent(&change, existing.version);
+                    self.all[index].apply_remote(&existing, self.now);
                 }
             }
         }
-        told
+        sent
     }
 
     /// Requests all claims of a process; returns the number of granted ones.
-    pub(super) fn claim(&mut self, who: usize) -> usize {
+    pub(super) fn claim(&mut self, index: usize) -> usize {
         let mut granted = 0;
         loop {
-            let claims = self.all[who].probe_claims(self.now);
+            let claims = self.all[index].probe_claims(self.now);
             if claims.is_empty() {
                 return granted;
             }
             for claim in claims {
-                let answer = self.board.claim(who, &claim, self.now);
-                granted += usize::from(answer == ClaimResponse::Granted);
-                self.all[who].probe_claimed(&claim, answer, self.now);
+                let response = self.board.claim(index, &claim, self.now);
+                granted += usize::from(response == ClaimResponse::Granted);
+                self.all[index].on_claim_response(&claim, response, self.now);
             }
         }
     }
@@ -135,15 +135,15 @@ impl World {
     /// The processes that may probe a breaker now.
     pub(super) fn probing(&self, key: &BreakerKey) -> Vec<usize> {
         let may_probe = |breakers: &Breakers| {
-            let breaker = breakers.shelf.get(key).filter(|breaker| breaker.state() == BreakerState::HalfOpen);
-            breaker.is_some_and(|breaker| breaker.check(true, &breakers.shelf.config, self.now).is_ok())
+            let breaker = breakers.table.get(key).filter(|breaker| breaker.state() == BreakerState::HalfOpen);
+            breaker.is_some_and(|breaker| breaker.check(true, &breakers.table.config, self.now).is_ok())
         };
         (0..self.all.len()).filter(|who| may_probe(&self.all[*who])).collect()
     }
 
-    fn read(&mut self, who: usize) -> Vec<BreakerEffect> {
-        let news = self.board.read(self.now);
-        news.iter().flat_map(|news| self.all[who].adopt(news, self.now)).collect()
+    fn read(&mut self, index: usize) -> Vec<BreakerEffect> {
+        let changes = self.board.read(self.now);
+        changes.iter().flat_map(|changes| self.all[index].apply_remote(changes, self.now)).collect()
     }
 
     pub(super) fn settle(&mut self) {
@@ -190,15 +190,15 @@ fn whole(key: BreakerKey) -> SharedBreakerKey {
     SharedBreakerKey { key, token: None }
 }
 
-fn news(key: BreakerKey, stand: SharedBreakerState, why: BreakerReason, version: u64) -> RemoteChange {
-    RemoteChange { word: BreakerStatus { matter: whole(key), stand, why }, version }
+fn remote_change(key: BreakerKey, stand: SharedBreakerState, why: BreakerReason, version: u64) -> RemoteChange {
+    RemoteChange { status: BreakerStatus { shared_key: whole(key), state: stand, reason: why }, version }
 }
 
 const HOUR: SharedBreakerState = SharedBreakerState::Open { remaining: Duration::from_secs(3_600) };
 const UNAUTHORIZED: CallResult = CallResult::Answered(ResponseClass::Unauthorized);
 
 #[test]
-fn a_ban_that_one_process_sees_stops_the_others_and_is_not_told_again() {
+fn ban_stops_other_processes_and_is_not_sent_again() {
     let mut world = World::new(&["a", "a"]);
     let ban = CallResult::Answered(ResponseClass::Blocked { retry_after: Some(Duration::from_secs(60)) });
     world.run(0, &call(READ, 7), ban);
@@ -208,7 +208,7 @@ fn a_ban_that_one_process_sees_stops_the_others_and_is_not_told_again() {
         effects.as_slice(),
         [BreakerEffect::Transition {
             key: BreakerKey::Address,
-            why: BreakerReason::Blocked,
+            reason: BreakerReason::Blocked,
             origin: ChangeOrigin::Elsewhere,
             ..
         }]
@@ -220,7 +220,7 @@ fn a_ban_that_one_process_sees_stops_the_others_and_is_not_told_again() {
 }
 
 #[test]
-fn a_probe_that_fails_anywhere_makes_all_wait_longer() {
+fn failed_probe_extends_the_cooldown_everywhere() {
     let mut world = World::new(&["a", "a"]);
     for id in 0..5 {
         world.run(0, &call(READ, id), CallResult::TimedOut);
@@ -236,7 +236,7 @@ fn a_probe_that_fails_anywhere_makes_all_wait_longer() {
 }
 
 #[test]
-fn what_fails_on_one_object_is_nobody_elses_business() {
+fn breaker_of_one_object_is_not_shared() {
     let mut world = World::new(&["a", "a"]);
     for _ in 0..5 {
         world.run(0, &call(READ, 7), CallResult::TimedOut);
@@ -244,13 +244,17 @@ fn what_fails_on_one_object_is_nobody_elses_business() {
     let pair = BreakerKey::Pair(BOT, RouteKey::new(READ), TopLevelId::of(7));
     assert_eq!(world.states(&pair), ["open", "closed"]);
     assert!(world.tell(0).is_empty());
-    assert!(world.all[0].standing(world.now).is_empty());
-    assert!(world.all[1].adopt(&news(pair.clone(), HOUR, BreakerReason::FailureRate, 1), world.now).is_empty());
+    assert!(world.all[0].open_breakers(world.now).is_empty());
+    assert!(
+        world.all[1]
+            .apply_remote(&remote_change(pair.clone(), HOUR, BreakerReason::FailureRate, 1), world.now)
+            .is_empty()
+    );
     assert_eq!(world.states(&pair), ["open", "closed"]);
 }
 
 #[test]
-fn a_wrong_token_stops_those_who_have_it_and_nobody_else() {
+fn invalid_token_stops_only_processes_that_have_it() {
     let mut world = World::new(&["old", "old", "new"]);
     world.run(0, &call(READ, 7), UNAUTHORIZED);
     world.settle();
@@ -275,7 +279,7 @@ fn a_wrong_token_stops_those_who_have_it_and_nobody_else() {
 }
 
 #[test]
-fn a_wrong_token_without_a_fingerprint_stays_with_its_process() {
+fn invalid_token_without_fingerprint_is_not_shared() {
     let mut world = World::new(&["a", "a"]);
     world.all[0].token_changed(BOT, None, world.now);
     world.run(0, &call(READ, 7), UNAUTHORIZED);
@@ -284,7 +288,7 @@ fn a_wrong_token_without_a_fingerprint_stays_with_its_process() {
 }
 
 #[test]
-fn what_a_person_forces_or_resets_anywhere_holds_everywhere() {
+fn manual_force_and_reset_apply_everywhere() {
     let mut world = World::new(&["a", "a", "a"]);
     let target = BreakerKey::Target("crm".to_owned());
     for key in [BreakerKey::Address, discord(), BreakerKey::Route(BOT, RouteKey::new(CREATE)), target] {
@@ -314,7 +318,7 @@ fn what_a_person_forces_or_resets_anywhere_holds_everywhere() {
 }
 
 #[test]
-fn a_persons_word_stands_against_a_breaker_that_opens_at_the_same_time() {
+fn manual_force_wins_over_a_concurrent_opening() {
     let mut world = World::new(&["a", "a"]);
     world.all[0].force(&discord(), world.now).unwrap();
     for (id, path) in [CREATE, READ, CREATE, READ, CREATE].iter().enumerate() {
@@ -329,7 +333,7 @@ fn a_persons_word_stands_against_a_breaker_that_opens_at_the_same_time() {
 }
 
 #[test]
-fn a_wrong_token_is_still_wrong_after_a_person_forced_and_reset_the_bot() {
+fn invalid_token_survives_a_manual_force_and_reset() {
     let mut world = World::new(&["wrong", "right"]);
     world.run(0, &call(READ, 7), UNAUTHORIZED);
     world.settle();
@@ -343,109 +347,121 @@ fn a_wrong_token_is_still_wrong_after_a_person_forced_and_reset_the_bot() {
 }
 
 #[test]
-fn old_news_change_nothing() {
+fn old_versions_change_nothing() {
     let mut world = World::new(&["a"]);
     let key = BreakerKey::Address;
-    world.all[0].adopt(&news(key.clone(), HOUR, BreakerReason::Blocked, 5), world.now);
-    world.all[0].adopt(&news(key.clone(), SharedBreakerState::Closed, BreakerReason::Reset, 7), world.now);
+    world.all[0].apply_remote(&remote_change(key.clone(), HOUR, BreakerReason::Blocked, 5), world.now);
+    world.all[0]
+        .apply_remote(&remote_change(key.clone(), SharedBreakerState::Closed, BreakerReason::Reset, 7), world.now);
     assert_eq!(world.states(&key), ["closed"]);
     for version in [5, 6] {
-        assert!(world.all[0].adopt(&news(key.clone(), HOUR, BreakerReason::Blocked, version), world.now).is_empty());
+        assert!(
+            world.all[0]
+                .apply_remote(&remote_change(key.clone(), HOUR, BreakerReason::Blocked, version), world.now)
+                .is_empty()
+        );
     }
     assert_eq!(world.states(&key), ["closed"]);
 }
 
 #[test]
-fn a_change_that_nobody_heard_of_yet_stands_against_all_news() {
+fn pending_change_wins_over_remote_changes() {
     let mut world = World::new(&["a"]);
     let key = BreakerKey::Address;
     world.all[0].force(&key, world.now).unwrap();
     assert!(
         world.all[0]
-            .adopt(&news(key.clone(), SharedBreakerState::Closed, BreakerReason::Reset, 7), world.now)
+            .apply_remote(&remote_change(key.clone(), SharedBreakerState::Closed, BreakerReason::Reset, 7), world.now)
             .is_empty()
     );
-    let turn = world.all[0].turns(world.now).remove(0);
+    let turn = world.all[0].pending_changes(world.now).remove(0);
     // Another change, while the first is being sent.
     world.all[0].reset(&key, world.now);
-    world.all[0].told(&turn, 8);
-    assert_eq!(world.all[0].turns(world.now)[0].word.stand, SharedBreakerState::Closed);
-    let turn = world.all[0].turns(world.now).remove(0);
-    world.all[0].told(&turn, 9);
-    assert!(world.all[0].turns(world.now).is_empty());
-    assert!(world.all[0].adopt(&news(key, HOUR, BreakerReason::Blocked, 8), world.now).is_empty());
+    world.all[0].on_sent(&turn, 8);
+    assert_eq!(world.all[0].pending_changes(world.now)[0].status.state, SharedBreakerState::Closed);
+    let turn = world.all[0].pending_changes(world.now).remove(0);
+    world.all[0].on_sent(&turn, 9);
+    assert!(world.all[0].pending_changes(world.now).is_empty());
+    assert!(world.all[0].apply_remote(&remote_change(key, HOUR, BreakerReason::Blocked, 8), world.now).is_empty());
 }
 
 #[test]
-fn only_the_newest_change_of_a_breaker_is_told_and_none_that_time_has_undone() {
+fn only_the_newest_unexpired_change_is_sent() {
     let mut world = World::new(&["a"]);
     for _ in 0..3 {
         world.all[0].force(&discord(), world.now).unwrap();
         world.all[0].reset(&discord(), world.now);
     }
-    let told: Vec<SharedBreakerState> = world.all[0].turns(world.now).iter().map(|turn| turn.word.stand).collect();
+    let told: Vec<SharedBreakerState> =
+        world.all[0].pending_changes(world.now).iter().map(|turn| turn.status.state).collect();
     // One for the bot, one for its token.
     assert_eq!(told, [SharedBreakerState::Closed, SharedBreakerState::Closed]);
     for id in 0..5 {
         world.run(0, &call(READ, id), CallResult::TimedOut);
     }
-    assert_eq!(world.all[0].turns(world.now).len(), 3);
+    assert_eq!(world.all[0].pending_changes(world.now).len(), 3);
     world.wait(Duration::from_secs(31));
-    assert_eq!(world.all[0].turns(world.now).len(), 2);
+    assert_eq!(world.all[0].pending_changes(world.now).len(), 2);
 }
 
 #[test]
-fn what_stands_open_is_enough_to_make_a_lost_board_anew() {
+fn open_breakers_rebuild_a_lost_board() {
     let mut world = World::new(&["a", "a"]);
     world.run(0, &call(READ, 7), CallResult::Answered(ResponseClass::Blocked { retry_after: None }));
     world.all[0].force(&BreakerKey::Target("crm".to_owned()), world.now).unwrap();
-    assert!(world.all[0].standing(world.now).is_empty(), "it was not sent yet");
+    assert!(world.all[0].open_breakers(world.now).is_empty(), "it was not sent yet");
     world.settle();
     world.board = Board::default();
-    let mut standing = world.all[1].standing(world.now);
-    standing.sort_by(|a, b| a.word.matter.cmp(&b.word.matter));
+    let mut standing = world.all[1].open_breakers(world.now);
+    standing.sort_by(|a, b| a.status.shared_key.cmp(&b.status.shared_key));
     let told: Vec<(String, SharedBreakerState)> =
-        standing.iter().map(|standing| (standing.word.matter.key.to_string(), standing.word.stand)).collect();
+        standing.iter().map(|standing| (standing.status.shared_key.key.to_string(), standing.status.state)).collect();
     assert_eq!(told, [("discord".to_owned(), HOUR), ("target:crm".to_owned(), SharedBreakerState::ForcedOpen)]);
     assert!(standing.iter().all(|standing| standing.version > 0));
-    world.all[1].ended_elsewhere(&standing[1].word.matter, 9, world.now);
-    assert_eq!(world.all[1].state(&standing[1].word.matter.key), BreakerState::Closed);
+    world.all[1].on_closed_elsewhere(&standing[1].status.shared_key, 9, world.now);
+    assert_eq!(world.all[1].state(&standing[1].status.shared_key.key), BreakerState::Closed);
 }
 
 #[test]
-fn what_was_open_before_there_were_others_is_told_to_them() {
+fn breakers_opened_before_sharing_are_sent() {
     let mut breakers = Breakers::new(BreakerConfig::default(), 1);
     breakers.force(&discord(), Timestamp::ZERO).unwrap();
-    assert!(breakers.turns(Timestamp::ZERO).is_empty());
+    assert!(breakers.pending_changes(Timestamp::ZERO).is_empty());
     assert!(
         breakers
-            .adopt(&news(discord(), SharedBreakerState::Closed, BreakerReason::Reset, 1), Timestamp::ZERO)
+            .apply_remote(
+                &remote_change(discord(), SharedBreakerState::Closed, BreakerReason::Reset, 1),
+                Timestamp::ZERO
+            )
             .is_empty()
     );
     breakers.share([], Timestamp::ZERO);
-    assert_eq!(breakers.turns(Timestamp::ZERO)[0].word.stand, SharedBreakerState::ForcedOpen);
+    assert_eq!(breakers.pending_changes(Timestamp::ZERO)[0].status.state, SharedBreakerState::ForcedOpen);
 }
 
 #[test]
-fn news_that_there_is_no_room_for_are_taken_when_there_is() {
+fn remote_change_without_room_is_applied_later() {
     let mut breakers = Breakers::new(BreakerConfig { max_keys: 1, ..BreakerConfig::default() }, 1);
     breakers.share([], Timestamp::ZERO);
     let (one, other) = (BreakerKey::Target("one".to_owned()), BreakerKey::Target("other".to_owned()));
     breakers.force(&one, Timestamp::ZERO).unwrap();
-    let heard = news(other.clone(), HOUR, BreakerReason::FailureRate, 1);
-    assert!(breakers.adopt(&heard, Timestamp::ZERO).is_empty());
+    let heard = remote_change(other.clone(), HOUR, BreakerReason::FailureRate, 1);
+    assert!(breakers.apply_remote(&heard, Timestamp::ZERO).is_empty());
     breakers.reset(&one, Timestamp::ZERO);
-    assert_eq!(breakers.adopt(&heard, Timestamp::ZERO).len(), 1);
+    assert_eq!(breakers.apply_remote(&heard, Timestamp::ZERO).len(), 1);
     assert_eq!(breakers.state(&other).name(), "open");
 }
 
 #[test]
-fn no_number_of_news_makes_it_grow_without_bound() {
+fn remote_changes_use_bounded_memory() {
     let mut breakers = Breakers::new(BreakerConfig { max_keys: 10, ..BreakerConfig::default() }, 1);
     breakers.share([], Timestamp::ZERO);
     for version in 1..=11_000_u64 {
         let key = BreakerKey::Target(format!("hook-{version}"));
-        breakers.adopt(&news(key, SharedBreakerState::Closed, BreakerReason::Reset, version), Timestamp::ZERO);
+        breakers.apply_remote(
+            &remote_change(key, SharedBreakerState::Closed, BreakerReason::Reset, version),
+            Timestamp::ZERO,
+        );
     }
     assert!(breakers.shared.len() <= 10_000);
     assert!(breakers.len() <= 10);
@@ -525,7 +541,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn once_all_have_told_and_read_they_agree_and_nothing_is_told_twice(actions in actions()) {
+    fn processes_agree_after_sync_and_send_nothing_twice(actions in actions()) {
         let mut world = World::new(&["a", "a", "b"]);
         let mut tokens = [0, 0, 1];
         let mut told: Vec<RemoteChange> = Vec::new();
@@ -540,14 +556,14 @@ proptest! {
                 }
                 Action::Tell { who } => told.extend(world.tell(who)),
                 Action::Read { who } => {
-                    let before = world.all[who].turns(world.now);
+                    let before = world.all[who].pending_changes(world.now);
                     world.read(who);
-                    prop_assert_eq!(before, world.all[who].turns(world.now), "a received change is sent again");
+                    prop_assert_eq!(before, world.all[who].pending_changes(world.now), "a received change is sent again");
                 }
                 Action::Hear { who, which } => {
                     if !told.is_empty() {
                         let heard = told[which % told.len()].clone();
-                        world.all[who].adopt(&heard, world.now);
+                        world.all[who].apply_remote(&heard, world.now);
                     }
                 }
                 Action::Claim { who } => drop(world.claim(who)),
@@ -564,7 +580,7 @@ proptest! {
         prop_assert_eq!(version, world.board.version, "they continue to send changes");
 
         let board: BTreeMap<SharedBreakerKey, SharedBreakerState> =
-            world.board.read(world.now).into_iter().map(|news| (news.word.matter, news.word.stand)).collect();
+            world.board.read(world.now).into_iter().map(|news| (news.status.shared_key, news.status.state)).collect();
         for number in 0..3 {
             let key = key(number);
             for (who, breakers) in world.all.iter().enumerate() {

@@ -10,7 +10,7 @@ use super::machine::Breaker;
 use super::{BreakerKey, BreakerKind, BreakerReason, BreakerState, Breakers};
 
 /// Maximum number of breakers in a snapshot.
-const MOST_SHOWN: usize = 1_000;
+const MAX_SNAPSHOTS: usize = 1_000;
 
 /// View of all breakers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -86,18 +86,18 @@ impl Breakers {
     #[must_use]
     pub fn snapshot(&self, now: Timestamp) -> BreakersSnapshot {
         let mut states = StateCounts::default();
-        let mut breakers: Vec<BreakerSnapshot> = Vec::with_capacity(self.shelf.len());
-        for (key, breaker) in self.shelf.iter() {
+        let mut breakers: Vec<BreakerSnapshot> = Vec::with_capacity(self.table.len());
+        for (key, breaker) in self.table.iter() {
             states.add(breaker.state());
-            breakers.push(self.shown(key, breaker, now));
+            breakers.push(self.snapshot_of(key, breaker, now));
         }
         breakers.sort_unstable_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.key.cmp(&b.key)));
-        breakers.truncate(MOST_SHOWN);
+        breakers.truncate(MAX_SNAPSHOTS);
         BreakersSnapshot {
-            watched: self.shelf.len(),
-            evicted: self.shelf.evicted(),
-            unwatched: self.shelf.unwatched(),
-            ended_interactions: self.ended.len(),
+            watched: self.table.len(),
+            evicted: self.table.evicted(),
+            unwatched: self.table.unwatched(),
+            ended_interactions: self.expired_interactions.len(),
             states,
             breakers,
         }
@@ -105,12 +105,12 @@ impl Breakers {
 
     /// Returns a view of one breaker; `None` if it does not exist, because it is closed without failures.
     #[must_use]
-    pub fn look(&self, key: &BreakerKey, now: Timestamp) -> Option<BreakerSnapshot> {
-        self.shelf.get(key).map(|breaker| self.shown(key, breaker, now))
+    pub fn find_snapshot(&self, key: &BreakerKey, now: Timestamp) -> Option<BreakerSnapshot> {
+        self.table.get(key).map(|breaker| self.snapshot_of(key, breaker, now))
     }
 
-    fn shown(&self, key: &BreakerKey, breaker: &Breaker, now: Timestamp) -> BreakerSnapshot {
-        let (calls, failures, slow) = breaker.tally().counts(self.shelf.config.window, now);
+    fn snapshot_of(&self, key: &BreakerKey, breaker: &Breaker, now: Timestamp) -> BreakerSnapshot {
+        let (calls, failures, slow) = breaker.failure_window().counts(self.table.config.window, now);
         let retry_after_ms = match breaker.state() {
             BreakerState::Open { until } => Some(millis(until.since(now))),
             BreakerState::Closed | BreakerState::HalfOpen | BreakerState::ForcedOpen { .. } => None,
@@ -120,7 +120,7 @@ impl Breakers {
             kind: key.kind(),
             state: breaker.state().name(),
             severity: breaker.state().severity(),
-            why: breaker.why(),
+            why: breaker.reason(),
             for_ms: millis(now.since(breaker.changed())),
             retry_after_ms,
             calls,

@@ -20,7 +20,7 @@ struct Entry {
 #[derive(Debug)]
 pub(super) struct BreakerTable {
     pub(super) config: BreakerConfig,
-    chance: Rng,
+    rng: Rng,
     /// Number of permits issued.
     latest: u64,
     /// The latest generation of any removed breaker: a new one must not take older results.
@@ -40,7 +40,7 @@ impl BreakerTable {
     pub(super) fn new(config: BreakerConfig, seed: u64) -> Self {
         Self {
             config,
-            chance: Rng::new(seed),
+            rng: Rng::new(seed),
             latest: 0,
             forgotten: 0,
             all: HashMap::new(),
@@ -81,12 +81,12 @@ impl BreakerTable {
     }
 
     /// Whether a permit belongs to the breaker's current generation. Creates the breaker if it is needed from now on.
-    pub(super) fn is_current(&mut self, key: &BreakerKey, ticket: u64, trouble: bool, now: Timestamp) -> bool {
+    pub(super) fn is_current(&mut self, key: &BreakerKey, ticket: u64, is_problem: bool, now: Timestamp) -> bool {
         if let Some(entry) = self.all.get(key) {
             return entry.breaker.is_current(ticket);
         }
-        let wanted = key.is_permanent() || (trouble && ticket > self.forgotten);
-        wanted && self.watch(key, now)
+        let is_needed = key.is_permanent() || (is_problem && ticket > self.forgotten);
+        is_needed && self.ensure(key, now)
     }
 
     /// Whether the breaker exists, or there is room for it.
@@ -98,7 +98,7 @@ impl BreakerTable {
     }
 
     /// Creates a breaker if it does not exist and there is room for it.
-    pub(super) fn watch(&mut self, key: &BreakerKey, now: Timestamp) -> bool {
+    pub(super) fn ensure(&mut self, key: &BreakerKey, now: Timestamp) -> bool {
         if self.all.contains_key(key) {
             return true;
         }
@@ -126,20 +126,20 @@ impl BreakerTable {
         act: impl FnOnce(&mut Breaker, TransitionContext<'_>) -> Option<Transition>,
     ) -> Option<Transition> {
         let entry = self.all.get_mut(key)?;
-        let step = TransitionContext { config: &self.config, now, chance: self.chance.next(), latest: self.latest };
+        let step = TransitionContext { config: &self.config, now, random: self.rng.next(), latest: self.latest };
         let change = act(&mut entry.breaker, step);
         let sends_probes = key.kind() != BreakerKind::Target;
         let wake = entry.breaker.next_wake(sends_probes, &self.config);
-        relist(&mut self.wakes, &mut entry.wake, wake, key);
-        let quiet =
-            (!key.is_permanent() && entry.breaker.state() == BreakerState::Closed).then(|| entry.breaker.troubled());
-        relist(&mut self.quiet, &mut entry.quiet, quiet, key);
+        update_index(&mut self.wakes, &mut entry.wake, wake, key);
+        let quiet = (!key.is_permanent() && entry.breaker.state() == BreakerState::Closed)
+            .then(|| entry.breaker.last_problem());
+        update_index(&mut self.quiet, &mut entry.quiet, quiet, key);
         change
     }
 
     pub(super) fn next_wake(&self) -> Option<Timestamp> {
         let wake = self.wakes.first().map(|(at, _)| *at);
-        let forget = self.quiet.first().map(|(troubled, _)| *troubled + self.config.calm);
+        let forget = self.quiet.first().map(|(troubled, _)| *troubled + self.config.reset_after);
         wake.into_iter().chain(forget).min()
     }
 
@@ -151,7 +151,7 @@ impl BreakerTable {
     /// Removes breakers that were closed and quiet for long.
     pub(super) fn forget_quiet(&mut self, now: Timestamp) {
         while let Some((troubled, key)) = self.quiet.first()
-            && *troubled + self.config.calm <= now
+            && *troubled + self.config.reset_after <= now
         {
             let key = key.clone();
             self.forget(&key);
@@ -161,13 +161,13 @@ impl BreakerTable {
     fn forget(&mut self, key: &BreakerKey) {
         if let Some(mut entry) = self.all.remove(key) {
             self.forgotten = self.forgotten.max(entry.breaker.generation());
-            relist(&mut self.wakes, &mut entry.wake, None, key);
-            relist(&mut self.quiet, &mut entry.quiet, None, key);
+            update_index(&mut self.wakes, &mut entry.wake, None, key);
+            update_index(&mut self.quiet, &mut entry.quiet, None, key);
         }
     }
 }
 
-fn relist(
+fn update_index(
     list: &mut BTreeSet<(Timestamp, BreakerKey)>,
     listed: &mut Option<Timestamp>,
     at: Option<Timestamp>,

@@ -75,7 +75,7 @@ impl World {
         effects
             .into_iter()
             .filter_map(|effect| match effect {
-                BreakerEffect::SendProbe { key, pass, .. } => Some((key, pass)),
+                BreakerEffect::SendProbe { key, permit: pass, .. } => Some((key, pass)),
                 BreakerEffect::Transition { .. } | BreakerEffect::ClaimProbe => None,
             })
             .collect()
@@ -170,7 +170,7 @@ fn routes_that_fail_one_after_another_open_discord_too() {
 }
 
 #[test]
-fn what_the_caller_did_wrong_never_opens_anything() {
+fn caller_errors_never_open_a_breaker() {
     let mut world = World::new();
     let wrong = [
         ResponseClass::Rejected,
@@ -195,12 +195,12 @@ fn slow_calls_open_it_although_they_succeed() {
         let pass = world.admit(&call(READ, 7)).unwrap();
         world.effects.extend(world.breakers.report(pass, SUCCESS, slow, world.now).effects);
     }
-    assert!(matches!(world.effects[0], BreakerEffect::Transition { why: BreakerReason::SlowRate, .. }));
+    assert!(matches!(world.effects[0], BreakerEffect::Transition { reason: BreakerReason::SlowRate, .. }));
     assert_eq!(world.state(&pair(READ, 7)), "open");
 }
 
 #[test]
-fn three_probes_that_succeed_close_it_and_a_fourth_waits() {
+fn three_successful_probes_close_it() {
     let mut world = World::new();
     for _ in 0..5 {
         world.run(&call(READ, 7), SERVER_ERROR);
@@ -219,7 +219,7 @@ fn three_probes_that_succeed_close_it_and_a_fourth_waits() {
 }
 
 #[test]
-fn a_probe_that_fails_reopens_it_for_twice_as_long_and_uses_no_attempt() {
+fn failed_probe_doubles_the_cooldown_and_uses_no_attempt() {
     let mut world = World::new();
     for _ in 0..5 {
         world.run(&call(READ, 7), SERVER_ERROR);
@@ -276,7 +276,7 @@ fn a_create_never_probes_and_the_breaker_sends_one_itself() {
 }
 
 #[test]
-fn a_probe_that_is_given_back_unused_frees_its_place() {
+fn abandoned_probe_frees_its_slot() {
     let mut world = World::new();
     for _ in 0..5 {
         world.run(&call(READ, 7), SERVER_ERROR);
@@ -325,7 +325,7 @@ fn the_call_that_opens_it_uses_no_attempt_and_those_before_it_do() {
 }
 
 #[test]
-fn a_wrong_token_stops_that_bot_until_it_has_another() {
+fn invalid_token_stops_the_bot_until_it_changes() {
     let mut world = World::new();
     let late = world.admit(&call(READ, 7)).unwrap();
     world.run(&call(READ, 7), CallResult::Answered(ResponseClass::Unauthorized));
@@ -344,7 +344,7 @@ fn a_wrong_token_stops_that_bot_until_it_has_another() {
 }
 
 #[test]
-fn a_token_that_changed_in_time_is_not_blamed_for_the_old_ones_answers() {
+fn new_token_is_not_affected_by_late_responses() {
     let mut world = World::new();
     let late = world.admit(&call(READ, 7)).unwrap();
     world.breakers.token_changed(BOT, None, world.now);
@@ -353,7 +353,7 @@ fn a_token_that_changed_in_time_is_not_blamed_for_the_old_ones_answers() {
 }
 
 #[test]
-fn nobodys_wrong_token_stops_only_what_it_belongs_to() {
+fn unauthorized_webhook_stops_only_itself() {
     let mut world = World::new();
     let webhook = |token: &str| CallInfo {
         credential: Credential::Anonymous,
@@ -366,7 +366,7 @@ fn nobodys_wrong_token_stops_only_what_it_belongs_to() {
 }
 
 #[test]
-fn an_interaction_that_ended_is_refused_for_as_long_as_it_could_have_lived() {
+fn expired_interaction_is_rejected_for_its_lifetime() {
     let mut world = World::new();
     let followup =
         |token: &str| CallInfo { major: TopLevelId::with_token(42, token), ..call("POST /webhooks/{id}/{token}", 0) };
@@ -401,7 +401,7 @@ fn a_ban_stops_every_bot_for_as_long_as_it_says() {
 }
 
 #[test]
-fn a_ban_that_says_nothing_lasts_an_hour_and_is_not_blamed_on_the_route() {
+fn ban_without_duration_lasts_an_hour() {
     let mut world = World::new();
     for _ in 0..2 {
         world.run(&call(READ, 7), CallResult::Answered(ResponseClass::Blocked { retry_after: None }));
@@ -413,7 +413,7 @@ fn a_ban_that_says_nothing_lasts_an_hour_and_is_not_blamed_on_the_route() {
 }
 
 #[test]
-fn a_person_opens_and_closes_a_breaker_and_a_token_does_not_undo_it() {
+fn manual_force_is_not_undone_by_a_new_token() {
     let mut world = World::new();
     for key in [BreakerKey::Address, discord(), route(READ), pair(READ, 7)] {
         assert_eq!(world.breakers.force(&key, world.now).unwrap().len(), 1);
@@ -427,7 +427,7 @@ fn a_person_opens_and_closes_a_breaker_and_a_token_does_not_undo_it() {
 }
 
 #[test]
-fn a_person_opens_a_breaker_for_a_time_after_which_it_is_probed() {
+fn manual_opening_for_a_time_is_probed_afterwards() {
     let mut world = World::new();
     for key in [discord(), route(READ), pair(READ, 7)] {
         let minute = Duration::from_secs(60);
@@ -446,7 +446,7 @@ fn a_person_opens_a_breaker_for_a_time_after_which_it_is_probed() {
 }
 
 #[test]
-fn what_is_open_until_it_is_reset_cannot_be_opened_for_a_time() {
+fn forced_open_breaker_cannot_be_opened_for_a_time() {
     let mut world = World::new();
     let refused = CallResult::Answered(ResponseClass::Unauthorized);
     world.run(&call(READ, 7), refused);
@@ -508,7 +508,7 @@ fn quiet_breakers_are_forgotten() {
 }
 
 #[test]
-fn past_the_bound_closed_breakers_go_and_open_ones_stay() {
+fn closed_breakers_are_evicted_and_open_ones_stay() {
     let mut world = World::with(BreakerConfig { max_keys: 4, ..BreakerConfig::default() });
     for _ in 0..5 {
         world.run(&call(READ, 1), SERVER_ERROR);

@@ -130,7 +130,7 @@ impl Budget {
     pub const MEMORY: Duration = Duration::from_secs(60);
 
     /// Maximum number of stored bookings. Beyond it the oldest are merged.
-    const MOST_BOOKINGS: usize = 1_024;
+    const MAX_BOOKINGS: usize = 1_024;
 
     /// Creates a full budget.
     ///
@@ -138,7 +138,7 @@ impl Budget {
     ///
     /// If the maximum is 0.
     pub fn new(limits: BudgetLimits, now: Timestamp) -> Result<Self, BudgetError> {
-        Self::holding(limits.maximum, limits, now)
+        Self::with_points(limits.maximum, limits, now)
     }
 
     /// Creates an empty budget that is restored from `from` on.
@@ -147,10 +147,10 @@ impl Budget {
     ///
     /// If the maximum is 0.
     pub fn empty(limits: BudgetLimits, from: Timestamp) -> Result<Self, BudgetError> {
-        Self::holding(Points::ZERO, limits, from)
+        Self::with_points(Points::ZERO, limits, from)
     }
 
-    fn holding(points: Points, limits: BudgetLimits, as_of: Timestamp) -> Result<Self, BudgetError> {
+    fn with_points(points: Points, limits: BudgetLimits, as_of: Timestamp) -> Result<Self, BudgetError> {
         if limits.maximum == Points::ZERO {
             return Err(BudgetError::MaximumZero);
         }
@@ -179,13 +179,13 @@ impl Budget {
     /// Points that can be spent now.
     #[must_use]
     pub fn available(&self, now: Timestamp) -> Points {
-        if now < self.as_of.max(self.blocked_until) { Points::ZERO } else { Points::left(self.balance_at(now)) }
+        if now < self.as_of.max(self.blocked_until) { Points::ZERO } else { Points::from_balance(self.balance_at(now)) }
     }
 
     /// Points that were taken to be spent later.
     #[must_use]
     pub fn booked(&self, now: Timestamp) -> Points {
-        Points::left(
+        Points::from_balance(
             self.bookings.iter().rev().take_while(|booking| booking.due > now).map(|booking| booking.cost).sum(),
         )
     }
@@ -221,11 +221,11 @@ impl Budget {
             return Err(BudgetError::CostAboveMaximum { cost, maximum: self.limits.maximum });
         }
         let cost = cost.signed();
-        let due = self.restored(cost).map(|at| at.max(self.as_of).max(self.blocked_until).max(now));
+        let due = self.covered_at(cost).map(|at| at.max(self.as_of).max(self.blocked_until).max(now));
         match due {
             Some(due) if due.since(now) <= max_wait => {
                 self.spend(Booking { due, cost });
-                self.remember(Booking { due, cost }, now);
+                self.record(Booking { due, cost }, now);
                 Ok(BudgetDecision::Allowed { delay: due.since(now), remaining: self.available(now) })
             }
             due => {
@@ -239,13 +239,13 @@ impl Budget {
     pub fn charge(&mut self, spent: Points, now: Timestamp) {
         let booking = Booking { due: self.as_of.max(now), cost: spent.signed() };
         self.spend(booking);
-        self.remember(booking, now);
+        self.record(booking, now);
     }
 
     /// Applies the spending of a lost budget of the same upstream: `spent` points are taken, and all points restored
     /// within `booked_for` are booked.
     pub fn inherit(&mut self, spent: Points, booked_for: Duration, now: Timestamp) {
-        self.settle(now);
+        self.accrue(now);
         self.balance -= spent.signed();
         self.as_of = self.as_of.max(now + booked_for);
     }
@@ -255,24 +255,24 @@ impl Budget {
     /// # Errors
     ///
     /// If it is too old, or reports a maximum of 0. Nothing has changed then.
-    pub fn observe(&mut self, seen: &Observation, now: Timestamp) -> Result<(), BudgetError> {
-        seen.check()?;
-        self.settle(now);
-        if let Some(maximum) = seen.maximum {
+    pub fn observe(&mut self, observation: &Observation, now: Timestamp) -> Result<(), BudgetError> {
+        observation.check()?;
+        self.accrue(now);
+        if let Some(maximum) = observation.maximum {
             self.limits.maximum = maximum;
             self.observed.maximum = true;
         }
-        if let Some(rate) = seen.restore_per_second {
+        if let Some(rate) = observation.restore_per_second {
             self.limits.restore_per_second = rate;
             self.observed.restore = true;
         }
         // An upstream that accepts no calls, and does not report the remaining points, has none left.
-        let reported = seen.available.or(seen.retry_after.map(|_| Points::ZERO));
+        let reported = observation.available.or(observation.retry_after.map(|_| Points::ZERO));
         if let Some(reported) = reported {
-            self.restart(reported, now.before(seen.age), now);
+            self.restart(reported, now.before(observation.age), now);
         }
         self.balance = self.balance.min(self.limits.maximum.signed());
-        if let Some(wait) = seen.retry_after {
+        if let Some(wait) = observation.retry_after {
             self.blocked_until = self.blocked_until.max(now + wait);
         }
         Ok(())
@@ -287,7 +287,7 @@ impl Budget {
         if limits.maximum == Points::ZERO {
             return Err(BudgetError::MaximumZero);
         }
-        self.settle(now);
+        self.accrue(now);
         if !self.observed.maximum {
             self.limits.maximum = limits.maximum;
         }
@@ -306,7 +306,7 @@ impl Budget {
     }
 
     /// When the balance covers the cost; `None` if nothing is restored.
-    fn restored(&self, cost: i128) -> Option<Timestamp> {
+    fn covered_at(&self, cost: i128) -> Option<Timestamp> {
         let missing = cost - self.balance;
         if missing <= 0 {
             return Some(self.as_of);
@@ -317,7 +317,7 @@ impl Budget {
     }
 
     /// Adds the points restored until now at the current rate, before the rate changes.
-    fn settle(&mut self, now: Timestamp) {
+    fn accrue(&mut self, now: Timestamp) {
         self.balance = self.balance_at(now);
         self.as_of = self.as_of.max(now);
     }
@@ -338,12 +338,12 @@ impl Budget {
         }
     }
 
-    fn remember(&mut self, booking: Booking, now: Timestamp) {
+    fn record(&mut self, booking: Booking, now: Timestamp) {
         while self.bookings.front().is_some_and(|oldest| now.since(oldest.due) > Self::MEMORY) {
             self.bookings.pop_front();
         }
         self.bookings.push_back(booking);
-        if self.bookings.len() > Self::MOST_BOOKINGS
+        if self.bookings.len() > Self::MAX_BOOKINGS
             && let Some(oldest) = self.bookings.pop_front()
             && let Some(next) = self.bookings.front_mut()
         {

@@ -19,9 +19,9 @@ use crate::time::Timestamp;
 #[derive(Clone, Copy, Debug)]
 pub struct BudgetMemberConfig {
     /// Maximum number of budgets.
-    pub most: usize,
+    pub max_budgets: usize,
     /// Maximum wait of a request.
-    pub longest_wait: Duration,
+    pub max_wait: Duration,
     /// What may be spent while the budgets are unreachable.
     pub on_loss: BudgetFallback,
     /// How often to try to reach them again, and when callers should retry.
@@ -32,16 +32,16 @@ pub struct BudgetMemberConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reachability {
     /// None: the budgets were reachable before.
-    Still,
+    Unchanged,
     /// They are reachable again, after this long.
-    Again(Duration),
+    Restored(Duration),
 }
 
 /// A message to send without a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BudgetTask {
     /// Send the report, even if it is empty.
-    Tell,
+    Report,
     /// Send an observation that was made meanwhile.
     Observe(Observation),
 }
@@ -53,11 +53,11 @@ pub enum BudgetTask {
 #[derive(Clone, Debug)]
 pub struct BudgetMember {
     config: BudgetMemberConfig,
-    sides: BTreeMap<BudgetName, SharedBudget>,
+    budgets: BTreeMap<BudgetName, SharedBudget>,
     lost_at: Option<Timestamp>,
     members: MemberCount,
     /// The budget of the last heartbeat.
-    visited: Option<BudgetName>,
+    last_heartbeat: Option<BudgetName>,
 }
 
 /// The highest number of processes in recent replies.
@@ -72,13 +72,13 @@ impl BudgetMember {
     pub const MOST: Points = Points::whole(1_000_000_000);
 
     /// How long a higher number of members takes precedence over lower ones.
-    const MEMBERS_FOR: Duration = Duration::from_secs(60);
+    const MEMBER_COUNT_TTL: Duration = Duration::from_secs(60);
 
     /// Creates a member without budgets.
     #[must_use]
     pub const fn new(config: BudgetMemberConfig) -> Self {
         let members = MemberCount { count: 1, at: Timestamp::ZERO };
-        Self { config, sides: BTreeMap::new(), lost_at: None, members, visited: None }
+        Self { config, budgets: BTreeMap::new(), lost_at: None, members, last_heartbeat: None }
     }
 
     /// Adds a budget, or sets new defaults for an existing one; they are sent with the next report.
@@ -92,38 +92,38 @@ impl BudgetMember {
         }
         countable(limits.maximum)?;
         countable(limits.restore_per_second)?;
-        if let Some(side) = self.sides.get_mut(name) {
-            side.configure(limits);
+        if let Some(budget) = self.budgets.get_mut(name) {
+            budget.configure(limits);
             return Ok(());
         }
-        if self.sides.len() >= self.config.most {
-            return Err(BudgetError::TooMany(self.config.most));
+        if self.budgets.len() >= self.config.max_budgets {
+            return Err(BudgetError::TooMany(self.config.max_budgets));
         }
-        self.sides.insert(name.clone(), SharedBudget::new(limits));
+        self.budgets.insert(name.clone(), SharedBudget::new(limits));
         Ok(())
     }
 
     /// The names of all budgets.
     pub fn names(&self) -> impl Iterator<Item = &BudgetName> {
-        self.sides.keys()
+        self.budgets.keys()
     }
 
     /// Whether the budget exists.
     #[must_use]
-    pub fn knows(&self, name: &BudgetName) -> bool {
-        self.sides.contains_key(name)
+    pub fn contains(&self, name: &BudgetName) -> bool {
+        self.budgets.contains_key(name)
     }
 
     /// Whether the shared state is unreachable.
     #[must_use]
-    pub const fn is_out_of_reach(&self) -> bool {
+    pub const fn is_unreachable(&self) -> bool {
         self.lost_at.is_some()
     }
 
     /// Creates a request with its wait limited to the maximum.
     #[must_use]
-    pub fn ask(&self, cost: Points, max_wait: Duration) -> SpendRequest {
-        SpendRequest { cost, max_wait: max_wait.min(self.config.longest_wait) }
+    pub fn request(&self, cost: Points, max_wait: Duration) -> SpendRequest {
+        SpendRequest { cost, max_wait: max_wait.min(self.config.max_wait) }
     }
 
     /// Validates an observation.
@@ -131,15 +131,15 @@ impl BudgetMember {
     /// # Errors
     ///
     /// If it is invalid, or the budget is unknown.
-    pub fn check(&self, name: &BudgetName, seen: &Observation) -> Result<Observation, BudgetError> {
-        if !self.knows(name) {
+    pub fn check(&self, name: &BudgetName, observation: &Observation) -> Result<Observation, BudgetError> {
+        if !self.contains(name) {
             return Err(BudgetError::Unknown(name.to_string()));
         }
-        seen.check()?;
-        seen.maximum.map_or(Ok(()), countable)?;
-        seen.restore_per_second.map_or(Ok(()), countable)?;
+        observation.check()?;
+        observation.maximum.map_or(Ok(()), countable)?;
+        observation.restore_per_second.map_or(Ok(()), countable)?;
         // Points above the maximum never count.
-        Ok(Observation { available: seen.available.map(|points| points.min(Self::MOST)), ..*seen })
+        Ok(Observation { available: observation.available.map(|points| points.min(Self::MOST)), ..*observation })
     }
 
     /// The report to send with a request for a budget.
@@ -147,35 +147,35 @@ impl BudgetMember {
     /// # Errors
     ///
     /// If the budget is unknown.
-    pub fn tidings(&mut self, name: &BudgetName, now: Timestamp) -> Result<BudgetReport, BudgetError> {
-        Ok(self.side(name)?.tidings(now))
+    pub fn create_report(&mut self, name: &BudgetName, now: Timestamp) -> Result<BudgetReport, BudgetError> {
+        Ok(self.budget(name)?.create_report(now))
     }
 
     /// A reply has arrived, to a request with this report.
-    pub fn heard(
+    pub fn on_reply(
         &mut self,
         name: &BudgetName,
-        told: &BudgetReport,
-        standing: &BudgetState,
+        report: &BudgetReport,
+        state: &BudgetState,
         now: Timestamp,
     ) -> Reachability {
-        if let Some(count) = standing.members
-            && (count >= self.members.count || now.since(self.members.at) > Self::MEMBERS_FOR)
+        if let Some(count) = state.members
+            && (count >= self.members.count || now.since(self.members.at) > Self::MEMBER_COUNT_TTL)
         {
             self.members = MemberCount { count: count.max(1), at: now };
         }
-        if let Some(side) = self.sides.get_mut(name) {
-            side.heard(told, standing, now);
+        if let Some(budget) = self.budgets.get_mut(name) {
+            budget.on_reply(report, state, now);
         }
-        let Some(lost_at) = self.lost_at.take() else { return Reachability::Still };
-        for side in self.sides.values_mut() {
-            side.back();
+        let Some(lost_at) = self.lost_at.take() else { return Reachability::Unchanged };
+        for budget in self.budgets.values_mut() {
+            budget.on_reachable();
         }
-        Reachability::Again(now.since(lost_at))
+        Reachability::Restored(now.since(lost_at))
     }
 
     /// A request got no reply. Returns whether the shared state was reachable before.
-    pub fn lost(&mut self, now: Timestamp) -> bool {
+    pub fn on_lost(&mut self, now: Timestamp) -> bool {
         let is_new = self.lost_at.is_none();
         self.lost_at.get_or_insert(now);
         is_new
@@ -189,13 +189,13 @@ impl BudgetMember {
     pub fn acquire(
         &mut self,
         name: &BudgetName,
-        ask: SpendRequest,
+        request: SpendRequest,
         now: Timestamp,
     ) -> Result<BudgetDecision, BudgetError> {
-        let (loss, retry_after) = (self.loss(now), self.config.retry_after);
-        self.side(name)?.acquire(ask, loss, now).map_err(|refusal| match refusal {
+        let (fallback, retry_after) = (self.fallback_context(now), self.config.retry_after);
+        self.budget(name)?.acquire(request, fallback, now).map_err(|error| match error {
             AcquireError::Budget(error) => error,
-            AcquireError::OutOfReach(why) => BudgetError::OutOfReach { why, retry_after },
+            AcquireError::Unreachable(why) => BudgetError::Unreachable { why, retry_after },
         })
     }
 
@@ -204,42 +204,44 @@ impl BudgetMember {
     /// # Errors
     ///
     /// If the budget is unknown.
-    pub fn observe(&mut self, name: &BudgetName, seen: &Observation, now: Timestamp) -> Result<(), BudgetError> {
-        let loss = self.loss(now);
-        self.side(name)?.observe(seen, loss, now)
+    pub fn observe(&mut self, name: &BudgetName, observation: &Observation, now: Timestamp) -> Result<(), BudgetError> {
+        let fallback = self.fallback_context(now);
+        self.budget(name)?.observe(observation, fallback, now)
     }
 
     /// The messages that are due. If the shared state is unreachable: one message that probes it. Otherwise all unsent
     /// reports, or a heartbeat.
-    pub fn errands(&mut self, now: Timestamp) -> Vec<(BudgetName, BudgetTask)> {
-        let is_out_of_reach = self.is_out_of_reach();
-        let mut errands: Vec<_> = self
-            .sides
+    pub fn tasks(&mut self, now: Timestamp) -> Vec<(BudgetName, BudgetTask)> {
+        let is_out_of_reach = self.is_unreachable();
+        let mut tasks: Vec<_> = self
+            .budgets
             .iter_mut()
-            .filter(|(_, side)| !is_out_of_reach && side.has_news())
-            .map(|(name, side)| (name.clone(), side.take_unheard(now).map_or(BudgetTask::Tell, BudgetTask::Observe)))
+            .filter(|(_, budget)| !is_out_of_reach && budget.has_unreported())
+            .map(|(name, budget)| {
+                (name.clone(), budget.take_unsent_observation(now).map_or(BudgetTask::Report, BudgetTask::Observe))
+            })
             .collect();
-        if errands.is_empty() {
+        if tasks.is_empty() {
             // Round-robin, so that each budget is reached from time to time.
-            let after = self.visited.take();
-            let next = self.sides.keys().find(|name| Some(*name) > after.as_ref()).or(self.sides.keys().next());
-            self.visited = next.cloned();
-            errands.extend(self.visited.clone().map(|name| (name, BudgetTask::Tell)));
+            let after = self.last_heartbeat.take();
+            let next = self.budgets.keys().find(|name| Some(*name) > after.as_ref()).or(self.budgets.keys().next());
+            self.last_heartbeat = next.cloned();
+            tasks.extend(self.last_heartbeat.clone().map(|name| (name, BudgetTask::Report)));
         }
-        errands
+        tasks
     }
 
     /// State of a budget, from a reply of the shared state.
     #[must_use]
-    pub fn shown(name: &BudgetName, standing: &BudgetState, booked: Points) -> BudgetSnapshot {
+    pub fn snapshot_of_state(name: &BudgetName, state: &BudgetState, booked: Points) -> BudgetSnapshot {
         BudgetSnapshot {
             name: name.clone(),
             kept: BudgetSource::Together,
-            limits: standing.limits,
-            observed: standing.observed.any(),
-            available: standing.available,
+            limits: state.limits,
+            observed: state.observed.any(),
+            available: state.available,
             booked,
-            blocked_for: standing.blocked_for,
+            blocked_for: state.blocked_for,
         }
     }
 
@@ -249,17 +251,17 @@ impl BudgetMember {
     ///
     /// If the budget is unknown.
     pub fn snapshot(&mut self, name: &BudgetName, now: Timestamp) -> Result<BudgetSnapshot, BudgetError> {
-        let loss = self.loss(now);
-        Ok(self.side(name)?.snapshot(name, loss, now))
+        let fallback = self.fallback_context(now);
+        Ok(self.budget(name)?.snapshot(name, fallback, now))
     }
 
-    fn loss(&self, now: Timestamp) -> FallbackContext {
+    fn fallback_context(&self, now: Timestamp) -> FallbackContext {
         let since = self.lost_at.unwrap_or(now);
         FallbackContext { on_loss: self.config.on_loss, since, members: self.members.count }
     }
 
-    fn side(&mut self, name: &BudgetName) -> Result<&mut SharedBudget, BudgetError> {
-        self.sides.get_mut(name).ok_or_else(|| BudgetError::Unknown(name.to_string()))
+    fn budget(&mut self, name: &BudgetName) -> Result<&mut SharedBudget, BudgetError> {
+        self.budgets.get_mut(name).ok_or_else(|| BudgetError::Unknown(name.to_string()))
     }
 }
 

@@ -63,7 +63,7 @@ pub enum BudgetError {
     BeyondShared(Points),
     /// The budget is shared, and the shared state is unreachable.
     #[error("{why}; try again in {retry_after:?}")]
-    OutOfReach {
+    Unreachable {
         /// Why nothing may be spent meanwhile.
         why: BudgetUnreachable,
         /// When to try again.
@@ -87,7 +87,7 @@ impl BudgetError {
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::OutOfReach { retry_after, .. } | Self::Busy { retry_after, .. } => Some(*retry_after),
+            Self::Unreachable { retry_after, .. } | Self::Busy { retry_after, .. } => Some(*retry_after),
             Self::CostAboveMaximum { .. }
             | Self::MaximumZero
             | Self::StaleObservation

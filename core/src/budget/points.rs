@@ -81,7 +81,7 @@ impl Points {
     }
 
     /// The points left in a balance that may be negative.
-    pub(super) fn left(balance: i128) -> Self {
+    pub(super) fn from_balance(balance: i128) -> Self {
         Self(u64::try_from(balance.max(0)).unwrap_or(u64::MAX))
     }
 }
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_amounts_that_can_be_are_points() {
+    fn invalid_amounts_are_rejected() {
         assert_eq!(Points::new(1.5), Some(Points(1_500_000)));
         assert_eq!(Points::new(0.0), Some(Points::ZERO));
         for wrong in [f64::NAN, f64::INFINITY, -0.1, 1e30] {

@@ -99,15 +99,15 @@ impl BudgetSnapshot {
 #[derive(Clone, Debug)]
 pub struct Budgets {
     budgets: BTreeMap<BudgetName, Budget>,
-    most: usize,
-    longest_wait: Duration,
+    max: usize,
+    max_wait: Duration,
 }
 
 impl Budgets {
     /// Creates an empty registry for at most `max` budgets. No request may wait longer than `max_wait`.
     #[must_use]
-    pub const fn new(most: usize, longest_wait: Duration) -> Self {
-        Self { budgets: BTreeMap::new(), most, longest_wait }
+    pub const fn new(max: usize, max_wait: Duration) -> Self {
+        Self { budgets: BTreeMap::new(), max, max_wait }
     }
 
     /// Creates a full budget, or sets new defaults for an existing one.
@@ -119,8 +119,8 @@ impl Budgets {
         if let Some(budget) = self.budgets.get_mut(name) {
             return budget.configure(limits, now);
         }
-        if self.budgets.len() >= self.most {
-            return Err(BudgetError::TooMany(self.most));
+        if self.budgets.len() >= self.max {
+            return Err(BudgetError::TooMany(self.max));
         }
         self.budgets.insert(name.clone(), Budget::new(limits, now)?);
         Ok(())
@@ -138,7 +138,7 @@ impl Budgets {
         max_wait: Duration,
         now: Timestamp,
     ) -> Result<BudgetDecision, BudgetError> {
-        let max_wait = max_wait.min(self.longest_wait);
+        let max_wait = max_wait.min(self.max_wait);
         self.budget(name)?.acquire(cost, max_wait, now)
     }
 
@@ -147,8 +147,8 @@ impl Budgets {
     /// # Errors
     ///
     /// If the budget is unknown, or the observation is invalid.
-    pub fn observe(&mut self, name: &BudgetName, seen: &Observation, now: Timestamp) -> Result<(), BudgetError> {
-        self.budget(name)?.observe(seen, now)
+    pub fn observe(&mut self, name: &BudgetName, observation: &Observation, now: Timestamp) -> Result<(), BudgetError> {
+        self.budget(name)?.observe(observation, now)
     }
 
     /// Points of a budget that can be spent now.
@@ -162,7 +162,7 @@ impl Budgets {
     /// # Errors
     ///
     /// If the budget is unknown.
-    pub fn show(&self, name: &BudgetName, now: Timestamp) -> Result<BudgetSnapshot, BudgetError> {
+    pub fn snapshot_of(&self, name: &BudgetName, now: Timestamp) -> Result<BudgetSnapshot, BudgetError> {
         let budget = self.budgets.get(name).ok_or_else(|| BudgetError::Unknown(name.to_string()))?;
         Ok(BudgetSnapshot::of(name, budget, BudgetSource::Alone, now))
     }
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn each_budget_is_spent_by_itself_and_an_unknown_one_not_at_all() {
+    fn budgets_are_independent_and_an_unknown_one_is_an_error() {
         let mut budgets = Budgets::new(2, Duration::from_secs(60));
         budgets.configure(&name("a"), LIMITS, NOW).unwrap();
         budgets.configure(&name("b"), LIMITS, NOW).unwrap();
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_no_more_budgets_than_there_may_be() {
+    fn number_of_budgets_is_limited() {
         let mut budgets = Budgets::new(1, Duration::from_secs(60));
         budgets.configure(&name("a"), LIMITS, NOW).unwrap();
         assert_eq!(budgets.configure(&name("b"), LIMITS, NOW), Err(BudgetError::TooMany(1)));
@@ -221,17 +221,17 @@ mod tests {
     }
 
     #[test]
-    fn nobody_books_a_turn_further_away_than_the_longest_wait() {
+    fn no_request_waits_longer_than_the_maximum() {
         let mut budgets = Budgets::new(1, Duration::from_secs(3));
         budgets.configure(&name("a"), LIMITS, NOW).unwrap();
         let _ = budgets.acquire(&name("a"), Points::whole(10), Duration::ZERO, NOW).unwrap();
-        let ask =
+        let acquire =
             |budgets: &mut Budgets, cost| budgets.acquire(&name("a"), Points::whole(cost), Duration::MAX, NOW).unwrap();
         let far = BudgetDecision::Refused { retry_after: Some(Duration::from_secs(4)), remaining: Points::ZERO };
-        assert_eq!(ask(&mut budgets, 4), far);
+        assert_eq!(acquire(&mut budgets, 4), far);
         let near = BudgetDecision::Allowed { delay: Duration::from_secs(3), remaining: Points::ZERO };
-        assert_eq!(ask(&mut budgets, 3), near);
-        let standing = &budgets.snapshot(NOW)[0];
-        assert_eq!((standing.available, standing.booked), (Points::ZERO, Points::whole(3)));
+        assert_eq!(acquire(&mut budgets, 3), near);
+        let snapshot = &budgets.snapshot(NOW)[0];
+        assert_eq!((snapshot.available, snapshot.booked), (Points::ZERO, Points::whole(3)));
     }
 }

@@ -22,16 +22,16 @@ pub(super) struct FallbackContext {
 pub(super) struct SharedBudget {
     defaults: BudgetLimits,
     /// Whether the shared state has received the defaults.
-    told: bool,
+    defaults_sent: bool,
     last: Option<LastReply>,
     /// The budget that is used while the shared one is unreachable.
     meanwhile: Option<Budget>,
     unreported: Points,
     /// The spending that is being reported; unchanged until the report is confirmed.
-    report: Option<OfflineSpend>,
-    reports: u64,
+    pending_spend: Option<OfflineSpend>,
+    last_spend_number: u64,
     /// The last observation that the shared state has not received.
-    unheard: Option<(Observation, Timestamp)>,
+    unsent_observation: Option<(Observation, Timestamp)>,
 }
 
 /// The last reply.
@@ -49,32 +49,35 @@ impl SharedBudget {
     pub(super) const fn new(defaults: BudgetLimits) -> Self {
         Self {
             defaults,
-            told: false,
+            defaults_sent: false,
             last: None,
             meanwhile: None,
             unreported: Points::ZERO,
-            report: None,
-            reports: 0,
-            unheard: None,
+            pending_spend: None,
+            last_spend_number: 0,
+            unsent_observation: None,
         }
     }
 
     pub(super) fn configure(&mut self, defaults: BudgetLimits) {
         self.defaults = defaults;
-        self.told = false;
+        self.defaults_sent = false;
     }
 
     /// Whether there is something to report that should not wait for the next request.
-    pub(super) fn has_news(&self) -> bool {
-        !self.told || self.report.is_some() || self.unreported > Points::ZERO || self.unheard.is_some()
+    pub(super) fn has_unreported(&self) -> bool {
+        !self.defaults_sent
+            || self.pending_spend.is_some()
+            || self.unreported > Points::ZERO
+            || self.unsent_observation.is_some()
     }
 
-    pub(super) fn tidings(&mut self, now: Timestamp) -> BudgetReport {
-        if self.report.is_none() && self.unreported > Points::ZERO {
+    pub(super) fn create_report(&mut self, now: Timestamp) -> BudgetReport {
+        if self.pending_spend.is_none() && self.unreported > Points::ZERO {
             let points = self.unreported.min(BudgetMember::MOST);
             self.unreported = self.unreported.minus(points);
-            self.reports += 1;
-            self.report = Some(OfflineSpend { number: self.reports, points });
+            self.last_spend_number += 1;
+            self.pending_spend = Some(OfflineSpend { number: self.last_spend_number, points });
         }
         let last = self.last.as_ref();
         BudgetReport {
@@ -82,81 +85,81 @@ impl SharedBudget {
             limits: last.map_or(self.defaults, |last| last.limits),
             observed: last.map(|last| last.observed).unwrap_or_default(),
             booked_for: last.map(|last| last.booked_until.since(now)).unwrap_or_default(),
-            configure: (!self.told).then_some(self.defaults),
-            spent: self.report,
+            configure: (!self.defaults_sent).then_some(self.defaults),
+            spent: self.pending_spend,
         }
     }
 
-    pub(super) fn heard(&mut self, told: &BudgetReport, standing: &BudgetState, now: Timestamp) {
-        self.told |= told.configure == Some(self.defaults);
-        if told.spent.is_some() && told.spent == self.report {
-            self.report = None;
+    pub(super) fn on_reply(&mut self, report: &BudgetReport, state: &BudgetState, now: Timestamp) {
+        self.defaults_sent |= report.configure == Some(self.defaults);
+        if report.spent.is_some() && report.spent == self.pending_spend {
+            self.pending_spend = None;
         }
         let (booked, blocked) =
             self.last.as_ref().map(|last| (last.booked_until, last.blocked_until)).unwrap_or_default();
         self.last = Some(LastReply {
-            epoch: standing.epoch.clone(),
-            limits: standing.limits,
-            observed: standing.observed,
-            booked_until: booked.max(now + standing.booked_for),
-            blocked_until: blocked.max(now + standing.blocked_for),
+            epoch: state.epoch.clone(),
+            limits: state.limits,
+            observed: state.observed,
+            booked_until: booked.max(now + state.booked_for),
+            blocked_until: blocked.max(now + state.blocked_for),
         });
     }
 
     /// The shared budget is reachable again.
-    pub(super) fn back(&mut self) {
+    pub(super) fn on_reachable(&mut self) {
         self.meanwhile = None;
     }
 
     /// Takes the last observation, with its age updated to `now`.
-    pub(super) fn take_unheard(&mut self, now: Timestamp) -> Option<Observation> {
-        let (seen, at) = self.unheard.take()?;
-        Some(aged(seen, now.since(at)))
+    pub(super) fn take_unsent_observation(&mut self, now: Timestamp) -> Option<Observation> {
+        let (observation, at) = self.unsent_observation.take()?;
+        Some(aged(observation, now.since(at)))
     }
 
     pub(super) fn acquire(
         &mut self,
-        ask: SpendRequest,
-        loss: FallbackContext,
+        request: SpendRequest,
+        fallback: FallbackContext,
         now: Timestamp,
     ) -> Result<BudgetDecision, AcquireError> {
         let whole = self.last.as_ref().map_or(self.defaults, |last| last.limits).maximum;
-        if ask.cost > whole {
-            return Err(BudgetError::CostAboveMaximum { cost: ask.cost, maximum: whole }.into());
+        if request.cost > whole {
+            return Err(BudgetError::CostAboveMaximum { cost: request.cost, maximum: whole }.into());
         }
-        let budget = self.meanwhile(loss, now)?;
+        let budget = self.meanwhile(fallback, now)?;
         let share = budget.limits().maximum;
-        if ask.cost > share {
-            return Err(BudgetUnreachable::AboveShare { cost: ask.cost, share }.into());
+        if request.cost > share {
+            return Err(BudgetUnreachable::AboveShare { cost: request.cost, share }.into());
         }
-        let acquired = budget.acquire(ask.cost, ask.max_wait, now)?;
+        let acquired = budget.acquire(request.cost, request.max_wait, now)?;
         if matches!(acquired, BudgetDecision::Allowed { .. }) {
-            self.unreported = self.unreported.plus(ask.cost);
+            self.unreported = self.unreported.plus(request.cost);
         }
         Ok(acquired)
     }
 
     pub(super) fn observe(
         &mut self,
-        seen: &Observation,
-        loss: FallbackContext,
+        observation: &Observation,
+        fallback: FallbackContext,
         now: Timestamp,
     ) -> Result<(), BudgetError> {
-        self.unheard = Some((*seen, now));
-        let of = match loss.on_loss {
-            BudgetFallback::Share => loss.members,
+        self.unsent_observation = Some((*observation, now));
+        let of = match fallback.on_loss {
+            BudgetFallback::Share => fallback.members,
             BudgetFallback::Closed | BudgetFallback::Open => 1,
         };
-        match self.meanwhile(loss, now) {
-            Ok(budget) => budget.observe(&share_of(seen, of), now),
+        match self.meanwhile(fallback, now) {
+            Ok(budget) => budget.observe(&share_of(observation, of), now),
             // It is reported when the budget is reachable again.
-            Err(AcquireError::OutOfReach(_)) => Ok(()),
+            Err(AcquireError::Unreachable(_)) => Ok(()),
             Err(AcquireError::Budget(error)) => Err(error),
         }
     }
 
-    pub(super) fn snapshot(&mut self, name: &BudgetName, loss: FallbackContext, now: Timestamp) -> BudgetSnapshot {
-        if let Ok(budget) = self.meanwhile(loss, now) {
+    pub(super) fn snapshot(&mut self, name: &BudgetName, fallback: FallbackContext, now: Timestamp) -> BudgetSnapshot {
+        if let Ok(budget) = self.meanwhile(fallback, now) {
             return BudgetSnapshot::of(name, budget, BudgetSource::Meanwhile, now);
         }
         let last = self.last.as_ref();
@@ -172,22 +175,22 @@ impl SharedBudget {
     }
 
     /// The fallback budget.
-    fn meanwhile(&mut self, loss: FallbackContext, now: Timestamp) -> Result<&mut Budget, AcquireError> {
+    fn meanwhile(&mut self, fallback: FallbackContext, now: Timestamp) -> Result<&mut Budget, AcquireError> {
         let budget = match self.meanwhile.take() {
             Some(budget) => budget,
-            None => self.stand_in(loss, now)?,
+            None => self.new_fallback(fallback, now)?,
         };
         Ok(self.meanwhile.insert(budget))
     }
 
-    fn stand_in(&self, loss: FallbackContext, now: Timestamp) -> Result<Budget, AcquireError> {
+    fn new_fallback(&self, fallback: FallbackContext, now: Timestamp) -> Result<Budget, AcquireError> {
         let last = self.last.as_ref();
-        match loss.on_loss {
+        match fallback.on_loss {
             BudgetFallback::Share => {
                 let last = last.ok_or(BudgetUnreachable::Never)?;
                 // Points restored before that are booked by waiting callers, or belong to no process.
-                let from = loss.since.max(last.booked_until).max(last.blocked_until);
-                Ok(Budget::empty(last.limits.share(loss.members), from)?)
+                let from = fallback.since.max(last.booked_until).max(last.blocked_until);
+                Ok(Budget::empty(last.limits.share(fallback.members), from)?)
             }
             BudgetFallback::Closed if last.is_none() => Err(BudgetUnreachable::Never.into()),
             BudgetFallback::Closed => Err(BudgetUnreachable::Closed.into()),
@@ -200,7 +203,7 @@ impl SharedBudget {
 #[derive(Debug)]
 pub(super) enum AcquireError {
     Budget(BudgetError),
-    OutOfReach(BudgetUnreachable),
+    Unreachable(BudgetUnreachable),
 }
 
 impl From<BudgetError> for AcquireError {
@@ -210,29 +213,29 @@ impl From<BudgetError> for AcquireError {
 }
 
 impl From<BudgetUnreachable> for AcquireError {
-    fn from(why: BudgetUnreachable) -> Self {
-        Self::OutOfReach(why)
+    fn from(reason: BudgetUnreachable) -> Self {
+        Self::Unreachable(reason)
     }
 }
 
 /// The share of an observation for one of `of` processes.
-fn share_of(seen: &Observation, of: u32) -> Observation {
+fn share_of(observation: &Observation, of: u32) -> Observation {
     Observation {
-        available: seen.available.map(|points| points.share(of)),
-        maximum: seen.maximum.map(|points| points.share(of).max(Points::SMALLEST)),
-        restore_per_second: seen.restore_per_second.map(|points| points.share(of)),
-        ..*seen
+        available: observation.available.map(|points| points.share(of)),
+        maximum: observation.maximum.map(|points| points.share(of).max(Points::SMALLEST)),
+        restore_per_second: observation.restore_per_second.map(|points| points.share(of)),
+        ..*observation
     }
 }
 
 /// An observation that is reported `by` later.
-fn aged(seen: Observation, by: Duration) -> Observation {
-    let retry_after = seen.retry_after.map(|wait| wait.saturating_sub(by)).filter(|wait| !wait.is_zero());
-    let age = seen.age.saturating_add(by);
+fn aged(observation: Observation, by: Duration) -> Observation {
+    let retry_after = observation.retry_after.map(|wait| wait.saturating_sub(by)).filter(|wait| !wait.is_zero());
+    let age = observation.age.saturating_add(by);
     if age > Budget::MEMORY {
         // It is unknown what was spent after it. Its limits are still valid.
-        return Observation { available: None, retry_after, age: Duration::ZERO, ..seen };
+        return Observation { available: None, retry_after, age: Duration::ZERO, ..observation };
     }
-    let available = seen.available.or(seen.retry_after.map(|_| Points::ZERO));
-    Observation { available, retry_after, age, ..seen }
+    let available = observation.available.or(observation.retry_after.map(|_| Points::ZERO));
+    Observation { available, retry_after, age, ..observation }
 }

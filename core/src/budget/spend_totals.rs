@@ -9,7 +9,7 @@ use super::{BudgetName, Points};
 use crate::time::UnixMs;
 
 /// How many hours a sum is stored after its hour: clocks may be set back, and a sum must not restart at zero.
-const LINGERS: u64 = 2;
+const RETENTION_HOURS: u64 = 2;
 
 /// An hour of the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,8 +50,8 @@ impl Hour {
 
     /// The first hour that is still stored at `at`.
     #[must_use]
-    pub fn first_within(at: UnixMs, kept_for: Duration) -> Self {
-        Self::of(at.before(kept_for))
+    pub fn first_within(at: UnixMs, retention: Duration) -> Self {
+        Self::of(at.before(retention))
     }
 }
 
@@ -82,22 +82,22 @@ struct SpendSum {
     micros: u64,
     calls: u64,
     /// How many of the calls are stored.
-    kept: u64,
+    saved_calls: u64,
 }
 
 /// Spending that one process granted, by hour and budget.
 #[derive(Clone, Debug)]
 pub struct SpendTotals {
     sums: BTreeMap<(Hour, BudgetName), SpendSum>,
-    most: usize,
-    forgotten: u64,
+    max: usize,
+    dropped: u64,
 }
 
 impl SpendTotals {
     /// Creates empty totals with at most `max` sums. Beyond it the oldest are dropped, stored or not.
     #[must_use]
-    pub const fn new(most: usize) -> Self {
-        Self { sums: BTreeMap::new(), most, forgotten: 0 }
+    pub const fn new(max: usize) -> Self {
+        Self { sums: BTreeMap::new(), max, dropped: 0 }
     }
 
     /// Adds spending.
@@ -105,44 +105,44 @@ impl SpendTotals {
         let sum = self.sums.entry((Hour::of(at), name.clone())).or_default();
         sum.micros = sum.micros.saturating_add(cost.micros());
         sum.calls = sum.calls.saturating_add(1);
-        while self.sums.len() > self.most.max(1) {
+        while self.sums.len() > self.max.max(1) {
             let dropped = self.sums.pop_first();
-            self.forgotten += u64::from(dropped.is_some_and(|(_, sum)| sum.kept < sum.calls));
+            self.dropped += u64::from(dropped.is_some_and(|(_, sum)| sum.saved_calls < sum.calls));
         }
     }
 
     /// Sums that have grown since they were stored, at most `max`.
     #[must_use]
-    pub fn unkept(&self, most: usize) -> Vec<SpendRecord> {
-        let grown = self.sums.iter().filter(|(_, sum)| sum.kept < sum.calls);
-        grown.take(most).map(|((hour, name), sum)| shown(name, *hour, sum)).collect()
+    pub fn unsaved(&self, max: usize) -> Vec<SpendRecord> {
+        let grown = self.sums.iter().filter(|(_, sum)| sum.saved_calls < sum.calls);
+        grown.take(max).map(|((hour, name), sum)| record(name, *hour, sum)).collect()
     }
 
     /// These records were stored. Old sums that have not grown since are dropped.
-    pub fn on_kept(&mut self, kept: &[SpendRecord], now: UnixMs) {
-        for spend in kept {
+    pub fn on_saved(&mut self, saved: &[SpendRecord], now: UnixMs) {
+        for spend in saved {
             if let Some(sum) = self.sums.get_mut(&(spend.hour, spend.name.clone())) {
-                sum.kept = sum.kept.max(spend.calls);
+                sum.saved_calls = sum.saved_calls.max(spend.calls);
             }
         }
-        let over = Hour::of(now).before(LINGERS);
-        self.sums.retain(|(hour, _), sum| *hour >= over || sum.kept < sum.calls);
+        let expired_before = Hour::of(now).before(RETENTION_HOURS);
+        self.sums.retain(|(hour, _), sum| *hour >= expired_before || sum.saved_calls < sum.calls);
     }
 
     /// All sums of a budget, the oldest first.
-    pub fn of<'a>(&'a self, name: &'a BudgetName) -> impl Iterator<Item = SpendRecord> + 'a {
-        let its = self.sums.iter().filter(move |((_, of), _)| of == name);
-        its.map(|((hour, name), sum)| shown(name, *hour, sum))
+    pub fn records_of<'a>(&'a self, name: &'a BudgetName) -> impl Iterator<Item = SpendRecord> + 'a {
+        let own_sums = self.sums.iter().filter(move |((_, of), _)| of == name);
+        own_sums.map(|((hour, name), sum)| record(name, *hour, sum))
     }
 
     /// Number of sums that were dropped for lack of space before they were stored.
     #[must_use]
-    pub const fn forgotten(&self) -> u64 {
-        self.forgotten
+    pub const fn dropped(&self) -> u64 {
+        self.dropped
     }
 }
 
-fn shown(name: &BudgetName, hour: Hour, sum: &SpendSum) -> SpendRecord {
+fn record(name: &BudgetName, hour: Hour, sum: &SpendSum) -> SpendRecord {
     SpendRecord { name: name.clone(), hour, micros: sum.micros, calls: sum.calls }
 }
 
@@ -163,47 +163,47 @@ mod tests {
     }
 
     #[test]
-    fn what_is_spent_adds_up_by_hour_and_is_told_until_it_was_kept() {
-        let mut book = SpendTotals::new(10);
-        book.on_spent(&name("shop"), Points::whole(2), at(100));
-        book.on_spent(&name("shop"), Points::whole(3), at(100));
-        book.on_spent(&name("shop"), Points::whole(7), at(101));
-        let told = book.unkept(10);
-        let figures: Vec<_> = told.iter().map(|spend| (spend.hour.number(), spend.points(), spend.calls)).collect();
+    fn spend_adds_up_by_hour_and_is_unsaved_until_confirmed() {
+        let mut totals = SpendTotals::new(10);
+        totals.on_spent(&name("shop"), Points::whole(2), at(100));
+        totals.on_spent(&name("shop"), Points::whole(3), at(100));
+        totals.on_spent(&name("shop"), Points::whole(7), at(101));
+        let unsaved = totals.unsaved(10);
+        let figures: Vec<_> = unsaved.iter().map(|spend| (spend.hour.number(), spend.points(), spend.calls)).collect();
         assert_eq!(figures, [(100, 5.0, 2), (101, 7.0, 1)]);
         // Spending during a store operation is reported the next time, with all before it.
-        book.on_spent(&name("shop"), Points::whole(1), at(101));
-        book.on_kept(&told, at(101));
-        let told: Vec<_> =
-            book.unkept(10).iter().map(|spend| (spend.hour.number(), spend.points(), spend.calls)).collect();
-        assert_eq!(told, [(101, 8.0, 2)]);
+        totals.on_spent(&name("shop"), Points::whole(1), at(101));
+        totals.on_saved(&unsaved, at(101));
+        let unsaved: Vec<_> =
+            totals.unsaved(10).iter().map(|spend| (spend.hour.number(), spend.points(), spend.calls)).collect();
+        assert_eq!(unsaved, [(101, 8.0, 2)]);
     }
 
     #[test]
-    fn a_sum_is_forgotten_only_when_it_was_kept_and_its_hour_is_long_over() {
-        let mut book = SpendTotals::new(10);
-        book.on_spent(&name("a"), Points::whole(1), at(100));
-        book.on_spent(&name("b"), Points::whole(1), at(100));
-        let of_a: Vec<_> = book.unkept(1);
-        book.on_kept(&of_a, at(102));
-        assert_eq!(book.of(&name("a")).count(), 1);
-        book.on_kept(&of_a, at(103));
-        assert_eq!((book.of(&name("a")).count(), book.of(&name("b")).count()), (0, 1));
+    fn sum_is_dropped_only_when_saved_and_old() {
+        let mut totals = SpendTotals::new(10);
+        totals.on_spent(&name("a"), Points::whole(1), at(100));
+        totals.on_spent(&name("b"), Points::whole(1), at(100));
+        let of_a: Vec<_> = totals.unsaved(1);
+        totals.on_saved(&of_a, at(102));
+        assert_eq!(totals.records_of(&name("a")).count(), 1);
+        totals.on_saved(&of_a, at(103));
+        assert_eq!((totals.records_of(&name("a")).count(), totals.records_of(&name("b")).count()), (0, 1));
     }
 
     #[test]
-    fn past_its_bound_the_oldest_goes_and_that_is_counted() {
-        let mut book = SpendTotals::new(3);
+    fn oldest_sum_is_dropped_and_counted_when_full() {
+        let mut totals = SpendTotals::new(3);
         for hour in 0..10 {
-            book.on_spent(&name("a"), Points::whole(1), at(hour));
+            totals.on_spent(&name("a"), Points::whole(1), at(hour));
         }
-        assert_eq!((book.of(&name("a")).count(), book.forgotten()), (3, 7));
+        assert_eq!((totals.records_of(&name("a")).count(), totals.dropped()), (3, 7));
     }
 
     proptest! {
         /// Regardless of failures, the stored sums equal the spending in the end.
         #[test]
-        fn sums_that_are_told_again_and_again_end_right(
+        fn repeated_reports_end_with_the_right_sums(
             steps in prop::collection::vec((0_u8..3, 0_u64..4, 1_u64..50, prop::bool::ANY, prop::bool::ANY), 0..120),
         ) {
             let names = ["a", "b", "c"];
@@ -215,21 +215,21 @@ mod tests {
                 book.on_spent(&name, Points::whole(cost), at(now));
                 *spent.entry((name, Hour::of(at(now)))).or_default() += Points::whole(cost).micros();
                 if tells {
-                    let told = book.unkept(2);
+                    let told = book.unsaved(2);
                     // It may be stored and the confirmation lost.
                     kept.extend(told.iter().map(|spend| ((spend.name.clone(), spend.hour), spend.micros)));
                     if is_heard {
-                        book.on_kept(&told, at(now));
+                        book.on_saved(&told, at(now));
                     }
                 }
             }
             loop {
-                let told = book.unkept(2);
+                let told = book.unsaved(2);
                 if told.is_empty() {
                     break;
                 }
                 kept.extend(told.iter().map(|spend| ((spend.name.clone(), spend.hour), spend.micros)));
-                book.on_kept(&told, at(now));
+                book.on_saved(&told, at(now));
             }
             prop_assert_eq!(kept, spent);
         }

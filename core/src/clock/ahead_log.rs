@@ -15,7 +15,7 @@ const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 /// Discord's audit log goes back 45 days.
 const DAYS: usize = 46;
 /// Smaller values are within the margin of every search.
-const NOTED_MS: u64 = 1_000;
+const MIN_RECORDED_MS: u64 = 1_000;
 
 /// The maximum lead of store time over Discord's clock in milliseconds, by day.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,7 +27,7 @@ impl AheadLog {
     pub fn observe(&mut self, ahead_ms: i64, now: UnixMs) -> bool {
         // In whole seconds, rounded up, so that it does not change with every response.
         let ahead = u64::try_from(ahead_ms).unwrap_or(0).div_ceil(1_000) * 1_000;
-        if ahead < NOTED_MS {
+        if ahead < MIN_RECORDED_MS {
             return false;
         }
         let day = self.0.entry(now.millis() / DAY_MS).or_default();
@@ -52,7 +52,7 @@ impl AheadLog {
 
     /// The maximum lead of store time when `at` was written, or later.
     #[must_use]
-    pub fn since(&self, at: UnixMs) -> Duration {
+    pub fn max_since(&self, at: UnixMs) -> Duration {
         // One day earlier: a clock that is ahead may show the next day.
         let first = (at.millis() / DAY_MS).saturating_sub(1);
         Duration::from_millis(self.0.range(first..).map(|(_, ahead)| *ahead).max().unwrap_or(0))
@@ -68,17 +68,17 @@ mod tests {
     }
 
     #[test]
-    fn the_most_of_the_days_since_counts() {
+    fn maximum_of_the_days_since_counts() {
         let mut log = AheadLog::default();
         assert!(!log.observe(-5_000, day(20_000)), "behind is not ahead");
         assert!(!log.observe(0, day(20_000)));
         assert!(log.observe(600_001, day(20_000)));
         assert!(!log.observe(600_500, day(20_000)), "whole seconds");
         assert!(log.observe(5_000, day(20_003)));
-        assert_eq!(log.since(day(20_000)), Duration::from_secs(601));
-        assert_eq!(log.since(day(20_001)), Duration::from_secs(601), "a clock that is ahead may show the next day");
-        assert_eq!(log.since(day(20_002)), Duration::from_secs(5));
-        assert_eq!(log.since(day(20_009)), Duration::ZERO);
+        assert_eq!(log.max_since(day(20_000)), Duration::from_secs(601));
+        assert_eq!(log.max_since(day(20_001)), Duration::from_secs(601), "a clock that is ahead may show the next day");
+        assert_eq!(log.max_since(day(20_002)), Duration::from_secs(5));
+        assert_eq!(log.max_since(day(20_009)), Duration::ZERO);
     }
 
     #[test]
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(log.0.len(), DAYS);
         other.observe(9_000, day(20_099));
         log.merge(&other);
-        assert_eq!((log.0.len(), log.since(day(20_099))), (DAYS, Duration::from_secs(9)));
+        assert_eq!((log.0.len(), log.max_since(day(20_099))), (DAYS, Duration::from_secs(9)));
         let text = serde_json::to_string(&log).unwrap();
         assert_eq!(serde_json::from_str::<AheadLog>(&text).unwrap(), log);
     }

@@ -9,7 +9,7 @@ const DRIFT_PPM: u64 = 500;
 /// Difference between servers behind one address.
 const GRACE_MS: i64 = 250;
 /// Number of consecutive readings that agree with each other, and not with the estimate, that replace it.
-const REPLACED_BY: u32 = 3;
+const MIN_DISSENTING: u32 = 3;
 
 /// An interval that contains the reading of a reference clock minus the monotonic time, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,13 +81,13 @@ impl Estimate {
     }
 
     /// The estimate at `now`: the clocks may have drifted apart since.
-    fn by(self, now: Timestamp) -> Offset {
+    fn offset_at(self, now: Timestamp) -> Offset {
         let drift = now.since(self.at).as_micros() * u128::from(DRIFT_PPM) / 1_000_000 / 1_000;
         self.offset.widened(i64::try_from(drift).unwrap_or(i64::MAX))
     }
 
-    fn and(self, offset: Offset, at: Timestamp) -> Option<Self> {
-        let both = self.by(at).intersection(offset)?;
+    fn intersect(self, offset: Offset, at: Timestamp) -> Option<Self> {
+        let both = self.offset_at(at).intersection(offset)?;
         Some(Self { offset: both, at: at.max(self.at), readings: self.readings.saturating_add(1) })
     }
 }
@@ -100,13 +100,13 @@ impl OffsetEstimator {
             self.agreed = Some(Estimate::first(offset, at));
             return;
         };
-        if let Some(both) = agreed.and(offset, at) {
+        if let Some(both) = agreed.intersect(offset, at) {
             (self.agreed, self.dissent) = (Some(both), None);
             return;
         }
-        let dissent = self.dissent.and_then(|dissent| dissent.and(offset, at));
+        let dissent = self.dissent.and_then(|dissent| dissent.intersect(offset, at));
         let dissent = dissent.unwrap_or_else(|| Estimate::first(offset, at));
-        if dissent.readings >= REPLACED_BY {
+        if dissent.readings >= MIN_DISSENTING {
             (self.agreed, self.dissent) = (Some(dissent), None);
         } else {
             self.dissent = Some(dissent);
@@ -114,7 +114,7 @@ impl OffsetEstimator {
     }
 
     /// Another clock agrees with the estimate: this counts as a second reading.
-    pub fn second(&mut self) {
+    pub fn confirm(&mut self) {
         if let Some(agreed) = &mut self.agreed {
             agreed.readings = agreed.readings.max(2);
         }
@@ -123,13 +123,13 @@ impl OffsetEstimator {
     /// The current estimate.
     #[must_use]
     pub fn estimate(&self, now: Timestamp) -> Option<Offset> {
-        Some(self.agreed?.by(now))
+        Some(self.agreed?.offset_at(now))
     }
 
     /// The current estimate, if at least two readings agree on it, or one reading and another clock.
     #[must_use]
     pub fn confirmed(&self, now: Timestamp) -> Option<Offset> {
-        self.agreed.filter(|agreed| agreed.readings > 1).map(|agreed| agreed.by(now))
+        self.agreed.filter(|agreed| agreed.readings > 1).map(|agreed| agreed.offset_at(now))
     }
 }
 
@@ -180,7 +180,7 @@ mod tests {
         }
 
         #[test]
-        fn one_odd_answer_in_a_row_changes_nothing(
+        fn single_outlier_changes_nothing(
             odd in prop_oneof![-1_000_000_000_i64..-20_000, 20_000_i64..1_000_000_000],
             good in 2_usize..20,
         ) {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_really_set_is_followed_after_three_answers() {
+    fn changed_clock_is_followed_after_three_responses() {
         let mut estimator = OffsetEstimator::default();
         let observe = |estimator: &mut OffsetEstimator, offset: u64, at: u64| {
             let (measured, received) = reading(offset, at, at + 10, at + 20);

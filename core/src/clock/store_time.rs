@@ -19,12 +19,12 @@ pub const TOLERANCE: Duration = Duration::from_secs(5);
 /// Differences below this are measurement noise, and are not followed.
 const DEAD_BAND_MS: i64 = 20;
 /// Steps forward below this do not delay expiry.
-const LAGS_FROM_MS: i64 = 1_000;
+const MIN_LAG_MS: i64 = 1_000;
 /// Store time goes back by running at half speed, so that waiting operations are not delayed for long. If it is ahead
 /// by more than this, it goes back at once.
 const MAX_SLOWED_MS: i64 = 10 * 60 * 1_000;
 /// Maximum number of separate steps; more are merged.
-const MOST_LAGS: usize = 8;
+const MAX_LAGS: usize = 8;
 
 /// Which clock is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,31 +93,31 @@ impl UnconfirmedTime {
 #[derive(Clone, Debug)]
 pub struct StoreTime {
     authority: Authority,
-    longest: Duration,
+    max_retention: Duration,
     /// Store time minus monotonic time, in milliseconds.
     offset: i64,
     read_at: Timestamp,
     lags: Vec<ExpiryLag>,
-    held: Option<UnconfirmedTime>,
+    unconfirmed: Option<UnconfirmedTime>,
     /// Whether Discord's clock has confirmed it once.
     confirmed: bool,
     /// Whether the current deviation of the reference was reported.
-    told: bool,
+    is_reported: bool,
 }
 
 impl StoreTime {
     /// Starts with a reading of the reference. No record is stored for longer than `max_retention`.
     #[must_use]
-    pub fn start(authority: Authority, longest: Duration, reading: Offset, at: Timestamp) -> Self {
+    pub fn start(authority: Authority, max_retention: Duration, reading: Offset, at: Timestamp) -> Self {
         Self {
             authority,
-            longest,
+            max_retention,
             offset: reading.mid(),
             read_at: at,
             lags: Vec::new(),
-            held: None,
+            unconfirmed: None,
             confirmed: false,
-            told: false,
+            is_reported: false,
         }
     }
 
@@ -125,16 +125,16 @@ impl StoreTime {
     /// clock gives the elapsed time. Otherwise only the reference does, and expiry waits until it is confirmed.
     pub fn resume(&mut self, saved: SavedTime, boot: &str, at: Timestamp) {
         self.lags = saved.lags;
-        self.lags.truncate(MOST_LAGS);
+        self.lags.truncate(MAX_LAGS);
         if self.authority == Authority::Database || self.confirmed {
             return;
         }
         if saved.boot == boot && signed(saved.monotonic_ms) <= ms(at) {
             self.offset = signed(saved.now.millis()) - signed(saved.monotonic_ms);
             let since = Timestamp::from_millis(saved.monotonic_ms);
-            self.held = saved.unconfirmed.map(|now| UnconfirmedTime { now, since });
+            self.unconfirmed = saved.unconfirmed.map(|now| UnconfirmedTime { now, since });
         } else {
-            self.held = Some(UnconfirmedTime { now: saved.unconfirmed.unwrap_or(saved.now), since: at });
+            self.unconfirmed = Some(UnconfirmedTime { now: saved.unconfirmed.unwrap_or(saved.now), since: at });
             // A machine that has lost its clock starts in the past.
             self.offset = self.offset.max(signed(saved.now.millis()) - ms(at));
         }
@@ -145,7 +145,7 @@ impl StoreTime {
     pub fn save(&self, boot: &str, at: Timestamp) -> SavedTime {
         let now = self.now(at);
         let lags = self.lags.iter().copied().filter(|lag| lag.until > now).collect();
-        let unconfirmed = self.held.map(|held| held.at(at));
+        let unconfirmed = self.unconfirmed.map(|held| held.at(at));
         SavedTime { boot: boot.to_owned(), monotonic_ms: at.micros() / 1_000, now, lags, unconfirmed }
     }
 
@@ -167,22 +167,22 @@ impl StoreTime {
             self.read_at = at;
         }
         let Some(target) = target else {
-            let told = std::mem::replace(&mut self.told, true);
-            return (!told).then_some(ClockStep::Unconfirmed(reference - self.offset));
+            let was_reported = std::mem::replace(&mut self.is_reported, true);
+            return (!was_reported).then_some(ClockStep::Unconfirmed(reference - self.offset));
         };
         let by = target - self.offset;
         let is_step = by.abs() > tolerance_ms();
-        let told = self.told && is_step;
+        let was_reported = self.is_reported && is_step;
         if by >= 0 {
-            self.told = false;
+            self.is_reported = false;
             self.go_forward(by, at);
             return is_step.then_some(ClockStep::Forward(by.unsigned_abs()));
         }
         let is_slow = was_confirmed && self.authority == Authority::Machine && by >= -MAX_SLOWED_MS;
         let back = if is_slow { by.max(-(elapsed / 2)) } else { by };
-        self.told = is_slow && is_step;
+        self.is_reported = is_slow && is_step;
         self.go_back(-back);
-        (is_step && !told).then_some(ClockStep::Backward(by.unsigned_abs()))
+        (is_step && !was_reported).then_some(ClockStep::Backward(by.unsigned_abs()))
     }
 
     /// The target of store time, if known.
@@ -190,7 +190,7 @@ impl StoreTime {
         let Some(discord) = discord else {
             return ((reference - self.offset).abs() <= tolerance_ms()).then_some(reference);
         };
-        self.held = None;
+        self.unconfirmed = None;
         if discord.distance(reference).abs() <= tolerance_ms() {
             return Some(reference);
         }
@@ -200,15 +200,15 @@ impl StoreTime {
 
     fn go_forward(&mut self, by: i64, at: Timestamp) {
         self.offset += by;
-        if by < LAGS_FROM_MS {
+        if by < MIN_LAG_MS {
             return;
         }
-        let (by, until) = (by.unsigned_abs(), self.now(at) + self.longest);
+        let (by, until) = (by.unsigned_abs(), self.now(at) + self.max_retention);
         for lag in &mut self.lags {
             lag.ms += by;
         }
         self.lags.push(ExpiryLag { ms: by, until });
-        if self.lags.len() > MOST_LAGS {
+        if self.lags.len() > MAX_LAGS {
             // The oldest is the largest.
             let (oldest, next) = (self.lags.remove(0), &mut self.lags[0]);
             next.ms = next.ms.max(oldest.ms);
@@ -234,8 +234,8 @@ impl StoreTime {
     pub fn expiry_lag(&self, at: Timestamp) -> Duration {
         let now = self.now(at);
         let stepped = self.lags.iter().filter(|lag| lag.until > now).map(|lag| lag.ms).max().unwrap_or(0);
-        let held = self.held.map_or(Duration::ZERO, |held| now.since(held.at(at)));
-        Duration::from_millis(stepped).max(held)
+        let unconfirmed = self.unconfirmed.map_or(Duration::ZERO, |unconfirmed| now.since(unconfirmed.at(at)));
+        Duration::from_millis(stepped).max(unconfirmed)
     }
 
     /// Store time minus monotonic time, in milliseconds.

@@ -2,8 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-const LONGEST: Duration = Duration::from_secs(7 * 24 * 3_600);
-const KEPT: Duration = Duration::from_secs(24 * 3_600);
+const MAX_RETENTION: Duration = Duration::from_secs(7 * 24 * 3_600);
+const KEY_TTL: Duration = Duration::from_secs(24 * 3_600);
 /// True time at the origin of the monotonic clock.
 const ORIGIN: i64 = 1_700_000_000_000;
 const HOUR: u64 = 3_600_000;
@@ -22,7 +22,7 @@ fn wall(error: i64) -> Offset {
 const DISCORD: Offset = Offset { low: ORIGIN - 600, high: ORIGIN + 700 };
 
 fn machine(error: i64) -> StoreTime {
-    StoreTime::start(Authority::Machine, LONGEST, wall(error), at(0))
+    StoreTime::start(Authority::Machine, MAX_RETENTION, wall(error), at(0))
 }
 
 fn error(time: &StoreTime) -> i64 {
@@ -84,7 +84,7 @@ fn a_small_step_back_is_followed_slowly_and_a_large_one_at_once() {
 
 #[test]
 fn the_databases_clock_is_followed_and_its_steps_delay_expiry() {
-    let mut time = StoreTime::start(Authority::Database, LONGEST, wall(0), at(0));
+    let mut time = StoreTime::start(Authority::Database, MAX_RETENTION, wall(0), at(0));
     let reading = |error: i64| Offset { low: ORIGIN + error - 3, high: ORIGIN + error + 3 };
     assert_eq!(time.on_reading(reading(10), at(5_000), None), None);
     assert_eq!(error(&time), 0, "within the uncertainty of the measurement");
@@ -98,7 +98,7 @@ fn the_databases_clock_is_followed_and_its_steps_delay_expiry() {
 #[test]
 fn a_jump_while_no_process_ran_is_seen_by_the_monotonic_clock() {
     let saved = machine(0).save("boot", at(10_000));
-    let mut next = StoreTime::start(Authority::Machine, LONGEST, wall(DAY.cast_signed()), at(20_000));
+    let mut next = StoreTime::start(Authority::Machine, MAX_RETENTION, wall(DAY.cast_signed()), at(20_000));
     next.resume(saved.clone(), "boot", at(20_000));
     assert_eq!(error(&next), 0);
     assert_eq!(next.expiry_lag(at(20_000)), Duration::ZERO);
@@ -106,7 +106,7 @@ fn a_jump_while_no_process_ran_is_seen_by_the_monotonic_clock() {
     assert_eq!(step, Some(ClockStep::Unconfirmed(DAY.cast_signed())));
 
     // After a reboot, a wrong clock cannot be distinguished from a day without power until Discord responds.
-    let mut other = StoreTime::start(Authority::Machine, LONGEST, wall(DAY.cast_signed()), at(500));
+    let mut other = StoreTime::start(Authority::Machine, MAX_RETENTION, wall(DAY.cast_signed()), at(500));
     other.resume(saved.clone(), "another", at(500));
     assert_eq!(error(&other), DAY.cast_signed());
     let expiry = other.now(at(600)).before(other.expiry_lag(at(600)));
@@ -115,7 +115,7 @@ fn a_jump_while_no_process_ran_is_seen_by_the_monotonic_clock() {
     assert_eq!(other.on_reading(wall(DAY.cast_signed()), at(1_000), Some(really)), None);
     assert_eq!(other.expiry_lag(at(1_000)), Duration::ZERO, "a day without power");
 
-    let mut lost = StoreTime::start(Authority::Machine, LONGEST, wall(-ORIGIN), at(500));
+    let mut lost = StoreTime::start(Authority::Machine, MAX_RETENTION, wall(-ORIGIN), at(500));
     lost.resume(saved.clone(), "another", at(500));
     assert_eq!(lost.now(at(500)), saved.now, "a machine that has lost its clock");
 }
@@ -149,21 +149,21 @@ proptest! {
     /// Regardless of the wall clock, a key that is written for a day exists for a day. While the wall clock is within
     /// the tolerance, drift included, it is considered right.
     #[test]
-    fn nothing_expires_within_its_time(events in events()) {
+    fn nothing_expires_early(events in events()) {
         let (mut mono, mut boots, mut error) = (0_u64, 0_u32, 0_i64);
         // True time at the origin of the monotonic clock.
         let mut base = ORIGIN;
         let mut discord_known = false;
         let reading = |base: i64, error: i64| Offset { low: base + error, high: base + error };
         let discord = |base: i64, known: bool| known.then_some(Offset { low: base - 600, high: base + 700 });
-        let mut time = StoreTime::start(Authority::Machine, LONGEST, reading(base, 0), at(0));
+        let mut time = StoreTime::start(Authority::Machine, MAX_RETENTION, reading(base, 0), at(0));
         let mut keys: Vec<(i64, UnixMs)> = Vec::new();
         for event in events {
             match event {
                 Event::Pass(ms) => mono += ms,
                 Event::SetWall(to) => error = to,
                 Event::DiscordKnown => discord_known = true,
-                Event::Write => keys.push((base + mono.cast_signed(), time.now(at(mono)) + KEPT)),
+                Event::Write => keys.push((base + mono.cast_signed(), time.now(at(mono)) + KEY_TTL)),
                 Event::Restart { reboot } => {
                     let saved = time.save(&boots.to_string(), at(mono));
                     if reboot {
@@ -171,7 +171,7 @@ proptest! {
                         (base, mono) = (base + mono.cast_signed(), 0);
                     }
                     discord_known = false;
-                    time = StoreTime::start(Authority::Machine, LONGEST, reading(base, error), at(mono));
+                    time = StoreTime::start(Authority::Machine, MAX_RETENTION, reading(base, error), at(mono));
                     time.resume(saved, &boots.to_string(), at(mono));
                 }
             }
@@ -183,11 +183,11 @@ proptest! {
                 // Two readings within the tolerance may differ by twice the tolerance.
                 let slack = 4 * tolerance_ms();
                 prop_assert!(
-                    expiry < *expires_at || age >= signed(KEPT.as_secs() * 1_000) - slack,
+                    expiry < *expires_at || age >= signed(KEY_TTL.as_secs() * 1_000) - slack,
                     "expired after {} s of a day", age / 1_000
                 );
             }
-            keys.retain(|(written, _)| truly - written < signed(KEPT.as_secs() * 1_000));
+            keys.retain(|(written, _)| truly - written < signed(KEY_TTL.as_secs() * 1_000));
         }
     }
 

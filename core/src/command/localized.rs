@@ -3,15 +3,15 @@
 use serde_json::{Map, Value};
 
 use crate::operation::payload::{
-    field_reader::{listed, nearest},
-    validation::{FieldContext, shown},
+    field_reader::{nearest, quoted_list},
+    validation::{FieldContext, truncated},
     value::text,
 };
 
 /// Maximum length of the name of a command or an option.
-pub(super) const NAME: usize = 32;
+pub(super) const MAX_NAME_CHARS: usize = 32;
 /// Maximum length of a description, or of the name of a choice.
-pub(super) const TEXT: usize = 100;
+pub(super) const MAX_TEXT_CHARS: usize = 100;
 
 /// Discord's locales.
 const LOCALES: [&str; 34] = [
@@ -20,32 +20,32 @@ const LOCALES: [&str; 34] = [
 ];
 
 /// Reads a name that users type: letters, digits, `-`, `_` and `'`, in lower case where the script has it.
-pub(super) fn typed(value: &Value, at: &mut FieldContext<'_>) -> Option<String> {
-    let name = text(1, NAME)(value, at)?;
-    if let Some(odd) = name.chars().find(|letter| !may_be_typed(*letter)) {
-        return at.wrong(format!("must contain only letters, digits, `-`, `_` and `'`; remove {odd:?}"));
+pub(super) fn typed_name(value: &Value, at: &mut FieldContext<'_>) -> Option<String> {
+    let name = text(1, MAX_NAME_CHARS)(value, at)?;
+    if let Some(odd) = name.chars().find(|letter| !is_name_char(*letter)) {
+        return at.invalid(format!("must contain only letters, digits, `-`, `_` and `'`; remove {odd:?}"));
     }
-    let small = name.to_lowercase();
-    if small != name {
-        return at.wrong(format!("must be in lower case: write `{small}`"));
+    let lower = name.to_lowercase();
+    if lower != name {
+        return at.invalid(format!("must be in lower case: write `{lower}`"));
     }
     Some(name)
 }
 
-fn may_be_typed(letter: char) -> bool {
+fn is_name_char(letter: char) -> bool {
     // Devanagari and Thai write vowels as marks, which are not letters.
     let marks = matches!(letter, '\u{900}'..='\u{97f}' | '\u{a8e0}'..='\u{a8ff}' | '\u{e00}'..='\u{e7f}');
     letter.is_alphanumeric() || "-_'".contains(letter) || marks
 }
 
 /// Reads a name in a menu.
-pub(super) fn shown_name(value: &Value, at: &mut FieldContext<'_>) -> Option<String> {
-    text(1, NAME)(value, at)
+pub(super) fn menu_name(value: &Value, at: &mut FieldContext<'_>) -> Option<String> {
+    text(1, MAX_NAME_CHARS)(value, at)
 }
 
 /// Reads a description, or the name of a choice.
-pub(super) fn line(value: &Value, at: &mut FieldContext<'_>) -> Option<String> {
-    text(1, TEXT)(value, at)
+pub(super) fn short_text(value: &Value, at: &mut FieldContext<'_>) -> Option<String> {
+    text(1, MAX_TEXT_CHARS)(value, at)
 }
 
 /// Reads localized texts.
@@ -54,14 +54,14 @@ pub(super) fn localizations(
 ) -> impl Fn(&Value, &mut FieldContext<'_>) -> Option<Map<String, Value>> {
     move |value, at| {
         let Some(texts) = value.as_object() else {
-            return at.wrong("must be an object with a text for each locale, such as {\"de\": \"…\"}");
+            return at.invalid("must be an object with a text for each locale, such as {\"de\": \"…\"}");
         };
         for (locale, text) in texts {
             let mut at = at.field(locale);
             if !LOCALES.contains(&locale.as_str()) {
                 match nearest(locale, LOCALES.into_iter()) {
-                    Some(meant) => at.wrong::<()>(format!("is not a locale of Discord; did you mean `{meant}`?")),
-                    None => at.wrong("is not a locale of Discord; use for example `de`, `en-US` or `pt-BR`"),
+                    Some(meant) => at.invalid::<()>(format!("is not a locale of Discord; did you mean `{meant}`?")),
+                    None => at.invalid("is not a locale of Discord; use for example `de`, `en-US` or `pt-BR`"),
                 };
             }
             read(text, &mut at);
@@ -71,7 +71,9 @@ pub(super) fn localizations(
 }
 
 /// Reads one of Discord's numbers, as a number or by its name.
-pub(super) fn word(names: &'static [(&'static str, u8)]) -> impl Fn(&Value, &mut FieldContext<'_>) -> Option<u8> {
+pub(super) fn named_number(
+    names: &'static [(&'static str, u8)],
+) -> impl Fn(&Value, &mut FieldContext<'_>) -> Option<u8> {
     move |value, at| {
         let by_name = |text: &str| names.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
         let found = match value {
@@ -82,10 +84,12 @@ pub(super) fn word(names: &'static [(&'static str, u8)]) -> impl Fn(&Value, &mut
         if let Some((_, number)) = found {
             return Some(*number);
         }
-        let all = listed(names.iter().map(|(name, _)| *name));
+        let all = quoted_list(names.iter().map(|(name, _)| *name));
         match value.as_str().and_then(|text| nearest(text, names.iter().map(|(name, _)| *name))) {
-            Some(meant) => at.wrong(format!("must be one of {all}, or its number; did you mean `{meant}`?")),
-            None => at.wrong(format!("must be one of {all}, or its number; found `{}`", shown(&value.to_string()))),
+            Some(meant) => at.invalid(format!("must be one of {all}, or its number; did you mean `{meant}`?")),
+            None => {
+                at.invalid(format!("must be one of {all}, or its number; found `{}`", truncated(&value.to_string())))
+            }
         }
     }
 }

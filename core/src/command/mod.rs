@@ -60,12 +60,12 @@ impl CommandKind {
         }
     }
 
-    fn of(number: u64) -> Option<Self> {
+    fn from_number(number: u64) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| u64::from(kind.number()) == number)
     }
 
     /// Maximum number of commands of this kind in one scope.
-    const fn most(self) -> usize {
+    const fn max_count(self) -> usize {
         match self {
             Self::ChatInput => 100,
             Self::User | Self::Message => 15,
@@ -112,7 +112,7 @@ impl Command {
         }
     }
 
-    fn is(&self, other: &Self) -> bool {
+    fn is_same_command(&self, other: &Self) -> bool {
         (self.kind, &self.name) == (other.kind, &other.name)
     }
 }

@@ -7,7 +7,7 @@ use super::{Command, CommandKind, CommandScope, Commands};
 /// Fields that only global commands have. They stay as they are when omitted.
 const GLOBAL_ONLY: [&str; 3] = ["contexts", "integration_types", "handler"];
 /// Deprecated predecessor of `contexts`.
-const DIRECT: &str = "dm_permission";
+const DM_PERMISSION: &str = "dm_permission";
 
 /// What happens to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub enum CommandChange {
 impl CommandChange {
     /// Whether it is a change.
     #[must_use]
-    pub const fn is_one(&self) -> bool {
+    pub const fn is_change(&self) -> bool {
         match self {
             Self::Created { .. } | Self::Changed { .. } | Self::Removed { .. } => true,
             Self::Same { .. } => false,
@@ -60,7 +60,7 @@ impl CommandPlan {
     /// Whether a call to Discord is needed.
     #[must_use]
     pub fn is_needed(&self) -> bool {
-        self.changes.iter().any(CommandChange::is_one)
+        self.changes.iter().any(CommandChange::is_change)
     }
 }
 
@@ -70,41 +70,46 @@ impl CommandPlan {
 /// default. An entry point that is not in the file stays too, because Discord does not allow its removal in a bulk
 /// overwrite.
 #[must_use]
-pub fn plan(wanted: &Commands, there: &[Value], scope: CommandScope) -> CommandPlan {
-    let there: Vec<(Command, &Map<String, Value>)> =
-        there.iter().filter_map(Value::as_object).filter_map(|fields| Some((Command::of(fields)?, fields))).collect();
+pub fn plan(desired: &Commands, existing: &[Value], scope: CommandScope) -> CommandPlan {
+    let existing: Vec<(Command, &Map<String, Value>)> = existing
+        .iter()
+        .filter_map(Value::as_object)
+        .filter_map(|fields| Some((Command::from_fields(fields)?, fields)))
+        .collect();
     let (mut changes, mut body) = (Vec::new(), Vec::new());
-    for wanted in &wanted.0 {
-        let found = there.iter().find(|(found, _)| found.is(wanted)).map(|(found, _)| found);
-        let mut wanted = wanted.clone();
-        settle(&mut wanted, found, scope);
-        let label = wanted.label();
+    for desired in &desired.0 {
+        let found = existing.iter().find(|(found, _)| found.is_same_command(desired)).map(|(found, _)| found);
+        let mut desired = desired.clone();
+        merge_omitted_fields(&mut desired, found, scope);
+        let label = desired.label();
         changes.push(match found {
             None => CommandChange::Created { label },
             Some(found) => {
                 let mut found = found.clone();
-                found.fields.remove(DIRECT);
-                let mut said = wanted.fields.clone();
-                said.remove(DIRECT);
+                found.fields.remove(DM_PERMISSION);
+                let mut desired_fields = desired.fields.clone();
+                desired_fields.remove(DM_PERMISSION);
                 if matches!(scope, CommandScope::Guild(_)) {
                     GLOBAL_ONLY.iter().for_each(|name| drop(found.fields.remove(*name)));
                 }
                 let mut fields = Vec::new();
-                differences("", &Value::Object(found.fields), &Value::Object(said), &mut fields);
+                differences("", &Value::Object(found.fields), &Value::Object(desired_fields), &mut fields);
                 if fields.is_empty() { CommandChange::Same { label } } else { CommandChange::Changed { label, fields } }
             }
         });
-        body.push(Value::Object(wanted.fields));
+        body.push(Value::Object(desired.fields));
     }
-    for (found, fields) in there.iter().filter(|(found, _)| !wanted.0.iter().any(|wanted| wanted.is(found))) {
+    for (found, fields) in
+        existing.iter().filter(|(found, _)| !desired.0.iter().any(|desired| desired.is_same_command(found)))
+    {
         let label = found.label();
         match found.kind {
             CommandKind::EntryPoint => {
                 changes.push(CommandChange::Same { label });
-                let mut kept = found.fields.clone();
-                kept.remove(DIRECT);
-                kept.extend(fields.get("id").map(|id| ("id".to_owned(), id.clone())));
-                body.push(Value::Object(kept));
+                let mut entry = found.fields.clone();
+                entry.remove(DM_PERMISSION);
+                entry.extend(fields.get("id").map(|id| ("id".to_owned(), id.clone())));
+                body.push(Value::Object(entry));
             }
             CommandKind::ChatInput | CommandKind::User | CommandKind::Message => {
                 changes.push(CommandChange::Removed { label });
@@ -115,19 +120,19 @@ pub fn plan(wanted: &Commands, there: &[Value], scope: CommandScope) -> CommandP
 }
 
 /// Removes fields that have no meaning in this scope, and copies omitted fields that stay.
-fn settle(wanted: &mut Command, found: Option<&Command>, scope: CommandScope) {
+fn merge_omitted_fields(desired: &mut Command, found: Option<&Command>, scope: CommandScope) {
     match scope {
-        CommandScope::Guild(_) => GLOBAL_ONLY.iter().for_each(|name| drop(wanted.fields.remove(*name))),
+        CommandScope::Guild(_) => GLOBAL_ONLY.iter().for_each(|name| drop(desired.fields.remove(*name))),
         CommandScope::Global => {
             let Some(found) = found else { return };
             for name in GLOBAL_ONLY {
-                if let (false, Some(value)) = (wanted.fields.contains_key(name), found.fields.get(name)) {
-                    wanted.fields.insert(name.to_owned(), value.clone());
+                if let (false, Some(value)) = (desired.fields.contains_key(name), found.fields.get(name)) {
+                    desired.fields.insert(name.to_owned(), value.clone());
                 }
             }
-            let direct = found.fields.get(DIRECT).filter(|direct| **direct == Value::Bool(false));
-            if let (false, Some(direct)) = (wanted.fields.contains_key("contexts"), direct) {
-                wanted.fields.insert(DIRECT.to_owned(), direct.clone());
+            let direct = found.fields.get(DM_PERMISSION).filter(|direct| **direct == Value::Bool(false));
+            if let (false, Some(direct)) = (desired.fields.contains_key("contexts"), direct) {
+                desired.fields.insert(DM_PERMISSION.to_owned(), direct.clone());
             }
         }
     }

@@ -8,15 +8,15 @@ fn commands(value: &Value) -> Commands {
 }
 
 /// The errors: field and message.
-fn wrong(value: &Value) -> Vec<(String, String)> {
+fn errors_of(value: &Value) -> Vec<(String, String)> {
     let errors = Commands::read(value).unwrap_err();
     errors.into_iter().map(|error| (error.field, error.message)).collect()
 }
 
 /// Asserts that exactly these fields are invalid, and that each message contains this text.
 #[track_caller]
-fn expect_wrong(value: &Value, expected: &[(&str, &str)]) {
-    let mut found = wrong(value);
+fn expect_errors(value: &Value, expected: &[(&str, &str)]) {
+    let mut found = errors_of(value);
     for (field, says) in expected {
         let at = found.iter().position(|(at, message)| at == field && message.contains(says));
         let at = at.unwrap_or_else(|| panic!("no {field}: {says} in {found:#?}"));
@@ -33,7 +33,7 @@ fn slash(fields: Value) -> Value {
 }
 
 #[test]
-fn a_file_may_be_a_list_or_have_one_and_types_have_names_or_numbers() {
+fn file_is_a_list_or_object_and_types_are_names_or_numbers() {
     let by_name = json!({ "commands": [
         { "name": "say", "description": "Says it", "type": "CHAT_INPUT", "contexts": ["guild"], "options": [
             { "type": "channel", "name": "where", "description": "Where", "channel_types": ["guild_voice", "guild_text"] },
@@ -48,12 +48,12 @@ fn a_file_may_be_a_list_or_have_one_and_types_have_names_or_numbers() {
     ]);
     assert_eq!(commands(&by_name), commands(&by_number));
     assert_eq!(commands(&json!([])), Commands::default());
-    expect_wrong(&json!("ban"), &[("commands", "is missing")]);
-    expect_wrong(&json!({}), &[("commands", "is missing")]);
+    expect_errors(&json!("ban"), &[("commands", "is missing")]);
+    expect_errors(&json!({}), &[("commands", "is missing")]);
 }
 
 #[test]
-fn all_that_is_wrong_is_told_at_once_with_its_place() {
+fn all_errors_are_reported_with_their_fields() {
     let file = json!([
         { "name": "Big Name", "description": "" },
         { "name": "fine", "description": "Fine", "type": "chat", "descripton": "x" },
@@ -64,7 +64,7 @@ fn all_that_is_wrong_is_told_at_once_with_its_place() {
         ] },
         { "name": "fine", "description": "again", "name_localizations": { "de": "Groß", "deutsch": "fein" } },
     ]);
-    expect_wrong(
+    expect_errors(
         &file,
         &[
             ("commands[0].name", "letters, digits"),
@@ -87,16 +87,16 @@ fn all_that_is_wrong_is_told_at_once_with_its_place() {
 }
 
 #[test]
-fn sub_commands_stand_in_commands_and_groups_and_nowhere_else() {
+fn sub_commands_are_only_in_commands_and_groups() {
     let sub = |name: &str, options: Value| json!({ "type": 1, "name": name, "description": "x", "options": options });
     let value = json!({ "type": 3, "name": "value", "description": "x" });
     let group = |options: Value| json!({ "type": "sub_command_group", "name": "group", "description": "x", "options": options });
     commands(&slash(json!({ "options": [group(json!([sub("a", json!([value]))])), sub("b", json!([]))] })));
-    expect_wrong(
+    expect_errors(
         &slash(json!({ "options": [sub("a", json!([])), value] })),
         &[("commands[0].options[1].type", "either")],
     );
-    expect_wrong(
+    expect_errors(
         &slash(json!({ "options": [group(json!([value, group(json!([]))]))] })),
         &[
             ("commands[0].options[0].options[0].type", "only sub-commands"),
@@ -104,26 +104,26 @@ fn sub_commands_stand_in_commands_and_groups_and_nowhere_else() {
             ("commands[0].options[0].options[1].type", "only sub-commands"),
         ],
     );
-    expect_wrong(
+    expect_errors(
         &slash(json!({ "options": [sub("a", json!([sub("b", json!([]))]))] })),
         &[("commands[0].options[0].options[0].type", "cannot contain sub-commands")],
     );
-    expect_wrong(
+    expect_errors(
         &slash(json!({ "options": [{ "type": 1, "name": "a", "description": "x", "required": true }] })),
         &[("commands[0].options[0].required", "never required")],
     );
 }
 
 #[test]
-fn names_may_be_in_any_script_and_are_small_where_there_are_small_letters() {
+fn names_are_lower_case_in_any_script() {
     for name in ["ping", "a-b_c'd", "größe", "設定", "नमस्ते", "สวัสดี", "0"] {
         commands(&json!([{ "name": name, "description": "x" }]));
     }
     for name in ["", "Ping", "a b", "a.b", "/ping", "größe!", "É", &"x".repeat(33)] {
-        assert_eq!(wrong(&json!([{ "name": name, "description": "x" }])).len(), 1, "{name}");
+        assert_eq!(errors_of(&json!([{ "name": name, "description": "x" }])).len(), 1, "{name}");
     }
     commands(&json!([{ "name": "Report It!", "type": "user" }]));
-    expect_wrong(
+    expect_errors(
         &json!([{ "name": "x", "type": 2, "description": "y", "options": [{ "type": 3, "name": "a", "description": "b" }] }]),
         &[
             ("commands[0].description", "user commands have none"),
@@ -133,7 +133,7 @@ fn names_may_be_in_any_script_and_are_small_where_there_are_small_letters() {
 }
 
 #[test]
-fn there_are_bounds_on_commands_options_choices_and_characters() {
+fn commands_options_choices_and_characters_are_limited() {
     let many = |count: usize, kind: u8| -> Value {
         let command = |n: usize| match kind {
             1 => json!({ "name": format!("n{n}"), "description": "x" }),
@@ -142,12 +142,12 @@ fn there_are_bounds_on_commands_options_choices_and_characters() {
         (0..count).map(command).collect()
     };
     assert_eq!((commands(&many(100, 1)).len(), commands(&many(15, 2)).len()), (100, 15));
-    expect_wrong(&many(101, 1), &[("commands", "at most 100 slash commands")]);
-    expect_wrong(&many(16, 3), &[("commands", "at most 15 message commands")]);
+    expect_errors(&many(101, 1), &[("commands", "at most 100 slash commands")]);
+    expect_errors(&many(16, 3), &[("commands", "at most 15 message commands")]);
     let option = |n: usize| json!({ "type": 3, "name": format!("o{n}"), "description": "x" });
     let options = |count: usize| slash(json!({ "options": (0..count).map(option).collect::<Value>() }));
     commands(&options(25));
-    expect_wrong(&options(26), &[("commands[0].options", "found 26")]);
+    expect_errors(&options(26), &[("commands[0].options", "found 26")]);
     let choice = |n: usize, length| json!({ "name": format!("c{n}"), "value": "x".repeat(length) });
     let choices = |count: usize, length: usize| {
         slash(json!({ "options": [
@@ -155,12 +155,12 @@ fn there_are_bounds_on_commands_options_choices_and_characters() {
         ] }))
     };
     commands(&choices(19, 400));
-    expect_wrong(&choices(20, 400), &[("commands[0]", "at most 8000 characters")]);
-    expect_wrong(&choices(26, 4), &[("commands[0].options[0].choices", "found 26")]);
+    expect_errors(&choices(20, 400), &[("commands[0]", "at most 8000 characters")]);
+    expect_errors(&choices(26, 4), &[("commands[0].options[0].choices", "found 26")]);
 }
 
 /// A command as Discord returns it.
-fn of_discord(id: u64, fields: Value) -> Value {
+fn discord_command(id: u64, fields: Value) -> Value {
     let mut command = json!({
         "id": id.to_string(), "application_id": "5", "version": "77", "default_member_permissions": null, "type": 1,
         "name": "ban", "name_localizations": null, "description": "Bans somebody", "description_localizations": null,
@@ -171,13 +171,13 @@ fn of_discord(id: u64, fields: Value) -> Value {
     command
 }
 
-fn planned(file: &Value, there: &[Value]) -> CommandPlan {
+fn plan_for(file: &Value, there: &[Value]) -> CommandPlan {
     plan(&commands(file), there, CommandScope::Global)
 }
 
 #[test]
-fn what_discord_adds_and_what_is_a_default_makes_no_difference() {
-    let there = of_discord(
+fn defaults_and_added_fields_make_no_difference() {
+    let there = discord_command(
         1,
         json!({ "options": [
         { "type": 4, "name": "days", "description": "How many", "min_value": 1.0, "name_localizations": null },
@@ -186,30 +186,30 @@ fn what_discord_adds_and_what_is_a_default_makes_no_difference() {
     let file = slash(json!({ "type": "chat_input", "nsfw": false, "default_member_permissions": null, "options": [
         { "type": "integer", "name": "days", "description": "How many", "required": false, "min_value": 1, "choices": [] },
     ] }));
-    let plan = planned(&file, std::slice::from_ref(&there));
+    let plan = plan_for(&file, std::slice::from_ref(&there));
     assert_eq!(plan.changes, [CommandChange::Same { label: "/ban".to_owned() }]);
     assert!(!plan.is_needed());
-    assert!(!planned(&json!([there.clone()]), &[there]).is_needed(), "a file made from Discord's response");
+    assert!(!plan_for(&json!([there.clone()]), &[there]).is_needed(), "a file made from Discord's response");
 }
 
 #[test]
-fn what_differs_is_named_field_by_field() {
+fn changed_fields_are_listed() {
     let option = |required: bool, choices: Value| {
         json!({
             "type": 3, "name": "why", "description": "Why", "required": required, "choices": choices,
         })
     };
     let there = [
-        of_discord(1, json!({ "options": [option(false, json!([{ "name": "a", "value": "a" }]))], "nsfw": true })),
-        of_discord(2, json!({ "name": "old" })),
-        of_discord(3, json!({ "name": "Old", "type": 2, "description": "" })),
+        discord_command(1, json!({ "options": [option(false, json!([{ "name": "a", "value": "a" }]))], "nsfw": true })),
+        discord_command(2, json!({ "name": "old" })),
+        discord_command(3, json!({ "name": "Old", "type": 2, "description": "" })),
     ];
     let mut file = slash(json!({
         "description": "Bans them", "default_member_permissions": 4,
         "options": [option(true, json!([{ "name": "b", "value": "a" }, { "name": "c", "value": "c" }]))],
     }));
     file.as_array_mut().unwrap().push(json!({ "name": "new", "description": "New" }));
-    let plan = planned(&file, &there);
+    let plan = plan_for(&file, &there);
     let fields = [
         "description",
         "nsfw",
@@ -233,14 +233,14 @@ fn what_differs_is_named_field_by_field() {
 }
 
 #[test]
-fn where_a_command_may_be_used_stays_as_it_is_unless_the_file_says_it() {
-    let there = [of_discord(1, json!({ "contexts": [0, 1], "integration_types": [1, 0] }))];
-    let unsaid = planned(&slash(json!({ "nsfw": true })), &there);
+fn omitted_contexts_stay_unchanged() {
+    let there = [discord_command(1, json!({ "contexts": [0, 1], "integration_types": [1, 0] }))];
+    let unsaid = plan_for(&slash(json!({ "nsfw": true })), &there);
     assert_eq!(unsaid.body[0]["contexts"], json!([0, 1]));
     assert_eq!(unsaid.body[0]["integration_types"], json!([0, 1]));
     let fields = vec!["nsfw".to_owned()];
     assert_eq!(unsaid.changes, [CommandChange::Changed { label: "/ban".to_owned(), fields }]);
-    let said = planned(&slash(json!({ "contexts": ["guild"] })), &there);
+    let said = plan_for(&slash(json!({ "contexts": ["guild"] })), &there);
     assert_eq!(
         said.changes,
         [CommandChange::Changed { label: "/ban".to_owned(), fields: vec!["contexts".to_owned()] }]
@@ -252,9 +252,9 @@ fn where_a_command_may_be_used_stays_as_it_is_unless_the_file_says_it() {
 }
 
 #[test]
-fn an_entry_point_stays_though_the_file_does_not_name_it() {
-    let there = [of_discord(9, json!({ "name": "launch", "type": 4, "handler": 2 }))];
-    let plan = planned(&json!([]), &there);
+fn entry_point_stays_without_a_file_entry() {
+    let there = [discord_command(9, json!({ "name": "launch", "type": 4, "handler": 2 }))];
+    let plan = plan_for(&json!([]), &there);
     assert_eq!(plan.changes, [CommandChange::Same { label: "entry point launch".to_owned() }]);
     assert_eq!((&plan.body[0]["id"], &plan.body[0]["handler"]), (&json!("9"), &json!(2)));
 }
@@ -278,16 +278,16 @@ fn any_command() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn once_discord_has_what_was_planned_nothing_is_left_to_do(
+    fn applied_plan_leaves_no_changes(
         file in prop::collection::vec(any_command(), 0..4),
         there in prop::collection::vec(any_command(), 0..4),
     ) {
         let Ok(wanted) = Commands::read(&Value::Array(file)) else { return Ok(()) };
-        let there: Vec<Value> = there.into_iter().zip(1..).map(|(command, id)| of_discord(id, command)).collect();
+        let there: Vec<Value> = there.into_iter().zip(1..).map(|(command, id)| discord_command(id, command)).collect();
         let first = plan(&wanted, &there, CommandScope::Global);
         // As Discord would store it: with ids and defaults.
         let kept: Vec<Value> =
-            first.body.as_array().unwrap().iter().zip(100..).map(|(command, id)| of_discord(id, command.clone())).collect();
+            first.body.as_array().unwrap().iter().zip(100..).map(|(command, id)| discord_command(id, command.clone())).collect();
         let second = plan(&wanted, &kept, CommandScope::Global);
         prop_assert!(!second.is_needed(), "{:?}", second.changes);
         prop_assert_eq!(kept.len(), wanted.len());

@@ -12,7 +12,7 @@ pub(super) enum IdSubject {
     /// The user.
     User,
     /// Something that events are not routed by.
-    Else,
+    Other,
 }
 
 /// A type of event.
@@ -23,7 +23,7 @@ pub(super) struct EventType {
     /// Rank.
     pub(super) class: EventClass,
     /// What `id` identifies.
-    pub(super) id_of: IdSubject,
+    pub(super) id_subject: IdSubject,
 }
 
 /// Returns what is known about a type; `None` for a type that this version does not know. Interactions have separate
@@ -31,92 +31,92 @@ pub(super) struct EventType {
 ///
 /// A name is the type in lower case with dots, so that a new type has the same name before and after it is known.
 /// Exception: `GUILD_MEMBER_ADD` and similar types have their common names.
-pub(super) fn dispatch(t: &str) -> Option<EventType> {
+pub(super) fn find_event_type(t: &str) -> Option<EventType> {
     use EventClass::{Change, Chatter, Fleeting, Gateway};
-    use IdSubject::{Channel, Else, Guild, User};
+    use IdSubject::{Channel, Guild, Other, User};
     let (name, class, id_of) = match t {
-        "MESSAGE_CREATE" => ("message.create", Chatter, Else),
-        "MESSAGE_UPDATE" => ("message.update", Chatter, Else),
-        "MESSAGE_DELETE" => ("message.delete", Chatter, Else),
-        "MESSAGE_DELETE_BULK" => ("message.delete.bulk", Chatter, Else),
-        "MESSAGE_REACTION_ADD" => ("message.reaction.add", Chatter, Else),
-        "MESSAGE_REACTION_REMOVE" => ("message.reaction.remove", Chatter, Else),
-        "MESSAGE_REACTION_REMOVE_ALL" => ("message.reaction.remove.all", Chatter, Else),
-        "MESSAGE_REACTION_REMOVE_EMOJI" => ("message.reaction.remove.emoji", Chatter, Else),
-        "MESSAGE_POLL_VOTE_ADD" => ("message.poll.vote.add", Chatter, Else),
-        "MESSAGE_POLL_VOTE_REMOVE" => ("message.poll.vote.remove", Chatter, Else),
-        "TYPING_START" => ("typing.start", Fleeting, Else),
-        "PRESENCE_UPDATE" => ("presence.update", Fleeting, Else),
-        "VOICE_STATE_UPDATE" => ("voice.state.update", Chatter, Else),
-        "VOICE_SERVER_UPDATE" => ("voice.server.update", Chatter, Else),
-        "VOICE_CHANNEL_EFFECT_SEND" => ("voice.channel.effect.send", Chatter, Else),
+        "MESSAGE_CREATE" => ("message.create", Chatter, Other),
+        "MESSAGE_UPDATE" => ("message.update", Chatter, Other),
+        "MESSAGE_DELETE" => ("message.delete", Chatter, Other),
+        "MESSAGE_DELETE_BULK" => ("message.delete.bulk", Chatter, Other),
+        "MESSAGE_REACTION_ADD" => ("message.reaction.add", Chatter, Other),
+        "MESSAGE_REACTION_REMOVE" => ("message.reaction.remove", Chatter, Other),
+        "MESSAGE_REACTION_REMOVE_ALL" => ("message.reaction.remove.all", Chatter, Other),
+        "MESSAGE_REACTION_REMOVE_EMOJI" => ("message.reaction.remove.emoji", Chatter, Other),
+        "MESSAGE_POLL_VOTE_ADD" => ("message.poll.vote.add", Chatter, Other),
+        "MESSAGE_POLL_VOTE_REMOVE" => ("message.poll.vote.remove", Chatter, Other),
+        "TYPING_START" => ("typing.start", Fleeting, Other),
+        "PRESENCE_UPDATE" => ("presence.update", Fleeting, Other),
+        "VOICE_STATE_UPDATE" => ("voice.state.update", Chatter, Other),
+        "VOICE_SERVER_UPDATE" => ("voice.server.update", Chatter, Other),
+        "VOICE_CHANNEL_EFFECT_SEND" => ("voice.channel.effect.send", Chatter, Other),
         "VOICE_CHANNEL_STATUS_UPDATE" => ("voice.channel.status.update", Chatter, Channel),
         "VOICE_CHANNEL_START_TIME_UPDATE" => ("voice.channel.start.time.update", Chatter, Channel),
-        "GUILD_MEMBER_ADD" => ("member.join", Change, Else),
-        "GUILD_MEMBER_REMOVE" => ("member.leave", Change, Else),
-        "GUILD_MEMBER_UPDATE" => ("member.update", Change, Else),
-        "GUILD_MEMBERS_CHUNK" => ("guild.members.chunk", Change, Else),
-        "GUILD_ROLE_CREATE" => ("role.create", Change, Else),
-        "GUILD_ROLE_UPDATE" => ("role.update", Change, Else),
-        "GUILD_ROLE_DELETE" => ("role.delete", Change, Else),
+        "GUILD_MEMBER_ADD" => ("member.join", Change, Other),
+        "GUILD_MEMBER_REMOVE" => ("member.leave", Change, Other),
+        "GUILD_MEMBER_UPDATE" => ("member.update", Change, Other),
+        "GUILD_MEMBERS_CHUNK" => ("guild.members.chunk", Change, Other),
+        "GUILD_ROLE_CREATE" => ("role.create", Change, Other),
+        "GUILD_ROLE_UPDATE" => ("role.update", Change, Other),
+        "GUILD_ROLE_DELETE" => ("role.delete", Change, Other),
         "GUILD_CREATE" => ("guild.create", Change, Guild),
         "GUILD_UPDATE" => ("guild.update", Change, Guild),
         "GUILD_DELETE" => ("guild.delete", Change, Guild),
-        "GUILD_AUDIT_LOG_ENTRY_CREATE" => ("guild.audit.log.entry.create", Change, Else),
-        "GUILD_BAN_ADD" => ("guild.ban.add", Change, Else),
-        "GUILD_BAN_REMOVE" => ("guild.ban.remove", Change, Else),
-        "GUILD_EMOJIS_UPDATE" => ("guild.emojis.update", Change, Else),
-        "GUILD_INTEGRATIONS_UPDATE" => ("guild.integrations.update", Change, Else),
-        "GUILD_SCHEDULED_EVENT_CREATE" => ("guild.scheduled.event.create", Change, Else),
-        "GUILD_SCHEDULED_EVENT_UPDATE" => ("guild.scheduled.event.update", Change, Else),
-        "GUILD_SCHEDULED_EVENT_DELETE" => ("guild.scheduled.event.delete", Change, Else),
-        "GUILD_SCHEDULED_EVENT_USER_ADD" => ("guild.scheduled.event.user.add", Change, Else),
-        "GUILD_SCHEDULED_EVENT_USER_REMOVE" => ("guild.scheduled.event.user.remove", Change, Else),
-        "GUILD_SOUNDBOARD_SOUND_CREATE" => ("guild.soundboard.sound.create", Change, Else),
-        "GUILD_SOUNDBOARD_SOUND_UPDATE" => ("guild.soundboard.sound.update", Change, Else),
-        "GUILD_SOUNDBOARD_SOUND_DELETE" => ("guild.soundboard.sound.delete", Change, Else),
-        "GUILD_SOUNDBOARD_SOUNDS_UPDATE" => ("guild.soundboard.sounds.update", Change, Else),
-        "GUILD_STICKERS_UPDATE" => ("guild.stickers.update", Change, Else),
+        "GUILD_AUDIT_LOG_ENTRY_CREATE" => ("guild.audit.log.entry.create", Change, Other),
+        "GUILD_BAN_ADD" => ("guild.ban.add", Change, Other),
+        "GUILD_BAN_REMOVE" => ("guild.ban.remove", Change, Other),
+        "GUILD_EMOJIS_UPDATE" => ("guild.emojis.update", Change, Other),
+        "GUILD_INTEGRATIONS_UPDATE" => ("guild.integrations.update", Change, Other),
+        "GUILD_SCHEDULED_EVENT_CREATE" => ("guild.scheduled.event.create", Change, Other),
+        "GUILD_SCHEDULED_EVENT_UPDATE" => ("guild.scheduled.event.update", Change, Other),
+        "GUILD_SCHEDULED_EVENT_DELETE" => ("guild.scheduled.event.delete", Change, Other),
+        "GUILD_SCHEDULED_EVENT_USER_ADD" => ("guild.scheduled.event.user.add", Change, Other),
+        "GUILD_SCHEDULED_EVENT_USER_REMOVE" => ("guild.scheduled.event.user.remove", Change, Other),
+        "GUILD_SOUNDBOARD_SOUND_CREATE" => ("guild.soundboard.sound.create", Change, Other),
+        "GUILD_SOUNDBOARD_SOUND_UPDATE" => ("guild.soundboard.sound.update", Change, Other),
+        "GUILD_SOUNDBOARD_SOUND_DELETE" => ("guild.soundboard.sound.delete", Change, Other),
+        "GUILD_SOUNDBOARD_SOUNDS_UPDATE" => ("guild.soundboard.sounds.update", Change, Other),
+        "GUILD_STICKERS_UPDATE" => ("guild.stickers.update", Change, Other),
         "CHANNEL_CREATE" => ("channel.create", Change, Channel),
         "CHANNEL_UPDATE" => ("channel.update", Change, Channel),
         "CHANNEL_DELETE" => ("channel.delete", Change, Channel),
-        "CHANNEL_INFO" => ("channel.info", Change, Else),
-        "CHANNEL_PINS_UPDATE" => ("channel.pins.update", Change, Else),
+        "CHANNEL_INFO" => ("channel.info", Change, Other),
+        "CHANNEL_PINS_UPDATE" => ("channel.pins.update", Change, Other),
         "THREAD_CREATE" => ("thread.create", Change, Channel),
         "THREAD_UPDATE" => ("thread.update", Change, Channel),
         "THREAD_DELETE" => ("thread.delete", Change, Channel),
-        "THREAD_LIST_SYNC" => ("thread.list.sync", Change, Else),
+        "THREAD_LIST_SYNC" => ("thread.list.sync", Change, Other),
         // The `id` of these is also the thread's.
         "THREAD_MEMBER_UPDATE" => ("thread.member.update", Change, Channel),
         "THREAD_MEMBERS_UPDATE" => ("thread.members.update", Change, Channel),
-        "STAGE_INSTANCE_CREATE" => ("stage.instance.create", Change, Else),
-        "STAGE_INSTANCE_UPDATE" => ("stage.instance.update", Change, Else),
-        "STAGE_INSTANCE_DELETE" => ("stage.instance.delete", Change, Else),
-        "INVITE_CREATE" => ("invite.create", Change, Else),
-        "INVITE_DELETE" => ("invite.delete", Change, Else),
-        "INTEGRATION_CREATE" => ("integration.create", Change, Else),
-        "INTEGRATION_UPDATE" => ("integration.update", Change, Else),
-        "INTEGRATION_DELETE" => ("integration.delete", Change, Else),
-        "WEBHOOKS_UPDATE" => ("webhooks.update", Change, Else),
-        "AUTO_MODERATION_RULE_CREATE" => ("auto.moderation.rule.create", Change, Else),
-        "AUTO_MODERATION_RULE_UPDATE" => ("auto.moderation.rule.update", Change, Else),
-        "AUTO_MODERATION_RULE_DELETE" => ("auto.moderation.rule.delete", Change, Else),
-        "AUTO_MODERATION_ACTION_EXECUTION" => ("auto.moderation.action.execution", Change, Else),
-        "APPLICATION_COMMAND_PERMISSIONS_UPDATE" => ("application.command.permissions.update", Change, Else),
-        "ENTITLEMENT_CREATE" => ("entitlement.create", Change, Else),
-        "ENTITLEMENT_UPDATE" => ("entitlement.update", Change, Else),
-        "ENTITLEMENT_DELETE" => ("entitlement.delete", Change, Else),
-        "SUBSCRIPTION_CREATE" => ("subscription.create", Change, Else),
-        "SUBSCRIPTION_UPDATE" => ("subscription.update", Change, Else),
-        "SUBSCRIPTION_DELETE" => ("subscription.delete", Change, Else),
-        "SOUNDBOARD_SOUNDS" => ("soundboard.sounds", Change, Else),
+        "STAGE_INSTANCE_CREATE" => ("stage.instance.create", Change, Other),
+        "STAGE_INSTANCE_UPDATE" => ("stage.instance.update", Change, Other),
+        "STAGE_INSTANCE_DELETE" => ("stage.instance.delete", Change, Other),
+        "INVITE_CREATE" => ("invite.create", Change, Other),
+        "INVITE_DELETE" => ("invite.delete", Change, Other),
+        "INTEGRATION_CREATE" => ("integration.create", Change, Other),
+        "INTEGRATION_UPDATE" => ("integration.update", Change, Other),
+        "INTEGRATION_DELETE" => ("integration.delete", Change, Other),
+        "WEBHOOKS_UPDATE" => ("webhooks.update", Change, Other),
+        "AUTO_MODERATION_RULE_CREATE" => ("auto.moderation.rule.create", Change, Other),
+        "AUTO_MODERATION_RULE_UPDATE" => ("auto.moderation.rule.update", Change, Other),
+        "AUTO_MODERATION_RULE_DELETE" => ("auto.moderation.rule.delete", Change, Other),
+        "AUTO_MODERATION_ACTION_EXECUTION" => ("auto.moderation.action.execution", Change, Other),
+        "APPLICATION_COMMAND_PERMISSIONS_UPDATE" => ("application.command.permissions.update", Change, Other),
+        "ENTITLEMENT_CREATE" => ("entitlement.create", Change, Other),
+        "ENTITLEMENT_UPDATE" => ("entitlement.update", Change, Other),
+        "ENTITLEMENT_DELETE" => ("entitlement.delete", Change, Other),
+        "SUBSCRIPTION_CREATE" => ("subscription.create", Change, Other),
+        "SUBSCRIPTION_UPDATE" => ("subscription.update", Change, Other),
+        "SUBSCRIPTION_DELETE" => ("subscription.delete", Change, Other),
+        "SOUNDBOARD_SOUNDS" => ("soundboard.sounds", Change, Other),
         "USER_UPDATE" => ("user.update", Change, User),
-        "RATE_LIMITED" => ("rate.limited", Change, Else),
-        "READY" => ("gateway.ready", Gateway, Else),
-        "RESUMED" => ("gateway.resumed", Gateway, Else),
+        "RATE_LIMITED" => ("rate.limited", Change, Other),
+        "READY" => ("gateway.ready", Gateway, Other),
+        "RESUMED" => ("gateway.resumed", Gateway, Other),
         _ => return None,
     };
-    Some(EventType { name, class, id_of })
+    Some(EventType { name, class, id_subject: id_of })
 }
 
 #[cfg(test)]
@@ -145,7 +145,7 @@ mod tests {
         VOICE_SERVER_UPDATE VOICE_STATE_UPDATE WEBHOOKS_UPDATE";
 
     #[test]
-    fn every_type_has_the_name_that_it_would_have_if_it_were_new_unless_people_call_it_otherwise() {
+    fn known_types_follow_the_naming_rule() {
         for t in TYPES.split_whitespace() {
             let expected = match t {
                 "GUILD_MEMBER_ADD" => "member.join".to_owned(),
@@ -156,15 +156,15 @@ mod tests {
                 "GUILD_ROLE_DELETE" => "role.delete".to_owned(),
                 "READY" => "gateway.ready".to_owned(),
                 "RESUMED" => "gateway.resumed".to_owned(),
-                other => EventName::newer(other).as_str().to_owned(),
+                other => EventName::from_unknown_type(other).as_str().to_owned(),
             };
-            assert_eq!(dispatch(t).expect(t).name, expected);
+            assert_eq!(find_event_type(t).expect(t).name, expected);
         }
-        assert_eq!(dispatch("SOME_NEW_EVENT"), None);
+        assert_eq!(find_event_type("SOME_NEW_EVENT"), None);
     }
 
     #[test]
-    fn every_type_ranks_by_what_it_is_about() {
+    fn types_are_ranked_by_subject() {
         for t in TYPES.split_whitespace() {
             let expected = match t.split('_').next().expect("every type has a first word") {
                 "TYPING" | "PRESENCE" => EventClass::Fleeting,
@@ -172,7 +172,7 @@ mod tests {
                 "READY" | "RESUMED" => EventClass::Gateway,
                 _ => EventClass::Change,
             };
-            assert_eq!(dispatch(t).expect(t).class, expected, "{t}");
+            assert_eq!(find_event_type(t).expect(t).class, expected, "{t}");
         }
     }
 }

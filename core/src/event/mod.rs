@@ -19,7 +19,7 @@ use serde::Serialize;
 pub use self::class::EventClass;
 pub use self::envelope::{Envelope, FrameError, JsonString, PayloadIds};
 pub use self::name::EventName;
-pub use self::read::{Frame, OVER_HTTP, read, read_interaction};
+pub use self::read::{Frame, HTTP_SESSION, read, read_interaction};
 use crate::time::UnixMs;
 
 /// Origin of an event. It is unique.

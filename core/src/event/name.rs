@@ -37,41 +37,43 @@ impl EventName {
     }
 
     /// Name of a type that this version does not know: `SOME_NEW_EVENT` becomes `some.new.event`.
-    pub(super) fn newer(t: &str) -> Self {
-        let parts = cut(t).split('_').filter(|part| !part.is_empty());
-        let words = parts.map(|part| word(&part.to_ascii_lowercase())).collect::<Vec<_>>();
+    pub(super) fn from_unknown_type(t: &str) -> Self {
+        let parts = truncated(t).split('_').filter(|part| !part.is_empty());
+        let words = parts.map(|part| sanitized_word(&part.to_ascii_lowercase())).collect::<Vec<_>>();
         Self::Other(if words.is_empty() { Arc::from("_") } else { words.join(".").into() })
     }
 
     /// Name of a command or an autocomplete: command names consist of letters of any script.
-    pub(super) fn of_command(kind: &str, name: &str) -> Self {
-        Self::Other(format!("interaction.{kind}.{}", word(name)).into())
+    pub(super) fn for_command(kind: &str, name: &str) -> Self {
+        Self::Other(format!("interaction.{kind}.{}", sanitized_word(name)).into())
     }
 
     /// Name of something with a custom id. Only the part before the first character that is not a letter, digit, `_` or
     /// `-` counts; the rest is the bot author's: `vote:7` is a `vote`.
-    pub(super) fn of_custom_id(kind: &str, custom_id: &str) -> Self {
+    pub(super) fn for_custom_id(kind: &str, custom_id: &str) -> Self {
         let end = custom_id.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-'));
-        Self::Other(format!("interaction.{kind}.{}", word(&custom_id[..end.unwrap_or(custom_id.len())])).into())
+        Self::Other(
+            format!("interaction.{kind}.{}", sanitized_word(&custom_id[..end.unwrap_or(custom_id.len())])).into(),
+        )
     }
 }
 
 /// Maximum length of the variable part of a name in bytes. It fits into a broker's routing key.
-const LONGEST: usize = 100;
+const MAX_PART_BYTES: usize = 100;
 
 /// One word of a name: replaces separators and wildcards, and is never empty.
-fn word(chosen: &str) -> String {
-    let kept = |c: char| match c {
+fn sanitized_word(chosen: &str) -> String {
+    let sanitize = |c: char| match c {
         '_' | '-' => c,
         // Some scripts combine several characters into a letter, and not all of them are letters.
         _ if c.is_alphanumeric() || !(c.is_ascii() || c.is_whitespace() || c.is_control()) => c,
         _ => '_',
     };
-    if chosen.is_empty() { "_".to_owned() } else { cut(chosen).chars().map(kept).collect() }
+    if chosen.is_empty() { "_".to_owned() } else { truncated(chosen).chars().map(sanitize).collect() }
 }
 
-fn cut(text: &str) -> &str {
-    &text[..text.floor_char_boundary(LONGEST)]
+fn truncated(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_PART_BYTES)]
 }
 
 impl PartialEq for EventName {
@@ -99,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_type_that_is_newer_than_this_program_has_a_name_by_the_same_rule() {
+    fn unknown_type_is_named_by_the_same_rule() {
         for (t, name) in [
             ("SOME_NEW_EVENT", "some.new.event"),
             ("ONE", "one"),
@@ -108,12 +110,12 @@ mod tests {
             ("", "_"),
             ("___", "_"),
         ] {
-            assert_eq!(EventName::newer(t).as_str(), name, "{t}");
+            assert_eq!(EventName::from_unknown_type(t).as_str(), name, "{t}");
         }
     }
 
     #[test]
-    fn a_command_keeps_its_letters_in_any_script_and_nothing_else() {
+    fn command_name_keeps_letters_of_any_script() {
         for (chosen, name) in [
             ("hello", "interaction.command.hello"),
             ("grüße-ミ_7", "interaction.command.grüße-ミ_7"),
@@ -123,12 +125,12 @@ mod tests {
             ("a\u{3000}b\u{85}c", "interaction.command.a_b_c"),
             ("", "interaction.command._"),
         ] {
-            assert_eq!(EventName::of_command("command", chosen).as_str(), name);
+            assert_eq!(EventName::for_command("command", chosen).as_str(), name);
         }
     }
 
     #[test]
-    fn a_custom_id_counts_up_to_its_first_character_that_is_for_the_author() {
+    fn custom_id_counts_up_to_its_first_separator() {
         for (chosen, name) in [
             ("vote:7", "interaction.button.vote"),
             ("Vote_a-1", "interaction.button.Vote_a-1"),
@@ -136,21 +138,27 @@ mod tests {
             ("über", "interaction.button._"),
             ("", "interaction.button._"),
         ] {
-            assert_eq!(EventName::of_custom_id("button", chosen).as_str(), name);
+            assert_eq!(EventName::for_custom_id("button", chosen).as_str(), name);
         }
     }
 
     #[test]
-    fn what_somebody_chose_is_at_most_100_bytes_and_whole_characters() {
+    fn variable_part_is_truncated_at_a_character() {
         let long = "ü".repeat(100);
-        assert_eq!(EventName::of_command("command", &long).as_str(), format!("interaction.command.{}", "ü".repeat(50)));
+        assert_eq!(
+            EventName::for_command("command", &long).as_str(),
+            format!("interaction.command.{}", "ü".repeat(50))
+        );
         let odd = format!("a{long}");
-        assert_eq!(EventName::of_command("command", &odd).as_str(), format!("interaction.command.a{}", "ü".repeat(49)));
-        assert_eq!(EventName::newer(&"A_".repeat(100)).as_str().len(), 99);
+        assert_eq!(
+            EventName::for_command("command", &odd).as_str(),
+            format!("interaction.command.a{}", "ü".repeat(49))
+        );
+        assert_eq!(EventName::from_unknown_type(&"A_".repeat(100)).as_str().len(), 99);
     }
 
     #[test]
-    fn what_somebody_waits_for_goes_first() {
+    fn interactions_have_the_highest_priority() {
         for (name, priority) in [
             ("interaction.command.hello", 10),
             ("interaction.button.yes", 8),

@@ -5,12 +5,12 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use super::envelope::{Envelope, FrameError, JsonString, PayloadIds};
-use super::event_type::{IdSubject, dispatch};
+use super::event_type::{IdSubject, find_event_type};
 use super::{Event, EventClass, EventName, EventOrigin, EventText, Interaction, InteractionKind};
 use crate::time::UnixMs;
 
 /// Session name of events that came over HTTP.
-pub const OVER_HTTP: &str = "http";
+pub const HTTP_SESSION: &str = "http";
 
 /// A gateway frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,13 +35,13 @@ pub fn read(text: String, shard: u32, session: &Arc<str>, at: UnixMs) -> Result<
     if envelope.op != 0 {
         return Ok(Frame::Control { op: envelope.op });
     }
-    let t = said(envelope.t, "t")?;
-    let seq = there(envelope.s, "s")?;
-    let data = there(envelope.d, "d")?;
-    let about = EventRoute::of(&t, &envelope.ids)?;
+    let t = required_text(envelope.t, "t")?;
+    let seq = required(envelope.s, "s")?;
+    let data = required(envelope.d, "d")?;
+    let route = EventRoute::of(&t, &envelope.ids)?;
     let origin = EventOrigin { session: Arc::clone(session), shard, seq };
     drop(t);
-    Ok(Frame::Event(about.event(origin, EventText::new(text, data), at)))
+    Ok(Frame::Event(route.event(origin, EventText::new(text, data), at)))
 }
 
 /// Reads an interaction that came over HTTP, without a frame. Its id is its sequence number.
@@ -51,11 +51,11 @@ pub fn read(text: String, shard: u32, session: &Arc<str>, at: UnixMs) -> Result<
 /// When it is not an interaction, or lacks what a response needs.
 pub fn read_interaction(text: String, at: UnixMs) -> Result<Event, FrameError> {
     let ids = PayloadIds::scan(&text)?;
-    let seq = there(ids.id, "d.id")?.get();
-    let about = EventRoute::interaction(&ids)?;
-    let origin = EventOrigin { session: Arc::from(OVER_HTTP), shard: 0, seq };
+    let seq = required(ids.id, "d.id")?.get();
+    let route = EventRoute::interaction(&ids)?;
+    let origin = EventOrigin { session: Arc::from(HTTP_SESSION), shard: 0, seq };
     let data = 0..text.len();
-    Ok(about.event(origin, EventText::new(text, data), at))
+    Ok(route.event(origin, EventText::new(text, data), at))
 }
 
 /// Everything about an event except its origin and text.
@@ -73,15 +73,15 @@ impl EventRoute {
         if t == "INTERACTION_CREATE" {
             return Self::interaction(ids);
         }
-        Ok(match dispatch(t) {
-            Some(known) => Self::routed(EventName::Known(known.name), known.class, known.id_of, ids),
+        Ok(match find_event_type(t) {
+            Some(known) => Self::routed(EventName::Known(known.name), known.class, known.id_subject, ids),
             // An unknown event may matter to a handler.
-            None => Self::routed(EventName::newer(t), EventClass::Change, IdSubject::Else, ids),
+            None => Self::routed(EventName::from_unknown_type(t), EventClass::Change, IdSubject::Other, ids),
         })
     }
 
     fn routed(name: EventName, class: EventClass, id_of: IdSubject, ids: &PayloadIds<'_>) -> Self {
-        let own = |whose: IdSubject| ids.id.filter(|_| id_of == whose);
+        let own = |subject: IdSubject| ids.id.filter(|_| id_of == subject);
         let guild = own(IdSubject::Guild).or(ids.guild_id).map(NonZeroU64::get);
         let channel = own(IdSubject::Channel).or(ids.channel_id).map(NonZeroU64::get);
         let user = own(IdSubject::User).or(ids.user).or(ids.author).or(ids.member).or(ids.user_id).map(NonZeroU64::get);
@@ -89,10 +89,12 @@ impl EventRoute {
     }
 
     fn interaction(ids: &PayloadIds<'_>) -> Result<Self, FrameError> {
-        let routed = |name| Self::routed(name, EventClass::Interaction, IdSubject::Else, ids);
-        let (kind, name) = match there(ids.kind, "d.type")? {
+        let routed = |name| Self::routed(name, EventClass::Interaction, IdSubject::Other, ids);
+        let (kind, name) = match required(ids.kind, "d.type")? {
             1 => return Ok(routed(EventName::Known("interaction.ping"))),
-            2 => (InteractionKind::Command, EventName::of_command("command", &said(ids.name, "d.data.name")?)),
+            2 => {
+                (InteractionKind::Command, EventName::for_command("command", &required_text(ids.name, "d.data.name")?))
+            }
             3 => {
                 let component = match ids.component {
                     Some(2) => "button",
@@ -101,20 +103,24 @@ impl EventRoute {
                 };
                 (
                     InteractionKind::Component,
-                    EventName::of_custom_id(component, &said(ids.custom_id, "d.data.custom_id")?),
+                    EventName::for_custom_id(component, &required_text(ids.custom_id, "d.data.custom_id")?),
                 )
             }
-            4 => {
-                (InteractionKind::Autocomplete, EventName::of_command("autocomplete", &said(ids.name, "d.data.name")?))
-            }
-            5 => (InteractionKind::Modal, EventName::of_custom_id("modal", &said(ids.custom_id, "d.data.custom_id")?)),
+            4 => (
+                InteractionKind::Autocomplete,
+                EventName::for_command("autocomplete", &required_text(ids.name, "d.data.name")?),
+            ),
+            5 => (
+                InteractionKind::Modal,
+                EventName::for_custom_id("modal", &required_text(ids.custom_id, "d.data.custom_id")?),
+            ),
             // An interaction type that this version does not know: a handler may know it.
             newer => return Ok(routed(EventName::Other(format!("interaction.type.{newer}").into()))),
         };
         let interaction = Interaction {
-            id: there(ids.id, "d.id")?.get(),
-            token: said(ids.token, "d.token")?.into_owned(),
-            application: there(ids.application_id, "d.application_id")?.get(),
+            id: required(ids.id, "d.id")?.get(),
+            token: required_text(ids.token, "d.token")?.into_owned(),
+            application: required(ids.application_id, "d.application_id")?.get(),
             kind,
         };
         Ok(Self { interaction: Some(Arc::new(interaction)), ..routed(name) })
@@ -126,12 +132,12 @@ impl EventRoute {
     }
 }
 
-fn there<T>(value: Option<T>, field: &'static str) -> Result<T, FrameError> {
+fn required<T>(value: Option<T>, field: &'static str) -> Result<T, FrameError> {
     value.ok_or(FrameError::Missing { field })
 }
 
-fn said<'a>(word: Option<JsonString<'a>>, field: &'static str) -> Result<Cow<'a, str>, FrameError> {
-    there(word.and_then(JsonString::text), field)
+fn required_text<'a>(word: Option<JsonString<'a>>, field: &'static str) -> Result<Cow<'a, str>, FrameError> {
+    required(word.and_then(JsonString::text), field)
 }
 
 #[cfg(test)]
@@ -150,13 +156,13 @@ mod tests {
     }
 
     /// The guild, channel and user of an event.
-    fn about(t: &str, data: &str) -> (Option<u64>, Option<u64>, Option<u64>) {
+    fn ids_of(t: &str, data: &str) -> (Option<u64>, Option<u64>, Option<u64>) {
         let event = event(t, data);
         (event.guild, event.channel, event.user)
     }
 
     #[test]
-    fn an_event_says_where_it_came_from_and_what_it_is_about() {
+    fn event_has_its_origin_and_ids() {
         let data = r#"{"id":"4","guild_id":"1","channel_id":"2","author":{"id":"3","bot":true}, "content":"hi"}"#;
         let event = event("MESSAGE_CREATE", data);
         assert_eq!(event.origin, EventOrigin { session: Arc::from("a-session"), shard: 3, seq: 7 });
@@ -169,33 +175,33 @@ mod tests {
     }
 
     #[test]
-    fn a_guild_a_channel_and_a_user_are_known_by_their_own_id() {
+    fn own_id_of_guild_channel_and_user_is_used() {
         for t in ["GUILD_CREATE", "GUILD_UPDATE", "GUILD_DELETE"] {
-            assert_eq!(about(t, r#"{"id":"1","unavailable":true}"#), (Some(1), None, None), "{t}");
+            assert_eq!(ids_of(t, r#"{"id":"1","unavailable":true}"#), (Some(1), None, None), "{t}");
         }
         for t in ["CHANNEL_CREATE", "CHANNEL_DELETE", "THREAD_CREATE", "THREAD_MEMBERS_UPDATE"] {
-            assert_eq!(about(t, r#"{"id":"2","guild_id":"1"}"#), (Some(1), Some(2), None), "{t}");
+            assert_eq!(ids_of(t, r#"{"id":"2","guild_id":"1"}"#), (Some(1), Some(2), None), "{t}");
         }
-        assert_eq!(about("CHANNEL_PINS_UPDATE", r#"{"channel_id":"2","guild_id":"1"}"#), (Some(1), Some(2), None));
-        assert_eq!(about("USER_UPDATE", r#"{"id":"3"}"#), (None, None, Some(3)));
-        assert_eq!(about("GUILD_SCHEDULED_EVENT_CREATE", r#"{"id":"9","guild_id":"1"}"#), (Some(1), None, None));
-        assert_eq!(about("SOME_NEW_EVENT", r#"{"id":"9","guild_id":"1"}"#), (Some(1), None, None));
+        assert_eq!(ids_of("CHANNEL_PINS_UPDATE", r#"{"channel_id":"2","guild_id":"1"}"#), (Some(1), Some(2), None));
+        assert_eq!(ids_of("USER_UPDATE", r#"{"id":"3"}"#), (None, None, Some(3)));
+        assert_eq!(ids_of("GUILD_SCHEDULED_EVENT_CREATE", r#"{"id":"9","guild_id":"1"}"#), (Some(1), None, None));
+        assert_eq!(ids_of("SOME_NEW_EVENT", r#"{"id":"9","guild_id":"1"}"#), (Some(1), None, None));
     }
 
     #[test]
-    fn a_user_is_found_wherever_some_event_has_one() {
+    fn user_is_found_in_every_known_field() {
         for data in [
             r#"{"user":{"id":"3"}}"#,
             r#"{"author":{"id":"3"}}"#,
             r#"{"member":{"user":{"id":"3"},"roles":[]}}"#,
             r#"{"user_id":"3"}"#,
         ] {
-            assert_eq!(about("GUILD_MEMBER_ADD", data), (None, None, Some(3)), "{data}");
+            assert_eq!(ids_of("GUILD_MEMBER_ADD", data), (None, None, Some(3)), "{data}");
         }
     }
 
     #[test]
-    fn an_interaction_is_named_by_what_somebody_did_and_can_be_answered() {
+    fn interaction_has_its_name_and_response_data() {
         for (kind, data, name, expected) in [
             (2, r#"{"name":"hello"}"#, "interaction.command.hello", InteractionKind::Command),
             (3, r#"{"custom_id":"vote:7","component_type":2}"#, "interaction.button.vote", InteractionKind::Component),
@@ -209,22 +215,22 @@ mod tests {
                 r#"{{"type":{kind},"token":"s\u0065cret","id":"8","application_id":"9","data":{data},
                    "guild_id":"1","channel_id":"2","member":{{"user":{{"id":"3"}}}}}}"#
             );
-            let heard = event("INTERACTION_CREATE", &payload);
-            assert_eq!(heard.name.as_str(), name);
-            assert_eq!(heard.class, EventClass::Interaction);
-            assert_eq!((heard.guild, heard.channel, heard.user), (Some(1), Some(2), Some(3)));
-            let answerable = Interaction { id: 8, token: "secret".to_owned(), application: 9, kind: expected };
-            assert_eq!(heard.interaction.as_deref(), Some(&answerable));
+            let received = event("INTERACTION_CREATE", &payload);
+            assert_eq!(received.name.as_str(), name);
+            assert_eq!(received.class, EventClass::Interaction);
+            assert_eq!((received.guild, received.channel, received.user), (Some(1), Some(2), Some(3)));
+            let interaction = Interaction { id: 8, token: "secret".to_owned(), application: 9, kind: expected };
+            assert_eq!(received.interaction.as_deref(), Some(&interaction));
 
             let posted = read_interaction(payload.clone(), UnixMs::new(5)).expect("it is an interaction");
             assert_eq!(posted.origin, EventOrigin { session: Arc::from("http"), shard: 0, seq: 8 });
-            assert_eq!((posted.name, posted.interaction), (heard.name, heard.interaction));
+            assert_eq!((posted.name, posted.interaction), (received.name, received.interaction));
             assert_eq!(posted.text.data(), payload);
         }
     }
 
     #[test]
-    fn a_ping_and_an_interaction_that_is_newer_than_this_program_are_heard_of() {
+    fn ping_and_unknown_interactions_are_events() {
         let ping = event("INTERACTION_CREATE", r#"{"type":1,"id":"8","application_id":"9","token":"secret"}"#);
         assert_eq!(
             (ping.name.as_str(), ping.class, ping.interaction),
@@ -235,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interaction_that_nobody_could_answer_is_malformed() {
+    fn interaction_without_response_data_is_malformed() {
         let whole = r#"{"type":2,"id":"8","application_id":"9","token":"secret","data":{"name":"hello"}}"#;
         for (part, field) in [
             (r#""type":2"#, "d.type"),
@@ -251,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_begins_or_goes_on_is_an_event_of_the_gateway() {
+    fn ready_and_resumed_are_gateway_events() {
         let ready = event("READY", r#"{"session_id":"x","resume_gateway_url":"wss://example"}"#);
         assert_eq!((ready.name.as_str(), ready.class), ("gateway.ready", EventClass::Gateway));
         let resumed = event("RESUMED", "null");
@@ -260,14 +266,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_for_the_shard_alone() {
+    fn other_opcodes_are_control_frames() {
         assert_eq!(frame(r#"{"op":11}"#), Ok(Frame::Control { op: 11 }));
         let hello = r#"{"t":null,"s":null,"op":10,"d":{"heartbeat_interval":41250}}"#;
         assert_eq!(frame(hello), Ok(Frame::Control { op: 10 }));
     }
 
     #[test]
-    fn an_event_without_its_type_its_number_or_its_payload_is_malformed() {
+    fn event_without_type_sequence_or_payload_is_malformed() {
         for (text, field) in [
             (r#"{"op":0,"s":1,"d":{}}"#, "t"),
             (r#"{"op":0,"t":null,"s":1,"d":{}}"#, "t"),

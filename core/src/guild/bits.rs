@@ -9,7 +9,7 @@ use super::reference::ConflictsWith;
 pub(super) struct Bits(pub(super) u8);
 
 impl ConflictsWith for Bits {
-    fn meets(&self, other: &Self) -> bool {
+    fn conflicts_with(&self, other: &Self) -> bool {
         self.0 & other.0 != 0
     }
 }

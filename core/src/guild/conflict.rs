@@ -48,13 +48,13 @@ pub(super) type FastMap<K, V> = HashMap<K, V, RandomState>;
 
 /// Sequence numbers in order, at least one. Most names belong to one operation, which needs no allocation.
 #[derive(Clone, Debug)]
-enum Places {
+enum SeqSet {
     One(u64),
     #[expect(clippy::box_collection, reason = "rare, and a smaller entry keeps more of a large map in the CPU cache")]
     Many(Box<BTreeSet<u64>>),
 }
 
-impl Places {
+impl SeqSet {
     fn insert(&mut self, seq: u64) {
         match self {
             Self::One(other) if *other == seq => {}
@@ -86,25 +86,25 @@ impl Places {
 
 /// Sequence numbers by name.
 #[derive(Clone, Debug)]
-pub(super) struct Named<K>(FastMap<K, Places>);
+pub(super) struct SeqsByName<K>(FastMap<K, SeqSet>);
 
-impl<K> Default for Named<K> {
+impl<K> Default for SeqsByName<K> {
     fn default() -> Self {
         Self(FastMap::default())
     }
 }
 
-impl<K: Eq + std::hash::Hash + Clone> Named<K> {
+impl<K: Eq + std::hash::Hash + Clone> SeqsByName<K> {
     pub(super) fn insert(&mut self, name: &K, seq: u64) {
-        self.0.entry(name.clone()).and_modify(|places| places.insert(seq)).or_insert(Places::One(seq));
+        self.0.entry(name.clone()).and_modify(|places| places.insert(seq)).or_insert(SeqSet::One(seq));
     }
 
     pub(super) fn remove(&mut self, name: &K, seq: u64) {
         // Most names belong to one operation, so the usual case is one access to the map.
         if let Some((name, places)) = self.0.remove_entry(name)
-            && let Some(left) = places.without(seq)
+            && let Some(rest) = places.without(seq)
         {
-            self.0.insert(name, left);
+            self.0.insert(name, rest);
         }
     }
 
@@ -183,13 +183,13 @@ struct Lookup<'a> {
     name: Name<'a>,
     sort: Sorts,
     /// It conflicts with all objects of these sorts.
-    meets: Sorts,
+    conflicting_sorts: Sorts,
 }
 
 impl<'a> Lookup<'a> {
     const fn in_kind(kind: usize, name: Name<'a>, sort: Sorts, meets: Sorts) -> Self {
         let meets = meets.union(Sorts::ALL).of_kind(kind).union(Sorts::EVERYTHING);
-        Self { name, sort: sort.of_kind(kind), meets }
+        Self { name, sort: sort.of_kind(kind), conflicting_sorts: meets }
     }
 
     const fn id(kind: usize, id: u64) -> Self {
@@ -215,14 +215,14 @@ impl<'a> Lookup<'a> {
     }
 
     const fn single(single: Single) -> Self {
-        Self { name: Name::Single(single), sort: Sorts::SINGLE, meets: Sorts::EVERYTHING }
+        Self { name: Name::Single(single), sort: Sorts::SINGLE, conflicting_sorts: Sorts::EVERYTHING }
     }
 
     const fn of(object: &'a Object) -> Self {
         match object {
             Object::Id(kind, id) => Self::id(index_of(*kind), *id),
             Object::Key(kind, key) => Self::key(index_of(*kind), key),
-            Object::Made(kind, id) => Self::made(index_of(*kind), *id),
+            Object::OfOperation(kind, id) => Self::made(index_of(*kind), *id),
             Object::New(kind, id) => Self::new(index_of(*kind), Name::Operation(index_of(*kind), *id)),
             Object::NewKey(kind, key) => Self::new(index_of(*kind), Name::Key(index_of(*kind), key)),
             Object::All(kind, _) => Self::all(index_of(*kind)),
@@ -232,23 +232,23 @@ impl<'a> Lookup<'a> {
             Object::Member(user) => Self::single(Single::Member(*user)),
             Object::DirectMessages(user) => Self::single(Single::DirectMessages(*user)),
             Object::Interaction(interaction) => Self::single(Single::Interaction(*interaction)),
-            Object::Everything => Self { name: Name::None, sort: Sorts::EVERYTHING, meets: Sorts::ANY },
+            Object::Everything => Self { name: Name::None, sort: Sorts::EVERYTHING, conflicting_sorts: Sorts::ANY },
         }
     }
 }
 
 /// The objects that operations read, or those that they write.
 #[derive(Clone, Debug, Default)]
-struct Side {
-    ids: [Named<u64>; KINDS],
-    keys: [Named<String>; KINDS],
-    operations: [Named<OperationId>; KINDS],
-    singles: Named<Single>,
+struct AccessIndex {
+    ids: [SeqsByName<u64>; KINDS],
+    keys: [SeqsByName<String>; KINDS],
+    operations: [SeqsByName<OperationId>; KINDS],
+    singles: SeqsByName<Single>,
     /// Operations by the sorts of names that they use, one set for each sort.
     sorts: [BTreeSet<u64>; Sorts::COUNT],
 }
 
-impl Side {
+impl AccessIndex {
     fn insert(&mut self, seq: u64, objects: &[Object]) {
         let mut sorts = Sorts::default();
         for lookup in objects.iter().map(Lookup::of) {
@@ -286,7 +286,7 @@ impl Side {
     fn latest_before(&self, seq: u64, objects: &[Object]) -> Option<u64> {
         let (mut latest, mut meets) = (None, Sorts::default());
         for lookup in objects.iter().map(Lookup::of) {
-            meets = meets.union(lookup.meets);
+            meets = meets.union(lookup.conflicting_sorts);
             latest = latest.max(match lookup.name {
                 Name::None => None,
                 Name::Id(kind, id) => self.ids[kind].latest_before(&id, seq),
@@ -303,8 +303,8 @@ impl Side {
 /// Operations by the objects that they read and write.
 #[derive(Clone, Debug, Default)]
 pub struct ObjectIndex {
-    reads: Side,
-    writes: Side,
+    reads: AccessIndex,
+    writes: AccessIndex,
 }
 
 impl ConflictIndex<Objects> for ObjectIndex {
@@ -343,7 +343,7 @@ pub(super) mod tests {
         prop_oneof![
             4 => (kind(), 1_u64..4).prop_map(|(kind, id)| Object::Id(kind, id)),
             2 => (kind(), key()).prop_map(|(kind, key)| Object::Key(kind, key)),
-            2 => (kind(), id()).prop_map(|(kind, id)| Object::Made(kind, id)),
+            2 => (kind(), id()).prop_map(|(kind, id)| Object::OfOperation(kind, id)),
             4 => (kind(), id()).prop_map(|(kind, id)| Object::New(kind, id)),
             4 => (kind(), key()).prop_map(|(kind, key)| Object::NewKey(kind, key)),
             1 => (kind(), 1_u64..3).prop_map(|(kind, guild)| Object::All(kind, guild)),
@@ -386,7 +386,7 @@ pub(super) mod tests {
                 index.remove(seq, &objects);
             }
             let sides = [&index.reads, &index.writes];
-            let is_empty = |side: &Side| {
+            let is_empty = |side: &AccessIndex| {
                 side.singles.0.is_empty() && side.sorts.iter().all(BTreeSet::is_empty)
                     && side.ids.iter().all(|names| names.0.is_empty())
                     && side.keys.iter().all(|names| names.0.is_empty())

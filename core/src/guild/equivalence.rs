@@ -26,7 +26,7 @@ enum Event {
     NotStarted,
     Cancel(u64),
     EndOf(u64),
-    Hasten(u64),
+    Expedite(u64),
     Wake,
     Schedule(u64),
     Pass(u64),
@@ -44,7 +44,7 @@ fn events() -> impl Strategy<Value = Event> {
         1 => Just(Event::NotStarted),
         1 => (1_u64..20).prop_map(Event::Cancel),
         1 => (1_u64..20).prop_map(Event::EndOf),
-        1 => (1_u64..20).prop_map(Event::Hasten),
+        1 => (1_u64..20).prop_map(Event::Expedite),
         1 => Just(Event::Wake),
         1 => (0_u64..100).prop_map(Event::Schedule),
         4 => (0_u64..100).prop_map(Event::Pass),
@@ -97,7 +97,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
     #[test]
-    fn indexed_line_takes_the_steps_of_comparing_all_pairs(
+    fn indexed_order_takes_the_same_steps_as_comparing_all_pairs(
         all in prop::collection::vec(loaded(), 1..20),
         events in prop::collection::vec(events(), 1..120),
         page in 1_usize..8,
@@ -122,8 +122,8 @@ proptest! {
                         reference.on_loaded(page, !unloaded.is_empty());
                     }
                     OrderStep::Expire(seq) => {
-                        line.on_ended(seq);
-                        reference.on_ended(seq);
+                        line.on_finished(seq);
+                        reference.on_finished(seq);
                     }
                     OrderStep::Join => {
                         line.on_joined(None);
@@ -142,8 +142,8 @@ proptest! {
             let mut done = true;
             match (&event, running) {
                 (Event::End, Some(seq)) => {
-                    line.on_ended(seq);
-                    reference.on_ended(seq);
+                    line.on_finished(seq);
+                    reference.on_finished(seq);
                 }
                 (Event::Delay { seconds, held }, Some(seq)) => {
                     let parked = line.on_delayed(seq, at(now + seconds), *held, at(now));
@@ -163,12 +163,12 @@ proptest! {
                     done = false;
                 }
                 (Event::EndOf(seq), None) => {
-                    line.on_ended(*seq);
-                    reference.on_ended(*seq);
+                    line.on_finished(*seq);
+                    reference.on_finished(*seq);
                 }
-                (Event::Hasten(seq), _) => {
-                    line.on_hastened(*seq, at(now));
-                    reference.on_hastened(*seq, at(now));
+                (Event::Expedite(seq), _) => {
+                    line.on_expedited(*seq, at(now));
+                    reference.on_expedited(*seq, at(now));
                     done = false;
                 }
                 (Event::Wake, _) => {
@@ -193,8 +193,8 @@ proptest! {
             }
             if let Some(seq) = running.filter(|_| !done) {
                 // A running operation finishes before the next event.
-                line.on_ended(seq);
-                reference.on_ended(seq);
+                line.on_finished(seq);
+                reference.on_finished(seq);
             }
             prop_assert_eq!(line.len(), reference.len());
             prop_assert_eq!(line.running(), reference.running());

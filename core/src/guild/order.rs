@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::conflict::{ConflictIndex as _, Conflicts, FastMap, Named};
+use super::conflict::{ConflictIndex as _, Conflicts, FastMap, SeqsByName};
 use super::entry::{DelayScope, OrderedOperation, QueueEntry, WaitPhase};
 use super::position::Positions;
 use crate::operation::OperationId;
@@ -56,7 +56,7 @@ pub enum OrderStep {
 #[derive(Clone, Debug)]
 pub struct OperationOrder<O: Conflicts> {
     config: OrderConfig,
-    standing: FastMap<u64, OrderedOperation<O>>,
+    operations: FastMap<u64, OrderedOperation<O>>,
     positions: Positions,
     /// The last operation that was compared with earlier ones. All before it are in the index. It is added when the
     /// next one is compared.
@@ -65,7 +65,7 @@ pub struct OperationOrder<O: Conflicts> {
     index: O::Index,
     /// Number of operations in the index.
     indexed: usize,
-    deployments: Named<OperationId>,
+    deployments: SeqsByName<OperationId>,
     deadlines: BTreeSet<(UnixMs, u64)>,
     /// The last loaded sequence number.
     last: u64,
@@ -83,13 +83,13 @@ impl<O: Conflicts> OperationOrder<O> {
     pub fn new(config: OrderConfig) -> Self {
         Self {
             config,
-            standing: FastMap::default(),
+            operations: FastMap::default(),
             positions: Positions::default(),
             examined: 0,
             running: None,
             index: O::Index::default(),
             indexed: 0,
-            deployments: Named::default(),
+            deployments: SeqsByName::default(),
             deadlines: BTreeSet::new(),
             last: 0,
             more: true,
@@ -117,7 +117,7 @@ impl<O: Conflicts> OperationOrder<O> {
                 return OrderStep::Run(seq);
             }
             if let Some(seq) = self.positions.first_head() {
-                let due = self.standing[&seq].entry.eligible_at;
+                let due = self.operations[&seq].entry.eligible_at;
                 return if due <= now { OrderStep::Run(seq) } else { self.wait_or_park(seq, due, now) };
             }
             if !self.examine_next() {
@@ -131,7 +131,7 @@ impl<O: Conflicts> OperationOrder<O> {
     }
 
     fn may_load(&self) -> bool {
-        self.standing.len() < self.config.lookahead
+        self.operations.len() < self.config.lookahead
     }
 
     fn wait_or_park(&mut self, seq: u64, due: UnixMs, now: UnixMs) -> OrderStep {
@@ -139,14 +139,14 @@ impl<O: Conflicts> OperationOrder<O> {
             // A new operation may have a deadline, or be scheduled before the waiting one is due.
             return OrderStep::NeedMore;
         }
-        let standing = self.standing.get_mut(&seq).expect("invariant: the operation was found above");
-        let Some(park_at) = standing.park_at else {
+        let operation = self.operations.get_mut(&seq).expect("invariant: the operation was found above");
+        let Some(park_at) = operation.park_at else {
             return OrderStep::WaitUntil(self.earliest(Some(due)).unwrap_or(due));
         };
         if park_at <= now {
-            standing.entry.phase = WaitPhase::Delayed { parked: true };
-            standing.park_at = None;
-            self.positions.update(standing);
+            operation.entry.phase = WaitPhase::Delayed { parked: true };
+            operation.park_at = None;
+            self.positions.update(operation);
             return OrderStep::Park(seq);
         }
         let until = park_at.min(due);
@@ -171,7 +171,7 @@ impl<O: Conflicts> OperationOrder<O> {
     /// Compares the first unexamined operation with those before it. Returns whether there was one.
     fn examine_next(&mut self) -> bool {
         let Some(seq) = self.positions.first_unexamined() else { return false };
-        if let Some(OrderedOperation { entry, .. }) = self.standing.get(&self.examined) {
+        if let Some(OrderedOperation { entry, .. }) = self.operations.get(&self.examined) {
             self.index.insert(entry.seq, &entry.objects);
             self.indexed += 1;
             if let Some(deployment) = entry.deployment {
@@ -185,9 +185,9 @@ impl<O: Conflicts> OperationOrder<O> {
 
     /// Determines whether an operation has to stay behind another.
     fn examine(&mut self, seq: u64) {
-        let behind = self.standing.get(&seq).and_then(|standing| self.latest_before(&standing.entry));
-        if let Some(standing) = self.standing.get_mut(&seq) {
-            self.positions.place(standing, behind);
+        let behind = self.operations.get(&seq).and_then(|operation| self.latest_before(&operation.entry));
+        if let Some(operation) = self.operations.get_mut(&seq) {
+            self.positions.set_position(operation, behind);
         }
     }
 
@@ -199,12 +199,12 @@ impl<O: Conflicts> OperationOrder<O> {
                 continue;
             }
             self.last = entry.seq;
-            let standing = OrderedOperation::new(entry);
-            if let Some(deadline) = standing.deadline() {
+            let operation = OrderedOperation::new(entry);
+            if let Some(deadline) = operation.deadline() {
                 self.deadlines.insert((deadline, self.last));
             }
-            self.positions.insert(self.last, standing.position);
-            self.standing.insert(self.last, standing);
+            self.positions.insert(self.last, operation.position);
+            self.operations.insert(self.last, operation);
         }
     }
 
@@ -225,8 +225,8 @@ impl<O: Conflicts> OperationOrder<O> {
 
     /// The operation has started.
     pub fn on_started(&mut self, seq: u64) {
-        if let Some(standing) = self.standing.get(&seq) {
-            if let Some(deadline) = standing.entry.deadline {
+        if let Some(operation) = self.operations.get(&seq) {
+            if let Some(deadline) = operation.entry.deadline {
                 self.deadlines.remove(&(deadline, seq));
             }
             self.running = Some(seq);
@@ -235,53 +235,53 @@ impl<O: Conflicts> OperationOrder<O> {
 
     /// The operation was about to start, and did not: it waits as before.
     pub fn on_not_started(&mut self, seq: u64) {
-        if let Some(standing) = self.standing.get(&seq) {
-            if let Some(deadline) = standing.deadline() {
+        if let Some(operation) = self.operations.get(&seq) {
+            if let Some(deadline) = operation.deadline() {
                 self.deadlines.insert((deadline, seq));
             }
-            self.not_running(seq);
+            self.clear_running(seq);
         }
     }
 
     /// The operation has finished.
-    pub fn on_ended(&mut self, seq: u64) {
-        let Some(standing) = self.standing.remove(&seq) else { return };
-        if let Some(deadline) = standing.entry.deadline {
+    pub fn on_finished(&mut self, seq: u64) {
+        let Some(operation) = self.operations.remove(&seq) else { return };
+        if let Some(deadline) = operation.entry.deadline {
             self.deadlines.remove(&(deadline, seq));
         }
-        self.positions.remove(seq, standing.position);
+        self.positions.remove(seq, operation.position);
         if seq < self.examined {
-            self.index.remove(seq, &standing.entry.objects);
+            self.index.remove(seq, &operation.entry.objects);
             self.indexed -= 1;
-            if let Some(deployment) = standing.entry.deployment {
+            if let Some(deployment) = operation.entry.deployment {
                 self.deployments.remove(&deployment, seq);
             }
             for later in self.positions.behind(seq) {
                 self.examine(later);
             }
         }
-        self.not_running(seq);
+        self.clear_running(seq);
     }
 
     /// A limit or a breaker delayed the operation. Returns whether others may pass it from now on.
     pub fn on_delayed(&mut self, seq: u64, until: UnixMs, held: DelayScope, now: UnixMs) -> bool {
         let park_after = self.config.park_after;
-        let Some(standing) = self.standing.get_mut(&seq) else { return false };
+        let Some(operation) = self.operations.get_mut(&seq) else { return false };
         let parked = match held {
             DelayScope::WithAll => {
-                (standing.held_since, standing.park_at) = (None, None);
+                (operation.held_since, operation.park_at) = (None, None);
                 false
             }
             DelayScope::ByCaller => {
-                standing.held_since.get_or_insert(now);
-                standing.park_at = None;
+                operation.held_since.get_or_insert(now);
+                operation.park_at = None;
                 true
             }
             DelayScope::Alone => {
-                let since = *standing.held_since.get_or_insert(now);
-                let was_parked = standing.is_parked();
+                let since = *operation.held_since.get_or_insert(now);
+                let was_parked = operation.is_parked();
                 let parked = was_parked || until.since(now) > park_after || now.since(since) >= park_after;
-                standing.park_at = (!parked && until > since + park_after).then(|| since + park_after);
+                operation.park_at = (!parked && until > since + park_after).then(|| since + park_after);
                 parked
             }
         };
@@ -291,26 +291,26 @@ impl<O: Conflicts> OperationOrder<O> {
 
     /// The operation waits for its turn, its next attempt, or its reconciliation.
     pub fn on_waiting(&mut self, seq: u64, phase: WaitPhase, until: UnixMs) {
-        if let Some(standing) = self.standing.get_mut(&seq) {
-            (standing.held_since, standing.park_at) = (None, None);
+        if let Some(operation) = self.operations.get_mut(&seq) {
+            (operation.held_since, operation.park_at) = (None, None);
             self.wait(seq, phase, until);
         }
     }
 
     fn wait(&mut self, seq: u64, phase: WaitPhase, until: UnixMs) {
-        let Some(standing) = self.standing.get_mut(&seq) else { return };
-        (standing.entry.phase, standing.entry.eligible_at) = (phase, until);
-        let deadline = standing.deadline();
+        let Some(operation) = self.operations.get_mut(&seq) else { return };
+        (operation.entry.phase, operation.entry.eligible_at) = (phase, until);
+        let deadline = operation.deadline();
         if let Some(deadline) = deadline {
             self.deadlines.insert((deadline, seq));
-        } else if let Some(deadline) = standing.entry.deadline {
+        } else if let Some(deadline) = operation.entry.deadline {
             self.deadlines.remove(&(deadline, seq));
         }
-        self.positions.update(standing);
-        self.not_running(seq);
+        self.positions.update(operation);
+        self.clear_running(seq);
     }
 
-    fn not_running(&mut self, seq: u64) {
+    fn clear_running(&mut self, seq: u64) {
         if self.running == Some(seq) {
             self.running = None;
         }
@@ -319,20 +319,20 @@ impl<O: Conflicts> OperationOrder<O> {
     /// The operation was cancelled. No effect if it is running.
     pub fn on_cancelled(&mut self, seq: u64) {
         if self.running != Some(seq) {
-            self.on_ended(seq);
+            self.on_finished(seq);
         }
     }
 
     /// The operation was expedited. No effect if it is running or being reconciled.
-    pub fn on_hastened(&mut self, seq: u64, now: UnixMs) {
+    pub fn on_expedited(&mut self, seq: u64, now: UnixMs) {
         if self.running == Some(seq) {
             return;
         }
-        if let Some(standing) = self.standing.get_mut(&seq)
-            && standing.entry.phase.may_expire()
+        if let Some(operation) = self.operations.get_mut(&seq)
+            && operation.entry.phase.may_expire()
         {
-            standing.entry.eligible_at = standing.entry.eligible_at.min(now);
-            self.positions.update(standing);
+            operation.entry.eligible_at = operation.entry.eligible_at.min(now);
+            self.positions.update(operation);
         }
     }
 
@@ -341,22 +341,22 @@ impl<O: Conflicts> OperationOrder<O> {
         if self.running == Some(seq) {
             return;
         }
-        if let Some(standing) = self.standing.get_mut(&seq) {
-            standing.entry.eligible_at = standing.entry.eligible_at.min(now);
-            self.positions.update(standing);
+        if let Some(operation) = self.operations.get_mut(&seq) {
+            operation.entry.eligible_at = operation.entry.eligible_at.min(now);
+            self.positions.update(operation);
         }
     }
 
     /// The sequence number of this operation, if it is loaded. Linear search.
     #[must_use]
-    pub fn place(&self, id: OperationId) -> Option<u64> {
-        self.standing.values().find(|standing| standing.entry.id == id).map(|standing| standing.entry.seq)
+    pub fn find(&self, id: OperationId) -> Option<u64> {
+        self.operations.values().find(|operation| operation.entry.id == id).map(|operation| operation.entry.seq)
     }
 
     /// The operation with this sequence number.
     #[must_use]
     pub fn entry(&self, seq: u64) -> Option<&QueueEntry<O>> {
-        self.standing.get(&seq).map(|standing| &standing.entry)
+        self.operations.get(&seq).map(|operation| &operation.entry)
     }
 
     /// The last loaded sequence number.
@@ -374,18 +374,18 @@ impl<O: Conflicts> OperationOrder<O> {
     /// Number of loaded operations.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.standing.len()
+        self.operations.len()
     }
 
     /// Whether no operation is loaded.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.standing.is_empty()
+        self.operations.is_empty()
     }
 
     /// Number of parked operations.
     #[must_use]
     pub fn parked(&self) -> usize {
-        self.standing.values().filter(|standing| standing.is_parked()).count()
+        self.operations.values().filter(|operation| operation.is_parked()).count()
     }
 }

@@ -14,25 +14,25 @@ pub(super) struct Parked {
     /// Considered operations that were due at the last check.
     due: BTreeMap<u64, UnixMs>,
     /// Operations at or after the blocking one.
-    held_up: BTreeMap<u64, UnixMs>,
-    before: u64,
+    blocked: BTreeMap<u64, UnixMs>,
+    bound: u64,
     /// Upper bound of the considered sequence numbers.
     last: u64,
 }
 
 impl Parked {
     pub(super) fn insert(&mut self, seq: u64, due: UnixMs) {
-        if seq < self.before {
+        if seq < self.bound {
             self.consider(seq, due);
         } else {
-            self.held_up.insert(seq, due);
+            self.blocked.insert(seq, due);
         }
     }
 
     /// Removes an operation that was inserted with this time.
     pub(super) fn remove(&mut self, seq: u64, due: UnixMs) {
-        if seq >= self.before {
-            self.held_up.remove(&seq);
+        if seq >= self.bound {
+            self.blocked.remove(&seq);
         } else if self.due.remove(&seq).is_none()
             && let Ok(index) = self.waiting.binary_search(&(due, seq))
         {
@@ -54,18 +54,18 @@ impl Parked {
     }
 
     /// Considers only operations before this sequence number.
-    pub(super) fn look_before(&mut self, seq: u64) {
-        self.before = seq;
-        while let Some((other, due)) = self.held_up.first_key_value().map(|(&other, &due)| (other, due))
+    pub(super) fn set_bound(&mut self, seq: u64) {
+        self.bound = seq;
+        while let Some((other, due)) = self.blocked.first_key_value().map(|(&other, &due)| (other, due))
             && other < seq
         {
-            self.held_up.remove(&other);
+            self.blocked.remove(&other);
             self.consider(other, due);
         }
         if self.last >= seq {
             // Rare: an operation that others had passed blocks them again.
-            self.held_up.append(&mut self.due.split_off(&seq));
-            self.held_up
+            self.blocked.append(&mut self.due.split_off(&seq));
+            self.blocked
                 .extend(self.waiting.iter().filter(|(_, other)| *other >= seq).map(|&(due, other)| (other, due)));
             self.waiting.retain(|(_, other)| *other < seq);
             self.last = seq.saturating_sub(1);

@@ -66,24 +66,24 @@ impl Positions {
     }
 
     /// Moves an operation to its new position. `behind` is the operation that it has to stay behind.
-    pub(super) fn place<O>(&mut self, standing: &mut OrderedOperation<O>, behind: Option<u64>) {
+    pub(super) fn set_position<O>(&mut self, operation: &mut OrderedOperation<O>, behind: Option<u64>) {
         let position = match behind {
             Some(earlier) => Position::Behind(earlier),
-            None if standing.is_parked() => Position::Parked(standing.entry.eligible_at),
+            None if operation.is_parked() => Position::Parked(operation.entry.eligible_at),
             None => Position::Head,
         };
-        if position != standing.position {
-            self.remove(standing.entry.seq, standing.position);
-            self.insert(standing.entry.seq, position);
-            standing.position = position;
+        if position != operation.position {
+            self.remove(operation.entry.seq, operation.position);
+            self.insert(operation.entry.seq, position);
+            operation.position = position;
         }
     }
 
     /// Moves an operation that stays behind none, after its phase or its time has changed.
-    pub(super) fn update<O>(&mut self, standing: &mut OrderedOperation<O>) {
-        match standing.position {
+    pub(super) fn update<O>(&mut self, operation: &mut OrderedOperation<O>) {
+        match operation.position {
             Position::Unexamined | Position::Behind(_) => {}
-            Position::Head | Position::Parked(_) => self.place(standing, None),
+            Position::Head | Position::Parked(_) => self.set_position(operation, None),
         }
     }
 
@@ -97,7 +97,7 @@ impl Positions {
 
     /// The first parked operation that is due, of those that the first head does not block.
     pub(super) fn first_due(&mut self, now: UnixMs) -> Option<u64> {
-        self.parked.look_before(self.first_head().unwrap_or(u64::MAX));
+        self.parked.set_bound(self.first_head().unwrap_or(u64::MAX));
         self.parked.first_due(now)
     }
 

@@ -14,24 +14,24 @@ const START: u64 = 1_000;
 
 /// The outcome of a running operation.
 #[derive(Clone, Copy, Debug)]
-enum Fate {
+enum Outcome {
     End,
     Hold { seconds: u64, alone: bool },
     HoldCaller { seconds: u64 },
     Retry { seconds: u64 },
-    Look { seconds: u64 },
+    Reconcile { seconds: u64 },
 }
 
 /// An event outside the running operation.
 #[derive(Clone, Copy, Debug)]
-enum Aside {
+enum Interruption {
     Cancel(usize),
-    Hasten(usize),
+    Expedite(usize),
     Pass(u64),
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Made {
+struct OperationSpec {
     objects: u8,
     deployment: Option<u64>,
     deadline: Option<u64>,
@@ -42,9 +42,9 @@ struct Made {
 
 /// An operation as the oracle sees it, in whole seconds.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct OracleOperation {
     seq: u64,
-    made: Made,
+    spec: OperationSpec,
     due: u64,
     held_since: Option<u64>,
     /// Delayed alone until `due` since its last run.
@@ -53,10 +53,10 @@ struct Seen {
     sent: bool,
 }
 
-impl Seen {
+impl OracleOperation {
     fn shares(&self, other: &Self) -> bool {
-        self.made.objects & other.made.objects != 0
-            || (self.made.deployment.is_some() && self.made.deployment == other.made.deployment)
+        self.spec.objects & other.spec.objects != 0
+            || (self.spec.deployment.is_some() && self.spec.deployment == other.spec.deployment)
     }
 
     fn may_be_passed(&self, now: u64) -> bool {
@@ -66,42 +66,41 @@ impl Seen {
 
 /// Whether the operation at `index` may run now: every earlier one either has been delayed for long or stays behind
 /// another, and none of them shares anything with it.
-fn may_run(line: &[Seen], index: usize, now: u64) -> bool {
-    let candidate = &line[index];
-    let earlier = &line[..index];
+fn may_run(order: &[OracleOperation], index: usize, now: u64) -> bool {
+    let candidate = &order[index];
+    let earlier = &order[..index];
     candidate.due <= now
         && earlier.iter().all(|other| !candidate.shares(other))
-        && earlier
-            .iter()
-            .enumerate()
-            .all(|(place, other)| other.may_be_passed(now) || line[..place].iter().any(|before| other.shares(before)))
+        && earlier.iter().enumerate().all(|(position, other)| {
+            other.may_be_passed(now) || order[..position].iter().any(|before| other.shares(before))
+        })
 }
 
-fn fates() -> impl Strategy<Value = Fate> {
+fn outcomes() -> impl Strategy<Value = Outcome> {
     prop_oneof![
-        4 => Just(Fate::End),
-        4 => (1_u64..150, any::<bool>()).prop_map(|(seconds, alone)| Fate::Hold { seconds, alone }),
-        1 => (1_u64..150).prop_map(|seconds| Fate::HoldCaller { seconds }),
-        1 => (1_u64..20).prop_map(|seconds| Fate::Retry { seconds }),
-        1 => (1_u64..20).prop_map(|seconds| Fate::Look { seconds }),
+        4 => Just(Outcome::End),
+        4 => (1_u64..150, any::<bool>()).prop_map(|(seconds, alone)| Outcome::Hold { seconds, alone }),
+        1 => (1_u64..150).prop_map(|seconds| Outcome::HoldCaller { seconds }),
+        1 => (1_u64..20).prop_map(|seconds| Outcome::Retry { seconds }),
+        1 => (1_u64..20).prop_map(|seconds| Outcome::Reconcile { seconds }),
     ]
 }
 
-fn asides() -> impl Strategy<Value = Aside> {
+fn interruptions() -> impl Strategy<Value = Interruption> {
     prop_oneof![
-        1 => (0_usize..20).prop_map(Aside::Cancel),
-        1 => (0_usize..20).prop_map(Aside::Hasten),
-        4 => (0_u64..40).prop_map(Aside::Pass),
+        1 => (0_usize..20).prop_map(Interruption::Cancel),
+        1 => (0_usize..20).prop_map(Interruption::Expedite),
+        4 => (0_u64..40).prop_map(Interruption::Pass),
     ]
 }
 
-fn makes() -> impl Strategy<Value = Made> {
+fn specs() -> impl Strategy<Value = OperationSpec> {
     let deployment = prop_oneof![3 => Just(None), 1 => (1_u64..3).prop_map(Some)];
     let deadline = prop_oneof![3 => Just(None), 1 => (0_u64..400).prop_map(|after| Some(START + after))];
     let eligible = prop_oneof![4 => Just(START), 1 => (0_u64..100).prop_map(|after| START + after)];
     let scheduled = prop_oneof![3 => Just(None), 1 => (1_u64..300).prop_map(|after| Some(START + after))];
     (0_u8..16, deployment, deadline, eligible, scheduled).prop_map(
-        |(objects, deployment, deadline, eligible, scheduled)| Made {
+        |(objects, deployment, deadline, eligible, scheduled)| OperationSpec {
             objects,
             deployment,
             deadline,
@@ -114,7 +113,7 @@ fn makes() -> impl Strategy<Value = Made> {
 /// The scheduled operations in the store.
 struct Schedule {
     /// In the order of acceptance.
-    waiting: Vec<(u64, Made)>,
+    waiting: Vec<(u64, OperationSpec)>,
     next_seq: u64,
 }
 
@@ -124,17 +123,17 @@ impl Schedule {
     }
 
     /// Takes the due operations, in the order in which they join.
-    fn join(&mut self, now: u64) -> Vec<Seen> {
+    fn join(&mut self, now: u64) -> Vec<OracleOperation> {
         let (mut due, waiting): (Vec<_>, Vec<_>) = self.waiting.drain(..).partition(|(due, _)| *due <= now);
         self.waiting = waiting;
         due.sort_by_key(|(due, _)| *due);
-        due.into_iter().map(|(_, made)| self.place(made)).collect()
+        due.into_iter().map(|(_, made)| self.assign(made)).collect()
     }
 
-    fn place(&mut self, made: Made) -> Seen {
+    fn assign(&mut self, made: OperationSpec) -> OracleOperation {
         self.next_seq += 1;
         let (seq, due) = (self.next_seq, made.eligible);
-        Seen { seq, made, due, held_since: None, held: false, parked: false, sent: false }
+        OracleOperation { seq, spec: made, due, held_since: None, held: false, parked: false, sent: false }
     }
 }
 
@@ -146,37 +145,37 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_line_runs_exactly_what_the_oracle_allows_and_ends(
-        makes in prop::collection::vec(makes(), 1..20),
-        fates in prop::collection::vec(fates(), 0..60),
-        asides in prop::collection::vec(asides(), 0..40),
+    fn order_runs_exactly_what_the_oracle_allows(
+        makes in prop::collection::vec(specs(), 1..20),
+        fates in prop::collection::vec(outcomes(), 0..60),
+        asides in prop::collection::vec(interruptions(), 0..40),
         page in 1_usize..8,
     ) {
         let config = OrderConfig { park_after: Duration::from_secs(PARK_AFTER), lookahead: 1_000 };
         let mut line = OperationOrder::new(config);
         let mut schedule = Schedule { waiting: Vec::new(), next_seq: 0 };
-        let mut unloaded: Vec<Seen> = Vec::new();
+        let mut unloaded: Vec<OracleOperation> = Vec::new();
         for made in makes {
             match made.scheduled {
                 Some(due) => schedule.waiting.push((due, made)),
-                None => unloaded.push(schedule.place(made)),
+                None => unloaded.push(schedule.assign(made)),
             }
         }
-        let (mut oracle, mut now) = (Vec::<Seen>::new(), START);
+        let (mut oracle, mut now) = (Vec::<OracleOperation>::new(), START);
         let (mut fates, mut asides) = (fates.into_iter(), asides.into_iter());
         for round in 0.. {
             prop_assert!(round < 2_000, "the simulation does not end: {oracle:?}");
             match line.next(seconds(now)) {
                 OrderStep::NeedMore => {
-                    let loaded: Vec<Seen> = unloaded.drain(..page.min(unloaded.len())).collect();
+                    let loaded: Vec<OracleOperation> = unloaded.drain(..page.min(unloaded.len())).collect();
                     let entries = loaded.iter().map(|seen| QueueEntry {
                         id: OperationId::new(seen.seq, [0; 10]),
                         seq: seen.seq,
                         phase: WaitPhase::Queued,
                         eligible_at: seconds(seen.due),
-                        deadline: seen.made.deadline.map(seconds),
-                        deployment: seen.made.deployment.map(|n| OperationId::new(n, [1; 10])),
-                        objects: Bits(seen.made.objects),
+                        deadline: seen.spec.deadline.map(seconds),
+                        deployment: seen.spec.deployment.map(|n| OperationId::new(n, [1; 10])),
+                        objects: Bits(seen.spec.objects),
                     });
                     line.on_loaded(entries, !unloaded.is_empty());
                     line.on_scheduled(schedule.first().map(seconds));
@@ -189,9 +188,9 @@ proptest! {
                 }
                 OrderStep::Expire(seq) => {
                     let index = oracle.iter().position(|seen| seen.seq == seq).unwrap();
-                    prop_assert!(!oracle[index].sent && oracle[index].made.deadline.unwrap() <= now);
+                    prop_assert!(!oracle[index].sent && oracle[index].spec.deadline.unwrap() <= now);
                     oracle.remove(index);
-                    line.on_ended(seq);
+                    line.on_finished(seq);
                 }
                 OrderStep::Park(seq) => {
                     let seen = oracle.iter_mut().find(|seen| seen.seq == seq).unwrap();
@@ -202,16 +201,16 @@ proptest! {
                     let index = oracle.iter().position(|seen| seen.seq == seq).unwrap();
                     let allowed: Vec<usize> = (0..oracle.len()).filter(|&i| may_run(&oracle, i, now)).collect();
                     prop_assert_eq!(allowed.first(), Some(&index));
-                    prop_assert!(oracle.iter().all(|seen| seen.sent || seen.made.deadline.is_none_or(|at| at > now)));
+                    prop_assert!(oracle.iter().all(|seen| seen.sent || seen.spec.deadline.is_none_or(|at| at > now)));
                     line.on_started(seq);
                     prop_assert_eq!(line.next(seconds(now)), OrderStep::Idle, "never two at a time");
                     let seen = &mut oracle[index];
-                    match fates.next().unwrap_or(Fate::End) {
-                        Fate::End => {
+                    match fates.next().unwrap_or(Outcome::End) {
+                        Outcome::End => {
                             oracle.remove(index);
-                            line.on_ended(seq);
+                            line.on_finished(seq);
                         }
-                        Fate::Hold { seconds: wait, alone } => {
+                        Outcome::Hold { seconds: wait, alone } => {
                             let held = if alone { DelayScope::Alone } else { DelayScope::WithAll };
                             let parked = line.on_delayed(seq, seconds(now + wait), held, seconds(now));
                             seen.held_since = alone.then(|| seen.held_since.unwrap_or(now));
@@ -220,14 +219,14 @@ proptest! {
                             (seen.held, seen.sent, seen.due) = (alone, false, now + wait);
                             prop_assert_eq!(parked, seen.parked);
                         }
-                        Fate::HoldCaller { seconds: wait } => {
+                        Outcome::HoldCaller { seconds: wait } => {
                             prop_assert!(line.on_delayed(seq, seconds(now + wait), DelayScope::ByCaller, seconds(now)));
                             seen.held_since.get_or_insert(now);
                             (seen.parked, seen.held, seen.sent, seen.due) = (true, true, false, now + wait);
                         }
-                        fate @ (Fate::Retry { seconds: wait } | Fate::Look { seconds: wait }) => {
+                        fate @ (Outcome::Retry { seconds: wait } | Outcome::Reconcile { seconds: wait }) => {
                             (seen.held, seen.held_since, seen.parked) = (false, None, false);
-                            (seen.sent, seen.due) = (matches!(fate, Fate::Look { .. }), now + wait);
+                            (seen.sent, seen.due) = (matches!(fate, Outcome::Reconcile { .. }), now + wait);
                             let phase = if seen.sent { WaitPhase::Reconciling } else { WaitPhase::Retrying };
                             line.on_waiting(seq, phase, seconds(seen.due));
                         }
@@ -248,16 +247,16 @@ proptest! {
                     }
                     match asides.next() {
                         None => now = until,
-                        Some(Aside::Pass(by)) => now = (now + by).min(until),
-                        Some(Aside::Cancel(index)) if index < oracle.len() && !oracle[index].sent => {
+                        Some(Interruption::Pass(by)) => now = (now + by).min(until),
+                        Some(Interruption::Cancel(index)) if index < oracle.len() && !oracle[index].sent => {
                             line.on_cancelled(oracle.remove(index).seq);
                         }
-                        Some(Aside::Hasten(index)) if index < oracle.len() && !oracle[index].sent => {
+                        Some(Interruption::Expedite(index)) if index < oracle.len() && !oracle[index].sent => {
                             let seen = &mut oracle[index];
                             seen.due = seen.due.min(now);
-                            line.on_hastened(seen.seq, seconds(now));
+                            line.on_expedited(seen.seq, seconds(now));
                         }
-                        Some(Aside::Cancel(_) | Aside::Hasten(_)) => {}
+                        Some(Interruption::Cancel(_) | Interruption::Expedite(_)) => {}
                     }
                 }
             }

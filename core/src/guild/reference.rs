@@ -10,19 +10,19 @@ use crate::time::UnixMs;
 /// Conflict check between the objects of two operations.
 pub(super) trait ConflictsWith {
     /// Whether the order of the two matters.
-    fn meets(&self, other: &Self) -> bool;
+    fn conflicts_with(&self, other: &Self) -> bool;
 }
 
 impl ConflictsWith for Objects {
-    fn meets(&self, other: &Self) -> bool {
+    fn conflicts_with(&self, other: &Self) -> bool {
         Self::meets(self, other)
     }
 }
 
 /// Whether an operation has to stay behind an unfinished earlier one.
-fn stays_behind<O: ConflictsWith>(one: &OrderedOperation<O>, earlier: &OrderedOperation<O>) -> bool {
-    let (own, other) = (&one.entry, &earlier.entry);
-    (own.deployment.is_some() && own.deployment == other.deployment) || own.objects.meets(&other.objects)
+fn stays_behind<O: ConflictsWith>(operation: &OrderedOperation<O>, earlier: &OrderedOperation<O>) -> bool {
+    let (entry, other) = (&operation.entry, &earlier.entry);
+    (entry.deployment.is_some() && entry.deployment == other.deployment) || entry.objects.conflicts_with(&other.objects)
 }
 
 /// The unfinished operations of one queue, in order. One runs at a time.
@@ -33,7 +33,7 @@ fn stays_behind<O: ConflictsWith>(one: &OrderedOperation<O>, earlier: &OrderedOp
 #[derive(Clone, Debug)]
 pub(super) struct QuadraticOrder<O> {
     config: OrderConfig,
-    standing: BTreeMap<u64, OrderedOperation<O>>,
+    operations: BTreeMap<u64, OrderedOperation<O>>,
     running: Option<u64>,
     /// All before this sequence number are parked and not due, or have to stay behind one that is.
     passed: u64,
@@ -55,7 +55,7 @@ impl<O: ConflictsWith> QuadraticOrder<O> {
     pub(super) const fn new(config: OrderConfig) -> Self {
         Self {
             config,
-            standing: BTreeMap::new(),
+            operations: BTreeMap::new(),
             running: None,
             passed: 0,
             parked: BTreeSet::new(),
@@ -84,8 +84,8 @@ impl<O: ConflictsWith> QuadraticOrder<O> {
         if self.parked.first().is_some_and(|&(due, _)| due <= now) {
             self.rewind();
         }
-        while let Some((&seq, candidate)) = self.standing.range(self.passed..).next() {
-            let stays_behind = self.standing.range(..seq).any(|(_, earlier)| stays_behind(candidate, earlier));
+        while let Some((&seq, candidate)) = self.operations.range(self.passed..).next() {
+            let stays_behind = self.operations.range(..seq).any(|(_, earlier)| stays_behind(candidate, earlier));
             if !stays_behind {
                 let due = candidate.entry.eligible_at;
                 if due <= now {
@@ -105,7 +105,7 @@ impl<O: ConflictsWith> QuadraticOrder<O> {
     }
 
     fn may_load(&self) -> bool {
-        self.standing.len() < self.config.lookahead
+        self.operations.len() < self.config.lookahead
     }
 
     fn wait_or_park(&mut self, seq: u64, due: UnixMs, now: UnixMs) -> OrderStep {
@@ -113,13 +113,13 @@ impl<O: ConflictsWith> QuadraticOrder<O> {
             // A new operation may have a deadline, or be scheduled before the waiting one is due.
             return OrderStep::NeedMore;
         }
-        let standing = self.standing.get_mut(&seq).expect("invariant: the operation was found above");
-        let Some(park_at) = standing.park_at else {
+        let operation = self.operations.get_mut(&seq).expect("invariant: the operation was found above");
+        let Some(park_at) = operation.park_at else {
             return OrderStep::WaitUntil(self.earliest(Some(due)).unwrap_or(due));
         };
         if park_at <= now {
-            standing.entry.phase = WaitPhase::Delayed { parked: true };
-            standing.park_at = None;
+            operation.entry.phase = WaitPhase::Delayed { parked: true };
+            operation.park_at = None;
             return OrderStep::Park(seq);
         }
         let until = park_at.min(due);
@@ -146,11 +146,11 @@ impl<O: ConflictsWith> QuadraticOrder<O> {
                 continue;
             }
             self.last = entry.seq;
-            let standing = OrderedOperation::new(entry);
-            if let Some(deadline) = standing.deadline() {
-                self.deadlines.insert((deadline, standing.entry.seq));
+            let operation = OrderedOperation::new(entry);
+            if let Some(deadline) = operation.deadline() {
+                self.deadlines.insert((deadline, operation.entry.seq));
             }
-            self.standing.insert(standing.entry.seq, standing);
+            self.operations.insert(operation.entry.seq, operation);
         }
     }
 
@@ -171,8 +171,8 @@ impl<O: ConflictsWith> QuadraticOrder<O> {
 
     /// The operation has started.
     pub(super) fn on_started(&mut self, seq: u64) {
-        if let Some(standing) = self.standing.get(&seq) {
-            if let Some(deadline) = standing.entry.deadline {
+        if let Some(operation) = self.operations.get(&seq) {
+            if let Some(deadline) = operation.entry.deadline {
                 self.deadlines.remove(&(deadline, seq));
             }
             self.running = Some(seq);
@@ -181,8 +181,8 @@ impl<O: ConflictsWith> QuadraticOrder<O> {
 
     /// The operation was about to start, and did not: it waits as before.
     pub(super) fn on_not_started(&mut self, seq: u64) {
-        if let Some(standing) = self.standing.get(&seq) {
-            if let Some(deadline) = standing.deadline() {
+        if let Some(operation) = self.operations.get(&seq) {
+            if let Some(deadline) = operation.deadline() {
                 self.deadlines.insert((deadline, seq));
             }
             self.changed(seq);
@@ -190,9 +190,9 @@ impl<O: ConflictsWith> QuadraticOrder<O> {
     }
 
     /// The operation has finished.
-    pub(super) fn on_ended(&mut self, seq: u64) {
-        if let Some(standing) = self.standing.remove(&seq) {
-            if let Some(deadline) = standing.entry.deadline {
+    pub(super) fn on_finished(&mut self, seq: u64) {
+        if let Some(operation) = self.operations.remove(&seq) {
+            if let Some(deadline) = operation.entry.deadline {
                 self.deadlines.remove(&(deadline, seq));
             }
             self.changed(seq);
@@ -202,22 +202,22 @@ impl<O: ConflictsWith> QuadraticOrder<O> {
     /// A limit or a breaker delayed the operation. Returns whether others may pass it from now on.
     pub(super) fn on_delayed(&mut self, seq: u64, until: UnixMs, held: DelayScope, now: UnixMs) -> bool {
         let park_after = self.config.park_after;
-        let Some(standing) = self.standing.get_mut(&seq) else { return false };
+        let Some(operation) = self.operations.get_mut(&seq) else { return false };
         let parked = match held {
             DelayScope::WithAll => {
-                (standing.held_since, standing.park_at) = (None, None);
+                (operation.held_since, operation.park_at) = (None, None);
                 false
             }
             DelayScope::ByCaller => {
-                standing.held_since.get_or_insert(now);
-                standing.park_at = None;
+                operation.held_since.get_or_insert(now);
+                operation.park_at = None;
                 true
             }
             DelayScope::Alone => {
-                let since = *standing.held_since.get_or_insert(now);
-                let was_parked = standing.is_parked();
+                let since = *operation.held_since.get_or_insert(now);
+                let was_parked = operation.is_parked();
                 let parked = was_parked || until.since(now) > park_after || now.since(since) >= park_after;
-                standing.park_at = (!parked && until > since + park_after).then(|| since + park_after);
+                operation.park_at = (!parked && until > since + park_after).then(|| since + park_after);
                 parked
             }
         };
@@ -227,19 +227,19 @@ impl<O: ConflictsWith> QuadraticOrder<O> {
 
     /// The operation waits for its turn, its next attempt, or its reconciliation.
     pub(super) fn on_waiting(&mut self, seq: u64, phase: WaitPhase, until: UnixMs) {
-        if let Some(standing) = self.standing.get_mut(&seq) {
-            (standing.held_since, standing.park_at) = (None, None);
+        if let Some(operation) = self.operations.get_mut(&seq) {
+            (operation.held_since, operation.park_at) = (None, None);
             self.wait(seq, phase, until);
         }
     }
 
     fn wait(&mut self, seq: u64, phase: WaitPhase, until: UnixMs) {
-        let Some(standing) = self.standing.get_mut(&seq) else { return };
-        (standing.entry.phase, standing.entry.eligible_at) = (phase, until);
-        let deadline = standing.deadline();
+        let Some(operation) = self.operations.get_mut(&seq) else { return };
+        (operation.entry.phase, operation.entry.eligible_at) = (phase, until);
+        let deadline = operation.deadline();
         if let Some(deadline) = deadline {
             self.deadlines.insert((deadline, seq));
-        } else if let Some(deadline) = standing.entry.deadline {
+        } else if let Some(deadline) = operation.entry.deadline {
             self.deadlines.remove(&(deadline, seq));
         }
         self.changed(seq);
@@ -257,19 +257,19 @@ impl<O: ConflictsWith> QuadraticOrder<O> {
     /// The operation was cancelled. No effect if it is running.
     pub(super) fn on_cancelled(&mut self, seq: u64) {
         if self.running != Some(seq) {
-            self.on_ended(seq);
+            self.on_finished(seq);
         }
     }
 
     /// The operation was expedited. No effect if it is running or being reconciled.
-    pub(super) fn on_hastened(&mut self, seq: u64, now: UnixMs) {
+    pub(super) fn on_expedited(&mut self, seq: u64, now: UnixMs) {
         if self.running == Some(seq) {
             return;
         }
-        if let Some(standing) = self.standing.get_mut(&seq)
-            && standing.entry.phase.may_expire()
+        if let Some(operation) = self.operations.get_mut(&seq)
+            && operation.entry.phase.may_expire()
         {
-            standing.entry.eligible_at = standing.entry.eligible_at.min(now);
+            operation.entry.eligible_at = operation.entry.eligible_at.min(now);
             self.changed(seq);
         }
     }
@@ -277,7 +277,7 @@ impl<O: ConflictsWith> QuadraticOrder<O> {
 
 impl<O> QuadraticOrder<O> {
     pub(super) fn len(&self) -> usize {
-        self.standing.len()
+        self.operations.len()
     }
 
     pub(super) const fn running(&self) -> Option<u64> {

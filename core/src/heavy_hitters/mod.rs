@@ -37,7 +37,7 @@ struct KeyCount {
 /// keys, every key with more than an `n`th of all counts is in it, and no count is too high by more than that.
 #[derive(Clone, Debug)]
 pub struct SpaceSavingTable<K> {
-    most: usize,
+    capacity: usize,
     counts: HashMap<K, KeyCount>,
     /// The same keys, smallest first.
     order: BTreeSet<(u64, K)>,
@@ -46,8 +46,8 @@ pub struct SpaceSavingTable<K> {
 impl<K: Clone + Eq + Hash + Ord> SpaceSavingTable<K> {
     /// Creates an empty table with room for `capacity` keys, at least one.
     #[must_use]
-    pub fn new(most: usize) -> Self {
-        Self { most: most.max(1), counts: HashMap::new(), order: BTreeSet::new() }
+    pub fn new(capacity: usize) -> Self {
+        Self { capacity: capacity.max(1), counts: HashMap::new(), order: BTreeSet::new() }
     }
 
     /// Counts a key once.
@@ -65,7 +65,7 @@ impl<K: Clone + Eq + Hash + Ord> SpaceSavingTable<K> {
 
     /// Initial count of a new key.
     fn make_room(&mut self) -> KeyCount {
-        if self.counts.len() < self.most {
+        if self.counts.len() < self.capacity {
             return KeyCount::default();
         }
         let Some((count, smallest)) = self.order.pop_first() else { return KeyCount::default() };
@@ -99,20 +99,20 @@ pub struct HeavyHitters<K> {
 impl<K: Clone + Eq + Hash + Ord> HeavyHitters<K> {
     /// Creates it empty, with room for `capacity` keys per window.
     #[must_use]
-    pub fn new(most: usize, window: Duration, now: Timestamp) -> Self {
-        let (present, past) = (SpaceSavingTable::new(most), SpaceSavingTable::new(most));
+    pub fn new(capacity: usize, window: Duration, now: Timestamp) -> Self {
+        let (present, past) = (SpaceSavingTable::new(capacity), SpaceSavingTable::new(capacity));
         Self { window, since: now, present, past_since: now, past }
     }
 
     /// Counts a key once.
     pub fn add(&mut self, key: K, now: Timestamp) {
-        self.turn(now);
+        self.rotate(now);
         self.present.add(key);
     }
 
     /// The largest keys, largest first; and since when they were counted.
-    pub fn top(&mut self, most: usize, now: Timestamp) -> (Vec<HeavyHitter<K>>, Timestamp) {
-        self.turn(now);
+    pub fn top(&mut self, limit: usize, now: Timestamp) -> (Vec<HeavyHitter<K>>, Timestamp) {
+        self.rotate(now);
         let mut sums: HashMap<&K, KeyCount> = HashMap::new();
         for (key, known) in self.present.counts.iter().chain(&self.past.counts) {
             let sum = sums.entry(key).or_default();
@@ -121,21 +121,21 @@ impl<K: Clone + Eq + Hash + Ord> HeavyHitters<K> {
         }
         let mut sums: Vec<(&K, KeyCount)> = sums.into_iter().collect();
         sums.sort_unstable_by(|(a, one), (b, other)| other.count.cmp(&one.count).then_with(|| a.cmp(b)));
-        let top = sums.into_iter().take(most);
+        let top = sums.into_iter().take(limit);
         let top = top.map(|(key, KeyCount { count, over })| HeavyHitter { key: key.clone(), count, over }).collect();
         (top, self.past_since)
     }
 
-    fn turn(&mut self, now: Timestamp) {
+    fn rotate(&mut self, now: Timestamp) {
         let passed = now.since(self.since);
         if passed < self.window {
             return;
         }
-        let present = std::mem::replace(&mut self.present, SpaceSavingTable::new(self.past.most));
+        let present = std::mem::replace(&mut self.present, SpaceSavingTable::new(self.past.capacity));
         if passed < self.window * 2 {
             (self.past, self.past_since) = (present, self.since);
         } else {
-            (self.past, self.past_since) = (SpaceSavingTable::new(present.most), now);
+            (self.past, self.past_since) = (SpaceSavingTable::new(present.capacity), now);
         }
         self.since = now;
     }

@@ -21,7 +21,7 @@ fn the_largest_is_found_among_thousands_in_bounded_memory() {
 }
 
 #[test]
-fn what_was_counted_two_windows_ago_is_forgotten_and_it_is_told_since_when() {
+fn counts_older_than_two_windows_are_dropped() {
     let start = Timestamp::from_millis(5_000);
     let mut recent = HeavyHitters::new(10, WINDOW, start);
     recent.add("a", start);
@@ -38,7 +38,7 @@ proptest! {
     /// Compared with exact counts: no count is too low, or higher than its error allows, and every key with more than
     /// its share is in the table.
     #[test]
-    fn a_table_never_counts_too_little_and_keeps_whoever_has_more_than_a_share(
+    fn table_never_undercounts_and_keeps_heavy_keys(
         keys in prop::collection::vec(0_u8..40, 0..600),
         most in 1_usize..12,
     ) {
@@ -62,7 +62,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_shown_is_in_order_and_no_more_than_was_counted_lately(
+    fn top_is_sorted_and_matches_recent_counts(
         steps in prop::collection::vec((0_u8..6, 0_u64..400), 1..200),
     ) {
         let mut recent = HeavyHitters::new(16, WINDOW, Timestamp::ZERO);

@@ -29,7 +29,7 @@ use crate::lane::Lane;
 use crate::time::Timestamp;
 
 /// Delay before the next request for more allowance: about as long as it takes to get some.
-const SOON: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Behaviour of a process that has had no reply from the lender for a whole window, or never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub enum LedgerFallback {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LenderRequest {
     /// Time of the request.
-    pub asked: Timestamp,
+    pub requested_at: Timestamp,
     /// Invalid responses since the process started.
     pub counted: u64,
     /// How many of them are not in any common count that the process has received.
@@ -77,7 +77,7 @@ pub type LargeHolder = (Holder, Vec<(Duration, u32)>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LenderReply {
     /// Time of the request.
-    pub asked: Timestamp,
+    pub requested_at: Timestamp,
     /// [`LenderRequest::counted`] of the request: the common count includes all of these now.
     pub acknowledged: u64,
     /// The new ceiling. A lower one than before takes effect as soon as the calls in flight allow it.
@@ -89,7 +89,7 @@ pub struct LenderReply {
     /// Number of processes with a lent allowance, including silent ones.
     pub holders: u32,
     /// Calls in flight in the other processes, as of their last request.
-    pub elsewhere: u32,
+    pub in_flight_elsewhere: u32,
     /// How many the process may add for any one holder without another request, from now on.
     pub exposure: u32,
     /// The same for all other processes.
@@ -116,7 +116,7 @@ impl LocalCounts {
 
 #[derive(Debug)]
 pub(super) struct Fleet {
-    when_lost: LedgerFallback,
+    fallback: LedgerFallback,
     window: Duration,
     /// Expiry of the ceiling; `None` if it never was valid, or is not any more.
     lease: Option<Timestamp>,
@@ -126,7 +126,7 @@ pub(super) struct Fleet {
     slots: WindowCounter,
     members: u32,
     holders: u32,
-    elsewhere: u32,
+    in_flight_elsewhere: u32,
     /// What may be added for one holder without another request, here and in the other processes.
     pub(super) exposure: u32,
     pub(super) elsewhere_exposure: u32,
@@ -136,9 +136,9 @@ pub(super) struct Fleet {
 
 impl Fleet {
     /// State before the first reply. Own responses up to `forgotten` have left the window and do not count.
-    pub(super) fn new(window: Duration, when_lost: LedgerFallback, own: LocalCounts, forgotten: u64) -> Self {
+    pub(super) fn new(window: Duration, fallback: LedgerFallback, own: LocalCounts, forgotten: u64) -> Self {
         Self {
-            when_lost,
+            fallback,
             window,
             lease: None,
             ceiling: own.exposed(),
@@ -146,15 +146,15 @@ impl Fleet {
             slots: WindowCounter::new(window),
             members: 1,
             holders: 0,
-            elsewhere: 0,
+            in_flight_elsewhere: 0,
             exposure: 0,
             elsewhere_exposure: 0,
-            common: LargeHolderCounts::none(),
+            common: LargeHolderCounts::empty(),
         }
     }
 
     /// Whether the ceiling is still valid.
-    pub(super) const fn is_heard(&self) -> bool {
+    pub(super) const fn has_lease(&self) -> bool {
         self.lease.is_some()
     }
 
@@ -163,12 +163,12 @@ impl Fleet {
     }
 
     /// Calls in flight in the other processes.
-    pub(super) const fn elsewhere(&self) -> u32 {
-        self.elsewhere
+    pub(super) const fn in_flight_elsewhere(&self) -> u32 {
+        self.in_flight_elsewhere
     }
 
     /// Drops what has expired.
-    pub(super) fn turn(&mut self, now: Timestamp) {
+    pub(super) fn expire(&mut self, now: Timestamp) {
         if self.lease.is_some_and(|end| end <= now) {
             self.lease = None;
         }
@@ -190,8 +190,8 @@ impl Fleet {
     }
 
     /// When [`Fleet::used`] falls below `max` by expiry alone.
-    pub(super) fn below(&self, most: u32, own: LocalCounts, now: Timestamp) -> Timestamp {
-        self.slots.below(most.saturating_sub(self.extra(own)), now)
+    pub(super) fn time_below(&self, max: u32, own: LocalCounts, now: Timestamp) -> Timestamp {
+        self.slots.time_below(max.saturating_sub(self.extra(own)), now)
     }
 
     fn extra(&self, own: LocalCounts) -> u32 {
@@ -209,16 +209,17 @@ impl Fleet {
         now: Timestamp,
     ) -> Result<(), InvalidBudgetExceeded> {
         if self.lease.is_none() {
-            return match self.when_lost {
-                LedgerFallback::Stop => Err(InvalidBudgetExceeded::new(now + SOON, "invalid_requests_unheard")),
+            return match self.fallback {
+                LedgerFallback::Stop => Err(InvalidBudgetExceeded::new(now + RETRY_DELAY, "invalid_requests_unheard")),
                 LedgerFallback::Share => Ok(()),
             };
         }
         let lent = self.ceiling - self.acknowledged;
-        let wanted = own.exposed() - self.acknowledged + 1;
-        let (most, share) = (config.percent(Lane::Interactive), config.percent(lane));
-        let fits = wanted <= lent && wanted.saturating_mul(u64::from(most)) <= lent.saturating_mul(u64::from(share));
-        if fits { Ok(()) } else { Err(InvalidBudgetExceeded::new(now + SOON, "invalid_requests_lent")) }
+        let needed = own.exposed() - self.acknowledged + 1;
+        let (max_percent, share) = (config.percent(Lane::Interactive), config.percent(lane));
+        let fits =
+            needed <= lent && needed.saturating_mul(u64::from(max_percent)) <= lent.saturating_mul(u64::from(share));
+        if fits { Ok(()) } else { Err(InvalidBudgetExceeded::new(now + RETRY_DELAY, "invalid_requests_lent")) }
     }
 
     /// Whether half of the allowance is used: time to request more.
@@ -227,7 +228,7 @@ impl Fleet {
     }
 
     /// Creates a request. `exposed` is the maximum that may have to be added for one holder.
-    pub(super) fn ask(
+    pub(super) fn request(
         &mut self,
         own: LocalCounts,
         runs: Vec<ChargeRun>,
@@ -235,7 +236,7 @@ impl Fleet {
         cap: u32,
         now: Timestamp,
     ) -> LenderRequest {
-        self.turn(now);
+        self.expire(now);
         // Without a lease, the allowance covers only calls in flight.
         let ceiling = if self.lease.is_some() { self.ceiling } else { 0 };
         self.ceiling = ceiling.max(own.exposed());
@@ -245,7 +246,7 @@ impl Fleet {
         let mut large: Vec<(Holder, u32)> = large.filter(|(_, count)| *count > 0).collect();
         large.sort_unstable();
         LenderRequest {
-            asked: now,
+            requested_at: now,
             counted: own.counted,
             unacknowledged: own.counted - self.acknowledged,
             in_flight: own.in_flight,
@@ -261,8 +262,17 @@ impl Fleet {
     }
 
     /// Applies a reply. Returns whether it was valid.
-    pub(super) fn synced(&mut self, synced: &LenderReply, own: LocalCounts, now: Timestamp) -> bool {
-        let LenderReply { asked, acknowledged, ceiling, ref slots, members, holders, elsewhere, .. } = *synced;
+    pub(super) fn on_reply(&mut self, reply: &LenderReply, own: LocalCounts, now: Timestamp) -> bool {
+        let LenderReply {
+            requested_at: asked,
+            acknowledged,
+            ceiling,
+            ref slots,
+            members,
+            holders,
+            in_flight_elsewhere: elsewhere,
+            ..
+        } = *reply;
         if acknowledged < self.acknowledged || acknowledged > own.counted {
             return false;
         }
@@ -272,14 +282,14 @@ impl Fleet {
         self.slots.refill(slots.iter().map(|(leaves, count)| (now + *leaves, *count)));
         self.members = members.max(1);
         self.holders = holders;
-        self.elsewhere = elsewhere;
-        self.exposure = synced.exposure;
-        self.elsewhere_exposure = synced.elsewhere_exposure;
-        let large = synced.large.iter().map(|(holder, slots)| {
+        self.in_flight_elsewhere = elsewhere;
+        self.exposure = reply.exposure;
+        self.elsewhere_exposure = reply.elsewhere_exposure;
+        let large = reply.large.iter().map(|(holder, slots)| {
             (holder.clone(), slots.iter().map(|(leaves, count)| (now + *leaves, *count)).collect())
         });
-        self.common = LargeHolderCounts::new(self.window, large, synced.floor, asked + self.window);
-        self.turn(now);
+        self.common = LargeHolderCounts::new(self.window, large, reply.floor, asked + self.window);
+        self.expire(now);
         true
     }
 
@@ -289,13 +299,13 @@ impl Fleet {
     }
 
     pub(super) fn snapshot(&mut self, own: LocalCounts, now: Timestamp) -> FleetSnapshot {
-        self.turn(now);
-        let left = self.lease.map_or(0, |_| self.ceiling.saturating_sub(own.exposed()));
+        self.expire(now);
+        let remaining = self.lease.map_or(0, |_| self.ceiling.saturating_sub(own.exposed()));
         FleetSnapshot {
             total: self.slots.total(now),
             members: self.members,
             unacknowledged: own.counted - self.acknowledged,
-            lent: left,
+            lent: remaining,
             lease_ms: self.lease.map(|end| u64::try_from(end.since(now).as_millis()).unwrap_or(u64::MAX)),
         }
     }

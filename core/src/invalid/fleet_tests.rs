@@ -81,57 +81,57 @@ impl World {
         Process { name: self.names.to_string(), ledger, calls: Vec::new(), asked: 0 }
     }
 
-    fn ask(&mut self, who: usize) -> (String, u64, LenderRequest) {
-        let process = &mut self.processes[who];
+    fn send_query(&mut self, index: usize) -> (String, u64, LenderRequest) {
+        let process = &mut self.processes[index];
         process.asked += 1;
-        (process.name.clone(), process.asked, process.ledger.ask(self.now).unwrap())
+        (process.name.clone(), process.asked, process.ledger.request(self.now).unwrap())
     }
 
-    fn sync(&mut self, who: usize) {
-        let (name, number, ask) = self.ask(who);
-        if let Some(synced) = self.keeper.sync(&name, number, &ask, SERVER, self.now) {
-            self.processes[who].ledger.synced(&synced, self.now);
+    fn sync(&mut self, index: usize) {
+        let (name, number, request) = self.send_query(index);
+        if let Some(reply) = self.keeper.sync(&name, number, &request, SERVER, self.now) {
+            self.processes[index].ledger.on_reply(&reply, self.now);
         }
     }
 
     fn sync_all(&mut self) {
-        for who in 0..self.processes.len() {
-            self.sync(who);
+        for index in 0..self.processes.len() {
+            self.sync(index);
         }
     }
 
-    fn admit(&mut self, who: usize, lane: Lane) -> Result<(), InvalidBudgetExceeded> {
-        self.admit_for(who, lane, CallOwner::default())
+    fn admit(&mut self, index: usize, lane: Lane) -> Result<(), InvalidBudgetExceeded> {
+        self.admit_for(index, lane, CallOwner::default())
     }
 
-    fn admit_for(&mut self, who: usize, lane: Lane, owner: CallOwner) -> Result<(), InvalidBudgetExceeded> {
-        let process = &mut self.processes[who];
+    fn admit_for(&mut self, index: usize, lane: Lane, owner: CallOwner) -> Result<(), InvalidBudgetExceeded> {
+        let process = &mut self.processes[index];
         let reservation = process.ledger.admit(lane, owner, &route(), self.now)?;
         process.calls.push(reservation);
         Ok(())
     }
 
-    fn settle(&mut self, who: usize, which: usize, was_invalid: bool) {
-        let process = &mut self.processes[who];
+    fn settle(&mut self, index: usize, which: usize, was_invalid: bool) {
+        let process = &mut self.processes[index];
         if !process.calls.is_empty() {
             let reservation = process.calls.swap_remove(which % process.calls.len());
             let owner = reservation.owner.clone();
-            process.ledger.settle(reservation, was_invalid, self.now);
+            process.ledger.complete(reservation, was_invalid, self.now);
             self.invalid.extend(was_invalid.then_some((self.now, owner)));
         }
     }
 
     /// A call that comes back invalid at once.
-    fn spend(&mut self, who: usize, lane: Lane) -> Result<(), InvalidBudgetExceeded> {
-        self.admit(who, lane)?;
-        self.settle(who, 0, true);
+    fn spend(&mut self, index: usize, lane: Lane) -> Result<(), InvalidBudgetExceeded> {
+        self.admit(index, lane)?;
+        self.settle(index, 0, true);
         Ok(())
     }
 
     /// Ends a process without notice; its calls in flight get responses that no process counts.
-    fn kill(&mut self, who: usize) {
+    fn kill(&mut self, index: usize) {
         let successor = self.process();
-        let dead = std::mem::replace(&mut self.processes[who], successor);
+        let dead = std::mem::replace(&mut self.processes[index], successor);
         self.invalid.extend(dead.calls.iter().map(|call| (self.now, call.owner.clone())));
     }
 
@@ -176,7 +176,7 @@ impl World {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Fate {
+enum Outcome {
     Answered,
     AnswerLost,
     QuestionLost,
@@ -198,7 +198,7 @@ enum Action {
     },
     Sync {
         who: usize,
-        fate: Fate,
+        fate: Outcome,
     },
     Deliver {
         which: usize,
@@ -218,10 +218,10 @@ enum Action {
 fn actions() -> impl Strategy<Value = Vec<Action>> {
     let lane = prop_oneof![6 => Just(Lane::Interactive), 2 => Just(Lane::Operation), 1 => Just(Lane::Background)];
     let fate = prop_oneof![
-        12 => Just(Fate::Answered),
-        2 => Just(Fate::AnswerLost),
-        2 => Just(Fate::QuestionLost),
-        2 => Just(Fate::QuestionLate),
+        12 => Just(Outcome::Answered),
+        2 => Just(Outcome::AnswerLost),
+        2 => Just(Outcome::QuestionLost),
+        2 => Just(Outcome::QuestionLate),
     ];
     let who = || 0..16_usize;
     let millis = prop_oneof![20 => 0..2_000_u64, 2 => 0..60_000_u64, 1 => 0..700_000_u64];
@@ -263,14 +263,14 @@ impl World {
             }
             Action::Settle { who, which, was_invalid } => self.settle(who % count, which, was_invalid),
             Action::Sync { who, fate } => match fate {
-                Fate::Answered => self.sync(who % count),
-                Fate::AnswerLost => {
-                    let (name, number, ask) = self.ask(who % count);
+                Outcome::Answered => self.sync(who % count),
+                Outcome::AnswerLost => {
+                    let (name, number, ask) = self.send_query(who % count);
                     self.keeper.sync(&name, number, &ask, SERVER, self.now);
                 }
-                Fate::QuestionLost => drop(self.ask(who % count)),
-                Fate::QuestionLate => {
-                    let question = self.ask(who % count);
+                Outcome::QuestionLost => drop(self.send_query(who % count)),
+                Outcome::QuestionLate => {
+                    let question = self.send_query(who % count);
                     self.late.push(question);
                 }
             },
@@ -284,7 +284,7 @@ impl World {
                 self.now = self.now + Duration::from_millis(millis);
                 // No request takes minutes.
                 let patience = Duration::from_secs(60);
-                self.late.retain(|(_, _, ask)| self.now.since(ask.asked) < patience);
+                self.late.retain(|(_, _, ask)| self.now.since(ask.requested_at) < patience);
                 // Nor does a call.
                 if millis > 30_000 {
                     for who in 0..count {
@@ -323,7 +323,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn whoever_asks_and_whoever_cannot_all_processes_together_stay_within_the_limit(
+    fn all_processes_together_stay_within_the_limit(
         actions in actions(), processes in 1..7_usize, limit in 5..240_u32, lending_only: bool,
     ) {
         let mut world =
@@ -341,11 +341,11 @@ proptest! {
     }
 
     #[test]
-    fn the_keeper_never_counts_and_lends_more_than_there_is(actions in actions(), limit in 5..120_u32) {
+    fn lender_never_exceeds_the_limit(actions in actions(), limit in 5..120_u32) {
         let mut world = World::new(limit, 4);
         for action in actions.into_iter().filter(|action| !matches!(action, Action::Forget { .. })) {
             world.act(action);
-            prop_assert!(world.keeper.taken() <= u64::from(limit));
+            prop_assert!(world.keeper.committed() <= u64::from(limit));
         }
     }
 }
@@ -378,7 +378,7 @@ fn spend_all(processes: usize, busy: usize, lane: Lane) -> usize {
 }
 
 #[test]
-fn a_fleet_that_is_well_spends_what_one_process_alone_could() {
+fn healthy_fleet_can_spend_the_whole_budget() {
     for (processes, busy) in [(1, 1), (2, 1), (2, 2), (10, 1), (10, 10), (30, 1), (30, 15)] {
         let spent = spend_all(processes, busy, Lane::Interactive);
         assert!((9_300..=9_550).contains(&spent), "{spent} by {busy} of {processes}");
@@ -388,7 +388,7 @@ fn a_fleet_that_is_well_spends_what_one_process_alone_could() {
 }
 
 #[test]
-fn a_keeper_that_knows_nothing_yet_lends_a_little_and_more_when_it_has_settled() {
+fn lender_without_state_lends_little_at_first() {
     let mut keeper = Lender::new(10_000, WINDOW);
     let config = InvalidConfig { window: WINDOW, ..InvalidConfig::default() };
     let mut now = Timestamp::from_millis(1_000);
@@ -396,7 +396,7 @@ fn a_keeper_that_knows_nothing_yet_lends_a_little_and_more_when_it_has_settled()
     for number in 0..12 {
         let mut ledger = InvalidLedger::new(config);
         ledger.share(LedgerFallback::Stop, now);
-        let ask = ledger.ask(now).unwrap();
+        let ask = ledger.request(now).unwrap();
         lent.push(keeper.sync(&number.to_string(), 1, &ask, SERVER, now).unwrap().ceiling);
     }
     // All together get at most a fortieth of the limit.
@@ -404,21 +404,21 @@ fn a_keeper_that_knows_nothing_yet_lends_a_little_and_more_when_it_has_settled()
     now = now + SETTLING;
     let mut ledger = InvalidLedger::new(config);
     ledger.share(LedgerFallback::Stop, now);
-    let ask = ledger.ask(now).unwrap();
+    let ask = ledger.request(now).unwrap();
     assert_eq!(keeper.sync("late", 1, &ask, SERVER, now).unwrap().ceiling, (10_000 - 250 - 250) / 10);
 }
 
 #[test]
-fn a_process_that_never_reached_the_keeper_lets_nothing_out() {
+fn process_without_lender_sends_nothing() {
     let mut ledger = InvalidLedger::new(InvalidConfig::default());
     ledger.share(LedgerFallback::Stop, Timestamp::ZERO);
     let spent = ledger.admit(Lane::Interactive, None, &route(), Timestamp::ZERO).unwrap_err();
     assert_eq!(spent.reason, "invalid_requests_unheard");
-    assert!(!ledger.is_heard());
+    assert!(!ledger.has_lease());
 }
 
 #[test]
-fn processes_that_lost_the_keeper_go_on_with_what_was_lent_and_stop_after_a_window() {
+fn processes_without_lender_use_their_allowance_for_a_window() {
     let mut world = World::new(1_000, 4);
     let mut spent = [0; 4];
     for (who, spent) in spent.iter_mut().enumerate() {
@@ -446,28 +446,28 @@ fn processes_that_lost_the_keeper_go_on_with_what_was_lent_and_stop_after_a_wind
 }
 
 #[test]
-fn a_process_that_goes_by_its_share_counts_for_all_members_once_the_keeper_is_long_gone() {
+fn fallback_share_counts_for_all_members() {
     let mut world = World::new(1_000, 4);
     let mut ledger = InvalidLedger::new(world.config);
     ledger.share(LedgerFallback::Share, world.now);
     // No reply yet: it counts as the only process.
     let call = ledger.admit(Lane::Interactive, None, &route(), world.now).unwrap();
-    ledger.settle(call, true, world.now);
+    ledger.complete(call, true, world.now);
     assert_eq!(ledger.used(world.now), 1);
-    let ask = ledger.ask(world.now).unwrap();
+    let ask = ledger.request(world.now).unwrap();
     let synced = world.keeper.sync("sharing", 1, &ask, SERVER, world.now).unwrap();
-    ledger.synced(&synced, world.now);
+    ledger.on_reply(&synced, world.now);
     world.now = world.now + WINDOW * 2;
     let mut spent = 0;
     while let Ok(call) = ledger.admit(Lane::Interactive, None, &route(), world.now) {
-        ledger.settle(call, true, world.now);
+        ledger.complete(call, true, world.now);
         spent += 1;
     }
     assert_eq!(spent, 950 / 5);
 }
 
 #[test]
-fn what_others_spend_stops_the_lanes_here_and_the_refusal_says_for_how_long() {
+fn remote_spending_stops_local_lanes() {
     let mut world = World::new(1_000, 2);
     while world.spend(0, Lane::Operation).is_ok() {
         world.sync(0);
@@ -476,50 +476,50 @@ fn what_others_spend_stops_the_lanes_here_and_the_refusal_says_for_how_long() {
     let spent = world.admit(1, Lane::Background).unwrap_err();
     assert_eq!(spent.reason, "invalid_requests");
     assert!(spent.until.since(world.now) > WINDOW - Duration::from_secs(10));
-    assert_eq!(world.processes[1].ledger.stopped(world.now), Some(Lane::Operation));
+    assert_eq!(world.processes[1].ledger.stopped_lane(world.now), Some(Lane::Operation));
     let shown = world.processes[1].ledger.snapshot(world.now);
     assert_eq!((shown.own, shown.used), (0, world.counted() as u32));
     let shared = shown.shared.unwrap();
     assert_eq!((shared.total, shared.members), (world.counted() as u32, 2));
     // By expiry alone, without another sync.
     world.now = spent.until;
-    assert_eq!(world.processes[1].ledger.stopped(world.now), None);
+    assert_eq!(world.processes[1].ledger.stopped_lane(world.now), None);
 }
 
 #[test]
-fn a_process_that_leaves_gives_back_what_it_was_lent() {
+fn leaving_process_returns_its_allowance() {
     let mut world = World::new(1_000, 2);
     let lent = world.processes[0].ledger.snapshot(world.now).shared.unwrap().lent;
     assert!(lent > 50, "{lent}");
     world.admit(0, Lane::Interactive).unwrap();
     let ask = world.processes[0].ledger.leave(world.now).unwrap();
     assert_eq!((ask.in_flight, ask.ceiling - ask.counted), (1, 1));
-    let taken = world.keeper.taken();
+    let taken = world.keeper.committed();
     world.keeper.leave("1", 99, &ask, SERVER, world.now);
     // The call that it leaves in flight counts.
-    assert_eq!(world.keeper.taken(), taken - lent + 1);
+    assert_eq!(world.keeper.committed(), taken - lent + 1);
     assert_eq!(world.admit(0, Lane::Interactive).unwrap_err().reason, "invalid_requests_unheard");
 }
 
 #[test]
-fn an_answer_that_makes_no_sense_changes_nothing() {
+fn invalid_reply_changes_nothing() {
     let mut world = World::new(1_000, 1);
     world.spend(0, Lane::Interactive).unwrap();
     let before = world.processes[0].ledger.snapshot(world.now);
-    let ask = world.processes[0].ledger.ask(world.now).unwrap();
+    let ask = world.processes[0].ledger.request(world.now).unwrap();
     let absurd = LenderReply {
-        asked: ask.asked,
+        requested_at: ask.requested_at,
         acknowledged: 7,
         ceiling: 9,
         slots: vec![],
         members: 0,
         holders: 0,
-        elsewhere: 0,
+        in_flight_elsewhere: 0,
         exposure: 0,
         elsewhere_exposure: 0,
         floor: 0,
         large: vec![],
     };
-    world.processes[0].ledger.synced(&absurd, world.now);
+    world.processes[0].ledger.on_reply(&absurd, world.now);
     assert_eq!(world.processes[0].ledger.snapshot(world.now), before);
 }

@@ -47,18 +47,18 @@ pub(super) struct Holders {
     window: Duration,
     /// Counts by expiry, oldest first.
     slots: VecDeque<HolderSlot>,
-    tallies: HashMap<Holder, HolderCounts>,
+    counts: HashMap<Holder, HolderCounts>,
 }
 
 impl Holders {
     pub(super) fn new(window: Duration) -> Self {
-        Self { width: slot_width(window), window, slots: VecDeque::new(), tallies: HashMap::new() }
+        Self { width: slot_width(window), window, slots: VecDeque::new(), counts: HashMap::new() }
     }
 
     /// Records that a call of this owner is sent.
     pub(super) fn reserve(&mut self, owner: &CallOwner) {
         for holder in owner.holders() {
-            let tally = self.tallies.entry(holder).or_default();
+            let tally = self.counts.entry(holder).or_default();
             tally.in_flight += 1;
             tally.refused = 0;
         }
@@ -80,7 +80,7 @@ impl Holders {
         let Some(slot) = self.slots.back_mut() else { return };
         for holder in owner.holders() {
             *slot.counts.entry(holder.clone()).or_default() += 1;
-            let tally = self.tallies.entry(holder).or_default();
+            let tally = self.counts.entry(holder).or_default();
             tally.counted += 1;
             tally.unacknowledged += u32::from(shared);
         }
@@ -95,21 +95,21 @@ impl Holders {
 
     /// Marks everything that is counted here as missing from the common count.
     pub(super) fn unacknowledge_all(&mut self) {
-        self.tallies.values_mut().for_each(|tally| tally.unacknowledged = tally.counted);
+        self.counts.values_mut().for_each(|tally| tally.unacknowledged = tally.counted);
     }
 
     /// Records a rejected call; returns the number of consecutive rejections before it.
     pub(super) fn refuse(&mut self, holder: &Holder) -> u32 {
-        let Some(tally) = self.tallies.get_mut(holder) else { return 0 };
+        let Some(tally) = self.counts.get_mut(holder) else { return 0 };
         tally.refused = tally.refused.saturating_add(1);
         tally.refused - 1
     }
 
     fn change(&mut self, holder: &Holder, change: impl FnOnce(&mut HolderCounts)) {
-        if let Some(tally) = self.tallies.get_mut(holder) {
+        if let Some(tally) = self.counts.get_mut(holder) {
             change(tally);
             if tally.is_empty() {
-                self.tallies.remove(holder);
+                self.counts.remove(holder);
             }
         }
     }
@@ -127,7 +127,7 @@ impl Holders {
     }
 
     pub(super) fn of(&self, holder: &Holder) -> HolderCounts {
-        self.tallies.get(holder).copied().unwrap_or_default()
+        self.counts.get(holder).copied().unwrap_or_default()
     }
 
     /// How many of its invalid responses leave the window, and when, oldest first.
@@ -137,12 +137,12 @@ impl Holders {
 
     /// All holders with a count here.
     pub(super) fn all(&self) -> impl Iterator<Item = (&Holder, &HolderCounts)> {
-        self.tallies.iter()
+        self.counts.iter()
     }
 
     /// The maximum that the common count may have to add for one holder.
-    pub(super) fn most_exposed(&self) -> u32 {
-        self.tallies.values().map(HolderCounts::exposed).max().unwrap_or(0)
+    pub(super) fn max_exposed(&self) -> u32 {
+        self.counts.values().map(HolderCounts::exposed).max().unwrap_or(0)
     }
 }
 
@@ -158,7 +158,7 @@ pub(super) struct LargeHolderCounts {
 }
 
 impl LargeHolderCounts {
-    pub(super) fn none() -> Self {
+    pub(super) fn empty() -> Self {
         Self { listed: HashMap::new(), floor: 0, until: Timestamp::ZERO }
     }
 

@@ -26,7 +26,7 @@ const RESERVE: u64 = 40;
 const RECENT_MS: u64 = 5_000;
 
 /// Maximum duration of a call.
-const LONGEST_CALL_MS: u64 = 60_000;
+const MAX_CALL_MS: u64 = 60_000;
 
 /// Allowance of one process beyond its calls in flight: one part in this many of what is free; and of the limit, at
 /// most.
@@ -36,13 +36,13 @@ const PARTS: u64 = 10;
 const EXPOSURE_PARTS: u64 = 8;
 
 /// Maximum number of processes.
-const MOST: usize = 1_000;
+const MAX_PROCESSES: usize = 1_000;
 
 /// A holder is large, and listed, from one part in this many of its cap.
 const LARGE: u64 = 8;
 
 /// Maximum number of large holders that one process can report from memory.
-const MOST_LARGE: usize = 1_000;
+const MAX_LARGE_HOLDERS: usize = 1_000;
 
 #[derive(Clone, Copy, Debug)]
 struct Borrower {
@@ -52,7 +52,7 @@ struct Borrower {
     /// What it may add for any one holder without another request.
     exposure: u64,
     number: u64,
-    heard: u64,
+    last_request: u64,
 }
 
 impl Borrower {
@@ -118,44 +118,44 @@ impl Lender {
         &mut self,
         process: &str,
         number: u64,
-        ask: &LenderRequest,
+        request: &LenderRequest,
         server: &str,
         now: Timestamp,
     ) -> Option<LenderReply> {
         let now = now.micros() / 1_000;
-        let born = self.hear(process, number, ask, server, now)?;
-        self.count(self.new_of(process, ask), now);
-        self.charge(process, ask, now);
+        let born = self.accept(process, number, request, server, now)?;
+        self.count(self.new_count(process, request), now);
+        self.charge(process, request, now);
         if !self.entries.contains_key(process) {
-            self.remember(ask, now);
+            self.merge_remembered(request, now);
         }
-        let in_flight = u64::from(ask.in_flight);
-        let most = (self.limit / PARTS).max(1);
+        let in_flight = u64::from(request.in_flight);
+        let max_allowance = (self.limit / PARTS).max(1);
         let reserve = self.limit / RESERVE;
         let missing = if now - born < self.hold() { self.holders.saturating_sub(self.returned) } else { 0 };
         let others = || self.entries.iter().filter(|(name, _)| *name != process).map(|(_, entry)| entry);
         let lent: u64 = others().map(Borrower::lent).sum();
-        let free = self.limit.saturating_sub(reserve + self.total() + lent + missing * most);
+        let free = self.limit.saturating_sub(reserve + self.total() + lent + missing * max_allowance);
         let room = free.saturating_sub(in_flight);
         let more = if room == 0 { 0 } else { (room / PARTS).max(1) };
-        let mut granted = ask.counted + (in_flight + more).min(most);
+        let mut granted = request.counted + (in_flight + more).min(max_allowance);
         let mut drawn = self.drawn;
         if now - born < SETTLING_MS {
-            let wanted = ask.counted + (in_flight + (reserve / PARTS).max(1)).min(most);
-            granted = granted.min(ask.ceiling.max(wanted.min(ask.ceiling + reserve.saturating_sub(drawn))));
-            drawn += granted.saturating_sub(ask.ceiling);
+            let desired = request.counted + (in_flight + (reserve / PARTS).max(1)).min(max_allowance);
+            granted = granted.min(request.ceiling.max(desired.min(request.ceiling + reserve.saturating_sub(drawn))));
+            drawn += granted.saturating_sub(request.ceiling);
         }
-        let (exposure, elsewhere_exposure) = self.grant_exposure(process, ask, missing, born, now);
-        let (floor, large) = self.large(u64::from(ask.cap), born, now);
-        let recent = || others().filter(|entry| now - entry.heard < RECENT_MS);
-        let synced = LenderReply {
-            asked: ask.asked,
-            acknowledged: ask.counted,
+        let (exposure, elsewhere_exposure) = self.grant_exposure(process, request, missing, born, now);
+        let (floor, large) = self.large(u64::from(request.cap), born, now);
+        let recent = || others().filter(|entry| now - entry.last_request < RECENT_MS);
+        let reply = LenderReply {
+            requested_at: request.requested_at,
+            acknowledged: request.counted,
             ceiling: granted,
-            slots: self.leaving(now),
+            slots: self.expiring_counts(now),
             members: narrow(recent().count() as u64 + 1),
             holders: narrow(others().count() as u64 + 1 + missing),
-            elsewhere: narrow(recent().map(|entry| entry.in_flight).sum()),
+            in_flight_elsewhere: narrow(recent().map(|entry| entry.in_flight).sum()),
             exposure: narrow(exposure),
             elsewhere_exposure: narrow(elsewhere_exposure),
             floor,
@@ -163,44 +163,44 @@ impl Lender {
         };
         self.drawn = drawn;
         if now - born < SETTLING_MS {
-            self.drawn_exposure += exposure.saturating_sub(ask.exposure.into());
+            self.drawn_exposure += exposure.saturating_sub(request.exposure.into());
         }
         // A lower ceiling is only a request: until the process confirms it, the old one is in use.
-        let ceiling = granted.max(ask.ceiling);
-        let exposure = exposure.max(ask.exposure.into());
-        let entry = Borrower { acknowledged: ask.counted, ceiling, in_flight, exposure, number, heard: now };
+        let ceiling = granted.max(request.ceiling);
+        let exposure = exposure.max(request.exposure.into());
+        let entry = Borrower { acknowledged: request.counted, ceiling, in_flight, exposure, number, last_request: now };
         self.entries.insert(process.to_owned(), entry);
-        Some(synced)
+        Some(reply)
     }
 
     /// Removes a process. Its calls in flight count, because no process will count them later.
-    pub fn leave(&mut self, process: &str, number: u64, ask: &LenderRequest, server: &str, now: Timestamp) {
+    pub fn leave(&mut self, process: &str, number: u64, request: &LenderRequest, server: &str, now: Timestamp) {
         let now = now.micros() / 1_000;
-        if self.hear(process, number, ask, server, now).is_some() {
-            self.count(self.new_of(process, ask) + u64::from(ask.in_flight), now);
-            self.charge(process, ask, now);
+        if self.accept(process, number, request, server, now).is_some() {
+            self.count(self.new_count(process, request) + u64::from(request.in_flight), now);
+            self.charge(process, request, now);
             if self.entries.remove(process).is_none() {
-                self.remember(ask, now);
+                self.merge_remembered(request, now);
             }
         }
     }
 
     /// All that is counted, and all that may be added without another request.
     #[must_use]
-    pub fn taken(&self) -> u64 {
+    pub fn committed(&self) -> u64 {
         self.total() + self.entries.values().map(Borrower::lent).sum::<u64>()
     }
 
     /// Accepts a request, unless it is late or there are too many processes; returns since when the state is complete.
-    fn hear(&mut self, process: &str, number: u64, ask: &LenderRequest, server: &str, now: u64) -> Option<u64> {
+    fn accept(&mut self, process: &str, number: u64, request: &LenderRequest, server: &str, now: u64) -> Option<u64> {
         self.forget(now);
         match self.entries.get(process) {
             Some(entry) if entry.number >= number => return None,
-            None if self.entries.len() >= MOST => return None,
+            None if self.entries.len() >= MAX_PROCESSES => return None,
             Some(_) | None => {}
         }
         debug_assert!(
-            ask.ceiling >= ask.counted + u64::from(ask.in_flight),
+            request.ceiling >= request.counted + u64::from(request.in_flight),
             "more calls in flight than the ceiling allows"
         );
         match &self.born {
@@ -217,10 +217,10 @@ impl Lender {
     /// What a process may add for any one holder without another request, and what the others may. All together may add
     /// half of a holder's cap. A process gets a part of what is free: the grant of a process that died is reserved for
     /// a long time, and its successor needs some as well.
-    fn grant_exposure(&self, process: &str, ask: &LenderRequest, missing: u64, born: u64, now: u64) -> (u64, u64) {
+    fn grant_exposure(&self, process: &str, request: &LenderRequest, missing: u64, born: u64, now: u64) -> (u64, u64) {
         let others = self.entries.iter().filter(|(name, _)| *name != process).map(|(_, entry)| entry);
         let (count, granted) = others.fold((0, 0), |(count, sum), entry| (count + 1, sum + entry.exposure));
-        let (cap, asked) = (u64::from(ask.cap), u64::from(ask.exposure));
+        let (cap, asked) = (u64::from(request.cap), u64::from(request.exposure));
         let half = (cap / 2).max(1);
         let unknown = if missing > 0 { self.remembered_exposure.saturating_sub(self.returned_exposure) } else { 0 };
         let fair = (half / (count + 1 + missing)).max(1);
@@ -245,7 +245,7 @@ impl Lender {
         let remembered = self.remembered_charged.keys().filter(|holder| !self.charged.contains_key(holder));
         for holder in self.charged.keys().chain(remembered) {
             let slots = self.charged.get(holder).into_iter().flatten();
-            let slots = slots.map(|(slot, count)| (self.leaves(*slot), *count));
+            let slots = slots.map(|(slot, count)| (self.slot_expiry(*slot), *count));
             let mut all: Vec<(u64, u64)> =
                 slots.chain(self.remembered_charged.get(holder).map(|(count, until)| (*until, *count))).collect();
             if all.iter().map(|(_, count)| count).sum::<u64>() >= large {
@@ -261,11 +261,11 @@ impl Lender {
     }
 
     /// Counts new responses for holders.
-    fn charge(&mut self, process: &str, ask: &LenderRequest, now: u64) {
-        let known = self.entries.get(process).map(|entry| entry.acknowledged);
-        let from = known.unwrap_or(ask.counted - ask.unacknowledged);
+    fn charge(&mut self, process: &str, request: &LenderRequest, now: u64) {
+        let acknowledged = self.entries.get(process).map(|entry| entry.acknowledged);
+        let from = acknowledged.unwrap_or(request.counted - request.unacknowledged);
         let slot = now / self.width();
-        for run in &ask.runs {
+        for run in &request.runs {
             let new = run.after(from);
             if new > 0 {
                 for holder in run.owner.holders() {
@@ -275,26 +275,26 @@ impl Lender {
         }
     }
 
-    fn new_of(&self, process: &str, ask: &LenderRequest) -> u64 {
+    fn new_count(&self, process: &str, request: &LenderRequest) -> u64 {
         let known = self.entries.get(process);
-        known.map_or(ask.unacknowledged, |entry| ask.counted.saturating_sub(entry.acknowledged))
+        known.map_or(request.unacknowledged, |entry| request.counted.saturating_sub(entry.acknowledged))
     }
 
-    fn remember(&mut self, ask: &LenderRequest, now: u64) {
-        if u64::from(ask.total) > self.remembered.0 {
-            self.remembered = (ask.total.into(), now + self.window);
+    fn merge_remembered(&mut self, request: &LenderRequest, now: u64) {
+        if u64::from(request.total) > self.remembered.0 {
+            self.remembered = (request.total.into(), now + self.window);
         }
-        for (holder, count) in ask.large.iter().take(MOST_LARGE) {
+        for (holder, count) in request.large.iter().take(MAX_LARGE_HOLDERS) {
             let remembered = self.remembered_charged.entry(holder.clone()).or_default();
             if u64::from(*count) > remembered.0 {
                 *remembered = ((*count).into(), now + self.window);
             }
         }
-        if ask.holders > 0 {
-            let exposure = u64::from(ask.exposure);
-            self.holders = self.holders.max(ask.holders.into());
+        if request.holders > 0 {
+            let exposure = u64::from(request.exposure);
+            self.holders = self.holders.max(request.holders.into());
             self.returned += 1;
-            self.remembered_exposure = self.remembered_exposure.max(exposure + u64::from(ask.elsewhere_exposure));
+            self.remembered_exposure = self.remembered_exposure.max(exposure + u64::from(request.elsewhere_exposure));
             self.returned_exposure += exposure;
         }
     }
@@ -310,9 +310,9 @@ impl Lender {
     }
 
     /// The count by expiry.
-    fn leaving(&self, now: u64) -> Vec<(Duration, u32)> {
+    fn expiring_counts(&self, now: u64) -> Vec<(Duration, u32)> {
         let remembered = Some((self.remembered.1, self.remembered.0)).filter(|(_, count)| *count > 0);
-        let slots = self.slots.iter().map(|(slot, count)| (self.leaves(*slot), *count));
+        let slots = self.slots.iter().map(|(slot, count)| (self.slot_expiry(*slot), *count));
         let mut all: Vec<(u64, u64)> = slots.chain(remembered).collect();
         all.sort_unstable();
         all.into_iter().map(|(leaves, count)| (Duration::from_millis(leaves - now), narrow(count))).collect()
@@ -321,7 +321,7 @@ impl Lender {
     fn forget(&mut self, now: u64) {
         let (width, window, hold) = (self.width(), self.window, self.hold());
         self.slots.retain(|slot, _| (slot + 1) * width + window > now);
-        self.entries.retain(|_, entry| now - entry.heard <= hold);
+        self.entries.retain(|_, entry| now - entry.last_request <= hold);
         self.charged.retain(|_, slots| {
             slots.retain(|slot, _| (slot + 1) * width + window > now);
             !slots.is_empty()
@@ -333,7 +333,7 @@ impl Lender {
     }
 
     /// Uses the end of the slot, so that nothing expires early.
-    fn leaves(&self, slot: u64) -> u64 {
+    fn slot_expiry(&self, slot: u64) -> u64 {
         (slot + 1) * self.width() + self.window
     }
 
@@ -343,7 +343,7 @@ impl Lender {
 
     /// How long the allowance of a silent process is reserved: its lease, the window after that, and the longest call.
     const fn hold(&self) -> u64 {
-        2 * self.window + LONGEST_CALL_MS
+        2 * self.window + MAX_CALL_MS
     }
 }
 

@@ -52,7 +52,7 @@ use spenders::Spenders;
 use window_counter::WindowCounter;
 
 /// Retry delay if there is room as soon as calls in flight end.
-const SOON: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Settings of the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,13 +150,13 @@ pub struct InvalidLedger {
     /// Processes behind this address that count separately, including this one.
     processes: PeakProcesses,
     /// Count of earlier runs of this process, and of the processes that shared the address.
-    recalled: WindowCounter,
+    restored: WindowCounter,
     /// Counts of holders in this process.
     holders: Holders,
     /// Invalid responses that the lender has not acknowledged, by owner.
     runs: ChargeRuns,
     /// Counts of holders in earlier runs of this process.
-    recalled_holders: LargeHolderCounts,
+    restored_holders: LargeHolderCounts,
     /// Count of the largest holder, and when it was last determined.
     largest: u32,
     largest_at: Timestamp,
@@ -177,11 +177,11 @@ impl InvalidLedger {
             in_flight: 0,
             spenders: Spenders::new(config.window),
             fleet: None,
-            processes: PeakProcesses::alone(config.window),
-            recalled: WindowCounter::new(config.window),
+            processes: PeakProcesses::single_process(config.window),
+            restored: WindowCounter::new(config.window),
             holders: Holders::new(config.window),
             runs: ChargeRuns::default(),
-            recalled_holders: LargeHolderCounts::none(),
+            restored_holders: LargeHolderCounts::empty(),
             largest: 0,
             largest_at: Timestamp::ZERO,
             held_by_share: 0,
@@ -191,10 +191,10 @@ impl InvalidLedger {
 
     /// From now on other processes share this address. Until the first [`InvalidLedger::on_reply`] this one sends
     /// nothing, unless its fallback is the share.
-    pub fn share(&mut self, when_lost: LedgerFallback, now: Timestamp) {
+    pub fn share(&mut self, fallback: LedgerFallback, now: Timestamp) {
         let forgotten = self.counted - u64::from(self.slots.total(now));
         self.unacknowledge(forgotten, now);
-        self.fleet = Some(Fleet::new(self.config.window, when_lost, self.own(), forgotten));
+        self.fleet = Some(Fleet::new(self.config.window, fallback, self.local_counts(), forgotten));
     }
 
     /// Sets the number of processes behind this address, including this one, if each counts separately: each uses its
@@ -218,12 +218,12 @@ impl InvalidLedger {
     ) -> Result<Reservation, InvalidBudgetExceeded> {
         let threshold = self.config.threshold(lane);
         let used = self.used(now);
-        if used.saturating_add(self.under_way(now)) >= threshold {
-            let until = if used < threshold { now + SOON } else { self.below(threshold, now) };
+        if used.saturating_add(self.total_in_flight(now)) >= threshold {
+            let until = if used < threshold { now + RETRY_DELAY } else { self.time_below(threshold, now) };
             return Err(InvalidBudgetExceeded::new(until, "invalid_requests"));
         }
         if let Some(fleet) = &self.fleet {
-            fleet.check(lane, &self.config, self.own(), now)?;
+            fleet.check(lane, &self.config, self.local_counts(), now)?;
         }
         let owner = owner.into();
         self.check_share(&owner, now)?;
@@ -238,15 +238,18 @@ impl InvalidLedger {
         match holder {
             Some(holder) => self.has_share(holder, now),
             None => {
-                let is_free = self.used(now).saturating_add(self.under_way(now)) < self.config.threshold(lane);
+                let is_free = self.used(now).saturating_add(self.total_in_flight(now)) < self.config.threshold(lane);
                 is_free
-                    && self.fleet.as_ref().is_none_or(|fleet| fleet.check(lane, &self.config, self.own(), now).is_ok())
+                    && self
+                        .fleet
+                        .as_ref()
+                        .is_none_or(|fleet| fleet.check(lane, &self.config, self.local_counts(), now).is_ok())
             }
         }
     }
 
     /// Ends the reservation of a call, and counts the call if its response was invalid.
-    pub fn settle(&mut self, reservation: Reservation, was_invalid: bool, now: Timestamp) {
+    pub fn complete(&mut self, reservation: Reservation, was_invalid: bool, now: Timestamp) {
         let Reservation { owner, route } = reservation;
         self.in_flight -= 1;
         if was_invalid {
@@ -260,16 +263,16 @@ impl InvalidLedger {
 
     /// The count at `now`, over all processes as far as this one knows.
     pub fn used(&mut self, now: Timestamp) -> u32 {
-        self.turn_holders(now);
-        let own = self.own();
+        self.expire_holders(now);
+        let own = self.local_counts();
         let in_window = self.slots.total(now);
-        let recalled = self.recalled.total(now);
+        let recalled = self.restored.total(now);
         self.processes.forget(now);
         let Some(fleet) = &mut self.fleet else {
             return in_window.saturating_mul(self.processes.peak(now)).saturating_add(recalled);
         };
-        fleet.turn(now);
-        if fleet.is_heard() {
+        fleet.expire(now);
+        if fleet.has_lease() {
             // What was restored is in the common count, unless no other process remembers it.
             fleet.used(own, now).max(in_window.saturating_add(recalled))
         } else {
@@ -278,25 +281,25 @@ impl InvalidLedger {
     }
 
     /// Calls in flight in all processes, each of which may become invalid.
-    fn under_way(&self, now: Timestamp) -> u32 {
+    fn total_in_flight(&self, now: Timestamp) -> u32 {
         match &self.fleet {
             None => self.in_flight.saturating_mul(self.processes.peak(now)),
-            Some(fleet) if fleet.is_heard() => self.in_flight.saturating_add(fleet.elsewhere()),
+            Some(fleet) if fleet.has_lease() => self.in_flight.saturating_add(fleet.in_flight_elsewhere()),
             Some(fleet) => self.in_flight.saturating_mul(fleet.members()),
         }
     }
 
     /// When the count falls below `max` by expiry alone.
-    fn below(&self, most: u32, now: Timestamp) -> Timestamp {
-        let here = |most: u32| self.slots.with(&self.recalled).below(most, now);
+    fn time_below(&self, max: u32, now: Timestamp) -> Timestamp {
+        let here = |max: u32| self.slots.with(&self.restored).time_below(max, now);
         match &self.fleet {
-            None => here(most.div_ceil(self.processes.peak(now))),
-            Some(fleet) if fleet.is_heard() => fleet.below(most, self.own(), now).max(here(most)),
-            Some(fleet) => here(most.div_ceil(fleet.members())),
+            None => here(max.div_ceil(self.processes.peak(now))),
+            Some(fleet) if fleet.has_lease() => fleet.time_below(max, self.local_counts(), now).max(here(max)),
+            Some(fleet) => here(max.div_ceil(fleet.members())),
         }
     }
 
-    const fn own(&self) -> LocalCounts {
+    const fn local_counts(&self) -> LocalCounts {
         LocalCounts { counted: self.counted, in_flight: self.in_flight }
     }
 
@@ -312,7 +315,7 @@ impl InvalidLedger {
     }
 
     /// The most urgent lane that the count stops; all lanes below are stopped too.
-    pub fn stopped(&mut self, now: Timestamp) -> Option<Lane> {
+    pub fn stopped_lane(&mut self, now: Timestamp) -> Option<Lane> {
         let used = self.used(now);
         Lane::ALL.into_iter().find(|lane| used >= self.config.threshold(*lane))
     }
@@ -322,38 +325,38 @@ impl InvalidLedger {
     pub fn next_wake(&self) -> Option<Timestamp> {
         let others = self.fleet.as_ref().and_then(Fleet::next_wake);
         let processes = self.processes.next_end();
-        self.slots.next_end().into_iter().chain(self.recalled.next_end()).chain(others).chain(processes).min()
+        self.slots.next_end().into_iter().chain(self.restored.next_end()).chain(others).chain(processes).min()
     }
 
     /// Whether it shares its budget and has a valid allowance; always true for a ledger without sharing.
     #[must_use]
-    pub fn is_heard(&self) -> bool {
-        self.fleet.as_ref().is_none_or(Fleet::is_heard)
+    pub fn has_lease(&self) -> bool {
+        self.fleet.as_ref().is_none_or(Fleet::has_lease)
     }
 
     /// Whether half of the allowance is used, or half of what may be added for one holder, so that it should request
     /// more. Always false without sharing.
     #[must_use]
     pub fn is_short(&self) -> bool {
-        self.fleet.as_ref().is_some_and(|fleet| self.short_of_exposure || fleet.is_short(self.own()))
+        self.fleet.as_ref().is_some_and(|fleet| self.short_of_exposure || fleet.is_short(self.local_counts()))
     }
 
     /// Creates a request to the lender; `None` without sharing.
-    pub fn ask(&mut self, now: Timestamp) -> Option<LenderRequest> {
-        self.ask_with(false, now)
+    pub fn request(&mut self, now: Timestamp) -> Option<LenderRequest> {
+        self.request_with(false, now)
     }
 
-    fn ask_with(&mut self, leaves: bool, now: Timestamp) -> Option<LenderRequest> {
-        let (own, cap) = (self.own(), self.config.share_cap());
-        let (runs, exposed) = (self.reported_runs(leaves), self.holders.most_exposed());
-        self.fleet.as_mut().map(|fleet| fleet.ask(own, runs, exposed, cap, now))
+    fn request_with(&mut self, leaves: bool, now: Timestamp) -> Option<LenderRequest> {
+        let (own, cap) = (self.local_counts(), self.config.share_cap());
+        let (runs, exposed) = (self.reported_runs(leaves), self.holders.max_exposed());
+        self.fleet.as_mut().map(|fleet| fleet.request(own, runs, exposed, cap, now))
     }
 
     /// Applies a reply of the lender.
-    pub fn synced(&mut self, synced: &LenderReply, now: Timestamp) {
-        let own = self.own();
-        if self.fleet.as_mut().is_some_and(|fleet| fleet.synced(synced, own, now)) {
-            self.acknowledge(synced.acknowledged, now);
+    pub fn on_reply(&mut self, reply: &LenderReply, now: Timestamp) {
+        let own = self.local_counts();
+        if self.fleet.as_mut().is_some_and(|fleet| fleet.on_reply(reply, own, now)) {
+            self.acknowledge(reply.acknowledged, now);
             self.short_of_exposure = false;
         }
     }
@@ -363,12 +366,12 @@ impl InvalidLedger {
         if let Some(fleet) = &mut self.fleet {
             fleet.leave();
         }
-        self.ask_with(true, now)
+        self.request_with(true, now)
     }
 
     /// Returns a view of the ledger.
     pub fn snapshot(&mut self, now: Timestamp) -> InvalidLedgerSnapshot {
-        let own = self.own();
+        let own = self.local_counts();
         InvalidLedgerSnapshot {
             used: self.used(now),
             own: self.slots.total(now),

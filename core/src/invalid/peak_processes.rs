@@ -19,7 +19,7 @@ pub(super) struct PeakProcesses {
 }
 
 impl PeakProcesses {
-    pub(super) fn alone(window: Duration) -> Self {
+    pub(super) fn single_process(window: Duration) -> Self {
         Self { window, current: 1, before: VecDeque::new() }
     }
 
@@ -53,9 +53,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_is_gone_counts_for_a_window_more() {
+    fn ended_process_counts_for_one_more_window() {
         let at = Timestamp::from_millis;
-        let mut processes = PeakProcesses::alone(Duration::from_secs(10));
+        let mut processes = PeakProcesses::single_process(Duration::from_secs(10));
         processes.set(3, at(0));
         processes.set(2, at(1_000));
         processes.set(1, at(5_000));

@@ -20,11 +20,11 @@ use super::fleet::Fleet;
 use super::holders::HolderCounts;
 use super::owner::{CallOwner, Holder, HolderKind};
 use super::window_counter::WindowCounter;
-use super::{InvalidBudgetExceeded, InvalidConfig, InvalidLedger, SOON};
+use super::{InvalidBudgetExceeded, InvalidConfig, InvalidLedger, RETRY_DELAY};
 use crate::time::Timestamp;
 
 /// Distance between the retry times of consecutive rejected calls, so that they do not all come back at once.
-const APART: Duration = Duration::from_millis(10);
+const RETRY_SPACING: Duration = Duration::from_millis(10);
 
 /// The retry times are spread over at most one part in this many of the window.
 const SPREAD: u32 = 10;
@@ -33,7 +33,7 @@ const SPREAD: u32 = 10;
 const SLOTS: u32 = 60;
 
 /// Maximum number of holders in the view.
-const SHOWN: usize = 20;
+const MAX_REPORTED: usize = 20;
 
 impl InvalidConfig {
     /// Maximum number of invalid requests of one key, tenant or guild in the window.
@@ -75,11 +75,11 @@ impl InvalidLedger {
             if self.has_share(&holder, now) {
                 continue;
             }
-            let held = self.held(&holder, now);
+            let held = self.usage_of(&holder, now);
             self.short_of_exposure |= !held.may_add;
             let room_at = self.room_at(&holder, cap, now);
             let before = self.holders.refuse(&holder);
-            let apart = APART.saturating_mul(before).min(self.config.window / SPREAD);
+            let apart = RETRY_SPACING.saturating_mul(before).min(self.config.window / SPREAD);
             let used = held.used.saturating_add(self.holders.of(&holder).in_flight);
             self.held_by_share += 1;
             return Err(InvalidBudgetExceeded {
@@ -101,23 +101,23 @@ impl InvalidLedger {
 
     /// Whether a holder has room in its share.
     pub(super) fn has_share(&self, holder: &Holder, now: Timestamp) -> bool {
-        let held = self.held(holder, now);
+        let held = self.usage_of(holder, now);
         held.taken < self.config.share_cap() && held.may_add
     }
 
-    fn held(&self, holder: &Holder, now: Timestamp) -> HolderUsage {
+    fn usage_of(&self, holder: &Holder, now: Timestamp) -> HolderUsage {
         let tally = self.holders.of(holder);
         let HolderCounts { counted, in_flight, unacknowledged, .. } = tally;
-        let here = counted.saturating_add(self.recalled_holders.of(holder, now));
+        let here = counted.saturating_add(self.restored_holders.of(holder, now));
         match &self.fleet {
             None => HolderUsage { used: here, taken: here.saturating_add(in_flight), may_add: true },
-            Some(fleet) if fleet.is_heard() => {
+            Some(fleet) if fleet.has_lease() => {
                 let used = fleet.common.of(holder, now).saturating_add(unacknowledged).max(here);
                 let taken = used.saturating_add(in_flight).saturating_add(fleet.elsewhere_exposure);
                 HolderUsage { used, taken, may_add: tally.exposed() < fleet.exposure }
             }
             Some(fleet) => {
-                let recalled = self.recalled_holders.of(holder, now);
+                let recalled = self.restored_holders.of(holder, now);
                 let used = counted.saturating_mul(fleet.members()).saturating_add(recalled);
                 let taken = used.saturating_add(in_flight.saturating_mul(fleet.members()));
                 HolderUsage { used, taken, may_add: true }
@@ -127,32 +127,32 @@ impl InvalidLedger {
 
     /// When a holder has room by expiry alone; soon, if calls in flight or other processes block it.
     fn room_at(&self, holder: &Holder, cap: u32, now: Timestamp) -> Timestamp {
-        let below = |most: u32, leaving: Vec<(Timestamp, u32)>| {
+        let below = |max: u32, leaving: Vec<(Timestamp, u32)>| {
             let mut slots = WindowCounter::new(self.config.window);
             slots.refill(leaving.into_iter());
-            slots.below(most, now)
+            slots.time_below(max, now)
         };
         let mut here: Vec<(Timestamp, u32)> =
-            self.holders.leaving(holder).chain(self.recalled_holders.leaving(holder)).collect();
+            self.holders.leaving(holder).chain(self.restored_holders.leaving(holder)).collect();
         here.retain(|(end, _)| *end > now);
         here.sort_unstable();
         let room_at = match &self.fleet {
             None => below(cap, here),
-            Some(fleet) if fleet.is_heard() => {
+            Some(fleet) if fleet.has_lease() => {
                 let unacknowledged = self.holders.of(holder).unacknowledged;
-                let most = cap.saturating_sub(fleet.elsewhere_exposure);
+                let max = cap.saturating_sub(fleet.elsewhere_exposure);
                 let mut common = fleet.common.leaving(holder);
                 common.retain(|(end, _)| *end > now);
                 // If the others may add more than is left, it depends on them.
-                if most <= unacknowledged { now } else { below(most - unacknowledged, common).max(below(most, here)) }
+                if max <= unacknowledged { now } else { below(max - unacknowledged, common).max(below(max, here)) }
             }
             Some(fleet) => below(cap.div_ceil(fleet.members()), here),
         };
-        room_at.max(now + SOON)
+        room_at.max(now + RETRY_DELAY)
     }
 
     /// Drops what has left the window.
-    pub(super) fn turn_holders(&mut self, now: Timestamp) {
+    pub(super) fn expire_holders(&mut self, now: Timestamp) {
         if self.fleet.is_some() {
             // As long as they may be in the window of any process.
             for (owner, count) in self.runs.forget(now.before(self.config.window * 2)) {
@@ -161,8 +161,8 @@ impl InvalidLedger {
         }
         let dropped = self.holders.forget(now);
         if dropped || (self.largest > 0 && now.since(self.largest_at) >= self.config.window / SLOTS) {
-            self.recalled_holders.forget(now);
-            self.find_largest(now);
+            self.restored_holders.forget(now);
+            self.update_largest(now);
         }
     }
 
@@ -174,7 +174,7 @@ impl InvalidLedger {
             self.runs.add(owner, self.counted, now);
         }
         for holder in owner.holders() {
-            self.largest = self.largest.max(self.shown_used(&holder, now));
+            self.largest = self.largest.max(self.displayed_used(&holder, now));
         }
     }
 
@@ -185,9 +185,9 @@ impl InvalidLedger {
         }
         if let Some(fleet) = &mut self.fleet {
             // The grant may be less than the calls in flight.
-            fleet.exposure = fleet.exposure.max(self.holders.most_exposed());
+            fleet.exposure = fleet.exposure.max(self.holders.max_exposed());
         }
-        self.find_largest(now);
+        self.update_largest(now);
     }
 
     /// Marks everything that is counted here as missing from the common count.
@@ -214,19 +214,19 @@ impl InvalidLedger {
     }
 
     /// Count of a holder for display: what is certain, not the possible maximum.
-    pub(super) fn shown_used(&self, holder: &Holder, now: Timestamp) -> u32 {
+    pub(super) fn displayed_used(&self, holder: &Holder, now: Timestamp) -> u32 {
         let HolderCounts { counted, unacknowledged, .. } = self.holders.of(holder);
-        let here = counted.saturating_add(self.recalled_holders.listed(holder, now));
-        let common = self.fleet.as_ref().filter(|fleet| fleet.is_heard());
+        let here = counted.saturating_add(self.restored_holders.listed(holder, now));
+        let common = self.fleet.as_ref().filter(|fleet| fleet.has_lease());
         let common = common.map_or(0, |fleet| fleet.common.listed(holder, now).saturating_add(unacknowledged));
         here.max(common)
     }
 
     /// The same by expiry.
-    pub(super) fn shown_leaving(&self, holder: &Holder, now: Timestamp) -> Vec<(Timestamp, u32)> {
+    pub(super) fn displayed_leaving(&self, holder: &Holder, now: Timestamp) -> Vec<(Timestamp, u32)> {
         let HolderCounts { counted, unacknowledged, .. } = self.holders.of(holder);
-        let recalled = self.recalled_holders.listed(holder, now);
-        if let Some(fleet) = self.fleet.as_ref().filter(|fleet| fleet.is_heard())
+        let recalled = self.restored_holders.listed(holder, now);
+        if let Some(fleet) = self.fleet.as_ref().filter(|fleet| fleet.has_lease())
             && fleet.common.listed(holder, now).saturating_add(unacknowledged) > counted.saturating_add(recalled)
         {
             let mut common = fleet.common.leaving(holder);
@@ -234,16 +234,16 @@ impl InvalidLedger {
             return common;
         }
         let here = self.holders.leaving(holder);
-        if recalled > 0 { here.chain(self.recalled_holders.leaving(holder)).collect() } else { here.collect() }
+        if recalled > 0 { here.chain(self.restored_holders.leaving(holder)).collect() } else { here.collect() }
     }
 
     pub(super) fn known_holders(&self) -> HashSet<&Holder> {
         let common = self.fleet.iter().flat_map(|fleet: &Fleet| fleet.common.holders());
-        self.holders.all().map(|(holder, _)| holder).chain(self.recalled_holders.holders()).chain(common).collect()
+        self.holders.all().map(|(holder, _)| holder).chain(self.restored_holders.holders()).chain(common).collect()
     }
 
-    pub(super) fn find_largest(&mut self, now: Timestamp) {
-        let used = self.known_holders().into_iter().map(|holder| self.shown_used(holder, now));
+    pub(super) fn update_largest(&mut self, now: Timestamp) {
+        let used = self.known_holders().into_iter().map(|holder| self.displayed_used(holder, now));
         self.largest = used.max().unwrap_or(0);
         self.largest_at = now;
     }
@@ -261,8 +261,8 @@ impl InvalidLedger {
             .known_holders()
             .into_iter()
             .map(|holder| {
-                let (held, in_flight) = (self.held(holder, now), self.holders.of(holder).in_flight);
-                let used = self.shown_used(holder, now);
+                let (held, in_flight) = (self.usage_of(holder, now), self.holders.of(holder).in_flight);
+                let used = self.displayed_used(holder, now);
                 let room_in = || self.room_at(holder, cap, now).since(now);
                 let capped = used.saturating_add(in_flight) >= cap || (used > 0 && held.taken >= cap);
                 HolderSnapshot {
@@ -279,7 +279,7 @@ impl InvalidLedger {
         let capped = holders.iter().filter(|holder| holder.capped).count();
         let order = |holder: &HolderSnapshot| (holder.used, holder.in_flight);
         holders.sort_unstable_by(|one, other| order(other).cmp(&order(one)).then_with(|| one.id.cmp(&other.id)));
-        holders.truncate(SHOWN);
+        holders.truncate(MAX_REPORTED);
         ShareSnapshot { percent: self.config.share_percent, cap, held: self.held_by_share, capped, holders }
     }
 }

@@ -30,16 +30,16 @@ fn flood(ledger: &mut InvalidLedger, owner: &CallOwner, now: Timestamp) -> (u32,
     let mut sent = 0;
     loop {
         match ledger.admit(Lane::Interactive, owner.clone(), &route(), now) {
-            Ok(reservation) => ledger.settle(reservation, true, now),
+            Ok(reservation) => ledger.complete(reservation, true, now),
             Err(spent) => return (sent, spent),
         }
         sent += 1;
     }
 }
 
-fn may(ledger: &mut InvalidLedger, owner: &CallOwner, now: Timestamp) -> bool {
+fn is_admitted(ledger: &mut InvalidLedger, owner: &CallOwner, now: Timestamp) -> bool {
     let admitted = ledger.admit(Lane::Background, owner.clone(), &route(), now);
-    admitted.map(|reservation| ledger.settle(reservation, false, now)).is_ok()
+    admitted.map(|reservation| ledger.complete(reservation, false, now)).is_ok()
 }
 
 #[test]
@@ -51,19 +51,19 @@ fn key_is_held_at_its_share_and_others_are_not() {
     }
     assert_eq!(sent, 2_500);
     let (_, spent) = flood(&mut ledger, &owner("greedy", "acme", 4), at(1));
-    let over = spent.share.unwrap();
-    assert_eq!((over.holder, over.used, over.cap), (Holder::Key("greedy".into()), 2_500, 2_500));
+    let exceeded = spent.share.unwrap();
+    assert_eq!((exceeded.holder, exceeded.used, exceeded.cap), (Holder::Key("greedy".into()), 2_500, 2_500));
     assert_eq!(spent.reason, "invalid_requests_key_share");
     assert!(spent.until >= at(600) && spent.until < at(610), "{:?}", spent.until);
     // The guild of the first calls has used up its share for all callers; everything else continues.
-    assert!(!may(&mut ledger, &operator(1), at(1)));
-    assert!(may(&mut ledger, &operator(4), at(1)));
-    assert!(may(&mut ledger, &owner("other", "rival", 4), at(1)));
+    assert!(!is_admitted(&mut ledger, &operator(1), at(1)));
+    assert!(is_admitted(&mut ledger, &operator(4), at(1)));
+    assert!(is_admitted(&mut ledger, &owner("other", "rival", 4), at(1)));
     // Another key of the same tenant has not used up its share, but the tenant has.
     let (_, spent) = flood(&mut ledger, &owner("second", "acme", 4), at(1));
     assert_eq!(spent.reason, "invalid_requests_tenant_share");
-    assert_eq!(ledger.stopped(at(1)), None);
-    assert!(may(&mut ledger, &owner("greedy", "acme", 4), at(610)));
+    assert_eq!(ledger.stopped_lane(at(1)), None);
+    assert!(is_admitted(&mut ledger, &owner("greedy", "acme", 4), at(610)));
 }
 
 #[test]
@@ -91,10 +91,10 @@ fn calls_in_flight_count_towards_the_share() {
     let spent = ledger.admit(Lane::Operation, greedy.clone(), &route(), at(0)).unwrap_err();
     assert_eq!(spent.until.since(at(0)).as_secs(), 1, "only calls in flight block it");
     for call in calls {
-        ledger.settle(call, true, at(2));
+        ledger.complete(call, true, at(2));
     }
     assert_eq!(ledger.used(at(2)), 25);
-    assert!(!may(&mut ledger, &greedy, at(2)));
+    assert!(!is_admitted(&mut ledger, &greedy, at(2)));
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn holders_are_forgotten_with_their_last_count() {
     let mut ledger = InvalidLedger::new(InvalidConfig::default());
     for guild in 0..1_000 {
         let call = ledger.admit(Lane::Operation, owner("k", "t", guild), &route(), at(guild / 10)).unwrap();
-        ledger.settle(call, guild % 2 == 0, at(guild / 10));
+        ledger.complete(call, guild % 2 == 0, at(guild / 10));
     }
     assert_eq!(ledger.holders.all().count(), 502);
     ledger.used(at(800));
@@ -138,7 +138,7 @@ fn snapshot_names_the_largest_holders_and_who_is_capped() {
     let calm = share.holders.iter().find(|holder| holder.id == "calm").unwrap();
     assert_eq!((calm.by.name(), calm.used, calm.in_flight, calm.capped), ("key", 0, 1, false));
     assert_eq!(ledger.largest_share_ratio(), 1.0);
-    ledger.settle(call, false, at(0));
+    ledger.complete(call, false, at(0));
 }
 
 #[test]
@@ -149,25 +149,25 @@ fn restart_does_not_reset_the_share() {
     flood(&mut before, &greedy, at(10));
     for guild in 100..1_000 {
         let call = before.admit(Lane::Operation, operator(guild), &route(), at(20)).unwrap();
-        before.settle(call, true, at(20));
+        before.complete(call, true, at(20));
     }
-    let text = serde_json::to_string(&before.remember_holders(at(30))).unwrap();
+    let text = serde_json::to_string(&before.save_holders(at(30))).unwrap();
     let memory: SavedHolders = serde_json::from_str(&text).unwrap();
     let age = SnapshotAge::of(UnixMs::new(0), UnixMs::new(60_000));
     let mut after = InvalidLedger::new(config);
-    after.recall_holders(&memory, 0, age, at(0));
-    assert!(!may(&mut after, &greedy, at(0)));
-    assert!(may(&mut after, &operator(2), at(0)));
+    after.restore_holders(&memory, 0, age, at(0));
+    assert!(!is_admitted(&mut after, &greedy, at(0)));
+    assert!(is_admitted(&mut after, &operator(2), at(0)));
     assert_eq!(after.largest_share_ratio(), 1.0);
     // The same as without the restart: 20 s and 60 s have passed.
-    assert!(!may(&mut after, &greedy, at(519)));
-    assert!(may(&mut after, &greedy, at(526)));
+    assert!(!is_admitted(&mut after, &greedy, at(519)));
+    assert!(is_admitted(&mut after, &greedy, at(526)));
     after.used(at(560));
     assert_eq!(after.largest_share_ratio(), 0.0);
 
     // A run that ended suddenly may have made requests that it did not save.
     let mut after = InvalidLedger::new(config);
-    after.recall_holders(&memory, 100, age, at(0));
+    after.restore_holders(&memory, 100, age, at(0));
     let (sent, _) = flood(&mut after, &operator(2), at(0));
     assert_eq!(sent, 2_399);
 }
@@ -178,10 +178,10 @@ fn broken_memory_of_holders_is_ignored() {
         serde_json::from_str(r#"{"holders":[["x:1",[[600000,5000]]],["g:1",[[99999999999,4294967295],[5,7]]]]}"#)
             .unwrap();
     let mut ledger = InvalidLedger::new(InvalidConfig::default());
-    ledger.recall_holders(&memory, 0, SnapshotAge::of(UnixMs::new(0), UnixMs::new(0)), at(0));
-    assert!(may(&mut ledger, &operator(2), at(0)));
-    assert!(!may(&mut ledger, &operator(1), at(0)));
-    assert!(may(&mut ledger, &operator(1), at(611)));
+    ledger.restore_holders(&memory, 0, SnapshotAge::of(UnixMs::new(0), UnixMs::new(0)), at(0));
+    assert!(is_admitted(&mut ledger, &operator(2), at(0)));
+    assert!(!is_admitted(&mut ledger, &operator(1), at(0)));
+    assert!(is_admitted(&mut ledger, &operator(1), at(611)));
 }
 
 #[derive(Clone, Debug)]
@@ -254,18 +254,18 @@ proptest! {
                 },
                 Action::Settle { which, was_invalid } => if !open.is_empty() {
                     let (who, reservation) = open.swap_remove(which % open.len());
-                    ledger.settle(reservation, was_invalid, now);
+                    ledger.complete(reservation, was_invalid, now);
                     invalid.extend(was_invalid.then_some((now, who)));
                 },
                 Action::Wait { millis } => now = now + Duration::from_millis(millis),
                 Action::Restart => {
                     for (who, reservation) in open.drain(..) {
-                        ledger.settle(reservation, true, now);
+                        ledger.complete(reservation, true, now);
                         invalid.push((now, who));
                     }
-                    let memory = ledger.remember_holders(now);
+                    let memory = ledger.save_holders(now);
                     ledger = InvalidLedger::new(config);
-                    ledger.recall_holders(&memory, 0, SnapshotAge::of(UnixMs::new(0), UnixMs::new(0)), now);
+                    ledger.restore_holders(&memory, 0, SnapshotAge::of(UnixMs::new(0), UnixMs::new(0)), now);
                 }
             }
             for (holder, count) in held(now, &invalid, &open) {
@@ -287,9 +287,9 @@ fn process_that_takes_the_place_of_a_killed_one_can_send_at_once() {
         // It does not leave: the lender reserves what it was granted.
         for (number, second) in [(1, 0), (2, 4)] {
             let now = now + Duration::from_secs(second);
-            let ask = ledger.ask(now).unwrap();
+            let ask = ledger.request(now).unwrap();
             let synced = keeper.sync(&format!("life {life}"), number, &ask, "server", now).unwrap();
-            ledger.synced(&synced, now);
+            ledger.on_reply(&synced, now);
         }
         let now = now + Duration::from_secs(4);
         let admitted = ledger.admit(Lane::Operation, owner.clone(), &route(), now);

@@ -9,10 +9,10 @@ use crate::route::RouteKey;
 use crate::time::Timestamp;
 
 /// Maximum number of tracked spenders.
-const WATCHED: usize = 100;
+const MAX_TRACKED: usize = 100;
 
 /// Maximum number of reported spenders.
-const SHOWN: usize = 20;
+const MAX_REPORTED: usize = 20;
 
 /// A source of invalid requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -33,7 +33,7 @@ pub(super) struct Spenders(HeavyHitters<(Option<u64>, RouteKey)>);
 
 impl Spenders {
     pub(super) fn new(window: Duration) -> Self {
-        Self(HeavyHitters::new(WATCHED, window, Timestamp::ZERO))
+        Self(HeavyHitters::new(MAX_TRACKED, window, Timestamp::ZERO))
     }
 
     pub(super) fn add(&mut self, guild: Option<u64>, route: RouteKey, now: Timestamp) {
@@ -42,7 +42,7 @@ impl Spenders {
 
     /// The largest spenders, largest first.
     pub(super) fn top(&mut self, now: Timestamp) -> Vec<Spender> {
-        let (top, _) = self.0.top(SHOWN, now);
+        let (top, _) = self.0.top(MAX_REPORTED, now);
         let small = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         let spender = |HeavyHitter { key: (guild, route), count, over }| Spender {
             guild,
@@ -73,7 +73,7 @@ mod tests {
         let top = spenders.top(Timestamp::ZERO);
         assert_eq!(top[0].guild, Some(777_777));
         assert!(top[0].count >= 900 && top[0].count - top[0].error <= 900);
-        assert_eq!(top.len(), SHOWN);
+        assert_eq!(top.len(), MAX_REPORTED);
     }
 
     #[test]

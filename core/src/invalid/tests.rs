@@ -21,14 +21,14 @@ fn spend(ledger: &mut InvalidLedger, count: u32, now: Timestamp) {
 fn spend_for(ledger: &mut InvalidLedger, guild: Option<u64>, count: u32, now: Timestamp) {
     for _ in 0..count {
         let reservation = ledger.admit(Lane::Interactive, guild, &route(), now).unwrap();
-        ledger.settle(reservation, true, now);
+        ledger.complete(reservation, true, now);
     }
 }
 
 fn stopped(ledger: &mut InvalidLedger, now: Timestamp) -> Vec<Lane> {
     let refused = |lane: &Lane| match ledger.admit(*lane, None, &route(), now) {
         Ok(reservation) => {
-            ledger.settle(reservation, false, now);
+            ledger.complete(reservation, false, now);
             false
         }
         Err(InvalidBudgetExceeded { .. }) => true,
@@ -45,26 +45,26 @@ fn lanes_stop_one_after_another_as_the_budget_is_spent() {
     assert_eq!(stopped(&mut ledger, at(0)), [Lane::Background]);
     spend(&mut ledger, 3_000, at(0));
     assert_eq!(stopped(&mut ledger, at(0)), [Lane::Operation, Lane::Background]);
-    assert_eq!(ledger.stopped(at(0)), Some(Lane::Operation));
+    assert_eq!(ledger.stopped_lane(at(0)), Some(Lane::Operation));
     spend(&mut ledger, 1_500, at(0));
     assert_eq!(stopped(&mut ledger, at(0)), Lane::ALL);
 }
 
 #[test]
-fn calls_under_way_count_as_if_they_were_invalid() {
+fn calls_in_flight_count_as_invalid() {
     let mut ledger = InvalidLedger::new(InvalidConfig { limit: 10, ..InvalidConfig::default() });
     let reservations: Vec<Reservation> =
         std::iter::from_fn(|| ledger.admit(Lane::Interactive, None, &route(), at(0)).ok()).collect();
     assert_eq!(reservations.len(), 9);
     for reservation in reservations {
-        ledger.settle(reservation, true, at(1));
+        ledger.complete(reservation, true, at(1));
     }
     assert_eq!(ledger.used(at(1)), 9);
     assert_eq!(stopped(&mut ledger, at(1)), Lane::ALL);
 }
 
 #[test]
-fn a_refusal_says_when_there_is_room_and_then_there_is() {
+fn rejection_says_when_there_is_room() {
     let mut ledger = InvalidLedger::new(InvalidConfig { limit: 100, ..InvalidConfig::default() });
     spend(&mut ledger, 30, at(0));
     spend(&mut ledger, 40, at(100));
@@ -77,7 +77,7 @@ fn a_refusal_says_when_there_is_room_and_then_there_is() {
 }
 
 #[test]
-fn the_count_falls_by_time_alone_and_then_there_is_nothing_to_wake_for() {
+fn count_expires_and_then_needs_no_wake() {
     let mut ledger = InvalidLedger::new(InvalidConfig::default());
     assert_eq!(ledger.next_wake(), None);
     spend(&mut ledger, 3, at(7));
@@ -88,7 +88,7 @@ fn the_count_falls_by_time_alone_and_then_there_is_nothing_to_wake_for() {
 }
 
 #[test]
-fn the_snapshot_names_who_spent_it() {
+fn snapshot_lists_top_spenders() {
     let mut ledger = InvalidLedger::new(InvalidConfig::default());
     spend_for(&mut ledger, Some(1), 5, at(0));
     let snapshot = ledger.snapshot(at(0));
@@ -115,14 +115,14 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
 }
 
 #[test]
-fn processes_that_count_for_themselves_stay_below_the_limit_together() {
+fn separate_counts_stay_below_the_limit_together() {
     let config = InvalidConfig { limit: 100, ..InvalidConfig::default() };
     let mut ledgers = [InvalidLedger::new(config), InvalidLedger::new(config)];
     let spend = |ledgers: &mut [InvalidLedger], now: Timestamp| {
         let mut spent = 0;
         for ledger in ledgers {
             while let Ok(reservation) = ledger.admit(Lane::Interactive, None, &route(), now) {
-                ledger.settle(reservation, true, now);
+                ledger.complete(reservation, true, now);
                 spent += 1;
             }
         }
@@ -140,7 +140,7 @@ fn processes_that_count_for_themselves_stay_below_the_limit_together() {
 proptest! {
     /// Counts as Discord does: every invalid response for a full window after it was seen.
     #[test]
-    fn no_window_ever_holds_more_than_the_last_threshold(actions in actions()) {
+    fn no_window_exceeds_the_last_threshold(actions in actions()) {
         let config = InvalidConfig { limit: 40, ..InvalidConfig::default() };
         let mut ledger = InvalidLedger::new(config);
         let mut now = Timestamp::ZERO;
@@ -163,7 +163,7 @@ proptest! {
                 Action::Settle { which, was_invalid } => {
                     if !open.is_empty() {
                         let (_, reservation) = open.swap_remove(which % open.len());
-                        ledger.settle(reservation, was_invalid, now);
+                        ledger.complete(reservation, was_invalid, now);
                         if was_invalid {
                             invalid.push(now);
                         }

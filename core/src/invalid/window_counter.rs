@@ -81,19 +81,19 @@ impl WindowCounter {
     }
 
     /// When the total falls below `max`, if nothing is added.
-    pub(super) fn below(&self, most: u32, now: Timestamp) -> Timestamp {
-        let mut left = self.total;
+    pub(super) fn time_below(&self, max: u32, now: Timestamp) -> Timestamp {
+        let mut remaining = self.total;
         for slot in &self.slots {
-            if left < most {
+            if remaining < max {
                 break;
             }
-            left = left.saturating_sub(slot.count);
-            if left < most {
+            remaining = remaining.saturating_sub(slot.count);
+            if remaining < max {
                 return slot.end;
             }
         }
         // A threshold of 0 is never met: retry when everything counted now has expired.
-        if left < most { now } else { now + self.window }
+        if remaining < max { now } else { now + self.window }
     }
 
     /// When the oldest expire.

@@ -43,7 +43,7 @@ pub(super) enum BucketAlgorithm {
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
     limit: u32,
-    flights: InFlight,
+    in_flight: InFlight,
     /// Number of calls dispatched so far; tells which calls a response cannot include.
     dispatched: u64,
     /// A 429: no call is granted before this time.
@@ -88,12 +88,12 @@ pub struct BucketView {
 
 impl Bucket {
     /// Creates a bucket from its first response.
-    pub(super) fn learned(rate: &RateHeaders, now: Timestamp) -> Self {
+    pub(super) fn from_headers(rate: &RateHeaders, now: Timestamp) -> Self {
         let refill = refill(rate);
         let count = Counter::Leaky { empty: now + rate.reset_after, refill, confirmed: false };
         Self {
             limit: rate.limit.max(1),
-            flights: InFlight::None,
+            in_flight: InFlight::None,
             dispatched: 0,
             closed_until: Timestamp::ZERO,
             epoch_ms: rate.reset_ms,
@@ -103,32 +103,32 @@ impl Bucket {
     }
 
     /// Creates a full bucket of a hash that is known from another object.
-    pub(super) fn sibling(traits: BucketSpec) -> Self {
-        let count = match traits.kind {
-            BucketAlgorithm::Fixed { per } => Counter::Fixed { left: i64::from(traits.limit), reset: None, per },
+    pub(super) fn from_spec(spec: BucketSpec) -> Self {
+        let count = match spec.kind {
+            BucketAlgorithm::Fixed { per } => Counter::Fixed { left: i64::from(spec.limit), reset: None, per },
             BucketAlgorithm::Leaky { refill, confirmed } => {
                 Counter::Leaky { empty: Timestamp::ZERO, refill, confirmed }
             }
         };
         Self {
-            limit: traits.limit,
-            flights: InFlight::None,
+            limit: spec.limit,
+            in_flight: InFlight::None,
             dispatched: 0,
             closed_until: Timestamp::ZERO,
             epoch_ms: 0,
-            lowest: traits.limit,
+            lowest: spec.limit,
             count,
         }
     }
 
     /// Creates a bucket of a known hash that a previous process may have used: its remaining slots are unknown until
     /// the first response.
-    pub(super) fn unseen(traits: BucketSpec) -> Self {
-        Self { lowest: 0, ..Self::sibling(traits) }
+    pub(super) fn unobserved(spec: BucketSpec) -> Self {
+        Self { lowest: 0, ..Self::from_spec(spec) }
     }
 
     /// Whether the bucket waits for its first response, so that only one call, the probe, may be sent.
-    const fn is_unseen(&self) -> bool {
+    const fn is_unobserved(&self) -> bool {
         self.epoch_ms == 0 && self.lowest == 0
     }
 
@@ -137,7 +137,7 @@ impl Bucket {
         let mut then = self.clone();
         let mut until = None;
         // A 429 may end long before a slot is free.
-        while let Readiness::At(next) = then.turn(until.unwrap_or(now))
+        while let Readiness::At(next) = then.readiness(until.unwrap_or(now))
             && until.is_none_or(|until| until < next)
         {
             until = Some(next);
@@ -146,7 +146,7 @@ impl Bucket {
     }
 
     /// What this bucket tells about its hash.
-    pub(super) fn traits(&self) -> BucketSpec {
+    pub(super) fn spec(&self) -> BucketSpec {
         let kind = match self.count {
             Counter::Fixed { per, .. } => BucketAlgorithm::Fixed { per },
             Counter::Leaky { refill, confirmed, .. } => BucketAlgorithm::Leaky { refill, confirmed },
@@ -155,13 +155,13 @@ impl Bucket {
     }
 
     /// When the next call may be granted.
-    pub(super) fn turn(&mut self, now: Timestamp) -> Readiness {
-        self.pass_time(now);
+    pub(super) fn readiness(&mut self, now: Timestamp) -> Readiness {
+        self.advance(now);
         if now < self.closed_until {
             return Readiness::At(self.closed_until);
         }
-        let on_answer = self.flights.first_gone().map_or(Readiness::OnAnswer, Readiness::At);
-        if self.is_unseen() && self.in_flight() > 0 {
+        let on_answer = self.in_flight.first_lost_expiry().map_or(Readiness::OnResponse, Readiness::At);
+        if self.is_unobserved() && self.in_flight() > 0 {
             return on_answer;
         }
         match self.count {
@@ -179,7 +179,7 @@ impl Bucket {
     /// Takes a slot for a call that is sent now; returns the number of the call.
     pub(super) fn take(&mut self) -> u64 {
         self.dispatched += 1;
-        self.flights.add(self.dispatched);
+        self.in_flight.add(self.dispatched);
         if let Counter::Fixed { left, .. } = &mut self.count {
             *left -= 1;
         }
@@ -187,21 +187,21 @@ impl Bucket {
     }
 
     /// The call was never sent.
-    pub(super) fn give_back(&mut self, number: u64) {
-        self.forget(number);
-        let most = i64::from(self.limit) - i64::from(self.in_flight());
+    pub(super) fn refund(&mut self, number: u64) {
+        self.remove_in_flight(number);
+        let max_left = i64::from(self.limit) - i64::from(self.in_flight());
         if let Counter::Fixed { left, .. } = &mut self.count {
             // If the window has ended since, its slots have returned already.
-            *left = (*left + 1).min(most);
+            *left = (*left + 1).min(max_left);
         }
     }
 
     /// A response with this bucket's headers has arrived. `number` is the result of [`Bucket::take`]; `None` if the
     /// call took its slot elsewhere, because its bucket was not known.
-    pub(super) fn answered(&mut self, number: Option<u64>, rate: &RateHeaders, agreement: Duration, now: Timestamp) {
-        self.pass_time(now);
+    pub(super) fn on_response(&mut self, number: Option<u64>, rate: &RateHeaders, agreement: Duration, now: Timestamp) {
+        self.advance(now);
         if let Some(number) = number {
-            self.forget(number);
+            self.remove_in_flight(number);
         }
         self.limit = rate.limit.max(1);
         let under_way = self.in_flight();
@@ -212,9 +212,9 @@ impl Bucket {
         let agreement_ms = u64::try_from(agreement.as_millis()).unwrap_or(u64::MAX);
         let is_same = self.epoch_ms != 0 && rate.reset_ms.abs_diff(self.epoch_ms) <= agreement_ms;
         let is_older = rate.reset_ms + agreement_ms < self.epoch_ms;
-        let asked_at = rate.reset_ms.saturating_sub(u64::try_from(rate.reset_after.as_millis()).unwrap_or(u64::MAX));
+        let server_time = rate.reset_ms.saturating_sub(u64::try_from(rate.reset_after.as_millis()).unwrap_or(u64::MAX));
         // Discord's clock had not reached the old reset, but the reset moved: the bucket is leaky.
-        let has_moved = self.epoch_ms != 0 && !is_same && !is_older && asked_at + agreement_ms < self.epoch_ms;
+        let has_moved = self.epoch_ms != 0 && !is_same && !is_older && server_time + agreement_ms < self.epoch_ms;
         self.lowest = if is_same {
             self.lowest.min(rate.remaining)
         } else if is_older {
@@ -224,13 +224,13 @@ impl Bucket {
         };
         // If the remaining slots were not counted from the start of the window, they are the lowest count in a response
         // of the window, minus all calls in flight: each answered call is included at least in its own response.
-        let for_certain = i64::from(self.lowest) - i64::from(under_way);
+        let certain = i64::from(self.lowest) - i64::from(under_way);
         match &mut self.count {
             // If one slot drains faster than resets can be distinguished, a leaky bucket looks like a fixed window.
             // Then the counter stays as it is, which is safe for both.
             Counter::Leaky { confirmed: false, refill, .. } if is_same && *refill > agreement + agreement / 4 => {
                 let per = rate.reset_after.max(*refill);
-                self.count = Counter::Fixed { left: for_certain, reset: Some(until), per };
+                self.count = Counter::Fixed { left: certain, reset: Some(until), per };
             }
             Counter::Leaky { empty, refill: slot, confirmed } => {
                 if number.is_some() {
@@ -248,14 +248,14 @@ impl Bucket {
                 let is_past = is_older || (is_same && reset.is_none() && *per > agreement * 2);
                 if is_past {
                     // The call arrived in a window that has ended, so it used no slot of this one.
-                } else if is_same && let Some(known) = reset {
+                } else if is_same && let Some(current) = reset {
                     // Each response is an upper bound of the reset, and the lowest bound applies, unless Discord itself
                     // moved the reset.
                     let moved = rate.reset_ms > self.epoch_ms + ROUNDING_MS;
-                    *known = if moved { (*known).max(until) } else { (*known).min(until) };
+                    *current = if moved { (*current).max(until) } else { (*current).min(until) };
                     *left = (*left).min(remaining);
                 } else {
-                    *left = if reset.is_some() { for_certain } else { remaining.min(*left) };
+                    *left = if reset.is_some() { certain } else { remaining.min(*left) };
                     *reset = Some(until);
                 }
                 if *left <= 0 && reset.is_none() && under_way == 0 {
@@ -270,14 +270,14 @@ impl Bucket {
     }
 
     /// A response without headers of this bucket has arrived.
-    pub(super) fn answered_without_headers(&mut self, number: u64, now: Timestamp) {
-        self.pass_time(now);
-        self.arrive(number, now);
+    pub(super) fn on_response_without_headers(&mut self, number: u64, now: Timestamp) {
+        self.advance(now);
+        self.record_arrival(number, now);
     }
 
     /// The call gets no response. It counts as in flight until `gone`.
-    pub(super) fn lose(&mut self, number: u64, gone: Timestamp) {
-        self.flights.lose(number, gone);
+    pub(super) fn mark_lost(&mut self, number: u64, gone: Timestamp) {
+        self.in_flight.mark_lost(number, gone);
     }
 
     /// A 429: no call is granted before `until`.
@@ -285,7 +285,7 @@ impl Bucket {
         self.closed_until = self.closed_until.max(until);
         if let Counter::Fixed { left, reset, .. } = &mut self.count {
             *left = (*left).min(0);
-            *reset = Some(reset.map_or(until, |known| known.max(until)));
+            *reset = Some(reset.map_or(until, |current| current.max(until)));
         }
     }
 
@@ -300,9 +300,9 @@ impl Bucket {
             }
             Counter::Fixed { .. } => now,
             Counter::Leaky { empty, refill, .. } => {
-                let wanted = i64::from(ahead) + i64::from(self.in_flight()) + 1 - i64::from(self.limit);
-                let shift = refill.saturating_mul(u32::try_from(wanted.unsigned_abs()).unwrap_or(u32::MAX));
-                if wanted > 0 { empty.max(now) + shift } else { empty.before(shift) }
+                let needed = i64::from(ahead) + i64::from(self.in_flight()) + 1 - i64::from(self.limit);
+                let shift = refill.saturating_mul(u32::try_from(needed.unsigned_abs()).unwrap_or(u32::MAX));
+                if needed > 0 { empty.max(now) + shift } else { empty.before(shift) }
             }
         };
         due.max(self.closed_until).max(now)
@@ -319,9 +319,9 @@ impl Bucket {
 
     /// How many calls could be sent now if no other process sent any, and when all slots are free again; `None` if they
     /// are free now.
-    pub(super) fn standing(&self, now: Timestamp) -> (u32, Option<Timestamp>) {
+    pub(super) fn availability(&self, now: Timestamp) -> (u32, Option<Timestamp>) {
         let mut then = self.clone();
-        then.pass_time(now);
+        then.advance(now);
         let (left, full) = match then.count {
             Counter::Fixed { left, reset, .. } => (u32::try_from(left).unwrap_or(0), reset),
             Counter::Leaky { empty, refill, .. } => {
@@ -347,23 +347,23 @@ impl Bucket {
     }
 
     /// Returns the slots that are free again at `now`.
-    fn pass_time(&mut self, now: Timestamp) {
-        for (gone, number) in self.flights.take_gone(now) {
-            self.arrive(number, gone);
+    fn advance(&mut self, now: Timestamp) {
+        for (gone, number) in self.in_flight.take_expired(now) {
+            self.record_arrival(number, gone);
         }
-        let most = i64::from(self.limit) - i64::from(self.in_flight());
+        let max_left = i64::from(self.limit) - i64::from(self.in_flight());
         if let Counter::Fixed { left, reset, .. } = &mut self.count
             && reset.is_some_and(|reset| reset <= now)
         {
             // Calls in flight may arrive in the new window, so their slots stay taken.
-            *left = most;
+            *left = max_left;
             *reset = None;
         }
     }
 
     /// Counts a call as arrived at the latest possible time.
-    fn arrive(&mut self, number: u64, then: Timestamp) {
-        self.forget(number);
+    fn record_arrival(&mut self, number: u64, then: Timestamp) {
+        self.remove_in_flight(number);
         let under_way = self.in_flight();
         match &mut self.count {
             Counter::Leaky { empty, refill, .. } => *empty = (*empty).max(then) + *refill,
@@ -375,11 +375,11 @@ impl Bucket {
 
 impl Bucket {
     fn in_flight(&self) -> u32 {
-        self.flights.len()
+        self.in_flight.len()
     }
 
-    fn forget(&mut self, number: u64) {
-        self.flights.remove(number);
+    fn remove_in_flight(&mut self, number: u64) {
+        self.in_flight.remove(number);
     }
 }
 

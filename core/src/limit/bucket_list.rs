@@ -14,10 +14,10 @@ use crate::route::{RouteKey, TopLevelId};
 use crate::time::Timestamp;
 
 /// Maximum number of wait queues that one page scans, so that a list request does not delay callers.
-const LOOKED_AT: usize = 20_000;
+const MAX_SCANNED: usize = 20_000;
 
 /// Maximum number of routes in a row.
-const ROUTES: usize = 10;
+const MAX_ROUTES: usize = 10;
 
 /// A bucket in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -53,30 +53,30 @@ impl Limiter {
     /// Lists buckets and sublimits, starting at an id: at most `max` of them. A page may have fewer and still not be
     /// the last one.
     #[must_use]
-    pub fn list(&self, from: u32, most: usize, now: Timestamp) -> BucketPage {
+    pub fn list(&self, from: u32, max: usize, now: Timestamp) -> BucketPage {
         let mut routes: HashMap<(HashId, Credential), Vec<RouteKey>> = HashMap::new();
-        for (hash, credential, route) in self.book.hashed() {
+        for (hash, credential, route) in self.routes.hashed_routes() {
             routes.entry((hash, credential)).or_default().push(route.clone());
         }
         for named in routes.values_mut() {
             named.sort_unstable();
-            named.truncate(ROUTES);
+            named.truncate(MAX_ROUTES);
         }
         let mut buckets = Vec::new();
-        for (looked_at, (place, lot)) in self.yard.from(from).enumerate() {
-            if looked_at >= LOOKED_AT || buckets.len() >= most {
-                return BucketPage { buckets, next: Some(place) };
+        for (scanned, (queue_id, queue)) in self.queues.iter_from(from).enumerate() {
+            if scanned >= MAX_SCANNED || buckets.len() >= max {
+                return BucketPage { buckets, next: Some(queue_id) };
             }
-            let Some(lot) = lot.filter(|lot| lot.is_listed(now)) else { continue };
-            let waiting = lot.waiting();
-            match (&lot.key, &lot.keeper) {
-                (WaitQueueKey::Bucket(whose, hash, major), QueueLimit::Bucket(bucket)) => {
-                    let credential = self.book.credential(*whose);
-                    let (left, full) = bucket.standing(now);
+            let Some(queue) = queue.filter(|queue| queue.is_listed(now)) else { continue };
+            let waiting = queue.waiting();
+            match (&queue.key, &queue.limit) {
+                (WaitQueueKey::Bucket(credential_id, hash, major), QueueLimit::Bucket(bucket)) => {
+                    let credential = self.routes.credential(*credential_id);
+                    let (left, full) = bucket.availability(now);
                     buckets.push(BucketRow {
                         credential,
                         routes: routes.get(&(*hash, credential)).cloned().unwrap_or_default(),
-                        bucket: Some(self.book.name(*hash).to_owned()),
+                        bucket: Some(self.routes.name(*hash).to_owned()),
                         major: *major,
                         limit: Some(bucket.view().limit),
                         left: Some(left),
@@ -84,16 +84,16 @@ impl Limiter {
                         waiting,
                     });
                 }
-                (WaitQueueKey::Side(side), QueueLimit::Side(door)) => buckets.push(BucketRow {
-                    credential: self.book.credential(side.whose),
-                    routes: vec![side.route.clone()],
+                (WaitQueueKey::Sublimit(key), QueueLimit::Sublimit(sublimit)) => buckets.push(BucketRow {
+                    credential: self.routes.credential(key.credential_id),
+                    routes: vec![key.route.clone()],
                     bucket: None,
-                    major: side.major,
+                    major: key.major,
                     limit: None,
                     left: None,
-                    resets_in: match door.next(now) {
+                    resets_in: match sublimit.next_readiness(now) {
                         Readiness::At(then) => Some(then.since(now)),
-                        Readiness::Now | Readiness::OnAnswer => None,
+                        Readiness::Now | Readiness::OnResponse => None,
                     },
                     waiting,
                 }),
@@ -120,13 +120,13 @@ mod tests {
     }
 
     /// Creates a limiter that knows a bucket of four slots, one of them used, for each of `guilds` guilds.
-    fn learned(guilds: u64) -> Limiter {
+    fn limiter_with_buckets(guilds: u64) -> Limiter {
         let mut limiter = Limiter::new(LimitConfig { global: 10_000, ..LimitConfig::default() }, at(0));
         for guild in 1..=guilds {
             let now = at(10_000 + guild);
             let route = Route::parse("GET", &format!("/guilds/{guild}/roles"), 42, 0);
-            let ask = PermitRequest { credential: BOT, route, lane: Lane::Interactive, deadline: now };
-            let AcquireOutcome::Granted(permit) = limiter.acquire(ask, now) else { panic!("no permit") };
+            let request = PermitRequest { credential: BOT, route, lane: Lane::Interactive, deadline: now };
+            let AcquireOutcome::Granted(permit) = limiter.acquire(request, now) else { panic!("no permit") };
             let rate = RateHeaders {
                 bucket: "abc".into(),
                 limit: 4,
@@ -134,14 +134,14 @@ mod tests {
                 reset_after: Duration::from_secs(1),
                 reset_ms: 1_700_000_000_000 + guild,
             };
-            limiter.answered(permit, &ResponseInfo { class: ResponseClass::Success, rate: Some(rate) }, now);
+            limiter.on_response(permit, &ResponseInfo { class: ResponseClass::Success, rate: Some(rate) }, now);
         }
         limiter
     }
 
     #[test]
-    fn a_bucket_is_shown_with_its_routes_its_object_and_what_is_left() {
-        let limiter = learned(1);
+    fn row_has_routes_object_and_remaining_slots() {
+        let limiter = limiter_with_buckets(1);
         let listing = limiter.list(0, 10, at(10_001));
         let expected = BucketRow {
             credential: BOT,
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn pages_hold_every_bucket_once() {
-        let limiter = learned(2_500);
+        let limiter = limiter_with_buckets(2_500);
         let (mut from, mut seen, mut pages) = (0, Vec::new(), 0);
         loop {
             let listing = limiter.list(from, 100, at(60_000));

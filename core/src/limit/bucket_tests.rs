@@ -17,61 +17,65 @@ fn rate(limit: u32, remaining: u32, reset_ms: u64, reset_after_ms: u64) -> RateH
 }
 
 #[test]
-fn two_answers_with_one_reset_make_it_fixed_and_a_moving_reset_leaky() {
-    let mut fixed = Bucket::learned(&rate(5, 4, 10_000, 5_000), at(0));
+fn equal_resets_mean_fixed_and_a_moving_reset_means_leaky() {
+    let mut fixed = Bucket::from_headers(&rate(5, 4, 10_000, 5_000), at(0));
     let number = fixed.take();
-    fixed.answered(Some(number), &rate(5, 3, 10_000, 4_900), AGREEMENT, at(100));
+    fixed.on_response(Some(number), &rate(5, 3, 10_000, 4_900), AGREEMENT, at(100));
     assert_eq!(fixed.view().algorithm, "fixed");
 
-    let mut leaky = Bucket::learned(&rate(5, 4, 6_000, 1_000), at(0));
+    let mut leaky = Bucket::from_headers(&rate(5, 4, 6_000, 1_000), at(0));
     let number = leaky.take();
-    leaky.answered(Some(number), &rate(5, 3, 7_000, 1_900), AGREEMENT, at(100));
+    leaky.on_response(Some(number), &rate(5, 3, 7_000, 1_900), AGREEMENT, at(100));
     assert_eq!(leaky.view().algorithm, "leaky");
 }
 
 #[test]
-fn an_answer_never_raises_what_is_left_whatever_the_order() {
-    let mut bucket = Bucket::learned(&rate(5, 4, 10_000, 5_000), at(0));
+fn response_never_raises_remaining_slots_in_any_order() {
+    let mut bucket = Bucket::from_headers(&rate(5, 4, 10_000, 5_000), at(0));
     let numbers: Vec<u64> = (0..4).map(|_| bucket.take()).collect();
     // The last response arrives first, then the others, each with a higher remaining count.
-    bucket.answered(Some(numbers[3]), &rate(5, 0, 10_000, 4_900), AGREEMENT, at(100));
-    for (place, remaining) in [(2, 1), (1, 2), (0, 3)] {
-        bucket.answered(Some(numbers[place]), &rate(5, remaining, 10_000, 4_900), AGREEMENT, at(100));
-        assert_eq!(bucket.turn(at(110)), Readiness::At(at(5_000)));
+    bucket.on_response(Some(numbers[3]), &rate(5, 0, 10_000, 4_900), AGREEMENT, at(100));
+    for (index, remaining) in [(2, 1), (1, 2), (0, 3)] {
+        bucket.on_response(Some(numbers[index]), &rate(5, remaining, 10_000, 4_900), AGREEMENT, at(100));
+        assert_eq!(bucket.readiness(at(110)), Readiness::At(at(5_000)));
     }
 }
 
 #[test]
-fn a_fixed_window_gives_everything_back_at_its_reset_but_what_is_under_way() {
+fn fixed_window_returns_all_slots_at_reset_except_those_in_flight() {
     let mut bucket =
-        Bucket::sibling(BucketSpec { limit: 3, kind: BucketAlgorithm::Fixed { per: Duration::from_secs(5) } });
+        Bucket::from_spec(BucketSpec { limit: 3, kind: BucketAlgorithm::Fixed { per: Duration::from_secs(5) } });
     let numbers: Vec<u64> = (0..3).map(|_| bucket.take()).collect();
-    bucket.answered(Some(numbers[0]), &rate(3, 2, 10_000, 5_000), AGREEMENT, at(50));
-    assert_eq!(bucket.turn(at(60)), Readiness::At(at(5_050)));
-    assert_eq!(bucket.turn(at(5_050)), Readiness::Now);
+    bucket.on_response(Some(numbers[0]), &rate(3, 2, 10_000, 5_000), AGREEMENT, at(50));
+    assert_eq!(bucket.readiness(at(60)), Readiness::At(at(5_050)));
+    assert_eq!(bucket.readiness(at(5_050)), Readiness::Now);
     bucket.take();
-    assert_eq!(bucket.turn(at(5_050)), Readiness::OnAnswer, "two are still in flight, and may arrive in this window");
+    assert_eq!(
+        bucket.readiness(at(5_050)),
+        Readiness::OnResponse,
+        "two are still in flight, and may arrive in this window"
+    );
 }
 
 #[test]
-fn a_429_closes_it_and_a_lost_call_counts_until_it_can_no_longer_arrive() {
-    let mut bucket = Bucket::learned(&rate(1, 0, 2_000, 1_000), at(0));
-    assert_eq!(bucket.turn(at(1_000)), Readiness::Now);
+fn lost_call_counts_until_it_can_no_longer_arrive_and_a_429_closes() {
+    let mut bucket = Bucket::from_headers(&rate(1, 0, 2_000, 1_000), at(0));
+    assert_eq!(bucket.readiness(at(1_000)), Readiness::Now);
     bucket.take();
-    bucket.lose(1, at(9_000));
-    assert_eq!(bucket.turn(at(2_000)), Readiness::At(at(9_000)));
-    assert_eq!(bucket.turn(at(9_000)), Readiness::At(at(10_000)), "as if it had arrived at the last moment");
+    bucket.mark_lost(1, at(9_000));
+    assert_eq!(bucket.readiness(at(2_000)), Readiness::At(at(9_000)));
+    assert_eq!(bucket.readiness(at(9_000)), Readiness::At(at(10_000)), "as if it had arrived at the last moment");
     bucket.close(at(60_000));
-    assert_eq!(bucket.turn(at(20_000)), Readiness::At(at(60_000)));
+    assert_eq!(bucket.readiness(at(20_000)), Readiness::At(at(60_000)));
 }
 
 #[test]
-fn a_call_that_never_left_gives_its_slot_back() {
-    let mut bucket = Bucket::learned(&rate(2, 1, 2_000, 500), at(0));
+fn unsent_call_returns_its_slot() {
+    let mut bucket = Bucket::from_headers(&rate(2, 1, 2_000, 500), at(0));
     bucket.take();
-    assert_eq!(bucket.turn(at(10)), Readiness::At(at(500)), "one slot must drain first");
-    bucket.give_back(1);
-    assert_eq!(bucket.turn(at(10)), Readiness::Now);
+    assert_eq!(bucket.readiness(at(10)), Readiness::At(at(500)), "one slot must drain first");
+    bucket.refund(1);
+    assert_eq!(bucket.readiness(at(10)), Readiness::Now);
 }
 
 /// A call: the time to the server and back, and whether its response is lost.
@@ -95,7 +99,7 @@ fn drive(limit: u32, per_ms: u64, leaky: bool, trips: &[Trip]) -> (u32, u32) {
     let mut now = 1_000;
     // The first call is the probe that every route starts with.
     let first = server.arrive(now).expect("the bucket is empty at the first call");
-    let mut bucket = Bucket::learned(&first, Timestamp::from_micros(now));
+    let mut bucket = Bucket::from_headers(&first, Timestamp::from_micros(now));
     let (mut refused, mut passed) = (0, 1);
     // (arrival, number, trip) and (response, number, headers)
     let mut there: Vec<(u64, u64, Trip)> = Vec::new();
@@ -103,7 +107,7 @@ fn drive(limit: u32, per_ms: u64, leaky: bool, trips: &[Trip]) -> (u32, u32) {
     let mut trips = trips.iter().cloned();
     let mut next = trips.next();
     while next.is_some() || !there.is_empty() || !back.is_empty() {
-        let turn = bucket.turn(Timestamp::from_micros(now));
+        let turn = bucket.readiness(Timestamp::from_micros(now));
         if turn == Readiness::Now
             && let Some(trip) = next.take()
         {
@@ -118,21 +122,21 @@ fn drive(limit: u32, per_ms: u64, leaky: bool, trips: &[Trip]) -> (u32, u32) {
         let arrival = there.iter().map(|(then, ..)| *then).min();
         let answer = back.iter().map(|(then, ..)| *then).min();
         now = [wake, arrival, answer].into_iter().flatten().min().expect("an event is always due").max(now);
-        if let Some(place) = there.iter().position(|(then, ..)| *then <= now) {
-            let (then, number, trip) = there.remove(place);
+        if let Some(index) = there.iter().position(|(then, ..)| *then <= now) {
+            let (then, number, trip) = there.remove(index);
             let rate = server.arrive(then);
             refused += u32::from(rate.is_none());
             passed += u32::from(rate.is_some());
             if trip.lost {
-                bucket.lose(number, Timestamp::from_micros(then - trip.there + TIMEOUT));
+                bucket.mark_lost(number, Timestamp::from_micros(then - trip.there + TIMEOUT));
             } else {
                 back.push((then + trip.back, number, rate));
             }
-        } else if let Some(place) = back.iter().position(|(then, ..)| *then <= now) {
-            let (then, number, rate) = back.remove(place);
+        } else if let Some(index) = back.iter().position(|(then, ..)| *then <= now) {
+            let (then, number, rate) = back.remove(index);
             match rate {
-                Some(rate) => bucket.answered(Some(number), &rate, AGREEMENT, Timestamp::from_micros(then)),
-                None => bucket.answered_without_headers(number, Timestamp::from_micros(then)),
+                Some(rate) => bucket.on_response(Some(number), &rate, AGREEMENT, Timestamp::from_micros(then)),
+                None => bucket.on_response_without_headers(number, Timestamp::from_micros(then)),
             }
         }
     }

@@ -25,9 +25,9 @@ pub struct LimitConfig {
     /// How long a route whose responses carry no bucket is assumed to have no limit.
     pub free_for: Duration,
     /// Two resets that differ by at most this are the same reset.
-    pub agreement: Duration,
+    pub reset_tolerance: Duration,
     /// How long the first call of a route waits for a bucket that the route may share.
-    pub kin_patience: Duration,
+    pub shared_bucket_timeout: Duration,
     /// Maximum number of waiting callers.
     pub max_waiters: usize,
     /// Maximum number of buckets in memory.
@@ -48,8 +48,8 @@ impl Default for LimitConfig {
             floor: 20,
             interactions_exempt: true,
             free_for: Duration::from_secs(600),
-            agreement: Duration::from_millis(50),
-            kin_patience: Duration::from_secs(15),
+            reset_tolerance: Duration::from_millis(50),
+            shared_bucket_timeout: Duration::from_secs(15),
             max_waiters: 10_000,
             max_buckets: 100_000,
             max_routes: 10_000,

@@ -52,9 +52,9 @@ impl Domain {
     }
 
     /// When a call of this lane could be granted if no other call waited.
-    pub(super) fn turn_of(&mut self, lane: Lane, now: Timestamp) -> Readiness {
+    pub(super) fn lane_readiness(&mut self, lane: Lane, now: Timestamp) -> Readiness {
         match (Readiness::not_before(self.blocked_until, now), &mut self.global) {
-            (Readiness::Now, Some(global)) => global.turn_of(lane, now),
+            (Readiness::Now, Some(global)) => global.lane_readiness(lane, now),
             (turn, _) => turn,
         }
     }
@@ -65,12 +65,12 @@ impl Domain {
         global.max(self.blocked_until)
     }
 
-    pub(super) fn announce(&mut self, lane: Lane, ticket: Ticket, lot: WaitQueueId) {
-        self.ready[lane.index()].insert((ticket, lot));
+    pub(super) fn announce(&mut self, lane: Lane, ticket: Ticket, queue_id: WaitQueueId) {
+        self.ready[lane.index()].insert((ticket, queue_id));
     }
 
-    pub(super) fn withdraw(&mut self, lane: Lane, ticket: Ticket, lot: WaitQueueId) {
-        self.ready[lane.index()].remove(&(ticket, lot));
+    pub(super) fn withdraw(&mut self, lane: Lane, ticket: Ticket, queue_id: WaitQueueId) {
+        self.ready[lane.index()].remove(&(ticket, queue_id));
     }
 
     pub(super) fn is_quiet(&self) -> bool {
@@ -87,29 +87,29 @@ impl Domain {
         self.wake = None;
         let waiting = self.ready_lanes();
         if let Some(global) = &mut self.global {
-            global.waits(waiting, self.waiting, now);
+            global.set_demand(waiting, self.waiting, now);
         }
         if self.is_quiet() {
             return None;
         }
         if now < self.blocked_until {
-            return self.sleep(Readiness::At(self.blocked_until));
+            return self.set_wake(Readiness::At(self.blocked_until));
         }
         let lane = match &mut self.global {
             None => Lane::ALL.into_iter().find(|lane| waiting[lane.index()])?,
-            Some(global) => match global.turn(now) {
-                Readiness::Now => match global.choose(waiting, now) {
+            Some(global) => match global.readiness(now) {
+                Readiness::Now => match global.choose_lane(waiting, now) {
                     Ok(lane) => lane,
-                    Err(turn) => return self.sleep(turn),
+                    Err(turn) => return self.set_wake(turn),
                 },
-                turn => return self.sleep(turn),
+                turn => return self.set_wake(turn),
             },
         };
-        let (ticket, lot) = self.ready[lane.index()].first().copied()?;
-        Some((lane, ticket, lot))
+        let (ticket, queue_id) = self.ready[lane.index()].first().copied()?;
+        Some((lane, ticket, queue_id))
     }
 
-    fn sleep(&mut self, turn: Readiness) -> Option<(Lane, Ticket, WaitQueueId)> {
+    fn set_wake(&mut self, turn: Readiness) -> Option<(Lane, Ticket, WaitQueueId)> {
         if let Readiness::At(then) = turn {
             self.wake = Some(then);
         }

@@ -20,7 +20,7 @@ pub(super) struct GlobalLimit {
 #[derive(Debug)]
 enum TokenSource {
     /// The process uses the limit alone.
-    Own(LocalWindow),
+    Local(LocalWindow),
     /// The process shares the limit with others.
     Shared(Box<Member>),
 }
@@ -28,7 +28,7 @@ enum TokenSource {
 impl GlobalLimit {
     /// Creates the limit of a process that does not share it.
     pub(super) fn new(config: &LimitConfig, now: Timestamp) -> Self {
-        Self { source: TokenSource::Own(LocalWindow::new(config, now)), floor: config.floor, passed_over: [0; 3] }
+        Self { source: TokenSource::Local(LocalWindow::new(config, now)), floor: config.floor, passed_over: [0; 3] }
     }
 
     /// Creates a limit that is shared with other processes.
@@ -39,45 +39,45 @@ impl GlobalLimit {
     /// The membership in the shared limit, if it is shared.
     pub(super) fn member(&self) -> Option<&Member> {
         match &self.source {
-            TokenSource::Own(_) => None,
+            TokenSource::Local(_) => None,
             TokenSource::Shared(member) => Some(member),
         }
     }
 
     pub(super) fn member_mut(&mut self) -> Option<&mut Member> {
         match &mut self.source {
-            TokenSource::Own(_) => None,
+            TokenSource::Local(_) => None,
             TokenSource::Shared(member) => Some(member),
         }
     }
 
     /// When a token is available.
-    pub(super) fn turn(&mut self, now: Timestamp) -> Readiness {
+    pub(super) fn readiness(&mut self, now: Timestamp) -> Readiness {
         match &mut self.source {
-            TokenSource::Own(own) => own.turn(now),
-            TokenSource::Shared(member) => member.turn(now),
+            TokenSource::Local(window) => window.readiness(now),
+            TokenSource::Shared(member) => member.readiness(now),
         }
     }
 
     /// Number of free tokens.
     pub(super) fn free(&mut self, now: Timestamp) -> u32 {
         match &mut self.source {
-            TokenSource::Own(own) => own.free(now),
+            TokenSource::Local(window) => window.free(now),
             TokenSource::Shared(member) => member.free(now),
         }
     }
 
     /// When even spacing permits a grant. Slots of a shared limit are spaced when they are booked.
-    fn paced(&self, now: Timestamp) -> Readiness {
+    fn pacing(&self, now: Timestamp) -> Readiness {
         match &self.source {
-            TokenSource::Own(own) => own.pace.turn(now),
+            TokenSource::Local(window) => window.pacer.readiness(now),
             TokenSource::Shared(_) => Readiness::Now,
         }
     }
 
     /// Chooses the next of the waiting lanes, if a token is available.
-    pub(super) fn choose(&self, waiting: [bool; 3], now: Timestamp) -> Result<Lane, Readiness> {
-        let paced = self.paced(now);
+    pub(super) fn choose_lane(&self, waiting: [bool; 3], now: Timestamp) -> Result<Lane, Readiness> {
+        let paced = self.pacing(now);
         let is_waiting = |lane: Lane| waiting[lane.index()];
         let may_go = |lane: Lane| lane == Lane::Interactive || paced == Readiness::Now;
         let starved = |lane: &Lane| {
@@ -92,9 +92,9 @@ impl GlobalLimit {
     }
 
     /// When a call of this lane could be granted if no other call waited.
-    pub(super) fn turn_of(&mut self, lane: Lane, now: Timestamp) -> Readiness {
-        match (self.turn(now), lane) {
-            (Readiness::Now, Lane::Operation | Lane::Background) => self.paced(now),
+    pub(super) fn lane_readiness(&mut self, lane: Lane, now: Timestamp) -> Readiness {
+        match (self.readiness(now), lane) {
+            (Readiness::Now, Lane::Operation | Lane::Background) => self.pacing(now),
             (turn, _) => turn,
         }
     }
@@ -106,10 +106,10 @@ impl GlobalLimit {
             *count = if other == lane || !waiting[other.index()] { 0 } else { *count + 1 };
         }
         match &mut self.source {
-            TokenSource::Own(own) => {
-                own.take();
+            TokenSource::Local(window) => {
+                window.take();
                 if lane != Lane::Interactive {
-                    own.pace.take(now);
+                    window.pacer.take(now);
                 }
                 None
             }
@@ -118,13 +118,13 @@ impl GlobalLimit {
     }
 
     /// Sets which lanes have ready calls, and the total number of waiting calls.
-    pub(super) fn waits(&mut self, ready: [bool; 3], waiting: usize, now: Timestamp) {
+    pub(super) fn set_demand(&mut self, ready: [bool; 3], waiting: usize, now: Timestamp) {
         match &mut self.source {
-            TokenSource::Own(own) => {
+            TokenSource::Local(window) => {
                 if ready[Lane::Operation.index()] || ready[Lane::Background.index()] {
-                    own.pace.starve();
+                    window.pacer.set_starved();
                 } else {
-                    own.pace.rest(now);
+                    window.pacer.set_idle(now);
                 }
             }
             TokenSource::Shared(member) => {
@@ -135,28 +135,28 @@ impl GlobalLimit {
     }
 
     /// A call got a response.
-    pub(super) fn answered(&mut self, lodging: Option<MemberPermitId>, dispatched: Timestamp, now: Timestamp) {
-        match (&mut self.source, lodging) {
-            (TokenSource::Own(own), _) => own.answered(dispatched, now),
-            (TokenSource::Shared(member), Some(lodging)) => member.answered(lodging, now),
+    pub(super) fn on_response(&mut self, permit: Option<MemberPermitId>, dispatched: Timestamp, now: Timestamp) {
+        match (&mut self.source, permit) {
+            (TokenSource::Local(window), _) => window.on_response(dispatched, now),
+            (TokenSource::Shared(member), Some(permit)) => member.on_response(permit, now),
             (TokenSource::Shared(_), None) => {}
         }
     }
 
     /// A call gets no response.
-    pub(super) fn lost(&mut self, lodging: Option<MemberPermitId>, dispatched: Timestamp, now: Timestamp) {
-        match (&mut self.source, lodging) {
-            (TokenSource::Own(own), _) => own.lost(dispatched, now),
-            (TokenSource::Shared(member), Some(lodging)) => member.lost(lodging, now),
+    pub(super) fn mark_lost(&mut self, permit: Option<MemberPermitId>, dispatched: Timestamp, now: Timestamp) {
+        match (&mut self.source, permit) {
+            (TokenSource::Local(window), _) => window.mark_lost(dispatched, now),
+            (TokenSource::Shared(member), Some(permit)) => member.lost(permit, now),
             (TokenSource::Shared(_), None) => {}
         }
     }
 
     /// A call was never sent.
-    pub(super) fn given_back(&mut self, lodging: Option<MemberPermitId>, now: Timestamp) {
-        match (&mut self.source, lodging) {
-            (TokenSource::Own(own), _) => own.given_back(),
-            (TokenSource::Shared(member), Some(lodging)) => member.given_back(lodging, now),
+    pub(super) fn refund(&mut self, permit: Option<MemberPermitId>, now: Timestamp) {
+        match (&mut self.source, permit) {
+            (TokenSource::Local(window), _) => window.refund(),
+            (TokenSource::Shared(member), Some(permit)) => member.refund(permit, now),
             (TokenSource::Shared(_), None) => {}
         }
     }
@@ -164,76 +164,76 @@ impl GlobalLimit {
     /// A global 429: no call is granted before `until`.
     pub(super) fn close(&mut self, until: Timestamp) {
         match &mut self.source {
-            TokenSource::Own(own) => own.close(until),
+            TokenSource::Local(window) => window.close(until),
             TokenSource::Shared(member) => member.close(until),
         }
     }
 
     /// A global 429 that another process received.
-    pub(super) fn heard_closed(&mut self, until: Timestamp) {
+    pub(super) fn on_remote_block(&mut self, until: Timestamp) {
         match &mut self.source {
-            TokenSource::Own(own) => own.close(until),
-            TokenSource::Shared(member) => member.heard_closed(until),
+            TokenSource::Local(window) => window.close(until),
+            TokenSource::Shared(member) => member.on_remote_block(until),
         }
     }
 
     /// The earliest time at which a call with `ahead` calls before it could be granted; a lower bound.
     pub(super) fn estimate(&self, ahead: usize, now: Timestamp) -> Timestamp {
         match &self.source {
-            TokenSource::Own(own) => own.estimate(ahead, now),
+            TokenSource::Local(window) => window.estimate(ahead, now),
             TokenSource::Shared(member) => member.estimate(ahead, now),
         }
     }
 
     /// Changes the number of local tokens; a limit that is shared through Redis has none.
-    pub(super) fn set_own_limit(&mut self, limit: u32) {
+    pub(super) fn set_local_limit(&mut self, limit: u32) {
         match &mut self.source {
-            TokenSource::Own(own) => own.set_limit(limit),
+            TokenSource::Local(window) => window.set_limit(limit),
             TokenSource::Shared(_) => {}
         }
     }
 
     /// Number of local tokens in use.
-    pub(super) fn own_in_use(&mut self, now: Timestamp) -> u32 {
+    pub(super) fn local_in_use(&mut self, now: Timestamp) -> u32 {
         match &mut self.source {
-            TokenSource::Own(own) => own.in_use(now),
+            TokenSource::Local(window) => window.in_use(now),
             TokenSource::Shared(_) => 0,
         }
     }
 
     /// When the next local token returns, if more tokens are in use than the limit allows.
-    pub(super) fn next_own_excess(&self) -> Option<Timestamp> {
+    pub(super) fn next_local_excess(&self) -> Option<Timestamp> {
         match &self.source {
-            TokenSource::Own(own) => own.next_excess(),
+            TokenSource::Local(window) => window.next_excess(),
             TokenSource::Shared(_) => None,
         }
     }
 
     pub(super) fn in_flight(&self) -> u32 {
         match &self.source {
-            TokenSource::Own(own) => own.in_flight(),
+            TokenSource::Local(window) => window.in_flight(),
             TokenSource::Shared(member) => member.in_flight(),
         }
     }
 
     pub(super) fn limit(&self) -> u32 {
         match &self.source {
-            TokenSource::Own(own) => own.limit(),
+            TokenSource::Local(window) => window.limit(),
             TokenSource::Shared(member) => member.limit(),
         }
     }
 
     pub(super) fn closed_until(&self) -> Timestamp {
         match &self.source {
-            TokenSource::Own(own) => own.closed_until(),
+            TokenSource::Local(window) => window.closed_until(),
             TokenSource::Shared(member) => member.closed_until(),
         }
     }
 
     #[cfg(test)]
     fn open(mut self) -> Self {
-        if let TokenSource::Own(own) = &mut self.source {
-            own.open();
+        if let TokenSource::Local(window) = &mut self.source {
+            window.open();
         }
         self
     }
@@ -255,29 +255,29 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_gate_grants_nothing_until_a_window_after_the_last_call_before_it_can_have_arrived() {
+    fn new_gate_grants_nothing_until_earlier_calls_left_the_window() {
         let config = LimitConfig { settling: Duration::from_millis(300), ..LimitConfig::default() };
         let mut global = GlobalLimit::new(&config, at(5_000));
-        assert_eq!(global.turn(at(6_309)), Readiness::At(at(6_310)));
-        assert_eq!(global.turn(at(6_310)), Readiness::Now);
+        assert_eq!(global.readiness(at(6_309)), Readiness::At(at(6_310)));
+        assert_eq!(global.readiness(at(6_310)), Readiness::Now);
     }
 
     #[test]
-    fn a_token_comes_back_one_window_after_its_answer() {
+    fn token_returns_one_window_after_its_response() {
         let mut global = open(1);
         global.take(Lane::Interactive, [false; 3], at(0));
-        assert_eq!(global.turn(at(900)), Readiness::OnAnswer);
-        global.answered(None, at(0), at(900));
-        assert_eq!(global.turn(at(1_000)), Readiness::At(at(1_900)));
-        assert_eq!(global.turn(at(1_900)), Readiness::Now);
+        assert_eq!(global.readiness(at(900)), Readiness::OnResponse);
+        global.on_response(None, at(0), at(900));
+        assert_eq!(global.readiness(at(1_000)), Readiness::At(at(1_900)));
+        assert_eq!(global.readiness(at(1_900)), Readiness::Now);
     }
 
     #[test]
-    fn a_call_without_an_answer_counts_until_it_can_no_longer_arrive() {
+    fn call_without_a_response_counts_until_it_can_no_longer_arrive() {
         let mut global = open(1);
         global.take(Lane::Interactive, [false; 3], at(0));
-        global.lost(None, at(0), at(100));
-        assert_eq!(global.turn(at(100)), Readiness::At(at(16_000)));
+        global.mark_lost(None, at(0), at(100));
+        assert_eq!(global.readiness(at(100)), Readiness::At(at(16_000)));
     }
 
     #[test]
@@ -286,29 +286,29 @@ mod tests {
         let mut global = GlobalLimit::new(&config, at(0));
         let mut granted = Vec::new();
         for ms in 1_000..1_200 {
-            while global.choose([false, true, false], at(ms)).is_ok() {
+            while global.choose_lane([false, true, false], at(ms)).is_ok() {
                 global.take(Lane::Operation, [false, true, false], at(ms));
                 granted.push(ms);
             }
         }
         assert_eq!(granted[..7], [1_000, 1_000, 1_000, 1_000, 1_000, 1_020, 1_040]);
-        assert_eq!(global.choose([true, true, false], at(1_199)), Ok(Lane::Interactive));
+        assert_eq!(global.choose_lane([true, true, false], at(1_199)), Ok(Lane::Interactive));
     }
 
     #[test]
-    fn tokens_are_spread_over_the_whole_time_that_they_are_away_whatever_burst_took_them() {
+    fn tokens_are_spread_evenly_after_any_burst() {
         let config = LimitConfig { margin: Duration::ZERO, settling: Duration::ZERO, ..LimitConfig::default() };
         let mut global = GlobalLimit::new(&config, at(0));
         let waiting = [false, true, false];
         let mut granted: Vec<u64> = Vec::new();
         for ms in 1_000..10_000 {
             let answers = granted.iter().filter(|then| **then + 300 == ms);
-            answers.for_each(|then| global.answered(None, at(*then), at(ms)));
-            while global.turn(at(ms)) == Readiness::Now && global.choose(waiting, at(ms)).is_ok() {
+            answers.for_each(|then| global.on_response(None, at(*then), at(ms)));
+            while global.readiness(at(ms)) == Readiness::Now && global.choose_lane(waiting, at(ms)).is_ok() {
                 global.take(Lane::Operation, waiting, at(ms));
                 granted.push(ms);
             }
-            global.waits(waiting, 1, at(ms));
+            global.set_demand(waiting, 1, at(ms));
         }
         let longest = |granted: &[u64]| granted.windows(2).map(|pair| pair[1] - pair[0]).max();
         let late = granted.partition_point(|ms| *ms < 4_000);
@@ -323,11 +323,11 @@ mod tests {
         let mut global = GlobalLimit::new(&config, at(0));
         let mut burst = |ms: u64| {
             let mut count = 0;
-            while global.choose([false, true, false], at(ms)).is_ok() {
+            while global.choose_lane([false, true, false], at(ms)).is_ok() {
                 global.take(Lane::Operation, [false; 3], at(ms));
                 count += 1;
             }
-            global.waits([false; 3], 0, at(ms));
+            global.set_demand([false; 3], 0, at(ms));
             count
         };
         assert_eq!([burst(2_000), burst(2_040), burst(3_000)], [5, 2, 5]);
@@ -339,7 +339,7 @@ mod tests {
         let waiting = [true; 3];
         let mut grants = [0; 3];
         for _ in 0..1_000 {
-            let lane = global.choose(waiting, at(0)).unwrap_or(Lane::Interactive);
+            let lane = global.choose_lane(waiting, at(0)).unwrap_or(Lane::Interactive);
             global.take(lane, waiting, at(0));
             grants[lane.index()] += 1;
         }

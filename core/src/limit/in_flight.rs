@@ -49,12 +49,12 @@ impl InFlight {
     }
 
     /// A call gets no response. After `gone` it can no longer arrive.
-    pub(super) fn lose(&mut self, number: u64, gone: Timestamp) {
+    pub(super) fn mark_lost(&mut self, number: u64, gone: Timestamp) {
         self.change_many(|many| many.lost.push((gone, number)));
     }
 
     /// When the first of the lost calls can no longer arrive.
-    pub(super) fn first_gone(&self) -> Option<Timestamp> {
+    pub(super) fn first_lost_expiry(&self) -> Option<Timestamp> {
         match self {
             Self::None | Self::One(_) => None,
             Self::Many(many) => many.lost.iter().map(|(gone, _)| *gone).min(),
@@ -62,7 +62,7 @@ impl InFlight {
     }
 
     /// Takes the lost calls that can no longer arrive. Returns each call once.
-    pub(super) fn take_gone(&mut self, now: Timestamp) -> Vec<(Timestamp, u64)> {
+    pub(super) fn take_expired(&mut self, now: Timestamp) -> Vec<(Timestamp, u64)> {
         match self {
             Self::None | Self::One(_) => Vec::new(),
             Self::Many(many) => many.lost.extract_if(.., |(gone, _)| *gone <= now).collect(),
@@ -85,33 +85,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_are_counted_until_they_are_removed_and_then_nothing_is_kept() {
-        let mut flights = InFlight::default();
+    fn calls_count_until_removed_and_leave_nothing_behind() {
+        let mut calls = InFlight::default();
         for number in 1..=3 {
-            flights.add(number);
+            calls.add(number);
         }
-        flights.remove(2);
-        flights.remove(7);
-        assert_eq!(flights.len(), 2);
-        flights.remove(1);
-        flights.remove(3);
-        assert!(matches!(flights, InFlight::None));
+        calls.remove(2);
+        calls.remove(7);
+        assert_eq!(calls.len(), 2);
+        calls.remove(1);
+        calls.remove(3);
+        assert!(matches!(calls, InFlight::None));
     }
 
     #[test]
-    fn a_lost_call_is_told_of_once_when_it_can_no_longer_arrive() {
+    fn lost_call_is_returned_once_when_it_can_no_longer_arrive() {
         let at = Timestamp::from_millis;
-        let mut flights = InFlight::default();
-        flights.add(1);
-        flights.lose(1, at(20));
-        flights.add(2);
-        flights.lose(2, at(10));
-        assert_eq!(flights.first_gone(), Some(at(10)));
-        assert_eq!(flights.take_gone(at(15)), [(at(10), 2)]);
-        flights.remove(2);
-        assert_eq!((flights.len(), flights.first_gone()), (1, Some(at(20))));
-        assert_eq!(flights.take_gone(at(20)), [(at(20), 1)]);
-        flights.remove(1);
-        assert!(matches!(flights, InFlight::None));
+        let mut calls = InFlight::default();
+        calls.add(1);
+        calls.mark_lost(1, at(20));
+        calls.add(2);
+        calls.mark_lost(2, at(10));
+        assert_eq!(calls.first_lost_expiry(), Some(at(10)));
+        assert_eq!(calls.take_expired(at(15)), [(at(10), 2)]);
+        calls.remove(2);
+        assert_eq!((calls.len(), calls.first_lost_expiry()), (1, Some(at(20))));
+        assert_eq!(calls.take_expired(at(20)), [(at(20), 1)]);
+        calls.remove(1);
+        assert!(matches!(calls, InFlight::None));
     }
 }

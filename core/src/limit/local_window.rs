@@ -24,7 +24,7 @@ pub(super) struct LocalWindow {
     cooling: VecDeque<Timestamp>,
     /// No call is granted before this time: the first window of a new gate, or a global 429.
     closed_until: Timestamp,
-    pub(super) pace: Pacer,
+    pub(super) pacer: Pacer,
 }
 
 impl LocalWindow {
@@ -39,11 +39,11 @@ impl LocalWindow {
             in_flight: 0,
             cooling: VecDeque::new(),
             closed_until: now + window + config.settling,
-            pace: Pacer::new(config),
+            pacer: Pacer::new(config),
         }
     }
 
-    pub(super) fn turn(&mut self, now: Timestamp) -> Readiness {
+    pub(super) fn readiness(&mut self, now: Timestamp) -> Readiness {
         if now < self.closed_until {
             return Readiness::At(self.closed_until);
         }
@@ -54,7 +54,7 @@ impl LocalWindow {
         let used = self.in_flight as usize + self.cooling.len();
         let missing = used.saturating_sub(self.limit as usize);
         let enough = if self.limit == 0 { None } else { self.cooling.get(missing) };
-        enough.map_or(Readiness::OnAnswer, |back| Readiness::At(*back))
+        enough.map_or(Readiness::OnResponse, |back| Readiness::At(*back))
     }
 
     pub(super) fn free(&mut self, now: Timestamp) -> u32 {
@@ -75,7 +75,7 @@ impl LocalWindow {
     /// enough have returned.
     pub(super) fn set_limit(&mut self, limit: u32) {
         self.limit = limit;
-        self.pace.set_limit(limit);
+        self.pacer.set_limit(limit);
     }
 
     /// When the next token returns, if more tokens are in use than the limit allows.
@@ -89,29 +89,29 @@ impl LocalWindow {
     }
 
     /// A response has arrived: the token returns one window from now.
-    pub(super) fn answered(&mut self, dispatched: Timestamp, now: Timestamp) {
+    pub(super) fn on_response(&mut self, dispatched: Timestamp, now: Timestamp) {
         self.in_flight -= 1;
-        self.pace.observe(now.since(dispatched));
-        self.cool(now + self.window);
+        self.pacer.observe(now.since(dispatched));
+        self.start_cooling(now + self.window);
     }
 
     /// The call gets no response; it may arrive until its timeout has passed.
-    pub(super) fn lost(&mut self, dispatched: Timestamp, now: Timestamp) {
+    pub(super) fn mark_lost(&mut self, dispatched: Timestamp, now: Timestamp) {
         self.in_flight -= 1;
-        self.cool((dispatched + self.request_timeout).max(now) + self.window);
+        self.start_cooling((dispatched + self.request_timeout).max(now) + self.window);
     }
 
-    fn cool(&mut self, back: Timestamp) {
+    fn start_cooling(&mut self, back: Timestamp) {
         // Nearly always the last position: only tokens of lost calls return later than those of later responses.
-        let place = match self.cooling.back() {
+        let index = match self.cooling.back() {
             Some(last) if *last > back => self.cooling.partition_point(|other| *other <= back),
             _ => self.cooling.len(),
         };
-        self.cooling.insert(place, back);
+        self.cooling.insert(index, back);
     }
 
     /// The call was never sent.
-    pub(super) fn given_back(&mut self) {
+    pub(super) fn refund(&mut self) {
         self.in_flight -= 1;
     }
 

@@ -24,13 +24,13 @@ pub(super) struct Pacer {
     due: Timestamp,
     /// Grants that may be given before they are due.
     credit: u32,
-    most_credit: u32,
+    max_credit: u32,
     /// Whether a call of these lanes waits for a token or for spacing.
     is_starved: bool,
 }
 
 /// Approximate number of responses in the latency average.
-const ANSWERS: u32 = 16;
+const LATENCY_SAMPLES: u32 = 16;
 
 impl Pacer {
     pub(super) fn new(config: &LimitConfig) -> Self {
@@ -41,7 +41,7 @@ impl Pacer {
             latency: Duration::ZERO,
             due: Timestamp::ZERO,
             credit,
-            most_credit: credit,
+            max_credit: credit,
             is_starved: false,
         }
     }
@@ -56,10 +56,10 @@ impl Pacer {
 
     pub(super) fn observe(&mut self, latency: Duration) {
         let before = if self.latency.is_zero() { latency } else { self.latency };
-        self.latency = (before * (ANSWERS - 1) + latency) / ANSWERS;
+        self.latency = (before * (LATENCY_SAMPLES - 1) + latency) / LATENCY_SAMPLES;
     }
 
-    pub(super) fn turn(&self, now: Timestamp) -> Readiness {
+    pub(super) fn readiness(&self, now: Timestamp) -> Readiness {
         if self.credit > 0 { Readiness::Now } else { Readiness::not_before(self.due, now) }
     }
 
@@ -71,18 +71,18 @@ impl Pacer {
         let (interval, late) = (self.interval(), now.since(self.due));
         if !self.is_starved {
             let idle = late.as_micros().checked_div(interval.as_micros()).unwrap_or(u128::MAX);
-            self.credit = self.credit.saturating_add(u32::try_from(idle).unwrap_or(u32::MAX)).min(self.most_credit);
+            self.credit = self.credit.saturating_add(u32::try_from(idle).unwrap_or(u32::MAX)).min(self.max_credit);
         }
         // A small delay is made up for, so that late timers cost no grants.
         self.due = if late < interval { self.due } else { now } + interval;
     }
 
-    pub(super) fn starve(&mut self) {
+    pub(super) fn set_starved(&mut self) {
         self.is_starved = true;
     }
 
     /// No call waits: the pacer is idle from now on.
-    pub(super) fn rest(&mut self, now: Timestamp) {
+    pub(super) fn set_idle(&mut self, now: Timestamp) {
         if self.is_starved {
             self.is_starved = false;
             self.due = self.due.max(now);

@@ -10,7 +10,7 @@ pub(crate) enum Readiness {
     /// Not before this time.
     At(Timestamp),
     /// Only after a response has arrived.
-    OnAnswer,
+    OnResponse,
 }
 
 impl Readiness {

@@ -7,25 +7,25 @@ use serde::{Deserialize, Serialize};
 use super::bucket::{BucketAlgorithm, BucketSpec};
 use crate::response::Credential;
 use crate::route::SublimitKind;
-use crate::snapshot::LONGEST;
+use crate::snapshot::MAX_DURATION;
 
 /// Maximum number of saved routes; those whose bucket was learned longest ago are left out.
-pub(super) const MOST_ROUTES: usize = 10_000;
+pub(super) const MAX_ROUTES: usize = 10_000;
 
 /// Maximum number of saved closed buckets, and of saved sublimits. Those that stay closed longest are saved.
-pub(super) const MOST_CLOSED: usize = 1_000;
+pub(super) const MAX_CLOSED: usize = 1_000;
 
 /// Maximum number of saved credentials.
-pub(super) const MOST_BLOCKS: usize = 64;
+pub(super) const MAX_BLOCKS: usize = 64;
 
 /// Maximum number of saved calls of a sublimit.
-pub(super) const MOST_PAST: usize = 16;
+pub(super) const MAX_PAST: usize = 16;
 
 /// Maximum number of slots of a bucket.
-const MOST_SLOTS: u32 = 100_000;
+const MAX_SLOTS: u32 = 100_000;
 
 /// Maximum length of a hash name or a route.
-pub(super) const MOST_TEXT: usize = 512;
+pub(super) const MAX_TEXT: usize = 512;
 
 /// State of a limiter that must survive a restart: global blocks, closed buckets, sublimits, and what was learned about
 /// routes.
@@ -79,25 +79,25 @@ enum SavedAlgorithm {
 }
 
 impl SavedHash {
-    pub(super) fn new(name: &str, traits: BucketSpec) -> Self {
-        let (kind, time) = match traits.kind {
+    pub(super) fn new(name: &str, spec: BucketSpec) -> Self {
+        let (kind, time) = match spec.kind {
             BucketAlgorithm::Fixed { per } => (SavedAlgorithm::Fixed, per),
             BucketAlgorithm::Leaky { refill, confirmed: true } => (SavedAlgorithm::Leaky, refill),
             BucketAlgorithm::Leaky { refill, confirmed: false } => (SavedAlgorithm::Unconfirmed, refill),
         };
         let micros = u64::try_from(time.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX);
-        Self { name: name.to_owned(), limit: traits.limit, kind, micros }
+        Self { name: name.to_owned(), limit: spec.limit, kind, micros }
     }
 
     /// The specification, with its values limited to their valid ranges.
-    pub(super) fn traits(&self) -> BucketSpec {
-        let time = Duration::from_micros(self.micros).min(LONGEST);
+    pub(super) fn spec(&self) -> BucketSpec {
+        let time = Duration::from_micros(self.micros).min(MAX_DURATION);
         let kind = match self.kind {
             SavedAlgorithm::Fixed => BucketAlgorithm::Fixed { per: time },
             SavedAlgorithm::Leaky => BucketAlgorithm::Leaky { refill: time, confirmed: true },
             SavedAlgorithm::Unconfirmed => BucketAlgorithm::Leaky { refill: time, confirmed: false },
         };
-        BucketSpec { limit: self.limit.clamp(1, MOST_SLOTS), kind }
+        BucketSpec { limit: self.limit.clamp(1, MAX_SLOTS), kind }
     }
 }
 

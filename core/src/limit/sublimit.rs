@@ -8,10 +8,10 @@ use crate::route::SublimitKind;
 use crate::time::Timestamp;
 
 /// Maximum number of calls that change a channel's name or topic in one window.
-const NAMES: usize = 2;
+const MAX_NAME_CHANGES: usize = 2;
 
 /// Length of that window.
-const NAMES_PER: Duration = Duration::from_secs(600);
+const NAME_CHANGE_WINDOW: Duration = Duration::from_secs(600);
 
 /// State of a sublimit.
 #[derive(Debug, Default)]
@@ -29,21 +29,23 @@ impl Sublimit {
         Self { sub, ..Self::default() }
     }
 
-    pub(super) fn turn(&mut self, now: Timestamp) -> Readiness {
+    pub(super) fn readiness(&mut self, now: Timestamp) -> Readiness {
         self.past.retain(|until| *until > now);
-        self.next(now)
+        self.next_readiness(now)
     }
 
     /// When the next call may pass. Does not change the state.
-    pub(super) fn next(&self, now: Timestamp) -> Readiness {
+    pub(super) fn next_readiness(&self, now: Timestamp) -> Readiness {
         if now < self.closed_until {
             return Readiness::At(self.closed_until);
         }
         let past = || self.past.iter().filter(|until| **until > now);
         match self.sub {
             None => Readiness::Now,
-            Some(SublimitKind::ChannelName) if past().count() + self.in_flight < NAMES => Readiness::Now,
-            Some(SublimitKind::ChannelName) => past().min().map_or(Readiness::OnAnswer, |until| Readiness::At(*until)),
+            Some(SublimitKind::ChannelName) if past().count() + self.in_flight < MAX_NAME_CHANGES => Readiness::Now,
+            Some(SublimitKind::ChannelName) => {
+                past().min().map_or(Readiness::OnResponse, |until| Readiness::At(*until))
+            }
         }
     }
 
@@ -56,15 +58,15 @@ impl Sublimit {
         self.sub.is_some()
     }
 
-    pub(super) fn give_back(&mut self) {
+    pub(super) fn refund(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
     /// A call has completed, at `then` at the latest.
-    pub(super) fn done(&mut self, then: Timestamp) {
+    pub(super) fn complete(&mut self, then: Timestamp) {
         self.in_flight = self.in_flight.saturating_sub(1);
         if self.sub.is_some() {
-            self.past.push(then + NAMES_PER);
+            self.past.push(then + NAME_CHANGE_WINDOW);
         }
     }
 
@@ -74,16 +76,16 @@ impl Sublimit {
 
     /// Until when the sublimit is closed, and until when each call counts, including those in flight; `None` if it is
     /// neither closed nor in use.
-    pub(super) fn standing(&self, now: Timestamp) -> Option<(Timestamp, Vec<Timestamp>)> {
+    pub(super) fn state(&self, now: Timestamp) -> Option<(Timestamp, Vec<Timestamp>)> {
         let under_way = if self.sub.is_some() { self.in_flight } else { 0 };
         let mut past: Vec<Timestamp> = self.past.iter().copied().filter(|until| *until > now).collect();
-        past.extend(std::iter::repeat_n(now + NAMES_PER, under_way));
+        past.extend(std::iter::repeat_n(now + NAME_CHANGE_WINDOW, under_way));
         past.sort_unstable_by_key(|until| std::cmp::Reverse(*until));
         (self.closed_until > now || !past.is_empty()).then_some((self.closed_until, past))
     }
 
     /// Restores the state that a previous process saved.
-    pub(super) fn recall(&mut self, closed_until: Timestamp, past: Vec<Timestamp>) {
+    pub(super) fn restore(&mut self, closed_until: Timestamp, past: Vec<Timestamp>) {
         self.close(closed_until);
         if self.sub.is_some() {
             self.past.extend(past);
@@ -96,8 +98,8 @@ impl Sublimit {
         past.sort_unstable();
         let due = match self.sub {
             Some(SublimitKind::ChannelName) => (past.len() + self.in_flight + ahead + 1)
-                .checked_sub(NAMES + 1)
-                .and_then(|over| past.get(over).copied().or(past.last().copied()))
+                .checked_sub(MAX_NAME_CHANGES + 1)
+                .and_then(|excess| past.get(excess).copied().or(past.last().copied()))
                 .unwrap_or(now),
             None => now,
         };

@@ -14,7 +14,7 @@ use crate::response::Credential;
 use crate::time::Timestamp;
 
 /// Maximum number of wait queues in a view; those with the most waiters are included.
-const SHOWN: usize = 20;
+const MAX_BUSIEST: usize = 20;
 
 /// The limiter at one moment.
 #[derive(Clone, Debug, Serialize)]
@@ -96,25 +96,25 @@ impl Limiter {
         }
         credentials.sort_unstable_by_key(|view| view.credential);
         let mut busiest: Vec<WaitingView> = self
-            .yard
+            .queues
             .iter()
-            .filter(|lot| lot.waiting() > 0)
-            .map(|lot| WaitingView {
-                place: match &lot.key {
+            .filter(|queue| queue.waiting() > 0)
+            .map(|queue| WaitingView {
+                place: match &queue.key {
                     WaitQueueKey::Unknown(_, template, _) => format!("unknown route {template}"),
                     WaitQueueKey::Bucket(_, _, major) => format!("bucket of {major}"),
                     WaitQueueKey::Free(_, route) => format!("route {route}"),
-                    WaitQueueKey::Side(side) => format!("sublimit of {} for {}", side.route, side.major),
+                    WaitQueueKey::Sublimit(key) => format!("sublimit of {} for {}", key.route, key.major),
                 },
-                waiting: lot.waiting(),
-                bucket: match &lot.keeper {
+                waiting: queue.waiting(),
+                bucket: match &queue.limit {
                     QueueLimit::Bucket(bucket) => Some(bucket.view()),
-                    QueueLimit::Probe { .. } | QueueLimit::Open | QueueLimit::Side(_) => None,
+                    QueueLimit::Probe { .. } | QueueLimit::Open | QueueLimit::Sublimit(_) => None,
                 },
             })
             .collect();
         busiest.sort_by_key(|place| Reverse(place.waiting));
-        busiest.truncate(SHOWN);
+        busiest.truncate(MAX_BUSIEST);
         LimiterView {
             limit: self.config.global,
             division: self.division,
@@ -122,12 +122,12 @@ impl Limiter {
             credentials,
             waiting: self.waiting(),
             lanes: self.waiting_by_lane(),
-            under_way: self.under_way(),
-            buckets: self.yard.len(),
-            known: self.yard.iter().filter(|lot| lot.is_listed(now)).count(),
-            routes: self.book.len(),
-            buckets_evicted: self.yard.evicted,
-            routes_forgotten: self.book.forgotten,
+            under_way: self.in_flight(),
+            buckets: self.queues.len(),
+            known: self.queues.iter().filter(|queue| queue.is_listed(now)).count(),
+            routes: self.routes.len(),
+            buckets_evicted: self.queues.evicted,
+            routes_forgotten: self.routes.evicted,
             busiest,
         }
     }

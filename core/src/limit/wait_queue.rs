@@ -27,13 +27,13 @@ pub(super) enum WaitQueueKey {
     /// A route without a limit.
     Free(CredentialId, RouteKey),
     /// A sublimit.
-    Side(Box<SublimitKey>),
+    Sublimit(Box<SublimitKey>),
 }
 
 /// What a sublimit applies to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SublimitKey {
-    pub(super) whose: CredentialId,
+    pub(super) credential_id: CredentialId,
     pub(super) route: RouteKey,
     pub(super) major: TopLevelId,
     pub(super) sub: Option<SublimitKind>,
@@ -49,14 +49,14 @@ pub(super) enum QueueLimit {
     /// Nothing: the route has no limit.
     Open,
     /// The sublimit; after it, the calls wait in the wait queue of their route.
-    Side(Sublimit),
+    Sublimit(Sublimit),
 }
 
 /// A wait queue.
 #[derive(Debug)]
 pub(super) struct WaitQueue {
     pub(super) key: WaitQueueKey,
-    pub(super) keeper: QueueLimit,
+    pub(super) limit: QueueLimit,
     /// The waiting calls; not allocated while the queue is empty.
     pub(super) queues: Option<Box<LaneQueues>>,
     /// The time of its pending timer, so that it sets no second one.
@@ -95,8 +95,8 @@ impl LaneQueues {
 }
 
 impl WaitQueue {
-    pub(super) fn new(key: WaitQueueKey, keeper: QueueLimit) -> Self {
-        Self { key, keeper, queues: None, timer: None }
+    pub(super) fn new(key: WaitQueueKey, limit: QueueLimit) -> Self {
+        Self { key, limit, queues: None, timer: None }
     }
 
     pub(super) fn waiting(&self) -> usize {
@@ -109,9 +109,9 @@ impl WaitQueue {
 
     /// Whether the API lists this limit: a bucket, or a sublimit that delays calls.
     pub(super) fn is_listed(&self, now: Timestamp) -> bool {
-        match &self.keeper {
+        match &self.limit {
             QueueLimit::Bucket(_) => true,
-            QueueLimit::Side(_) => !self.is_idle(now),
+            QueueLimit::Sublimit(_) => !self.is_idle(now),
             // An unknown route, or one without a limit, is not listed.
             QueueLimit::Probe { .. } | QueueLimit::Open => false,
         }
@@ -120,11 +120,11 @@ impl WaitQueue {
     /// Whether it can be evicted without loss.
     pub(super) fn is_idle(&self, now: Timestamp) -> bool {
         self.queues.is_none()
-            && match &self.keeper {
+            && match &self.limit {
                 QueueLimit::Probe { in_flight } => !in_flight,
                 QueueLimit::Bucket(bucket) => bucket.is_idle(now),
                 QueueLimit::Open => true,
-                QueueLimit::Side(side) => side.is_idle(now),
+                QueueLimit::Sublimit(sublimit) => sublimit.is_idle(now),
             }
     }
 }

@@ -7,10 +7,10 @@ use crate::time::Timestamp;
 
 /// Wait queues that are allocated together. A single list would be copied each time it grows, and could then have twice
 /// the capacity that is needed.
-const PAGE: usize = 1_024;
+const PAGE_SIZE: usize = 1_024;
 
 /// Number of wait queues that are checked to find space for a new one.
-const SEARCH: usize = 64;
+const MAX_EVICTION_SCAN: usize = 64;
 
 /// All wait queues.
 #[derive(Debug)]
@@ -47,11 +47,11 @@ impl WaitQueues {
 
     /// Returns the wait queue for a key and creates it if needed; `None` if there is no space and no queue can be
     /// evicted.
-    pub(super) fn find_or_make(
+    pub(super) fn find_or_insert(
         &mut self,
         key: &WaitQueueKey,
         now: Timestamp,
-        keeper: impl FnOnce() -> QueueLimit,
+        limit: impl FnOnce() -> QueueLimit,
     ) -> Option<WaitQueueId> {
         if let Some(id) = self.find(key) {
             return Some(id);
@@ -62,19 +62,19 @@ impl WaitQueues {
         if self.by_key.len() >= self.max {
             return None;
         }
-        let lot = WaitQueue::new(key.clone(), keeper());
+        let queue = WaitQueue::new(key.clone(), limit());
         let id = match self.vacant.pop() {
             Some(id) => {
-                *self.place(id as usize)? = Some(lot);
+                *self.slot(id as usize)? = Some(queue);
                 id
             }
             None => {
-                let id = WaitQueueId::try_from(self.places()).ok()?;
+                let id = WaitQueueId::try_from(self.slot_count()).ok()?;
                 match self.pages.last_mut() {
-                    Some(page) if page.len() < PAGE => page.push(Some(lot)),
+                    Some(page) if page.len() < PAGE_SIZE => page.push(Some(queue)),
                     Some(_) | None => {
-                        let mut page = Vec::with_capacity(PAGE);
-                        page.push(Some(lot));
+                        let mut page = Vec::with_capacity(PAGE_SIZE);
+                        page.push(Some(queue));
                         self.pages.push(page);
                     }
                 }
@@ -85,22 +85,22 @@ impl WaitQueues {
         Some(id)
     }
 
-    pub(super) fn lot(&mut self, id: WaitQueueId) -> &mut WaitQueue {
+    pub(super) fn queue(&mut self, id: WaitQueueId) -> &mut WaitQueue {
         self.get(id).expect("invariant: a wait queue that is referred to is not idle, so it is not evicted")
     }
 
     /// A wait queue that may have been evicted since its id was stored.
     pub(super) fn get(&mut self, id: WaitQueueId) -> Option<&mut WaitQueue> {
-        self.place(id as usize)?.as_mut()
+        self.slot(id as usize)?.as_mut()
     }
 
-    fn place(&mut self, at: usize) -> Option<&mut Option<WaitQueue>> {
-        self.pages.get_mut(at / PAGE)?.get_mut(at % PAGE)
+    fn slot(&mut self, at: usize) -> Option<&mut Option<WaitQueue>> {
+        self.pages.get_mut(at / PAGE_SIZE)?.get_mut(at % PAGE_SIZE)
     }
 
     /// Number of slots, used or vacant.
-    fn places(&self) -> usize {
-        self.pages.last().map_or(0, |last| (self.pages.len() - 1) * PAGE + last.len())
+    fn slot_count(&self) -> usize {
+        self.pages.last().map_or(0, |last| (self.pages.len() - 1) * PAGE_SIZE + last.len())
     }
 
     /// Protects a wait queue from eviction until it is released as often as it was held.
@@ -109,8 +109,8 @@ impl WaitQueues {
     }
 
     pub(super) fn release(&mut self, id: WaitQueueId) {
-        if let Some(place) = self.held.iter().rposition(|held| *held == id) {
-            self.held.swap_remove(place);
+        if let Some(index) = self.held.iter().rposition(|held| *held == id) {
+            self.held.swap_remove(index);
         }
     }
 
@@ -123,25 +123,25 @@ impl WaitQueues {
     }
 
     /// Wait queues in the order of their ids, starting at `first`.
-    pub(super) fn from(&self, first: WaitQueueId) -> impl Iterator<Item = (WaitQueueId, Option<&WaitQueue>)> {
-        let last = WaitQueueId::try_from(self.places()).unwrap_or(WaitQueueId::MAX);
+    pub(super) fn iter_from(&self, first: WaitQueueId) -> impl Iterator<Item = (WaitQueueId, Option<&WaitQueue>)> {
+        let last = WaitQueueId::try_from(self.slot_count()).unwrap_or(WaitQueueId::MAX);
         (first..last).map(|id| {
             let at = id as usize;
-            (id, self.pages[at / PAGE][at % PAGE].as_ref())
+            (id, self.pages[at / PAGE_SIZE][at % PAGE_SIZE].as_ref())
         })
     }
 
     /// Evicts idle wait queues among the next few.
     fn evict(&mut self, now: Timestamp) {
-        let places = self.places();
-        for _ in 0..SEARCH.min(places) {
-            self.hand = (self.hand + 1) % places;
+        let slots = self.slot_count();
+        for _ in 0..MAX_EVICTION_SCAN.min(slots) {
+            self.hand = (self.hand + 1) % slots;
             let id = WaitQueueId::try_from(self.hand).expect("invariant: every slot has an id");
             if self.held.contains(&id) {
                 continue;
             }
-            if let Some(lot) = self.place(self.hand).and_then(|place| place.take_if(|lot| lot.is_idle(now))) {
-                self.by_key.remove(&lot.key);
+            if let Some(queue) = self.slot(self.hand).and_then(|slot| slot.take_if(|queue| queue.is_idle(now))) {
+                self.by_key.remove(&queue.key);
                 self.vacant.push(id);
                 self.evicted += 1;
             }

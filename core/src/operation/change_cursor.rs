@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use uuid::Uuid;
 
 /// Maximum number of open changes below a cursor. Beyond that, later changes wait until some open ones have ended.
-const OPEN_MOST: usize = 512;
+const MAX_OPEN: usize = 512;
 
 /// First byte of every encoded cursor.
 const VERSION: u8 = 1;
@@ -35,7 +35,7 @@ impl VisibleChanges {
     /// Limits the open changes to what a cursor can hold: if too many are open, `next` moves down.
     #[must_use]
     pub fn bounded(mut self) -> Self {
-        if let Some(first) = self.open.iter().nth(OPEN_MOST).copied() {
+        if let Some(first) = self.open.iter().nth(MAX_OPEN).copied() {
             self.open.split_off(&first);
             self.next = first;
         }
@@ -49,7 +49,7 @@ pub struct ChangeCursor {
     next: u64,
     open: BTreeSet<u64>,
     /// A change below `next` that was delivered only up to this operation.
-    within: Option<(u64, Uuid)>,
+    partial: Option<(u64, Uuid)>,
 }
 
 impl ChangeCursor {
@@ -57,7 +57,7 @@ impl ChangeCursor {
     #[must_use]
     pub fn at(seen: VisibleChanges) -> Self {
         let VisibleChanges { next, open } = seen.bounded();
-        Self { next, open, within: None }
+        Self { next, open, partial: None }
     }
 
     /// The first change that was not read.
@@ -74,21 +74,21 @@ impl ChangeCursor {
 
     /// A change below [`Self::next`] that was delivered only in part, and the last operation of it that was delivered.
     #[must_use]
-    pub const fn within(&self) -> Option<(u64, Uuid)> {
-        self.within
+    pub const fn partial(&self) -> Option<(u64, Uuid)> {
+        self.partial
     }
 
     /// Sort key for delivery: a change that was delivered in part comes first.
     #[must_use]
     pub fn order(&self, change: u64, operation: Uuid) -> (bool, u64, Uuid) {
-        (self.within.is_none_or(|(begun, _)| begun != change), change, operation)
+        (self.partial.is_none_or(|(started, _)| started != change), change, operation)
     }
 
     /// Records the delivery of this operation, and of all that comes before it in [`Self::order`].
-    pub fn on_told(&mut self, seen: &VisibleChanges, change: u64, operation: Uuid) {
+    pub fn on_delivered(&mut self, seen: &VisibleChanges, change: u64, operation: Uuid) {
         // A partly delivered change comes before all open ones.
-        if let Some((begun, last)) = &mut self.within
-            && *begun == change
+        if let Some((started, last)) = &mut self.partial
+            && *started == change
         {
             *last = operation;
             return;
@@ -100,7 +100,7 @@ impl ChangeCursor {
             self.open.extend(seen.open.range(self.next..change));
             self.next = change + 1;
         }
-        self.within = Some((change, operation));
+        self.partial = Some((change, operation));
     }
 
     /// Records the delivery of all visible changes.
@@ -110,14 +110,14 @@ impl ChangeCursor {
             self.open.extend(seen.open.range(self.next..seen.next));
             self.next = seen.next;
         }
-        self.within = None;
+        self.partial = None;
     }
 
     /// Whether changes were deleted that this reader never received. `forgotten` is the highest deleted change.
     #[must_use]
     pub fn is_behind(&self, forgotten: u64) -> bool {
-        let begun = self.within.map_or(self.next, |(change, _)| change);
-        let lowest = self.open.first().copied().unwrap_or(self.next).min(begun);
+        let started = self.partial.map_or(self.next, |(change, _)| change);
+        let lowest = self.open.first().copied().unwrap_or(self.next).min(started);
         forgotten >= lowest
     }
 
@@ -138,7 +138,7 @@ impl ChangeCursor {
             write(&mut bytes, above - open);
             above = *open;
         }
-        if let Some((change, operation)) = self.within {
+        if let Some((change, operation)) = self.partial {
             write(&mut bytes, self.next - change);
             bytes.extend_from_slice(operation.as_bytes());
         }
@@ -150,18 +150,18 @@ impl ChangeCursor {
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (&VERSION, mut rest) = bytes.split_first()? else { return None };
         let next = read(&mut rest)?;
-        let count = usize::try_from(read(&mut rest)?).ok().filter(|count| *count <= OPEN_MOST)?;
+        let count = usize::try_from(read(&mut rest)?).ok().filter(|count| *count <= MAX_OPEN)?;
         let (mut open, mut above) = (BTreeSet::new(), next);
         for _ in 0..count {
             above = above.checked_sub(read(&mut rest)?.max(1))?;
             open.insert(above);
         }
         if rest.is_empty() {
-            return Some(Self { next, open, within: None });
+            return Some(Self { next, open, partial: None });
         }
         let change = next.checked_sub(read(&mut rest)?.max(1))?;
         let within = (!open.contains(&change)).then_some((change, Uuid::from_slice(rest).ok()?))?;
-        Some(Self { next, open, within: Some(within) })
+        Some(Self { next, open, partial: Some(within) })
     }
 }
 
@@ -232,19 +232,19 @@ mod tests {
         fn read(&mut self, page: usize, cut: usize) {
             let seen = VisibleChanges { next: self.next, open: self.open.keys().copied().collect() };
             let reader = &self.reader;
-            let concerns = |change: u64, row: u8| match reader.within() {
-                Some((begun, last)) if begun == change => name(row) > last,
+            let concerns = |change: u64, row: u8| match reader.partial() {
+                Some((started, last)) if started == change => operation_id(row) > last,
                 _ => change >= reader.next() || reader.open().contains(&change),
             };
             let mut rows: Vec<_> = self.rows.iter().map(|(row, change)| (*change, *row)).collect();
             rows.retain(|(change, row)| concerns(*change, *row));
-            rows.sort_by_key(|(change, row)| reader.order(*change, name(*row)));
+            rows.sort_by_key(|(change, row)| reader.order(*change, operation_id(*row)));
             let full = rows.len() > page;
             rows.truncate(page);
             let count = rows.len();
             for (change, row) in rows.into_iter().take(cut) {
                 *self.told.entry((change, row)).or_default() += 1;
-                self.reader.on_told(&seen, change, name(row));
+                self.reader.on_delivered(&seen, change, operation_id(row));
             }
             if !full && cut >= count {
                 self.reader.on_end(&seen);
@@ -261,7 +261,7 @@ mod tests {
         }
     }
 
-    fn name(row: u8) -> Uuid {
+    fn operation_id(row: u8) -> Uuid {
         Uuid::from_u128(u128::from(row) + 1)
     }
 
@@ -271,14 +271,14 @@ mod tests {
         End(usize, bool),
         Read(usize, usize),
         /// The reader loses its position and continues from an earlier one.
-        Fall(usize),
+        Rewind(usize),
     }
 
     fn steps(falls: bool) -> impl Strategy<Value = Vec<Step>> {
         let begin = proptest::collection::vec(0..20_u8, 0..8).prop_map(Step::Begin);
         let end = (any::<usize>(), prop::bool::weighted(0.8)).prop_map(|(nth, commits)| Step::End(nth, commits));
         let read = (1..6_usize, 0..8_usize).prop_map(|(page, cut)| Step::Read(page, cut));
-        let fall = any::<usize>().prop_map(Step::Fall);
+        let fall = any::<usize>().prop_map(Step::Rewind);
         let weight = u32::from(falls);
         proptest::collection::vec(prop_oneof![4 => begin, 4 => end, 4 => read, weight => fall], 0..120)
     }
@@ -290,8 +290,8 @@ mod tests {
                 Step::Begin(writes) => world.begin(writes),
                 Step::End(nth, commits) => world.end(nth, commits),
                 Step::Read(page, cut) => world.read(page, cut),
-                Step::Fall(_) if world.kept.is_empty() => {}
-                Step::Fall(nth) => world.reader = world.kept[nth % world.kept.len()].clone(),
+                Step::Rewind(_) if world.kept.is_empty() => {}
+                Step::Rewind(nth) => world.reader = world.kept[nth % world.kept.len()].clone(),
             }
         }
         world.read_to_the_end();
@@ -300,7 +300,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whoever_follows_is_told_of_every_last_change_and_of_none_twice(steps in steps(false)) {
+        fn reader_receives_every_last_change_exactly_once(steps in steps(false)) {
             let world = run(steps);
             for (row, change) in &world.rows {
                 prop_assert!(world.told.contains_key(&(*change, *row)), "{row} changed in {change}: {world:?}");
@@ -309,7 +309,7 @@ mod tests {
         }
 
         #[test]
-        fn whoever_goes_on_from_any_earlier_place_misses_nothing(steps in steps(true)) {
+        fn reader_resumed_from_any_cursor_misses_nothing(steps in steps(true)) {
             let world = run(steps);
             for (row, change) in &world.rows {
                 prop_assert!(world.told.contains_key(&(*change, *row)), "{row} changed in {change}: {world:?}");
@@ -317,32 +317,32 @@ mod tests {
         }
 
         #[test]
-        fn bytes_that_are_no_frontier_are_read_as_none_or_as_one_that_holds_together(bytes in any::<Vec<u8>>()) {
+        fn arbitrary_bytes_decode_to_none_or_a_consistent_cursor(bytes in any::<Vec<u8>>()) {
             if let Some(read) = ChangeCursor::from_bytes(&bytes) {
                 prop_assert!(read.open.iter().all(|open| *open < read.next));
-                prop_assert!(read.within.is_none_or(|(change, _)| change < read.next && !read.open.contains(&change)));
+                prop_assert!(read.partial.is_none_or(|(change, _)| change < read.next && !read.open.contains(&change)));
             }
         }
     }
 
     #[test]
-    fn what_is_forgotten_before_it_was_told_is_noticed() {
+    fn deletion_before_delivery_is_detected() {
         let seen = VisibleChanges { next: 10, open: BTreeSet::from([6]) };
-        let mut frontier = ChangeCursor::at(seen);
-        assert!(frontier.is_behind(10) && frontier.is_behind(6) && !frontier.is_behind(5));
-        frontier.on_end(&VisibleChanges { next: 12, open: BTreeSet::new() });
-        assert!(frontier.is_behind(12) && !frontier.is_behind(11));
-        frontier.on_told(&VisibleChanges { next: 20, open: BTreeSet::new() }, 15, name(1));
-        assert!(frontier.is_behind(15) && !frontier.is_behind(14), "the rest of 15 was not delivered yet");
-        assert!(frontier.is_ahead(&VisibleChanges { next: 15, open: BTreeSet::new() }));
-        assert!(!frontier.is_ahead(&VisibleChanges { next: 16, open: BTreeSet::new() }));
+        let mut cursor = ChangeCursor::at(seen);
+        assert!(cursor.is_behind(10) && cursor.is_behind(6) && !cursor.is_behind(5));
+        cursor.on_end(&VisibleChanges { next: 12, open: BTreeSet::new() });
+        assert!(cursor.is_behind(12) && !cursor.is_behind(11));
+        cursor.on_delivered(&VisibleChanges { next: 20, open: BTreeSet::new() }, 15, operation_id(1));
+        assert!(cursor.is_behind(15) && !cursor.is_behind(14), "the rest of 15 was not delivered yet");
+        assert!(cursor.is_ahead(&VisibleChanges { next: 15, open: BTreeSet::new() }));
+        assert!(!cursor.is_ahead(&VisibleChanges { next: 16, open: BTreeSet::new() }));
     }
 
     #[test]
-    fn too_much_that_is_open_holds_back_what_comes_after_it() {
+    fn too_many_open_changes_hold_back_later_ones() {
         let open: BTreeSet<u64> = (0..2_000).map(|n| 1_000 + 2 * n).collect();
-        let frontier = ChangeCursor::at(VisibleChanges { next: 10_000, open });
-        assert_eq!((frontier.open.len(), frontier.next), (OPEN_MOST, 1_000 + 2 * OPEN_MOST as u64));
-        assert_eq!(ChangeCursor::from_bytes(&frontier.to_bytes()), Some(frontier));
+        let cursor = ChangeCursor::at(VisibleChanges { next: 10_000, open });
+        assert_eq!((cursor.open.len(), cursor.next), (MAX_OPEN, 1_000 + 2 * MAX_OPEN as u64));
+        assert_eq!(ChangeCursor::from_bytes(&cursor.to_bytes()), Some(cursor));
     }
 }

@@ -25,7 +25,7 @@ impl GateCondition {
     /// The condition behind a rejection by the gate or by Discord, from its reason and its text; `None` if the wait
     /// belongs to the operation itself. The text of a breaker's rejection is `{key}: {reason}`.
     #[must_use]
-    pub fn of_refusal(reason: &str, text: &str) -> Option<Self> {
+    pub fn from_rejection(reason: &str, text: &str) -> Option<Self> {
         match reason {
             "breaker_open" | "breaker_half_open" | "breaker_forced_open" => {
                 Some(Self::Breaker(text.strip_suffix(reason)?.strip_suffix(": ")?.to_owned()))
@@ -45,14 +45,14 @@ impl GateCondition {
 
     /// The same from the text alone, which ends with the reason.
     #[must_use]
-    pub fn of_text(text: &str) -> Option<Self> {
+    pub fn from_message(text: &str) -> Option<Self> {
         let reason = text.rsplit(' ').next()?;
-        Self::of_refusal(reason, text)
+        Self::from_rejection(reason, text)
     }
 
     /// Conditions that a change of this breaker releases: its own and, for a credential's breaker, a rejected token.
     #[must_use]
-    pub fn of_breaker(key: &BreakerKey) -> Vec<Self> {
+    pub fn released_by(key: &BreakerKey) -> Vec<Self> {
         let token = (key.kind() == BreakerKind::Discord).then_some(Self::Token);
         std::iter::once(Self::Breaker(key.to_string())).chain(token).collect()
     }
@@ -107,7 +107,7 @@ mod tests {
     use crate::route::{RouteKey, TopLevelId};
 
     #[test]
-    fn refusals_of_a_breaker_name_it_and_its_change_releases_them() {
+    fn breaker_rejections_are_released_by_its_change() {
         let bot = Credential::Application(42);
         let keys = [
             BreakerKey::Discord(bot),
@@ -117,29 +117,29 @@ mod tests {
         for key in keys {
             for reason in ["breaker_open", "breaker_half_open", "breaker_forced_open"] {
                 let text = CallRejection { until: None, reason, key: key.to_string() }.to_string();
-                let held = GateCondition::of_refusal(reason, &text).unwrap();
-                assert!(GateCondition::of_breaker(&key).contains(&held), "{text}");
-                assert_eq!(GateCondition::of_text(&text), Some(held), "{text}");
+                let held = GateCondition::from_rejection(reason, &text).unwrap();
+                assert!(GateCondition::released_by(&key).contains(&held), "{text}");
+                assert_eq!(GateCondition::from_message(&text), Some(held), "{text}");
             }
         }
         let ban = CallRejection { until: None, reason: "blocked", key: BreakerKey::Address.to_string() }.to_string();
-        let held = GateCondition::of_text(&ban).unwrap();
-        assert_eq!(GateCondition::of_breaker(&BreakerKey::Address), [held]);
-        let token = GateCondition::of_refusal("unauthorized", "Discord answered 401").unwrap();
-        assert!(GateCondition::of_breaker(&BreakerKey::Discord(bot)).contains(&token));
+        let held = GateCondition::from_message(&ban).unwrap();
+        assert_eq!(GateCondition::released_by(&BreakerKey::Address), [held]);
+        let token = GateCondition::from_rejection("unauthorized", "Discord answered 401").unwrap();
+        assert!(GateCondition::released_by(&BreakerKey::Discord(bot)).contains(&token));
     }
 
     #[test]
-    fn waits_of_an_operation_itself_are_no_condition_of_the_gate() {
+    fn waits_of_the_operation_itself_are_not_conditions() {
         for reason in ["route_limit", "rate_limited", "rate_limited_shared", "reference", "queue_full", "unreachable"] {
-            assert_eq!(GateCondition::of_refusal(reason, reason), None);
-            assert_eq!(GateCondition::of_text(&format!("no permit: {reason}")), None);
+            assert_eq!(GateCondition::from_rejection(reason, reason), None);
+            assert_eq!(GateCondition::from_message(&format!("no permit: {reason}")), None);
         }
-        assert_eq!(GateCondition::of_text("no permit: global_limit"), Some(GateCondition::GlobalLimit));
+        assert_eq!(GateCondition::from_message("no permit: global_limit"), Some(GateCondition::GlobalLimit));
     }
 
     #[test]
-    fn stored_failures_keep_their_condition_and_read_those_of_other_versions() {
+    fn stored_failures_keep_their_condition() {
         let conditions = [
             GateCondition::Breaker("discord:42/POST /guilds/{id}/roles#7".to_owned()),
             GateCondition::Token,

@@ -50,8 +50,8 @@ impl FromStr for OperationId {
     type Err = ParseOperationIdError;
 
     fn from_str(text: &str) -> Result<Self, ParseOperationIdError> {
-        let shown: String = text.chars().take(64).collect();
-        Uuid::try_parse(text).map(Self).map_err(|_| ParseOperationIdError(shown))
+        let truncated: String = text.chars().take(64).collect();
+        Uuid::try_parse(text).map(Self).map_err(|_| ParseOperationIdError(truncated))
     }
 }
 
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_given_later_sorts_later_and_reads_back() {
+    fn later_id_sorts_later_and_parses_back() {
         let (first, second) = (OperationId::new(1_000, [255; 10]), OperationId::new(1_001, [0; 10]));
         assert!(first < second);
         assert_eq!(first.to_string().parse::<OperationId>().unwrap(), first);

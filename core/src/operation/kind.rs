@@ -37,7 +37,7 @@ pub enum OperationKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Repeatability {
     /// A second send changes nothing more.
-    Again,
+    Idempotent,
     /// It creates a role or a channel: found by its marker in the audit log, or in a list.
     Object,
     /// It creates a message: deduplicated by its nonce, found by author, content and time.
@@ -110,7 +110,7 @@ impl OperationKind {
 
     /// What a second send would do. For `request` this is the worst case, since its method decides.
     #[must_use]
-    pub const fn sends(self) -> Repeatability {
+    pub const fn repeatability(self) -> Repeatability {
         match self {
             Self::CreateRole | Self::CreateChannel | Self::EnsureRole | Self::EnsureChannel => Repeatability::Object,
             Self::SendMessage | Self::EnsureMessage | Self::SendDm => Repeatability::Message,
@@ -127,7 +127,7 @@ impl OperationKind {
             | Self::DeleteMessage
             | Self::DeferReply
             | Self::EditOriginal
-            | Self::Read => Repeatability::Again,
+            | Self::Read => Repeatability::Idempotent,
         }
     }
 

@@ -29,8 +29,8 @@ impl Marker {
             None | Some("") => tag,
             Some(reason) => {
                 let room = 512 - 1 - tag.chars().count();
-                let kept: String = reason.chars().take(room).collect();
-                format!("{kept} {tag}")
+                let truncated: String = reason.chars().take(room).collect();
+                format!("{truncated} {tag}")
             }
         }
     }
@@ -45,8 +45,8 @@ impl Marker {
 impl fmt::Display for Marker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bits = self.0.uuid().as_u128();
-        for place in (0..LENGTH).rev() {
-            let letter = (bits >> (place * 5)) as usize & 31;
+        for position in (0..LENGTH).rev() {
+            let letter = (bits >> (position * 5)) as usize & 31;
             fmt::Write::write_char(f, char::from(ALPHABET[letter]))?;
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of steps that the text lists. The rest are counted.
-const MOST_NAMED: usize = 5;
+const MAX_LISTED_STEPS: usize = 5;
 
 /// One confirmed call with an effect, of an operation that makes several.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,10 +121,10 @@ impl Progress {
 
 impl fmt::Display for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, step) in self.0.iter().take(MOST_NAMED).enumerate() {
+        for (index, step) in self.0.iter().take(MAX_LISTED_STEPS).enumerate() {
             write!(f, "{}{step}", if index == 0 { "" } else { ", " })?;
         }
-        match self.0.len().saturating_sub(MOST_NAMED) {
+        match self.0.len().saturating_sub(MAX_LISTED_STEPS) {
             0 => Ok(()),
             more => write!(f, " and {more} more steps"),
         }

@@ -37,14 +37,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_until_they_are_as_long_as_they_get() {
+    fn delays_double_up_to_the_cap() {
         let waits = [1, 2, 3, 4, 5, 6, 7, u32::MAX].map(|attempt| Backoff::default().delay(attempt, 0.5));
         assert_eq!(waits, [1, 2, 4, 8, 16, 20, 20, 20].map(Duration::from_secs));
         assert_eq!(Backoff::default().delay(0, 0.5), Duration::from_secs(1));
     }
 
     #[test]
-    fn chance_moves_a_wait_by_three_tenths_at_most() {
+    fn jitter_moves_a_delay_by_at_most_three_tenths() {
         let backoff = Backoff::default();
         assert_eq!(backoff.delay(1, 0.0), Duration::from_millis(700));
         assert_eq!(backoff.delay(1, 1.0), Duration::from_millis(1300));
@@ -53,7 +53,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_wait_is_never_beyond_its_bounds(attempt: u32, chance in -1.0..2.0_f64, base in 1..5_000_u64, cap in 1..60_000_u64) {
+        fn delay_stays_within_its_bounds(attempt: u32, chance in -1.0..2.0_f64, base in 1..5_000_u64, cap in 1..60_000_u64) {
             let backoff = Backoff { base: Duration::from_millis(base), cap: Duration::from_millis(cap), jitter: 0.3 };
             let wait = backoff.delay(attempt, chance).as_secs_f64() * 1_000.0;
             prop_assert!(wait <= cap as f64 * 1.3 + 0.001);

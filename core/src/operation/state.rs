@@ -90,7 +90,7 @@ impl OperationState {
 
     /// Whether it waits for its turn or its due time.
     #[must_use]
-    pub const fn waits(self) -> bool {
+    pub const fn is_waiting(self) -> bool {
         matches!(self, Self::Scheduled | Self::Queued | Self::Delayed | Self::Retrying)
     }
 
@@ -111,7 +111,7 @@ impl OperationState {
     /// # Errors
     ///
     /// When the transition is not allowed.
-    pub const fn to(self, next: Self) -> Result<(), IllegalTransition> {
+    pub const fn check_transition(self, next: Self) -> Result<(), IllegalTransition> {
         let legal = match self {
             Self::Scheduled => match next {
                 Self::Queued | Self::Dead | Self::Cancelled => true,
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_operation_takes_these_steps_and_no_others() {
+    fn only_listed_transitions_are_legal() {
         use OperationState::{
             Cancelled, Dead, Delayed, NeedsReview, Queued, Reconciling, Retrying, Running, Scheduled, Succeeded,
         };
@@ -201,7 +201,7 @@ mod tests {
             assert_eq!(from, state);
             for to in OperationState::ALL {
                 let expected = if nexts.contains(&to) { Ok(()) } else { Err(IllegalTransition { from, to }) };
-                assert_eq!(from.to(to), expected);
+                assert_eq!(from.check_transition(to), expected);
             }
         }
         let illegal = IllegalTransition { from: Dead, to: NeedsReview };
@@ -209,11 +209,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_final_stays_and_what_is_not_can_end() {
+    fn only_final_states_have_no_successor() {
         for state in OperationState::ALL {
-            let goes_on = OperationState::ALL.into_iter().any(|next| state.to(next).is_ok());
-            assert_eq!(goes_on, !state.is_final(), "{}", state.name());
-            assert_eq!(state.to(OperationState::Cancelled).is_ok(), state.may_cancel(), "{}", state.name());
+            let has_successor = OperationState::ALL.into_iter().any(|next| state.check_transition(next).is_ok());
+            assert_eq!(has_successor, !state.is_final(), "{}", state.name());
+            assert_eq!(
+                state.check_transition(OperationState::Cancelled).is_ok(),
+                state.may_cancel(),
+                "{}",
+                state.name()
+            );
             assert_eq!(OperationState::from_name(state.name()), Some(state));
         }
     }

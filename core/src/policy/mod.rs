@@ -18,7 +18,7 @@ pub use meter::{Meter, MeterDecision};
 pub use rate::{Rate, RateDecision, RateOutcome};
 
 /// Maximum cost of one request.
-pub const MOST_COST: u32 = 10_000;
+pub const MAX_COST: u32 = 10_000;
 
 /// Bytes of a body that cost as much as one operation.
 const BYTES_PER_OPERATION: u64 = 8 * 1_024;
@@ -28,8 +28,8 @@ const BYTES_PER_OPERATION: u64 = 8 * 1_024;
 #[must_use]
 pub fn submission_cost(operations: usize, body_bytes: u64) -> u32 {
     let by_bytes = body_bytes.div_ceil(BYTES_PER_OPERATION);
-    let cost = by_bytes.max(operations as u64).clamp(1, u64::from(MOST_COST));
-    u32::try_from(cost).unwrap_or(MOST_COST)
+    let cost = by_bytes.max(operations as u64).clamp(1, u64::from(MAX_COST));
+    u32::try_from(cost).unwrap_or(MAX_COST)
 }
 
 /// The policy of a request.

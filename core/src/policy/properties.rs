@@ -17,7 +17,7 @@ struct Request {
 }
 
 /// Maximum cost of a request in these tests.
-const MOST: u32 = 20;
+const MAX_COST: u32 = 20;
 
 fn rates() -> impl Strategy<Value = Rate> {
     (1..2_000_u32, 1..50_u32).prop_map(|(per_second, burst)| Rate::new(per_second, burst).expect("above 0"))
@@ -26,8 +26,8 @@ fn rates() -> impl Strategy<Value = Rate> {
 fn requests(callers: u8) -> impl Strategy<Value = Vec<Request>> {
     let after = prop_oneof![Just(0), 0..2_000_u64, 0..3_000_000_u64];
     let max_wait = prop_oneof![Just(0), Just(60_000_000), 0..2_000_000_u64].prop_map(Duration::from_micros);
-    let request = (0..callers, after, 1..=MOST, max_wait).prop_map(|(who, after, cost, max_wait)| Request {
-        who,
+    let request = (0..callers, after, 1..=MAX_COST, max_wait).prop_map(|(caller, after, cost, max_wait)| Request {
+        who: caller,
         after,
         cost,
         max_wait,
@@ -43,7 +43,7 @@ proptest! {
         for Request { who, after, .. } in requests {
             now = now + Duration::from_micros(after);
             let max_wait = Duration::from_secs(60);
-            if let RateOutcome::Taken { delay } = meter.on_request(who, 1, max_wait, now).verdict.outcome {
+            if let RateOutcome::Taken { delay } = meter.on_request(who, 1, max_wait, now).decision.outcome {
                 let last = &mut last[usize::from(who)];
                 prop_assert!(now + delay >= *last);
                 *last = now + delay;
@@ -52,12 +52,12 @@ proptest! {
     }
 
     #[test]
-    fn in_no_time_is_more_due_than_a_burst_and_what_has_come_back(rate in rates(), requests in requests(1)) {
+    fn no_period_exceeds_the_burst_plus_what_was_restored(rate in rates(), requests in requests(1)) {
         let (mut meter, mut now) = (Meter::new(rate, 1), Timestamp::from_micros(1_000_000));
         let mut due = Vec::new();
         for Request { who, after, cost, max_wait } in requests {
             now = now + Duration::from_micros(after);
-            if let RateOutcome::Taken { delay } = meter.on_request(who, cost, max_wait, now).verdict.outcome {
+            if let RateOutcome::Taken { delay } = meter.on_request(who, cost, max_wait, now).decision.outcome {
                 prop_assert!(delay <= max_wait);
                 due.push((now + delay, cost));
             }
@@ -69,24 +69,24 @@ proptest! {
                 sum += u128::from(*cost);
                 let back = until.since(*from).as_micros() / rate.interval().as_micros();
                 // All but the first token of the last request are a debt of later requests.
-                let most = u128::from(rate.burst()) + back + u128::from(MOST);
+                let most = u128::from(rate.burst()) + back + u128::from(MAX_COST);
                 prop_assert!(sum <= most, "{sum} within {:?}", until.since(*from));
             }
         }
     }
 
     #[test]
-    fn a_refusal_changes_nothing_and_says_exactly_when_to_come_again(rate in rates(), requests in requests(1)) {
+    fn refusal_changes_nothing_and_its_retry_time_is_exact(rate in rates(), requests in requests(1)) {
         let (mut meter, mut now) = (Meter::new(rate, 1), Timestamp::from_micros(1_000_000));
         for Request { who, after, cost, max_wait } in requests {
             now = now + Duration::from_micros(after);
-            let before = meter.look(&who, cost, max_wait, now);
+            let before = meter.peek(&who, cost, max_wait, now);
             let judged = meter.on_request(who, cost, max_wait, now);
-            prop_assert_eq!(before, judged.verdict);
-            if let RateOutcome::Refused { retry_after } = judged.verdict.outcome {
-                prop_assert_eq!(meter.look(&who, cost, max_wait, now), judged.verdict);
+            prop_assert_eq!(before, judged.decision);
+            if let RateOutcome::Refused { retry_after } = judged.decision.outcome {
+                prop_assert_eq!(meter.peek(&who, cost, max_wait, now), judged.decision);
                 let is_taken = |after: Duration| {
-                    matches!(meter.look(&who, cost, max_wait, now + after).outcome, RateOutcome::Taken { .. })
+                    matches!(meter.peek(&who, cost, max_wait, now + after).outcome, RateOutcome::Taken { .. })
                 };
                 prop_assert!(is_taken(retry_after));
                 prop_assert!(!is_taken(retry_after.saturating_sub(Duration::from_micros(1))));
@@ -95,7 +95,7 @@ proptest! {
     }
 
     #[test]
-    fn no_more_callers_are_remembered_than_may_be_and_forgetting_changes_nothing(
+    fn callers_are_bounded_and_eviction_changes_no_decision(
         rate in rates(),
         requests in requests(40),
     ) {
@@ -107,28 +107,28 @@ proptest! {
         for Request { who, after, cost, max_wait } in requests {
             now = now + Duration::from_micros(after);
             let judged = meter.on_request(who, cost, max_wait, now);
-            prop_assert!(meter.remembered() <= most);
-            if judged.own {
-                prop_assert_eq!(judged.verdict, alone[usize::from(who)].on_request(who, cost, max_wait, now).verdict);
+            prop_assert!(meter.caller_count() <= most);
+            if judged.has_own_bucket {
+                prop_assert_eq!(judged.decision, alone[usize::from(who)].on_request(who, cost, max_wait, now).decision);
             }
         }
     }
 
     #[test]
-    fn processes_that_hear_of_each_other_count_as_one(rate in rates(), requests in requests(1)) {
+    fn processes_with_shared_state_count_as_one(rate in rates(), requests in requests(1)) {
         // The shared state, and the state that each of two processes has received.
         let (mut shared, mut heard) = (Meter::new(rate, 1), [Meter::new(rate, 1), Meter::new(rate, 1)]);
         let mut now = Timestamp::from_micros(1_000_000);
         for (turn, Request { who, after, cost, max_wait }) in requests.into_iter().enumerate() {
             now = now + Duration::from_micros(after);
             let mine = &mut heard[turn % 2];
-            let expected = mine.look(&who, cost, max_wait, now);
-            let verdict = shared.on_request(who, cost, max_wait, now).verdict;
+            let expected = mine.peek(&who, cost, max_wait, now);
+            let verdict = shared.on_request(who, cost, max_wait, now).decision;
             // The received state is never too strict: a request that it refuses is refused by the shared state.
             let is_refused = |outcome| matches!(outcome, RateOutcome::Refused { .. });
             prop_assert!(!is_refused(expected.outcome) || is_refused(verdict.outcome));
-            mine.on_heard(who, verdict.full_in, now);
-            prop_assert_eq!(mine.look(&who, cost, max_wait, now), shared.look(&who, cost, max_wait, now));
+            mine.on_shared_state(who, verdict.full_in, now);
+            prop_assert_eq!(mine.peek(&who, cost, max_wait, now), shared.peek(&who, cost, max_wait, now));
         }
     }
 }

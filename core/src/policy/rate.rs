@@ -32,7 +32,7 @@ pub struct RateDecision {
     /// The result.
     pub outcome: RateOutcome,
     /// Number of requests that could follow immediately.
-    pub left: u32,
+    pub remaining: u32,
     /// Time until the whole burst is available again.
     pub full_in: Duration,
 }
@@ -68,7 +68,7 @@ impl Rate {
     /// Decides on a request for `cost` tokens, if the bucket is full after `debt` and the request may wait for
     /// `max_wait`. Its delay is that of its first token, and the rest is a debt that later requests wait for. So a
     /// request for more than the whole burst is possible.
-    pub fn verdict(self, debt: Duration, cost: u32, max_wait: Duration) -> RateDecision {
+    pub fn decide(self, debt: Duration, cost: u32, max_wait: Duration) -> RateDecision {
         let delay = debt.saturating_add(self.interval()).saturating_sub(self.window());
         let (outcome, debt) = match delay.checked_sub(max_wait) {
             None | Some(Duration::ZERO) => {
@@ -76,12 +76,12 @@ impl Rate {
             }
             Some(retry_after) => (RateOutcome::Refused { retry_after }, debt),
         };
-        RateDecision { outcome, left: self.left(debt), full_in: debt }
+        RateDecision { outcome, remaining: self.remaining(debt), full_in: debt }
     }
 
-    fn left(self, debt: Duration) -> u32 {
-        let left = self.window().saturating_sub(debt).as_micros() / self.interval().as_micros();
-        u32::try_from(left).unwrap_or(u32::MAX)
+    fn remaining(self, debt: Duration) -> u32 {
+        let remaining = self.window().saturating_sub(debt).as_micros() / self.interval().as_micros();
+        u32::try_from(remaining).unwrap_or(u32::MAX)
     }
 }
 
@@ -97,29 +97,29 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_done_at_once_and_then_each_waits_for_its_token() {
+    fn burst_is_immediate_and_later_requests_wait_for_tokens() {
         let mut debt = Duration::ZERO;
         for n in 0..30 {
-            let verdict = HEAVY.verdict(debt, 1, MINUTE);
-            assert_eq!(verdict.outcome, RateOutcome::Taken { delay: Duration::ZERO }, "{n}");
-            assert_eq!(verdict.left, 29 - n);
-            debt = verdict.full_in;
+            let decision = HEAVY.decide(debt, 1, MINUTE);
+            assert_eq!(decision.outcome, RateOutcome::Taken { delay: Duration::ZERO }, "{n}");
+            assert_eq!(decision.remaining, 29 - n);
+            debt = decision.full_in;
         }
         for n in 1..=600 {
-            let verdict = HEAVY.verdict(debt, 1, MINUTE);
-            assert_eq!(verdict.outcome, RateOutcome::Taken { delay: ms(100 * n) });
-            assert_eq!(verdict.left, 0);
-            debt = verdict.full_in;
+            let decision = HEAVY.decide(debt, 1, MINUTE);
+            assert_eq!(decision.outcome, RateOutcome::Taken { delay: ms(100 * n) });
+            assert_eq!(decision.remaining, 0);
+            debt = decision.full_in;
         }
-        assert_eq!(HEAVY.verdict(debt, 1, MINUTE).outcome, RateOutcome::Refused { retry_after: ms(100) });
+        assert_eq!(HEAVY.decide(debt, 1, MINUTE).outcome, RateOutcome::Refused { retry_after: ms(100) });
     }
 
     #[test]
-    fn who_may_not_wait_is_refused_and_told_when_to_come_again() {
+    fn request_that_may_not_wait_is_refused_with_a_retry_time() {
         let empty = HEAVY.window();
-        let verdict = HEAVY.verdict(empty, 1, Duration::ZERO);
-        assert_eq!(verdict.outcome, RateOutcome::Refused { retry_after: ms(100) });
-        assert_eq!((verdict.left, verdict.full_in), (0, ms(3_000)));
+        let decision = HEAVY.decide(empty, 1, Duration::ZERO);
+        assert_eq!(decision.outcome, RateOutcome::Refused { retry_after: ms(100) });
+        assert_eq!((decision.remaining, decision.full_in), (0, ms(3_000)));
     }
 
     #[test]
@@ -131,10 +131,10 @@ mod tests {
 
     #[test]
     fn request_for_more_than_the_burst_is_taken_and_later_ones_wait_for_it() {
-        let first = HEAVY.verdict(Duration::ZERO, 1_000, Duration::ZERO);
+        let first = HEAVY.decide(Duration::ZERO, 1_000, Duration::ZERO);
         assert_eq!(first.outcome, RateOutcome::Taken { delay: Duration::ZERO });
         assert_eq!(first.full_in, HEAVY.interval() * 1_000);
-        let refused = HEAVY.verdict(first.full_in, 1, Duration::ZERO);
+        let refused = HEAVY.decide(first.full_in, 1, Duration::ZERO);
         let retry_after = HEAVY.interval() * 1_001 - HEAVY.window();
         assert_eq!(refused.outcome, RateOutcome::Refused { retry_after });
     }

@@ -14,7 +14,7 @@ pub struct SessionLedger {
     /// Received events that are not done, as a bitmap: the key is the upper bits of the number, with one bit for each
     /// value of the lower six.
     open: BTreeMap<u64, u64>,
-    undone: usize,
+    pending: usize,
 }
 
 /// Result of receiving an event.
@@ -23,7 +23,7 @@ pub enum Receipt {
     /// It is the next event.
     Next,
     /// It was received before and is ignored.
-    Before,
+    Duplicate,
     /// The events from `first` to `last` are missing, and this is the one after them. Reporting the gap confirms its
     /// last number; those before it count as done.
     AfterGap {
@@ -38,7 +38,7 @@ impl SessionLedger {
     /// Creates the ledger of a session that is confirmed up to this number; 0 for a new session.
     #[must_use]
     pub const fn new(confirmed: u64) -> Self {
-        Self { received: confirmed, open: BTreeMap::new(), undone: 0 }
+        Self { received: confirmed, open: BTreeMap::new(), pending: 0 }
     }
 
     /// The highest number up to which all events are done.
@@ -56,15 +56,15 @@ impl SessionLedger {
 
     /// Number of events that were received and are not done.
     #[must_use]
-    pub const fn undone(&self) -> usize {
-        self.undone
+    pub const fn pending(&self) -> usize {
+        self.pending
     }
 
     /// Records the arrival of an event.
     pub fn on_received(&mut self, seq: u64) -> Receipt {
         let first = self.received + 1;
         if seq < first {
-            return Receipt::Before;
+            return Receipt::Duplicate;
         }
         self.received = seq;
         self.insert(seq);
@@ -81,7 +81,7 @@ impl SessionLedger {
             && *word & bit(seq) != 0
         {
             *word ^= bit(seq);
-            self.undone -= 1;
+            self.pending -= 1;
             if *word == 0 {
                 self.open.remove(&(seq >> 6));
             }
@@ -90,7 +90,7 @@ impl SessionLedger {
 
     fn insert(&mut self, seq: u64) {
         *self.open.entry(seq >> 6).or_default() |= bit(seq);
-        self.undone += 1;
+        self.pending += 1;
     }
 }
 
@@ -108,22 +108,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_confirmed_stops_at_the_first_that_is_not_done() {
+    fn confirmed_stops_at_the_first_pending_event() {
         let mut ledger = SessionLedger::new(10);
         for seq in 11..=14 {
             assert_eq!(ledger.on_received(seq), Receipt::Next);
         }
         ledger.on_done(12);
         ledger.on_done(13);
-        assert_eq!((ledger.confirmed(), ledger.received(), ledger.undone()), (10, 14, 2));
+        assert_eq!((ledger.confirmed(), ledger.received(), ledger.pending()), (10, 14, 2));
         ledger.on_done(11);
-        assert_eq!((ledger.confirmed(), ledger.undone()), (13, 1));
-        assert_eq!(ledger.on_received(14), Receipt::Before);
-        assert_eq!(ledger.on_received(9), Receipt::Before);
+        assert_eq!((ledger.confirmed(), ledger.pending()), (13, 1));
+        assert_eq!(ledger.on_received(14), Receipt::Duplicate);
+        assert_eq!(ledger.on_received(9), Receipt::Duplicate);
     }
 
     #[test]
-    fn a_gap_is_told_exactly_and_holds_the_session_back_until_somebody_was_told_of_it() {
+    fn gap_is_exact_and_blocks_confirmation() {
         let mut ledger = SessionLedger::new(3);
         assert_eq!(ledger.on_received(900_000_000), Receipt::AfterGap { first: 4, last: 899_999_999 });
         ledger.on_done(900_000_000);
@@ -136,7 +136,7 @@ mod tests {
     proptest! {
         /// The reference model uses sets.
         #[test]
-        fn it_agrees_with_sets_of_numbers(
+        fn ledger_agrees_with_sets(
             from in 5_u64..200,
             steps in prop::collection::vec((any::<bool>(), 0_u64..12), 0..200),
         ) {
@@ -148,7 +148,7 @@ mod tests {
                     let seq = (received + number.saturating_sub(8)).saturating_sub(u64::from(number == 0)) + u64::from(number < 9 && number > 0);
                     let told = ledger.on_received(seq);
                     if seq <= received {
-                        prop_assert_eq!(told, Receipt::Before);
+                        prop_assert_eq!(told, Receipt::Duplicate);
                     } else if seq == received + 1 {
                         prop_assert_eq!(told, Receipt::Next);
                         open.insert(seq);
@@ -163,7 +163,7 @@ mod tests {
                     open.remove(&seq);
                 }
                 prop_assert_eq!(ledger.received(), received);
-                prop_assert_eq!(ledger.undone(), open.len());
+                prop_assert_eq!(ledger.pending(), open.len());
                 let confirmed = (from..=received).rev().find(|seq| open.iter().all(|open| open > seq)).unwrap_or(from);
                 prop_assert_eq!(ledger.confirmed(), confirmed);
             }

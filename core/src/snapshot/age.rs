@@ -6,7 +6,7 @@ use crate::time::UnixMs;
 
 /// Upper bound of all restored durations: the longest of Discord's limits end within two days, and a longer duration is
 /// caused by a wrong clock or a corrupt record.
-pub const LONGEST: Duration = Duration::from_secs(7 * 86_400);
+pub const MAX_DURATION: Duration = Duration::from_secs(7 * 86_400);
 
 /// How long ago a snapshot was saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,19 +22,19 @@ impl SnapshotAge {
 
     /// The rest of a duration that was saved; `None` if it has ended.
     #[must_use]
-    pub fn left(self, lasting_ms: u64) -> Option<Duration> {
-        let left = Duration::from_millis(lasting_ms).min(LONGEST).checked_sub(self.0)?;
-        (!left.is_zero()).then_some(left)
+    pub fn remaining(self, duration_ms: u64) -> Option<Duration> {
+        let remaining = Duration::from_millis(duration_ms).min(MAX_DURATION).checked_sub(self.0)?;
+        (!remaining.is_zero()).then_some(remaining)
     }
 
     /// How long ago a duration that was saved has ended; `None` if it has not.
     #[must_use]
-    pub fn over(self, lasting_ms: u64) -> Option<Duration> {
-        self.0.checked_sub(Duration::from_millis(lasting_ms).min(LONGEST))
+    pub fn elapsed_since_end(self, duration_ms: u64) -> Option<Duration> {
+        self.0.checked_sub(Duration::from_millis(duration_ms).min(MAX_DURATION))
     }
 }
 
 /// A duration in the saved form: rounded up, so that nothing ends early.
-pub(crate) fn lasting_ms(left: Duration) -> u64 {
-    u64::try_from(left.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
+pub(crate) fn duration_ms(remaining: Duration) -> u64 {
+    u64::try_from(remaining.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
 }

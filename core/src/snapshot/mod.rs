@@ -15,8 +15,8 @@ mod gate_snapshot;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use age::lasting_ms;
-pub use age::{LONGEST, SnapshotAge};
+pub(crate) use age::duration_ms;
+pub use age::{MAX_DURATION, SnapshotAge};
 pub use gate_snapshot::{GateSnapshot, ShutdownKind, SnapshotDecodeError};
 
 /// How soon a change should be saved.

@@ -19,7 +19,7 @@ fn at(ms: u64) -> Timestamp {
     Timestamp::from_millis(ms)
 }
 
-fn ask(path: &str, sub: Option<SublimitKind>) -> PermitRequest {
+fn request(path: &str, sub: Option<SublimitKind>) -> PermitRequest {
     let mut route = Route::parse("POST", path, 1, 0);
     route.sub = sub;
     PermitRequest { credential: BOT, route, lane: Lane::Operation, deadline: at(100_000) }
@@ -53,7 +53,7 @@ impl Gate {
     }
 
     /// A gate with state of every kind.
-    fn troubled() -> Self {
+    fn with_state() -> Self {
         let mut gate = Self::new();
         let limited = |scope| ResponseClass::RateLimited { scope, retry_after: Duration::from_secs(100) };
         let reset_after = Duration::from_secs(50);
@@ -64,11 +64,11 @@ impl Gate {
             ("/channels/3", ResponseClass::Success, Some(SublimitKind::ChannelName)),
             ("/guilds/4", limited(RateLimitScope::Global), None),
         ] {
-            let acquired = gate.limiter.acquire(ask(path, sub), at(2_000));
+            let acquired = gate.limiter.acquire(request(path, sub), at(2_000));
             let AcquireOutcome::Granted(permit) = acquired else { panic!("{path} must wait: {acquired:?}") };
-            gate.limiter.answered(permit, &ResponseInfo { class, rate: Some(rate.clone()) }, at(2_000));
+            gate.limiter.on_response(permit, &ResponseInfo { class, rate: Some(rate.clone()) }, at(2_000));
         }
-        let _ = gate.breakers.recall(&Default::default(), [(BOT, "token")], age(0), at(0));
+        let _ = gate.breakers.restore(&Default::default(), [(BOT, "token")], age(0), at(0));
         for class in [ResponseClass::Blocked { retry_after: None }, ResponseClass::Unauthorized] {
             let pass = gate.breakers.admit(&call(), at(0)).unwrap();
             let _ = gate.breakers.report(pass, CallResult::Answered(class), Duration::ZERO, at(0));
@@ -76,39 +76,39 @@ impl Gate {
         }
         for route in ["GET /a", "GET /b"] {
             let reserved = gate.ledger.admit(Lane::Operation, Some(7), &RouteKey::new(route), at(0)).unwrap();
-            gate.ledger.settle(reserved, true, at(0));
+            gate.ledger.complete(reserved, true, at(0));
         }
         gate
     }
 
-    fn remember(&self) -> GateSnapshot {
+    fn save(&self) -> GateSnapshot {
         GateSnapshot::new(
             UnixMs::new(1_700_000_000_000),
             ShutdownKind::Sudden,
-            self.limiter.remember(at(2_000)),
-            self.breakers.remember(at(2_000)),
-            (self.ledger.remember(at(2_000)), self.ledger.remember_holders(at(2_000))),
+            self.limiter.save(at(2_000)),
+            self.breakers.save(at(2_000)),
+            (self.ledger.save(at(2_000)), self.ledger.save_holders(at(2_000))),
         )
     }
 
     /// Restores a snapshot, then continues for a while.
-    fn recall(&mut self, memory: &GateSnapshot, now: UnixMs) {
-        let age = memory.age(now);
-        self.limiter.recall(&memory.limits, age, at(0));
-        let _ = self.breakers.recall(&memory.breakers, [(BOT, "token")], age, at(0));
-        self.ledger.recall(&memory.invalid, 50, age, at(0));
-        self.ledger.recall_holders(&memory.invalid_holders, 50, age, at(0));
+    fn restore(&mut self, snapshot: &GateSnapshot, now: UnixMs) {
+        let age = snapshot.age(now);
+        self.limiter.restore(&snapshot.limits, age, at(0));
+        let _ = self.breakers.restore(&snapshot.breakers, [(BOT, "token")], age, at(0));
+        self.ledger.restore(&snapshot.invalid, 50, age, at(0));
+        self.ledger.restore_holders(&snapshot.invalid_holders, 50, age, at(0));
         for ms in [0, 2_000, 60_000, 700_000] {
             self.limiter.on_time(at(ms));
             let _ = self.breakers.on_time(at(ms));
             for path in ["/guilds/1/roles", "/guilds/2/channels", "/guilds/4"] {
-                let _ = self.limiter.acquire(ask(path, None), at(ms));
+                let _ = self.limiter.acquire(request(path, None), at(ms));
             }
-            let _ = self.limiter.acquire(ask("/channels/3", Some(SublimitKind::ChannelName)), at(ms));
+            let _ = self.limiter.acquire(request("/channels/3", Some(SublimitKind::ChannelName)), at(ms));
             let _ = self.breakers.admit(&call(), at(ms));
             let _ = self.ledger.admit(Lane::Operation, None, &RouteKey::new("GET /a"), at(ms));
         }
-        let again = self.remember();
+        let again = self.save();
         assert!(again.encode().len() <= 8 << 20);
     }
 }
@@ -118,16 +118,16 @@ fn age(ms: u64) -> SnapshotAge {
 }
 
 #[test]
-fn a_memory_is_read_as_it_was_written() {
-    let memory = Gate::troubled().remember();
+fn snapshot_round_trips() {
+    let memory = Gate::with_state().save();
     assert_eq!(memory.limits.closed(), 1 + 4 + 2, "{memory:?}");
     assert_eq!((memory.breakers.len(), memory.invalid.total()), (1, 2));
     assert_eq!(GateSnapshot::decode(&memory.encode()), Ok(memory));
 }
 
 #[test]
-fn another_version_is_not_read_and_neither_is_what_is_too_long_or_no_memory() {
-    let text = Gate::troubled().remember().encode().replacen(r#""version":1"#, r#""version":2"#, 1);
+fn other_versions_long_texts_and_invalid_texts_are_rejected() {
+    let text = Gate::with_state().save().encode().replacen(r#""version":1"#, r#""version":2"#, 1);
     assert_eq!(GateSnapshot::decode(&text), Err(SnapshotDecodeError::Version(2)));
     assert_eq!(
         GateSnapshot::decode(r#"{"version":9,"limits":"of another kind"}"#),
@@ -140,12 +140,15 @@ fn another_version_is_not_read_and_neither_is_what_is_too_long_or_no_memory() {
 }
 
 #[test]
-fn what_has_passed_since_is_taken_off_and_a_clock_that_was_set_back_takes_off_nothing() {
-    assert_eq!(age(600).left(1_000), Some(Duration::from_millis(400)));
-    assert_eq!((age(1_000).left(1_000), age(1_500).over(1_000)), (None, Some(Duration::from_millis(500))));
+fn elapsed_time_is_subtracted_unless_the_clock_was_set_back() {
+    assert_eq!(age(600).remaining(1_000), Some(Duration::from_millis(400)));
+    assert_eq!(
+        (age(1_000).remaining(1_000), age(1_500).elapsed_since_end(1_000)),
+        (None, Some(Duration::from_millis(500)))
+    );
     let set_back = SnapshotAge::of(UnixMs::new(1_000_000), UnixMs::new(0));
-    assert_eq!(set_back.left(1_000), Some(Duration::from_secs(1)));
-    assert_eq!(set_back.left(u64::MAX), Some(LONGEST));
+    assert_eq!(set_back.remaining(1_000), Some(Duration::from_secs(1)));
+    assert_eq!(set_back.remaining(u64::MAX), Some(MAX_DURATION));
 }
 
 #[test]
@@ -155,12 +158,12 @@ fn invalid_requests_count_over_a_restart_until_they_leave_the_window() {
     let route = RouteKey::new("GET /a");
     for second in 0..70 {
         let reserved = before.admit(Lane::Interactive, None, &route, at(second * 1_000)).unwrap();
-        before.settle(reserved, true, at(second * 1_000));
+        before.complete(reserved, true, at(second * 1_000));
     }
-    let memory = before.remember(at(70_000));
+    let memory = before.save(at(70_000));
     assert_eq!(memory.total(), 70);
     let mut after = InvalidLedger::new(config);
-    after.recall(&memory, 10, age(10_000), at(0));
+    after.restore(&memory, 10, age(10_000), at(0));
     assert_eq!(after.used(at(0)), 80);
     let spent = after.admit(Lane::Operation, None, &route, at(0)).unwrap_err();
     assert!(spent.until > at(500_000) && spent.until <= at(530_000), "{spent:?}");
@@ -170,7 +173,7 @@ fn invalid_requests_count_over_a_restart_until_they_leave_the_window() {
 }
 
 #[test]
-fn a_process_that_starts_over_and_over_stops_before_the_limit() {
+fn repeatedly_restarted_process_stops_before_the_limit() {
     let config = InvalidConfig { limit: 1_000, ..InvalidConfig::default() };
     let route = RouteKey::new("GET /a");
     let (mut memory, mut sent) = (None, 0);
@@ -178,15 +181,15 @@ fn a_process_that_starts_over_and_over_stops_before_the_limit() {
     for _ in 0..100 {
         let mut ledger = InvalidLedger::new(config);
         if let Some(memory) = &memory {
-            ledger.recall(memory, 50, age(2_000), at(0));
+            ledger.restore(memory, 50, age(2_000), at(0));
         }
         for number in 0..50 {
             if let Ok(reserved) = ledger.admit(Lane::Interactive, None, &route, at(0)) {
-                ledger.settle(reserved, true, at(0));
+                ledger.complete(reserved, true, at(0));
                 sent += 1;
             }
             if number == 0 {
-                memory = Some(ledger.remember(at(0)));
+                memory = Some(ledger.save(at(0)));
             }
         }
     }
@@ -208,11 +211,11 @@ fn numbers() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn numbers_that_are_no_sense_break_nothing(
+    fn invalid_numbers_break_nothing(
         swaps in prop::collection::vec((any::<prop::sample::Index>(), numbers()), 1..6),
         now in any::<u64>(),
     ) {
-        let text = Gate::troubled().remember().encode();
+        let text = Gate::with_state().save().encode();
         // Every number of the text, and the text between them.
         let mut parts: Vec<String> = vec![String::new()];
         for letter in text.chars() {
@@ -229,15 +232,15 @@ proptest! {
             parts[*place.get(&places)] = number;
         }
         if let Ok(memory) = GateSnapshot::decode(&parts.concat()) {
-            Gate::new().recall(&memory, UnixMs::new(now));
+            Gate::new().restore(&memory, UnixMs::new(now));
         }
     }
 
     #[test]
-    fn a_text_that_was_damaged_breaks_nothing(
+    fn damaged_text_breaks_nothing(
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..3_u8), 1..8),
     ) {
-        let mut text = Gate::troubled().remember().encode().into_bytes();
+        let mut text = Gate::with_state().save().encode().into_bytes();
         for (place, byte, how) in damage {
             let at = place.index(text.len());
             match how {
@@ -247,7 +250,7 @@ proptest! {
             }
         }
         if let Ok(memory) = GateSnapshot::decode(&String::from_utf8_lossy(&text)) {
-            Gate::new().recall(&memory, UnixMs::new(1_700_000_000_000));
+            Gate::new().restore(&memory, UnixMs::new(1_700_000_000_000));
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::rest::call::Call;
 use crate::rest::route;
 use crate::state::Shared;
 use crate::world::drive::{GuildSpec, MemberSpec};
-use crate::world::fire::{Deed, Fired, InteractionSpec};
+use crate::world::fire::{FiredInteraction, InteractionKind, InteractionSpec};
 
 /// Maximum number of actions of one request.
 const MAX_COUNT: u64 = 1_000_000;
@@ -24,13 +24,13 @@ const MAX_COUNT: u64 = 1_000_000;
 const MAX_GUILDS: u32 = 100_000;
 
 /// Maximum duration of one request.
-const MAX_TIME: Duration = Duration::from_secs(600);
+const MAX_DURATION: Duration = Duration::from_secs(600);
 
 /// Maximum number of ids in a report; the rest are only counted.
 const MAX_IDS: usize = 1_000;
 
 /// Number of actions between two yields to the runtime when there is no rate.
-const AT_ONCE: u64 = 64;
+const BATCH_SIZE: u64 = 64;
 
 /// An action, done once or repeated.
 #[derive(Clone, Debug)]
@@ -146,12 +146,12 @@ pub struct DriveReport {
     pub ids: Vec<Snowflake>,
     /// The response of the URL to the last interaction.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub posted: Option<Posted>,
+    pub posted: Option<PostResponse>,
 }
 
 /// The response of a URL to an interaction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Posted {
+pub struct PostResponse {
     /// The HTTP status.
     pub status: u16,
     /// The body, if it was JSON.
@@ -172,18 +172,18 @@ impl FireSpec {
     /// A button of the bot's newest message, pressed by a member of the guild.
     #[must_use]
     pub fn button(guild: Snowflake, custom_id: &str) -> Self {
-        Self::by_custom_id(Deed::Button, guild, custom_id)
+        Self::by_custom_id(InteractionKind::Button, guild, custom_id)
     }
 
     /// A modal, submitted by a member of the guild.
     #[must_use]
     pub fn modal(guild: Snowflake, custom_id: &str) -> Self {
-        Self::by_custom_id(Deed::Modal, guild, custom_id)
+        Self::by_custom_id(InteractionKind::Modal, guild, custom_id)
     }
 
-    fn by_custom_id(deed: Deed, guild: Snowflake, custom_id: &str) -> Self {
+    fn by_custom_id(kind: InteractionKind, guild: Snowflake, custom_id: &str) -> Self {
         let custom_id = Some(custom_id.to_owned());
-        Self::over_gateway(InteractionSpec { deed, guild_id: Some(guild), custom_id, ..InteractionSpec::default() })
+        Self::over_gateway(InteractionSpec { kind, guild_id: Some(guild), custom_id, ..InteractionSpec::default() })
     }
 
     fn over_gateway(interaction: InteractionSpec) -> Self {
@@ -191,14 +191,14 @@ impl FireSpec {
     }
 
     /// Parses the body of `/sim/commands`, `/sim/buttons` or `/sim/modals`.
-    pub(super) fn of(kind: &str, mut body: Value) -> Result<Self, ControlError> {
-        let misfit = |error: serde_json::Error| ControlError::BadBody(error.to_string());
+    pub(super) fn from_body(kind: &str, mut body: Value) -> Result<Self, ControlError> {
+        let invalid_body = |error: serde_json::Error| ControlError::BadBody(error.to_string());
         let object = body.as_object_mut().ok_or_else(|| ControlError::BadBody("it must be an object".into()))?;
-        let mut own = |name: &str| object.remove(name).unwrap_or(Value::Null);
-        let url = serde_json::from_value(own("url")).map_err(misfit)?;
-        let forged: Option<bool> = serde_json::from_value(own("forged")).map_err(misfit)?;
-        let count: Option<u64> = serde_json::from_value(own("count")).map_err(misfit)?;
-        let per_second: Option<f64> = serde_json::from_value(own("per_second")).map_err(misfit)?;
+        let mut take = |name: &str| object.remove(name).unwrap_or(Value::Null);
+        let url = serde_json::from_value(take("url")).map_err(invalid_body)?;
+        let forged: Option<bool> = serde_json::from_value(take("forged")).map_err(invalid_body)?;
+        let count: Option<u64> = serde_json::from_value(take("count")).map_err(invalid_body)?;
+        let per_second: Option<f64> = serde_json::from_value(take("per_second")).map_err(invalid_body)?;
         let kind = match kind {
             "buttons" => "button",
             "modals" => "modal",
@@ -206,7 +206,7 @@ impl FireSpec {
         };
         object.entry("type").or_insert_with(|| kind.into());
         Ok(Self {
-            interaction: serde_json::from_value(body).map_err(misfit)?,
+            interaction: serde_json::from_value(body).map_err(invalid_body)?,
             url,
             forged: forged.unwrap_or_default(),
             pace: Pace { count: count.unwrap_or(1), per_second: per_second.unwrap_or_default() },
@@ -237,18 +237,18 @@ impl Pace {
                 "`count` must be from 1 to {MAX_COUNT}, and `per_second` from 0 (all at once) to 1000000"
             )));
         }
-        if self.due(self.count) > MAX_TIME {
+        if self.due_after(self.count) > MAX_DURATION {
             return Err(ControlError::Invalid(format!(
                 "this would take longer than {} s; lower `count` or raise \
                 `per_second`",
-                MAX_TIME.as_secs()
+                MAX_DURATION.as_secs()
             )));
         }
         Ok(self)
     }
 
     /// Time from the first action to the one with this number.
-    fn due(self, number: u64) -> Duration {
+    fn due_after(self, number: u64) -> Duration {
         if self.per_second == 0.0 {
             return Duration::ZERO;
         }
@@ -261,21 +261,21 @@ impl Shared {
     /// Runs an action at its pace; returns after the last one.
     pub(crate) async fn drive(self: &Arc<Self>, drive: Drive) -> Result<DriveReport, ControlError> {
         let pace = drive.pace().check()?;
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut report = DriveReport::default();
         for number in 0..pace.count {
             if pace.per_second > 0.0 {
-                tokio::time::sleep_until(begun + pace.due(number)).await;
-            } else if number % AT_ONCE == AT_ONCE - 1 {
+                tokio::time::sleep_until(started + pace.due_after(number)).await;
+            } else if number % BATCH_SIZE == BATCH_SIZE - 1 {
                 tokio::task::yield_now().await;
             }
             let (id, token) = match &drive {
                 Drive::Join { guild, spec } => (self.join(*guild, spec, number)?, None),
-                Drive::Message(spec) => (self.write(spec)?, None),
+                Drive::Message(spec) => (self.send_message(spec)?, None),
                 Drive::Fire(spec) => {
                     let fired = self.fire(spec)?;
                     if let Some(url) = &spec.url {
-                        report.posted = Some(self.post(url, &fired, spec.forged).await?);
+                        report.posted = Some(self.post_interaction(url, &fired, spec.forged).await?);
                     }
                     (fired.id, Some(fired.token))
                 }
@@ -290,7 +290,7 @@ impl Shared {
         Ok(report)
     }
 
-    pub(crate) fn make_guilds(&self, spec: &GuildsSpec) -> Result<Vec<Snowflake>, ControlError> {
+    pub(crate) fn create_guilds(&self, spec: &GuildsSpec) -> Result<Vec<Snowflake>, ControlError> {
         let count = spec.count.unwrap_or(1);
         let (members, channels) = (spec.members.unwrap_or(3), spec.channels.unwrap_or(2));
         if !(1..=MAX_GUILDS).contains(&count) || members > 100_000 || channels > 500 {
@@ -299,7 +299,7 @@ impl Shared {
             )));
         }
         let name = spec.name.as_deref().unwrap_or("guild");
-        let mut made = Vec::new();
+        let mut created = Vec::new();
         for number in 0..count {
             let name = if count == 1 { name.to_owned() } else { format!("{name} {}", number + 1) };
             let mut guild = GuildSpec { name, members, channels, ..GuildSpec::default() };
@@ -308,10 +308,10 @@ impl Shared {
             }
             let now = self.now();
             let mut core = self.lock();
-            made.push(core.world.add_guild(&guild, now));
+            created.push(core.world.add_guild(&guild, now));
             core.deliver(now);
         }
-        Ok(made)
+        Ok(created)
     }
 
     pub(crate) fn remove_guild(&self, guild: Snowflake) -> Result<(), ControlError> {
@@ -343,7 +343,7 @@ impl Shared {
         Ok(user)
     }
 
-    fn write(&self, spec: &MessageSpec) -> Result<Snowflake, ControlError> {
+    fn send_message(&self, spec: &MessageSpec) -> Result<Snowflake, ControlError> {
         let now = self.now();
         let mut core = self.lock();
         let message = core
@@ -354,11 +354,11 @@ impl Shared {
         Ok(message)
     }
 
-    fn fire(&self, spec: &FireSpec) -> Result<Fired, ControlError> {
+    fn fire(&self, spec: &FireSpec) -> Result<FiredInteraction, ControlError> {
         let now = self.now();
         let mut core = self.lock();
-        let fired = core.world.interaction(&spec.interaction, now).map_err(ControlError::unknown)?;
-        core.score.interaction_fired();
+        let fired = core.world.create_interaction(&spec.interaction, now).map_err(ControlError::unknown)?;
+        core.score.record_interaction();
         if spec.url.is_none() {
             core.world.dispatch_interaction(&fired);
         }
@@ -367,16 +367,22 @@ impl Shared {
     }
 
     /// Posts an interaction to a URL; the response becomes the first response.
-    async fn post(self: &Arc<Self>, url: &str, fired: &Fired, forged: bool) -> Result<Posted, ControlError> {
+    async fn post_interaction(
+        self: &Arc<Self>,
+        url: &str,
+        fired: &FiredInteraction,
+        forged: bool,
+    ) -> Result<PostResponse, ControlError> {
         let timestamp = (self.now().millis() / 1_000).to_string();
         let (status, body) = signed::post(url, &self.signing_key, &timestamp, fired.data.clone(), forged).await?;
         let body: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
-        let taken = (status.is_success() && body.is_object()).then(|| self.first_response(fired, body.clone()));
-        Ok(Posted { status: status.as_u16(), body, taken })
+        let accepted_status =
+            (status.is_success() && body.is_object()).then(|| self.set_first_response(fired, body.clone()));
+        Ok(PostResponse { status: status.as_u16(), body, taken: accepted_status })
     }
 
     /// Sets the first response of an interaction, as the callback route does.
-    fn first_response(&self, fired: &Fired, body: Value) -> u16 {
+    fn set_first_response(&self, fired: &FiredInteraction, body: Value) -> u16 {
         let path = format!("/interactions/{}/{}/callback", fired.id, fired.token);
         let Ok((route, params)) = route::find(ROUTES, &Method::POST, &path) else { return 404 };
         let now = self.now();

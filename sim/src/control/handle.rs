@@ -42,8 +42,8 @@ impl SimHandle {
     /// # Errors
     ///
     /// When a number is out of range.
-    pub fn make_guilds(&self, spec: &GuildsSpec) -> Result<Vec<Snowflake>, ControlError> {
-        self.shared.make_guilds(spec)
+    pub fn create_guilds(&self, spec: &GuildsSpec) -> Result<Vec<Snowflake>, ControlError> {
+        self.shared.create_guilds(spec)
     }
 
     /// Lets members join a guild.
@@ -69,7 +69,7 @@ impl SimHandle {
     /// # Errors
     ///
     /// When the channel or user is unknown.
-    pub async fn write(&self, spec: MessageSpec) -> Result<DriveReport, ControlError> {
+    pub async fn send_messages(&self, spec: MessageSpec) -> Result<DriveReport, ControlError> {
         self.shared.drive(Drive::Message(spec)).await
     }
 

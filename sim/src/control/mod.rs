@@ -15,11 +15,11 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 pub(crate) use drive::Drive;
-pub use drive::{DriveReport, FireSpec, GuildsSpec, JoinSpec, MessageSpec, Pace, Posted};
+pub use drive::{DriveReport, FireSpec, GuildsSpec, JoinSpec, MessageSpec, Pace, PostResponse};
 pub(crate) use signed::{public_key, signing_key};
 
 use crate::gateway::{self, StormSpec};
-use crate::http::{Answer, BodyError, json as answer_json, read_body};
+use crate::http::{BodyError, HttpResponse, json as answer_json, read_body};
 use crate::id::Snowflake;
 use crate::state::Shared;
 
@@ -86,12 +86,12 @@ pub enum ControlError {
     #[error("{0}")]
     Invalid(String),
     /// The URL that an interaction was posted to did not respond.
-    #[error("cannot post to {url}: {why}")]
+    #[error("cannot post to {url}: {reason}")]
     Post {
         /// The URL.
         url: String,
         /// What failed.
-        why: String,
+        reason: String,
     },
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn is_control(path: &str) -> bool {
 }
 
 /// Handles a `/sim` request.
-pub(crate) async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Answer {
+pub(crate) async fn handle_request(shared: Arc<Shared>, request: Request<Incoming>) -> HttpResponse {
     match route(shared, request).await {
         Ok(body) => answer_json(StatusCode::OK, body),
         Err(error) => answer_json(error.status(), json!({ "error": error.to_string() }).to_string()),
@@ -134,22 +134,22 @@ async fn route(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Bytes,
         form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
     };
     let (get, post, put, patch, delete) = (Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE);
-    let is = |method: &Method| head.method == *method;
+    let is_method = |method: &Method| head.method == *method;
 
     match parts.as_slice() {
-        [] if is(&get) => {
+        [] if is_method(&get) => {
             let list: Vec<_> = ENDPOINTS.iter().map(|(what, does)| json!({ "endpoint": what, "does": does })).collect();
             Ok(encode(&list))
         }
-        ["routes"] if is(&get) => Ok(encode(&crate::rest::ROUTES)),
-        ["state"] if is(&get) => {
-            let after = query("after").map(|after| id(&after)).transpose()?;
+        ["routes"] if is_method(&get) => Ok(encode(&crate::rest::ROUTES)),
+        ["state"] if is_method(&get) => {
+            let after = query("after").map(|after| parse_id(&after)).transpose()?;
             let limit = query("limit")
                 .map_or(Ok(1_000), |limit| limit.parse())
                 .map_err(|_| ControlError::Invalid("`limit` must be a number".into()))?;
             Ok(encode(&shared.lock().world.state(after, limit)))
         }
-        ["score"] if is(&get) => {
+        ["score"] if is_method(&get) => {
             let mut score = shared.score();
             if query("brief").is_some_and(|brief| brief != "false") {
                 score.effects.clear();
@@ -157,36 +157,42 @@ async fn route(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Bytes,
             }
             Ok(encode(&score))
         }
-        ["score"] if is(&delete) => {
+        ["score"] if is_method(&delete) => {
             shared.reset_score();
-            done()
+            empty_response()
         }
-        ["guilds"] if is(&post) => {
-            let made: Vec<_> = shared.make_guilds(&parse(&body)?)?.iter().map(|id| json!({ "id": id })).collect();
-            Ok(encode(&json!({ "guilds": made })))
+        ["guilds"] if is_method(&post) => {
+            let created: Vec<_> = shared.create_guilds(&parse(&body)?)?.iter().map(|id| json!({ "id": id })).collect();
+            Ok(encode(&json!({ "guilds": created })))
         }
-        ["guilds", guild] if is(&patch) => shared.set_bot(id(guild)?, &parse(&body)?).and_then(|()| done()),
-        ["guilds", guild] if is(&delete) => shared.remove_guild(id(guild)?).and_then(|()| done()),
-        ["guilds", guild, "members"] if is(&post) => {
-            Ok(encode(&shared.drive(Drive::Join { guild: id(guild)?, spec: parse(&body)? }).await?))
+        ["guilds", guild] if is_method(&patch) => {
+            shared.set_bot_role(parse_id(guild)?, &parse(&body)?).and_then(|()| empty_response())
         }
-        ["guilds", guild, "members", user] if is(&delete) => shared.leave(id(guild)?, id(user)?).and_then(|()| done()),
-        ["messages"] if is(&post) => Ok(encode(&shared.drive(Drive::Message(parse(&body)?)).await?)),
-        [kind @ ("commands" | "buttons" | "modals")] if is(&post) => {
-            let spec: FireSpec = FireSpec::of(kind, parse::<Value>(&body)?)?;
+        ["guilds", guild] if is_method(&delete) => {
+            shared.remove_guild(parse_id(guild)?).and_then(|()| empty_response())
+        }
+        ["guilds", guild, "members"] if is_method(&post) => {
+            Ok(encode(&shared.drive(Drive::Join { guild: parse_id(guild)?, spec: parse(&body)? }).await?))
+        }
+        ["guilds", guild, "members", user] if is_method(&delete) => {
+            shared.leave(parse_id(guild)?, parse_id(user)?).and_then(|()| empty_response())
+        }
+        ["messages"] if is_method(&post) => Ok(encode(&shared.drive(Drive::Message(parse(&body)?)).await?)),
+        [kind @ ("commands" | "buttons" | "modals")] if is_method(&post) => {
+            let spec: FireSpec = FireSpec::from_body(kind, parse::<Value>(&body)?)?;
             Ok(encode(&shared.drive(Drive::Fire(spec)).await?))
         }
-        ["storm"] if is(&post) => {
+        ["storm"] if is_method(&post) => {
             let spec: StormSpec = parse(&body)?;
             if !(0.0..=MAX_STORM_S).contains(&spec.seconds) {
                 return Err(ControlError::Invalid(format!("`seconds` must be from 0 to {MAX_STORM_S}")));
             }
             Ok(encode(&gateway::storm(Arc::clone(&shared), spec).await))
         }
-        ["faults"] if is(&get) => Ok(encode(&shared.lock().faults.standing())),
-        ["faults"] if is(&post) => Ok(encode(&json!({ "id": shared.add_fault(parse(&body)?)? }))),
-        ["faults"] if is(&delete) => Ok(encode(&json!({ "removed": shared.lock().faults.remove(None) }))),
-        ["faults", fault] if is(&delete) => {
+        ["faults"] if is_method(&get) => Ok(encode(&shared.lock().faults.active())),
+        ["faults"] if is_method(&post) => Ok(encode(&json!({ "id": shared.add_fault(parse(&body)?)? }))),
+        ["faults"] if is_method(&delete) => Ok(encode(&json!({ "removed": shared.lock().faults.remove(None) }))),
+        ["faults", fault] if is_method(&delete) => {
             let number =
                 fault.parse().map_err(|_| ControlError::Invalid("the id of a fault must be a number".into()))?;
             match shared.lock().faults.remove(Some(number)) {
@@ -196,38 +202,40 @@ async fn route(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Bytes,
                 removed => Ok(encode(&json!({ "removed": removed }))),
             }
         }
-        ["gateway", "faults"] if is(&get) => Ok(encode(&shared.lock().hub.faults(shared.now()))),
-        ["gateway", "faults"] if is(&post) => {
+        ["gateway", "faults"] if is_method(&get) => Ok(encode(&shared.lock().hub.faults(shared.now()))),
+        ["gateway", "faults"] if is_method(&post) => {
             let fault = parse(&body)?;
             let mut core = shared.lock();
             if !core.hub.has_room_for(&fault) {
                 let advice = "too many event types are muted; unmute them with DELETE /sim/gateway/faults";
                 return Err(ControlError::Invalid(advice.into()));
             }
-            Ok(encode(&json!({ "affected": core.hub.fault(fault, shared.now()) })))
+            Ok(encode(&json!({ "affected": core.hub.apply_fault(fault, shared.now()) })))
         }
-        ["gateway", "faults"] if is(&delete) => {
+        ["gateway", "faults"] if is_method(&delete) => {
             shared.lock().hub.clear_faults(shared.now());
-            done()
+            empty_response()
         }
-        ["limits"] if is(&get) => Ok(encode(shared.lock().limits.config())),
-        ["limits"] if is(&put) => shared.set_limits(parse(&body)?).and_then(|()| done()),
-        ["limits", "routes"] if is(&put) => shared.set_route_limit(parse(&body)?).and_then(|()| done()),
-        ["reset"] if is(&post) => {
+        ["limits"] if is_method(&get) => Ok(encode(shared.lock().limits.config())),
+        ["limits"] if is_method(&put) => shared.set_limits(parse(&body)?).and_then(|()| empty_response()),
+        ["limits", "routes"] if is_method(&put) => {
+            shared.set_route_limit(parse(&body)?).and_then(|()| empty_response())
+        }
+        ["reset"] if is_method(&post) => {
             shared.reset();
-            done()
+            empty_response()
         }
-        ["snapshot"] if is(&get) => Ok(encode(&shared.lock().world)),
-        ["snapshot"] if is(&put) => shared.restore(&body).and_then(|()| done()),
+        ["snapshot"] if is_method(&get) => Ok(encode(&shared.lock().world)),
+        ["snapshot"] if is_method(&put) => shared.restore(&body).and_then(|()| empty_response()),
         _ => Err(ControlError::NoSuchEndpoint(format!("{} {path}", head.method))),
     }
 }
 
-fn done() -> Result<Bytes, ControlError> {
+fn empty_response() -> Result<Bytes, ControlError> {
     Ok(Bytes::from_static(b"{}"))
 }
 
-fn id(text: &str) -> Result<Snowflake, ControlError> {
+fn parse_id(text: &str) -> Result<Snowflake, ControlError> {
     text.parse().map_err(|_| ControlError::Invalid(format!("\"{text}\" is not an id: ids consist of digits")))
 }
 

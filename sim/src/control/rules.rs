@@ -13,7 +13,7 @@ use crate::state::{Core, Shared};
 /// Permissions of the bots in a guild.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct BotStanding {
+pub(crate) struct BotRoleSpec {
     /// Permission bits of the bots' own role.
     #[serde(default)]
     pub(crate) bot_permissions: Option<u64>,
@@ -29,31 +29,31 @@ impl Shared {
 
     pub(crate) fn set_limits(&self, limits: LimitConfig) -> Result<(), ControlError> {
         for limit in &limits.routes {
-            known(limit)?;
+            check_route_exists(limit)?;
         }
-        if let Some(fault) = limits.fault() {
-            return Err(ControlError::Invalid(fault));
+        if let Some(error) = limits.validation_error() {
+            return Err(ControlError::Invalid(error));
         }
         self.lock().limits.set(limits);
         Ok(())
     }
 
     pub(crate) fn set_route_limit(&self, limit: RouteLimit) -> Result<(), ControlError> {
-        known(&limit)?;
-        if let Some(fault) = limit.fault() {
-            return Err(ControlError::Invalid(fault));
+        check_route_exists(&limit)?;
+        if let Some(error) = limit.validation_error() {
+            return Err(ControlError::Invalid(error));
         }
         self.lock().limits.set_route(limit);
         Ok(())
     }
 
-    pub(crate) fn set_bot(&self, guild: Snowflake, standing: &BotStanding) -> Result<(), ControlError> {
+    pub(crate) fn set_bot_role(&self, guild: Snowflake, spec: &BotRoleSpec) -> Result<(), ControlError> {
         let now = self.now();
         let mut core = self.lock();
-        if let Some(bits) = standing.bot_permissions {
+        if let Some(bits) = spec.bot_permissions {
             core.world.set_bot_permissions(guild, bits).map_err(ControlError::unknown)?;
         }
-        if let Some(position) = standing.bot_role_position {
+        if let Some(position) = spec.bot_role_position {
             core.world.set_bot_role_position(guild, position).map_err(ControlError::unknown)?;
         }
         core.deliver(now);
@@ -65,7 +65,7 @@ impl Shared {
         let core = self.lock();
         let mut score = core.score.score();
         score.gateway = core.hub.score();
-        score.max_invalid_in_window = core.bans.most();
+        score.max_invalid_in_window = core.bans.max_in_window();
         core.world.score_interactions(&mut score.interactions);
         score
     }
@@ -73,7 +73,7 @@ impl Shared {
     pub(crate) fn reset_score(&self) {
         let mut core = self.lock();
         core.score.reset();
-        core.bans.reset_most();
+        core.bans.reset_max();
         core.hub.reset_score();
         core.world.reset_interaction_score();
     }
@@ -82,7 +82,7 @@ impl Shared {
     pub(crate) fn reset(&self) {
         let now = self.now();
         let mut core = self.lock();
-        core.hub.start_anew(now);
+        core.hub.reset(now);
         let mut fresh = Core::new(&self.config, self.address, now);
         // The connections stay until their clients have received the close frame.
         std::mem::swap(&mut fresh.hub, &mut core.hub);
@@ -93,8 +93,8 @@ impl Shared {
     pub(crate) fn restore(&self, snapshot: &[u8]) -> Result<(), ControlError> {
         let mut world: crate::world::World =
             serde_json::from_slice(snapshot).map_err(|error| ControlError::BadBody(error.to_string()))?;
-        if let Some(flaw) = world.flaw() {
-            return Err(ControlError::Invalid(format!("the snapshot is inconsistent: {flaw}")));
+        if let Some(inconsistency) = world.find_inconsistency() {
+            return Err(ControlError::Invalid(format!("the snapshot is inconsistent: {inconsistency}")));
         }
         let now = self.now();
         let mut core = self.lock();
@@ -113,9 +113,9 @@ impl ControlError {
 }
 
 /// Rejects a limit for an unknown route, because it would never apply.
-fn known(limit: &RouteLimit) -> Result<(), ControlError> {
-    let fits = |method: &str| limit.method == "*" || limit.method == method;
-    if ROUTES.iter().any(|route| route.template == limit.path && fits(route.method.as_str())) {
+fn check_route_exists(limit: &RouteLimit) -> Result<(), ControlError> {
+    let matches_method = |method: &str| limit.method == "*" || limit.method == method;
+    if ROUTES.iter().any(|route| route.template == limit.path && matches_method(route.method.as_str())) {
         return Ok(());
     }
     Err(ControlError::Unknown(format!(

@@ -15,13 +15,13 @@ use super::ControlError;
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Largest response that is read.
-const MAX_ANSWER: usize = 1024 * 1024;
+const MAX_RESPONSE: usize = 1024 * 1024;
 
 /// The key that signs interactions, derived from the seed, so that it is the same after a restart.
 pub(crate) fn signing_key(seed: u64) -> SigningKey {
-    let mut chance = fastrand::Rng::with_seed(seed);
+    let mut rng = fastrand::Rng::with_seed(seed);
     let mut bytes = [0; 32];
-    chance.fill(&mut bytes);
+    rng.fill(&mut bytes);
     SigningKey::from_bytes(&bytes)
 }
 
@@ -39,10 +39,10 @@ pub(super) async fn post(
     body: Bytes,
     forged: bool,
 ) -> Result<(StatusCode, Bytes), ControlError> {
-    let fail = |why: String| ControlError::Post { url: url.to_owned(), why };
-    let uri: Uri = url.parse().map_err(|_| fail("not a URL".into()))?;
+    let post_error = |reason: String| ControlError::Post { url: url.to_owned(), reason };
+    let uri: Uri = url.parse().map_err(|_| post_error("not a URL".into()))?;
     let (Some("http"), Some(host)) = (uri.scheme_str(), uri.host()) else {
-        return Err(fail("must start with http:// (the simulator does not support TLS)".into()));
+        return Err(post_error("must start with http:// (the simulator does not support TLS)".into()));
     };
     let mut signed = Vec::with_capacity(timestamp.len() + body.len());
     signed.extend_from_slice(if forged { b"0" } else { timestamp.as_bytes() });
@@ -56,7 +56,7 @@ pub(super) async fn post(
         .header("x-signature-ed25519", hex(&key.sign(&signed).to_bytes()))
         .header("x-signature-timestamp", timestamp)
         .body(Full::new(body))
-        .map_err(|error| fail(error.to_string()))?;
+        .map_err(|error| post_error(error.to_string()))?;
 
     let exchange = async {
         let socket =
@@ -66,13 +66,13 @@ pub(super) async fn post(
         let connection = tokio::spawn(connection);
         let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
         let status = answer.status();
-        let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await.map_err(|error| error.to_string())?;
+        let body = Limited::new(answer.into_body(), MAX_RESPONSE).collect().await.map_err(|error| error.to_string())?;
         connection.abort();
         Ok((status, body.to_bytes()))
     };
     match tokio::time::timeout(TIMEOUT, exchange).await {
-        Ok(answer) => answer.map_err(fail),
-        Err(_) => Err(fail(format!("no response within {} s", TIMEOUT.as_secs()))),
+        Ok(answer) => answer.map_err(post_error),
+        Err(_) => Err(post_error(format!("no response within {} s", TIMEOUT.as_secs()))),
     }
 }
 

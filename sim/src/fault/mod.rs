@@ -145,18 +145,18 @@ pub enum FaultError {
 
 /// What the active faults do to one call.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Fate {
-    pub(crate) at_arrival: Duration,
-    pub(crate) at_effect: Duration,
-    pub(crate) at_answer: Duration,
+pub(crate) struct FaultPlan {
+    pub(crate) arrival_delay: Duration,
+    pub(crate) effect_delay: Duration,
+    pub(crate) response_delay: Duration,
     pub(crate) hidden: Vec<Snowflake>,
     /// The first fault that ends the call.
-    pub(crate) end: Option<FaultAction>,
+    pub(crate) final_action: Option<FaultAction>,
 }
 
 /// A fault that is active.
 #[derive(Debug, Serialize)]
-pub(crate) struct Standing {
+pub(crate) struct ActiveFault {
     pub(crate) id: u64,
     #[serde(flatten)]
     fault: Fault,
@@ -171,19 +171,19 @@ pub(crate) struct Standing {
 /// The active faults, and the random numbers for their probabilities.
 #[derive(Debug)]
 pub(crate) struct Faults {
-    standing: Vec<Standing>,
+    active: Vec<ActiveFault>,
     next_id: u64,
-    chance: fastrand::Rng,
+    rng: fastrand::Rng,
 }
 
 impl Faults {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { standing: Vec::new(), next_id: 1, chance: fastrand::Rng::with_seed(seed) }
+        Self { active: Vec::new(), next_id: 1, rng: fastrand::Rng::with_seed(seed) }
     }
 
     /// Adds a fault; returns its id.
     pub(crate) fn add(&mut self, fault: Fault, routes: &[Route]) -> Result<u64, FaultError> {
-        if self.standing.len() >= MAX_FAULTS {
+        if self.active.len() >= MAX_FAULTS {
             return Err(FaultError::TooMany);
         }
         if !(0.0..=1.0).contains(&fault.probability) {
@@ -202,59 +202,59 @@ impl Faults {
             _ => {}
         }
         let pattern = Pattern::parse(&fault.route);
-        if !routes.is_empty() && !routes.iter().any(|route| pattern.could_fit(route)) {
+        if !routes.is_empty() && !routes.iter().any(|route| pattern.could_match(route)) {
             return Err(FaultError::NoSuchRoute(fault.route));
         }
         let id = self.next_id;
         self.next_id += 1;
-        self.standing.push(Standing { id, fault, hits: 0, pattern, seen: 0 });
+        self.active.push(ActiveFault { id, fault, hits: 0, pattern, seen: 0 });
         Ok(id)
     }
 
     /// Removes one fault, or all; returns the number removed.
     pub(crate) fn remove(&mut self, id: Option<u64>) -> usize {
-        let before = self.standing.len();
-        self.standing.retain(|standing| id.is_some_and(|id| standing.id != id));
-        before - self.standing.len()
+        let before = self.active.len();
+        self.active.retain(|active| id.is_some_and(|id| active.id != id));
+        before - self.active.len()
     }
 
-    pub(crate) fn standing(&self) -> &[Standing] {
-        &self.standing
+    pub(crate) fn active(&self) -> &[ActiveFault] {
+        &self.active
     }
 
     /// Decides what happens to a call. Each matching fault draws its own random number, so that a run with the same
     /// seed and the same order of calls repeats.
-    pub(crate) fn decide(&mut self, method: &str, template: &str, path: &str) -> Fate {
-        let mut fate = Fate::default();
-        for standing in &mut self.standing {
-            let spent = standing.fault.count.is_some_and(|count| standing.hits >= count);
-            if spent || !standing.pattern.fits(method, template, path) {
+    pub(crate) fn decide(&mut self, method: &str, template: &str, path: &str) -> FaultPlan {
+        let mut plan = FaultPlan::default();
+        for active in &mut self.active {
+            let spent = active.fault.count.is_some_and(|count| active.hits >= count);
+            if spent || !active.pattern.matches(method, template, path) {
                 continue;
             }
-            standing.seen += 1;
-            let probability = standing.fault.probability;
-            if standing.seen <= standing.fault.skip || (probability < 1.0 && self.chance.f64() >= probability) {
+            active.seen += 1;
+            let probability = active.fault.probability;
+            if active.seen <= active.fault.skip || (probability < 1.0 && self.rng.f64() >= probability) {
                 continue;
             }
-            match &standing.fault.action {
+            match &active.fault.action {
                 FaultAction::Latency { fixed_ms, jitter_ms, at } => {
-                    let jitter_us = if *jitter_ms == 0 { 0 } else { self.chance.u64(0..=jitter_ms * 1_000) };
+                    let jitter_us = if *jitter_ms == 0 { 0 } else { self.rng.u64(0..=jitter_ms * 1_000) };
                     let delay = Duration::from_millis(*fixed_ms) + Duration::from_micros(jitter_us);
                     match at {
-                        Stage::Arrival => fate.at_arrival += delay,
-                        Stage::Effect => fate.at_effect += delay,
-                        Stage::Answer => fate.at_answer += delay,
+                        Stage::Arrival => plan.arrival_delay += delay,
+                        Stage::Effect => plan.effect_delay += delay,
+                        Stage::Answer => plan.response_delay += delay,
                     }
                 }
                 FaultAction::HideChannels { channels: hidden } | FaultAction::HideEntries { targets: hidden } => {
-                    fate.hidden.extend(hidden);
+                    plan.hidden.extend(hidden);
                 }
-                action if fate.end.is_none() => fate.end = Some(action.clone()),
+                action if plan.final_action.is_none() => plan.final_action = Some(action.clone()),
                 _ => continue,
             }
-            standing.hits += 1;
+            active.hits += 1;
         }
-        fate
+        plan
     }
 }
 
@@ -270,33 +270,34 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_with_a_count_strikes_so_often_and_no_more() {
+    fn fault_with_a_count_applies_that_many_times() {
         let mut faults = Faults::new(1);
         faults.add(Fault { count: Some(2), skip: 1, ..status("POST /guilds/*/roles") }, &[]).unwrap();
-        let struck: Vec<_> = (0..5).map(|_| faults.decide("POST", ROLES, "/guilds/1/roles").end.is_some()).collect();
-        assert_eq!(struck, [false, true, true, false, false]);
-        assert_eq!(faults.decide("GET", ROLES, "/guilds/1/roles"), Fate::default());
+        let applied: Vec<_> =
+            (0..5).map(|_| faults.decide("POST", ROLES, "/guilds/1/roles").final_action.is_some()).collect();
+        assert_eq!(applied, [false, true, true, false, false]);
+        assert_eq!(faults.decide("GET", ROLES, "/guilds/1/roles"), FaultPlan::default());
     }
 
     #[test]
-    fn one_seed_makes_one_run() {
+    fn same_seed_repeats_the_run() {
         let run = |seed| {
             let mut faults = Faults::new(seed);
             faults.add(Fault { probability: 0.5, ..status("*") }, &[]).unwrap();
-            (0..64).map(|_| faults.decide("GET", ROLES, "/guilds/1/roles").end.is_some()).collect::<Vec<_>>()
+            (0..64).map(|_| faults.decide("GET", ROLES, "/guilds/1/roles").final_action.is_some()).collect::<Vec<_>>()
         };
         assert_eq!(run(7), run(7));
         assert_ne!(run(7), run(8));
     }
 
     #[test]
-    fn an_unknown_fault_is_an_error_that_lists_those_there_are() {
+    fn unknown_fault_error_lists_the_known_ones() {
         let error = serde_json::from_str::<Fault>(r#"{"do":{"kind":"explode"}}"#).unwrap_err().to_string();
         assert!(error.contains("explode") && error.contains("drop_after"), "{error}");
     }
 
     #[test]
-    fn latencies_add_up_and_the_first_end_wins() {
+    fn latencies_add_up_and_the_first_final_action_applies() {
         let mut faults = Faults::new(1);
         for text in [
             r#"{"do":{"kind":"latency","fixed_ms":5}}"#,
@@ -307,9 +308,9 @@ mod tests {
         ] {
             faults.add(serde_json::from_str(text).unwrap(), &[]).unwrap();
         }
-        let fate = faults.decide("GET", ROLES, "/guilds/1/roles");
-        assert_eq!((fate.at_arrival.as_millis(), fate.at_effect.as_millis()), (7, 7));
-        assert_eq!(fate.end, Some(FaultAction::DropAfter));
-        assert_eq!(faults.standing()[4].hits, 0, "a fault that did not apply is not counted");
+        let plan = faults.decide("GET", ROLES, "/guilds/1/roles");
+        assert_eq!((plan.arrival_delay.as_millis(), plan.effect_delay.as_millis()), (7, 7));
+        assert_eq!(plan.final_action, Some(FaultAction::DropAfter));
+        assert_eq!(faults.active()[4].hits, 0, "a fault that did not apply is not counted");
     }
 }

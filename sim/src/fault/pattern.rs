@@ -16,50 +16,51 @@ impl Pattern {
         let text = text.trim();
         let (method, path) =
             text.split_once(' ').unwrap_or(if text.starts_with('/') { ("*", text) } else { (text, "*") });
-        let open = |part: &str| part == "*";
+        let is_wildcard = |part: &str| part == "*";
         Self {
-            method: (!open(method)).then(|| method.to_ascii_uppercase()),
-            parts: (!open(path.trim())).then(|| path.trim().split('/').map(str::to_owned).collect()),
+            method: (!is_wildcard(method)).then(|| method.to_ascii_uppercase()),
+            parts: (!is_wildcard(path.trim())).then(|| path.trim().split('/').map(str::to_owned).collect()),
         }
     }
 
     /// Whether it matches a call to `path`, which belongs to this template.
-    pub(crate) fn fits(&self, method: &str, template: &str, path: &str) -> bool {
-        self.fits_method(method)
-            && self.fits_parts(template, |index, part, of_template| {
-                is_open(part) && (part == "*" || is_open(of_template)) || path.split('/').nth(index) == Some(part)
+    pub(crate) fn matches(&self, method: &str, template: &str, path: &str) -> bool {
+        self.matches_method(method)
+            && self.matches_parts(template, |index, part, template_part| {
+                is_wildcard_part(part) && (part == "*" || is_wildcard_part(template_part))
+                    || path.split('/').nth(index) == Some(part)
             })
     }
 
     /// Whether it can match any call of the route.
-    pub(crate) fn could_fit(&self, route: &Route) -> bool {
-        self.fits_method(route.method.as_str())
-            && self.fits_parts(route.template, |_, part, of_template| {
-                is_open(part) || is_open(of_template) || part == of_template
+    pub(crate) fn could_match(&self, route: &Route) -> bool {
+        self.matches_method(route.method.as_str())
+            && self.matches_parts(route.template, |_, part, template_part| {
+                is_wildcard_part(part) || is_wildcard_part(template_part) || part == template_part
             })
     }
 
-    fn fits_method(&self, method: &str) -> bool {
-        self.method.as_deref().is_none_or(|own| own == method)
+    fn matches_method(&self, method: &str) -> bool {
+        self.method.as_deref().is_none_or(|expected| expected == method)
     }
 
-    fn fits_parts(&self, template: &str, fits: impl Fn(usize, &str, &str) -> bool) -> bool {
+    fn matches_parts(&self, template: &str, fits: impl Fn(usize, &str, &str) -> bool) -> bool {
         let Some(parts) = &self.parts else { return true };
-        let mut of_template = template.split('/');
+        let mut template_parts = template.split('/');
         for (index, part) in parts.iter().enumerate() {
             if part == "**" {
                 return true;
             }
-            match of_template.next() {
+            match template_parts.next() {
                 Some(other) if fits(index, part, other) => {}
                 _ => return false,
             }
         }
-        of_template.next().is_none()
+        template_parts.next().is_none()
     }
 }
 
-fn is_open(part: &str) -> bool {
+fn is_wildcard_part(part: &str) -> bool {
     part == "*" || part.starts_with('{')
 }
 
@@ -68,9 +69,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_fits_by_template_by_star_and_by_id() {
+    fn pattern_matches_by_template_wildcard_and_id() {
         let template = "/channels/{channel.id}/messages";
-        let fits = |text: &str| Pattern::parse(text).fits("POST", template, "/channels/7/messages");
+        let fits = |text: &str| Pattern::parse(text).matches("POST", template, "/channels/7/messages");
         for text in
             ["*", "POST", "post *", "POST /channels/{channel.id}/messages", "/channels/*/messages", "* /channels/**"]
         {
@@ -83,9 +84,9 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_in_a_pattern_fits_no_literal_part() {
+    fn parameter_in_a_pattern_matches_no_literal_part() {
         let pattern = Pattern::parse("GET /users/{user.id}");
-        assert!(!pattern.fits("GET", "/users/@me", "/users/@me"));
-        assert!(pattern.fits("GET", "/users/{user.id}", "/users/5"));
+        assert!(!pattern.matches("GET", "/users/@me", "/users/@me"));
+        assert!(pattern.matches("GET", "/users/{user.id}", "/users/5"));
     }
 }

@@ -48,7 +48,7 @@ pub(crate) struct Connection {
     state: State,
     last_heartbeat: At,
     /// Maximum time without a heartbeat.
-    patience: Duration,
+    heartbeat_timeout: Duration,
     sends: Minute,
     /// WebSocket pings, which Discord does not count as sends.
     pings: Minute,
@@ -57,24 +57,24 @@ pub(crate) struct Connection {
 /// Counts in windows of a minute; a window starts with the first event after the end of the one before.
 #[derive(Debug)]
 struct Minute {
-    began: At,
+    started: At,
     count: u32,
-    most: u32,
+    max: u32,
 }
 
 impl Minute {
-    fn new(most: u32, now: At) -> Self {
-        Self { began: now, count: 0, most }
+    fn new(max: u32, now: At) -> Self {
+        Self { started: now, count: 0, max }
     }
 
     /// Counts one more; returns whether it is allowed.
-    fn allows(&mut self, now: At) -> bool {
-        if now.since(self.began) >= MINUTE || self.count == 0 {
-            self.began = now;
+    fn try_take(&mut self, now: At) -> bool {
+        if now.since(self.started) >= MINUTE || self.count == 0 {
+            self.started = now;
             self.count = 0;
         }
         self.count = self.count.saturating_add(1);
-        self.count <= self.most
+        self.count <= self.max
     }
 }
 
@@ -83,7 +83,7 @@ impl Connection {
         Self {
             state: State::AwaitingIdentify,
             last_heartbeat: now,
-            patience: config.heartbeat_interval.saturating_mul(config.missed_heartbeats.max(1)),
+            heartbeat_timeout: config.heartbeat_interval.saturating_mul(config.missed_heartbeats.max(1)),
             sends: Minute::new(config.sends_per_minute, now),
             pings: Minute::new(PINGS_PER_MINUTE, now),
         }
@@ -98,12 +98,12 @@ impl Connection {
     }
 
     /// HELLO was sent: the client's time to heartbeat starts.
-    pub(crate) fn greeted(&mut self, now: At) {
+    pub(crate) fn on_hello_sent(&mut self, now: At) {
         self.last_heartbeat = now;
     }
 
     /// IDENTIFY or RESUME was accepted.
-    pub(crate) fn go_live(&mut self, session: SessionKey) {
+    pub(crate) fn attach_session(&mut self, session: SessionKey) {
         self.state = match self.state {
             State::AwaitingIdentify | State::Live(_) => State::Live(session),
             State::Closing => State::Closing,
@@ -111,7 +111,7 @@ impl Connection {
     }
 
     /// Removes the session from this connection; the client may identify or resume on it again.
-    pub(crate) fn lose_session(&mut self) {
+    pub(crate) fn detach_session(&mut self) {
         self.state = match self.state {
             State::AwaitingIdentify | State::Live(_) => State::AwaitingIdentify,
             State::Closing => State::Closing,
@@ -124,11 +124,11 @@ impl Connection {
 
     /// When the connection times out without a further heartbeat.
     pub(crate) fn deadline(&self) -> At {
-        self.last_heartbeat.after(self.patience)
+        self.last_heartbeat.after(self.heartbeat_timeout)
     }
 
     /// Checks whether the connection has timed out.
-    pub(crate) fn on_time(&self, now: At) -> Option<Action> {
+    pub(crate) fn check_timeout(&self, now: At) -> Option<Action> {
         let is_open = self.state != State::Closing;
         (is_open && now >= self.deadline()).then_some(Action::Close(Close::TIMED_OUT))
     }
@@ -138,7 +138,7 @@ impl Connection {
         if self.state == State::Closing {
             return None;
         }
-        if !self.sends.allows(now) {
+        if !self.sends.try_take(now) {
             return Some(Action::Close(Close::RATE_LIMITED));
         }
         let text = match frame {
@@ -157,21 +157,21 @@ impl Connection {
             }
             (State::AwaitingIdentify, Inbound::Identify(identify)) => Some(Action::Identify(identify)),
             (State::AwaitingIdentify, Inbound::Resume(resume)) => Some(Action::Resume(resume)),
-            (State::AwaitingIdentify, Inbound::RequestMembers(_) | Inbound::Noted) => {
+            (State::AwaitingIdentify, Inbound::RequestMembers(_) | Inbound::Ignored) => {
                 Some(Action::Close(Close::NOT_AUTHENTICATED))
             }
             (State::Live(_), Inbound::Identify(_) | Inbound::Resume(_)) => {
                 Some(Action::Close(Close::ALREADY_AUTHENTICATED))
             }
             (State::Live(session), Inbound::RequestMembers(request)) => Some(Action::RequestMembers(session, request)),
-            (State::Live(_), Inbound::Noted) | (State::Closing, _) => None,
+            (State::Live(_), Inbound::Ignored) | (State::Closing, _) => None,
         }
     }
 
     /// Handles a WebSocket ping; the pong is sent elsewhere.
     pub(crate) fn on_ping(&mut self, now: At) -> Option<Action> {
         let is_open = self.state != State::Closing;
-        (is_open && !self.pings.allows(now)).then_some(Action::Close(Close::RATE_LIMITED))
+        (is_open && !self.pings.try_take(now)).then_some(Action::Close(Close::RATE_LIMITED))
     }
 }
 
@@ -189,47 +189,47 @@ mod tests {
 
     fn live() -> Connection {
         let mut connection = connection();
-        connection.go_live(SessionKey(7));
+        connection.attach_session(SessionKey(7));
         connection
     }
 
     #[test]
-    fn a_heartbeat_is_acknowledged_before_and_after_identify() {
+    fn heartbeat_is_acknowledged_before_and_after_identify() {
         assert_eq!(connection().on_frame(HEARTBEAT, START), Some(Action::AcknowledgeHeartbeat));
         assert_eq!(live().on_frame(HEARTBEAT, START), Some(Action::AcknowledgeHeartbeat));
     }
 
     #[test]
-    fn a_second_identify_is_told_so() {
+    fn second_identify_closes_with_already_authenticated() {
         assert!(matches!(connection().on_frame(IDENTIFY, START), Some(Action::Identify(_))));
         assert_eq!(live().on_frame(IDENTIFY, START), Some(Action::Close(Close::ALREADY_AUTHENTICATED)));
     }
 
     #[test]
-    fn other_requests_wait_for_identify() {
+    fn other_requests_need_identify_first() {
         let presence = Incoming::Text(r#"{"op":3,"d":{}}"#);
         assert_eq!(connection().on_frame(presence, START), Some(Action::Close(Close::NOT_AUTHENTICATED)));
         assert_eq!(live().on_frame(presence, START), None);
     }
 
     #[test]
-    fn a_session_lost_may_be_identified_anew_on_the_same_connection() {
+    fn connection_without_session_may_identify_again() {
         let mut connection = live();
-        connection.lose_session();
+        connection.detach_session();
         assert!(matches!(connection.on_frame(IDENTIFY, START), Some(Action::Identify(_))));
     }
 
     #[test]
-    fn what_comes_after_the_close_is_not_heard() {
+    fn frames_after_the_close_are_ignored() {
         let mut connection = live();
         connection.close();
-        connection.go_live(SessionKey(8));
+        connection.attach_session(SessionKey(8));
         assert_eq!(connection.on_frame(IDENTIFY, START), None);
-        assert_eq!(connection.on_time(START.after(Duration::from_secs(3_600))), None);
+        assert_eq!(connection.check_timeout(START.after(Duration::from_secs(3_600))), None);
     }
 
     #[test]
-    fn the_send_past_the_minutes_allowance_closes_and_the_next_minute_is_fresh() {
+    fn sends_beyond_the_limit_per_minute_close() {
         let mut connection = connection();
         for _ in 0..120 {
             assert_eq!(connection.on_frame(HEARTBEAT, START), Some(Action::AcknowledgeHeartbeat));
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn pings_have_an_allowance_of_their_own() {
+    fn pings_have_a_limit_of_their_own() {
         let mut connection = connection();
         for _ in 0..PINGS_PER_MINUTE {
             assert_eq!(connection.on_ping(START), None);
@@ -259,13 +259,13 @@ mod tests {
     }
 
     #[test]
-    fn heartbeats_that_stop_end_the_connection_after_the_missed_intervals() {
+    fn missed_heartbeats_end_the_connection() {
         let mut connection = connection();
         let interval = GatewayConfig::default().heartbeat_interval;
         let first = START.after(interval);
-        assert_eq!(connection.on_time(first), None);
+        assert_eq!(connection.check_timeout(first), None);
         connection.on_frame(HEARTBEAT, first);
-        assert_eq!(connection.on_time(first.after(interval)), None);
-        assert_eq!(connection.on_time(first.after(interval * 2)), Some(Action::Close(Close::TIMED_OUT)));
+        assert_eq!(connection.check_timeout(first.after(interval)), None);
+        assert_eq!(connection.check_timeout(first.after(interval * 2)), Some(Action::Close(Close::TIMED_OUT)));
     }
 }

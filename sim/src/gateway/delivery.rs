@@ -7,20 +7,20 @@ use super::frame::Event;
 use super::hub::Hub;
 use super::intents;
 use super::replay::Overrun;
-use super::session::{Carrier, Session, SessionKey};
+use super::session::{Attachment, Session, SessionKey};
 use crate::dispatch::{Audience, Dispatch};
 use crate::id::Snowflake;
 use crate::time::At;
 use crate::world::World;
 
 /// GUILD_CREATEs that are encoded before the client has read the earlier ones.
-const GUILDS_AHEAD: usize = 32;
+const MAX_GUILDS_AHEAD: usize = 32;
 
 impl Hub {
     /// Queues an event for the sessions that receive it.
     pub(crate) fn dispatch(&mut self, world: &World, dispatch: &Dispatch, now: At) {
-        self.forget_expired(now);
-        self.route(world, dispatch, Self::readable, now);
+        self.end_expired(now);
+        self.route(world, dispatch, Self::data_for, now);
     }
 
     /// Queues an event like [`dispatch`](Self::dispatch), but unmodified: for events created in bulk, which have
@@ -30,8 +30,8 @@ impl Hub {
     }
 
     fn route(&mut self, world: &World, dispatch: &Dispatch, readable: fn(&Session, &Dispatch) -> Bytes, now: At) {
-        for key in self.readers(world, dispatch) {
-            let Some(session) = self.sessions.get_mut(&key).filter(|session| session.wants(dispatch.intents)) else {
+        for key in self.recipients(world, dispatch) {
+            let Some(session) = self.sessions.get_mut(&key).filter(|session| session.accepts(dispatch.intents)) else {
                 continue;
             };
             let data = readable(session, dispatch);
@@ -42,27 +42,28 @@ impl Hub {
             {
                 self.announce(world, key, guild, now);
             }
-            self.give(key, Event { name: dispatch.name, data }, now);
+            self.queue_event(key, Event { name: dispatch.name, data }, now);
         }
     }
 
-    fn readers(&self, world: &World, dispatch: &Dispatch) -> Vec<SessionKey> {
+    fn recipients(&self, world: &World, dispatch: &Dispatch) -> Vec<SessionKey> {
         match dispatch.audience {
             Audience::Guild(guild) => {
                 // A bot that leaves is no longer a member when this event is sent.
-                let leaves = dispatch.name == "GUILD_DELETE";
-                self.roster.of_guild(guild, |bot| leaves || world.has_bot(guild, bot)).collect()
+                let is_leaving = dispatch.name == "GUILD_DELETE";
+                self.session_index.sessions_of_guild(guild, |bot| is_leaving || world.has_bot(guild, bot)).collect()
             }
-            Audience::Member { application, guild } => {
-                self.roster.of_guild(guild, |bot| bot == application && world.has_bot(guild, bot)).collect()
-            }
-            Audience::Application(bot) => self.roster.of_first_shards(bot).collect(),
+            Audience::Member { application, guild } => self
+                .session_index
+                .sessions_of_guild(guild, |bot| bot == application && world.has_bot(guild, bot))
+                .collect(),
+            Audience::Application(bot) => self.session_index.sessions_of_first_shards(bot).collect(),
         }
     }
 
     /// The data of the event as this session may read it.
-    fn readable(session: &Session, dispatch: &Dispatch) -> Bytes {
-        let is_hidden = session.intents & intents::MESSAGE_CONTENT == 0 && intents::holds_message(dispatch.name);
+    fn data_for(session: &Session, dispatch: &Dispatch) -> Bytes {
+        let is_hidden = session.intents & intents::MESSAGE_CONTENT == 0 && intents::contains_message(dispatch.name);
         is_hidden
             .then(|| intents::without_content(&dispatch.data, session.user))
             .flatten()
@@ -70,8 +71,8 @@ impl Hub {
     }
 
     /// Queues an event for one session, unless a fault drops it.
-    pub(super) fn give(&mut self, key: SessionKey, event: Event, now: At) {
-        if self.faults.mutes(event.name) {
+    pub(super) fn queue_event(&mut self, key: SessionKey, event: Event, now: At) {
+        if self.faults.is_muted(event.name) {
             self.scores.score.events_muted += 1;
             return;
         }
@@ -79,28 +80,28 @@ impl Hub {
         let name = event.name;
         match session.replay.push(event) {
             Ok(is_first) => {
-                self.scores.event(name);
-                if is_first && let Carrier::Connection(id) = session.carrier {
-                    self.ring(id);
+                self.scores.record_event(name);
+                if is_first && let Attachment::Connection(id) = session.attachment {
+                    self.wake(id);
                 }
             }
             Err(Overrun) => {
-                self.scores.score.slow_readers += u64::from(matches!(session.carrier, Carrier::Connection(_)));
-                self.dismiss(key, Close::SLOW_READER, now);
+                self.scores.score.slow_readers += u64::from(matches!(session.attachment, Attachment::Connection(_)));
+                self.close_session(key, Close::SLOW_READER, now);
             }
         }
     }
 
     fn announce(&mut self, world: &World, key: SessionKey, guild: Snowflake, now: At) {
         if let Some(data) = world.guild_create(guild) {
-            self.give(key, Event { name: "GUILD_CREATE", data }, now);
+            self.queue_event(key, Event { name: "GUILD_CREATE", data }, now);
         }
     }
 
     /// Encodes some of the guilds that are not announced yet, if the client has read the earlier events.
-    pub(super) fn announce_waiting(&mut self, world: &World, key: SessionKey, now: At) {
+    pub(super) fn announce_next(&mut self, world: &World, key: SessionKey, now: At) {
         while let Some(session) = self.sessions.get_mut(&key) {
-            if session.replay.waiting() >= GUILDS_AHEAD || session.replay.room() <= 1 {
+            if session.replay.waiting() >= MAX_GUILDS_AHEAD || session.replay.free_capacity() <= 1 {
                 return;
             }
             let Some(guild) = session.unannounced.next() else { return };

@@ -117,26 +117,26 @@ fn event_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::E
 
 /// The faults that stay active until they are used up or cleared.
 #[derive(Debug, Default)]
-pub(crate) struct StandingFaults {
+pub(crate) struct ActiveFaults {
     muted: BTreeSet<String>,
     dead_resumes: u32,
     hold_until: At,
 }
 
-impl StandingFaults {
-    pub(crate) fn mutes(&self, event: &str) -> bool {
+impl ActiveFaults {
+    pub(crate) fn is_muted(&self, event: &str) -> bool {
         !self.muted.is_empty() && self.muted.contains(event)
     }
 
     /// Whether the current RESUME must fail.
-    pub(crate) fn spoil_resume(&mut self) -> bool {
-        let spoil = self.dead_resumes > 0;
-        self.dead_resumes -= u32::from(spoil);
-        spoil
+    pub(crate) fn take_dead_resume(&mut self) -> bool {
+        let fails = self.dead_resumes > 0;
+        self.dead_resumes -= u32::from(fails);
+        fails
     }
 
     /// When a connection that opens now gets its HELLO.
-    pub(crate) fn held_until(&self, now: At) -> At {
+    pub(crate) fn hello_at(&self, now: At) -> At {
         self.hold_until.max(now)
     }
 }
@@ -148,7 +148,7 @@ impl Hub {
     }
 
     /// Applies a fault; returns the number of connections affected. One that only applies later affects none yet.
-    pub(crate) fn fault(&mut self, fault: GatewayFault, now: At) -> u64 {
+    pub(crate) fn apply_fault(&mut self, fault: GatewayFault, now: At) -> u64 {
         match fault {
             GatewayFault::Disconnect { shard, code, cut, hold_ms } => {
                 if hold_ms > 0 {
@@ -157,26 +157,30 @@ impl Hub {
                 let code = if Close::is_legal(code) { code } else { default_code() };
                 let ending =
                     if cut { Ending::Cut } else { Ending::Close(Close::new(code, "Requested by a gateway fault.")) };
-                self.each(shard, |hub, id| hub.end(id, ending, now))
+                self.for_each_connection(shard, |hub, id| hub.end_connection(id, ending, now))
             }
-            GatewayFault::Zombie { shard } => self.each(shard, |hub, id| {
+            GatewayFault::Zombie { shard } => self.for_each_connection(shard, |hub, id| {
                 if let Some(link) = hub.connections.get_mut(&id) {
                     hub.scores.score.zombies += u64::from(!link.zombie);
                     link.zombie = true;
                     link.controls.clear();
-                    link.bell.notify_one();
+                    link.wakeup.notify_one();
                 }
             }),
-            GatewayFault::Reconnect { shard } => self.each(shard, |hub, id| hub.say(id, Control::Reconnect)),
-            GatewayFault::InvalidSession { shard, resumable } => self.each(shard, |hub, id| {
+            GatewayFault::Reconnect { shard } => {
+                self.for_each_connection(shard, |hub, id| hub.send_control(id, Control::Reconnect))
+            }
+            GatewayFault::InvalidSession { shard, resumable } => self.for_each_connection(shard, |hub, id| {
                 let session = hub.session_of(id);
-                hub.set_adrift(id, now);
+                hub.detach_session(id, now);
                 if !resumable {
                     session.into_iter().for_each(|key| hub.end_session(key));
                 }
-                hub.say(id, Control::InvalidSession { resumable });
+                hub.send_control(id, Control::InvalidSession { resumable });
             }),
-            GatewayFault::HeartbeatRequest { shard } => self.each(shard, |hub, id| hub.say(id, Control::Heartbeat)),
+            GatewayFault::HeartbeatRequest { shard } => {
+                self.for_each_connection(shard, |hub, id| hub.send_control(id, Control::Heartbeat))
+            }
             GatewayFault::DeadResume { count } => {
                 self.faults.dead_resumes = self.faults.dead_resumes.saturating_add(count);
                 0
@@ -194,58 +198,59 @@ impl Hub {
                 0
             }
             GatewayFault::SkipSequence { shard, count } => {
-                let struck = self.sessions.values_mut().filter(|session| shard.is_none_or(|id| session.shard.id == id));
-                struck.map(|session| session.replay.skip(count)).count() as u64
+                let affected =
+                    self.sessions.values_mut().filter(|session| shard.is_none_or(|id| session.shard.id == id));
+                affected.map(|session| session.replay.skip(count)).count() as u64
             }
         }
     }
 
     /// The active faults.
     pub(crate) fn faults(&self, now: At) -> Vec<GatewayFault> {
-        let mut standing: Vec<_> =
+        let mut active: Vec<_> =
             self.faults.muted.iter().map(|event| GatewayFault::Mute { event: event.clone() }).collect();
         if self.faults.dead_resumes > 0 {
-            standing.push(GatewayFault::DeadResume { count: self.faults.dead_resumes });
+            active.push(GatewayFault::DeadResume { count: self.faults.dead_resumes });
         }
         let hold = self.faults.hold_until.since(now);
         if !hold.is_zero() {
             let hold_ms = u64::try_from(hold.as_millis()).unwrap_or(u64::MAX);
-            standing.push(GatewayFault::Disconnect { shard: None, code: default_code(), cut: false, hold_ms });
+            active.push(GatewayFault::Disconnect { shard: None, code: default_code(), cut: false, hold_ms });
         }
         let zombies = self.connections.iter().filter(|(_, link)| link.zombie);
         let shards: BTreeSet<u32> =
             zombies.filter_map(|(id, _)| self.sessions.get(&self.session_of(*id)?)).map(|it| it.shard.id).collect();
-        standing.extend(shards.into_iter().map(|shard| GatewayFault::Zombie { shard: Some(shard) }));
-        standing
+        active.extend(shards.into_iter().map(|shard| GatewayFault::Zombie { shard: Some(shard) }));
+        active
     }
 
     /// Ends all active faults: zombies continue, held connections get their HELLO.
     pub(crate) fn clear_faults(&mut self, now: At) {
-        self.faults = StandingFaults::default();
+        self.faults = ActiveFaults::default();
         for link in self.connections.values_mut() {
             link.zombie = false;
             link.hello_at = link.hello_at.map(|hello| hello.min(now));
-            link.bell.notify_one();
+            link.wakeup.notify_one();
         }
     }
 
     fn session_of(&self, id: ConnectionId) -> Option<SessionKey> {
-        self.connections.get(&id)?.machine.session()
+        self.connections.get(&id)?.connection.session()
     }
 
     /// Applies a fault to every open connection of a shard, in the order they were opened.
-    fn each(&mut self, shard: Option<u32>, mut strike: impl FnMut(&mut Self, ConnectionId)) -> u64 {
-        let is_meant = |id: &ConnectionId| {
+    fn for_each_connection(&mut self, shard: Option<u32>, mut apply: impl FnMut(&mut Self, ConnectionId)) -> u64 {
+        let is_affected = |id: &ConnectionId| {
             shard.is_none_or(|shard| {
                 let session = self.session_of(*id).and_then(|key| self.sessions.get(&key));
                 session.is_some_and(|session| session.shard.id == shard)
             })
         };
         let open = self.connections.iter().filter(|(_, link)| link.ending.is_none());
-        let mut meant: Vec<_> = open.map(|(id, _)| *id).filter(is_meant).collect();
-        meant.sort_unstable();
-        meant.iter().for_each(|id| strike(self, *id));
-        meant.len() as u64
+        let mut affected: Vec<_> = open.map(|(id, _)| *id).filter(is_affected).collect();
+        affected.sort_unstable();
+        affected.iter().for_each(|id| apply(self, *id));
+        affected.len() as u64
     }
 }
 
@@ -256,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_is_read_with_its_defaults_and_refused_with_unknown_fields() {
+    fn fault_has_defaults_and_rejects_unknown_fields() {
         let read = |fault| serde_json::from_value::<GatewayFault>(fault);
         assert_eq!(
             read(json!({"kind": "disconnect"})).unwrap(),
@@ -275,7 +280,10 @@ mod tests {
 
     #[test]
     fn a_dead_resume_is_used_up() {
-        let mut faults = StandingFaults { dead_resumes: 2, ..StandingFaults::default() };
-        assert_eq!([faults.spoil_resume(), faults.spoil_resume(), faults.spoil_resume()], [true, true, false]);
+        let mut faults = ActiveFaults { dead_resumes: 2, ..ActiveFaults::default() };
+        assert_eq!(
+            [faults.take_dead_resume(), faults.take_dead_resume(), faults.take_dead_resume()],
+            [true, true, false]
+        );
     }
 }

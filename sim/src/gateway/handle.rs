@@ -11,7 +11,7 @@ impl SimHandle {
     /// Applies a fault of the gateway; returns the number of connections affected.
     pub fn gateway_fault(&self, fault: GatewayFault) -> u64 {
         let now = self.shared.now();
-        self.shared.lock().hub.fault(fault, now)
+        self.shared.lock().hub.apply_fault(fault, now)
     }
 
     /// The faults of the gateway that stay active until they are used up or cleared.

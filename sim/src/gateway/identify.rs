@@ -27,7 +27,7 @@ pub struct SessionStarts {
 
 /// Decision on an IDENTIFY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum IdentifyDecision {
     Start,
     /// Another shard of the same bucket identified just before.
     TooSoon,
@@ -50,7 +50,7 @@ pub(crate) struct IdentifyBudget {
 
 #[derive(Clone, Copy, Debug)]
 struct Day {
-    began: At,
+    started: At,
     used: u32,
 }
 
@@ -66,28 +66,28 @@ impl IdentifyBudget {
         }
     }
 
-    pub(crate) fn identify(&mut self, application: Snowflake, shard: u32, now: At) -> Verdict {
+    pub(crate) fn identify(&mut self, application: Snowflake, shard: u32, now: At) -> IdentifyDecision {
         if self.is_token_reset(application) {
-            return Verdict::TokenReset;
+            return IdentifyDecision::TokenReset;
         }
         let bucket = (application, shard % self.max_concurrency);
         // A client that waits exactly the window by its own clock must not fail because of the transit time of its
         // frames.
         let spacing = self.window - self.window / 50;
         if self.last_by_bucket.get(&bucket).is_some_and(|last| now.since(*last) < spacing) {
-            return Verdict::TooSoon;
+            return IdentifyDecision::TooSoon;
         }
-        let day = self.days.entry(application).or_insert(Day { began: now, used: 0 });
-        if now.since(day.began) >= DAY {
-            *day = Day { began: now, used: 0 };
+        let day = self.days.entry(application).or_insert(Day { started: now, used: 0 });
+        if now.since(day.started) >= DAY {
+            *day = Day { started: now, used: 0 };
         }
         if day.used >= self.per_day {
             self.reset.insert(application);
-            return Verdict::Exhausted;
+            return IdentifyDecision::Exhausted;
         }
         day.used += 1;
         self.last_by_bucket.insert(bucket, now);
-        Verdict::Start
+        IdentifyDecision::Start
     }
 
     pub(crate) fn is_token_reset(&self, application: Snowflake) -> bool {
@@ -95,12 +95,12 @@ impl IdentifyBudget {
     }
 
     pub(crate) fn starts(&self, application: Snowflake, now: At) -> SessionStarts {
-        let day = self.days.get(&application).filter(|day| now.since(day.began) < DAY);
-        let (used, left) = day.map_or((0, DAY), |day| (day.used, DAY.saturating_sub(now.since(day.began))));
+        let day = self.days.get(&application).filter(|day| now.since(day.started) < DAY);
+        let (used, remaining) = day.map_or((0, DAY), |day| (day.used, DAY.saturating_sub(now.since(day.started))));
         SessionStarts {
             total: self.per_day,
             remaining: self.per_day.saturating_sub(used),
-            reset_after: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
+            reset_after: u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX),
             max_concurrency: self.max_concurrency,
         }
     }
@@ -120,16 +120,16 @@ mod tests {
     #[test]
     fn shards_of_one_bucket_identify_one_window_apart() {
         let mut budget = budget(2, 1_000);
-        assert_eq!(budget.identify(BOT, 0, START), Verdict::Start);
-        assert_eq!(budget.identify(BOT, 1, START), Verdict::Start, "another bucket");
-        assert_eq!(budget.identify(BOT, 2, START), Verdict::TooSoon);
-        assert_eq!(budget.identify(BOT, 2, START.after(Duration::from_secs(4))), Verdict::TooSoon);
-        assert_eq!(budget.identify(BOT, 2, START.after(Duration::from_secs(5))), Verdict::Start);
-        assert_eq!(budget.identify(Snowflake::new(2), 0, START), Verdict::Start, "another bot");
+        assert_eq!(budget.identify(BOT, 0, START), IdentifyDecision::Start);
+        assert_eq!(budget.identify(BOT, 1, START), IdentifyDecision::Start, "another bucket");
+        assert_eq!(budget.identify(BOT, 2, START), IdentifyDecision::TooSoon);
+        assert_eq!(budget.identify(BOT, 2, START.after(Duration::from_secs(4))), IdentifyDecision::TooSoon);
+        assert_eq!(budget.identify(BOT, 2, START.after(Duration::from_secs(5))), IdentifyDecision::Start);
+        assert_eq!(budget.identify(Snowflake::new(2), 0, START), IdentifyDecision::Start, "another bot");
     }
 
     #[test]
-    fn starts_are_counted_down_and_come_back_after_a_day() {
+    fn session_starts_are_counted_and_reset_after_a_day() {
         let mut budget = budget(16, 10);
         assert_eq!(budget.starts(BOT, START).remaining, 10);
         budget.identify(BOT, 0, START);
@@ -143,12 +143,12 @@ mod tests {
     }
 
     #[test]
-    fn the_start_past_the_days_last_resets_the_token_for_good() {
+    fn session_start_beyond_the_limit_resets_the_token() {
         let mut budget = budget(16, 2);
-        assert_eq!(budget.identify(BOT, 0, START), Verdict::Start);
-        assert_eq!(budget.identify(BOT, 1, START), Verdict::Start);
-        assert_eq!(budget.identify(BOT, 2, START), Verdict::Exhausted);
-        assert_eq!(budget.identify(BOT, 3, START.after(DAY * 2)), Verdict::TokenReset);
+        assert_eq!(budget.identify(BOT, 0, START), IdentifyDecision::Start);
+        assert_eq!(budget.identify(BOT, 1, START), IdentifyDecision::Start);
+        assert_eq!(budget.identify(BOT, 2, START), IdentifyDecision::Exhausted);
+        assert_eq!(budget.identify(BOT, 3, START.after(DAY * 2)), IdentifyDecision::TokenReset);
         assert!(budget.is_token_reset(BOT));
     }
 }

@@ -18,7 +18,7 @@ pub(crate) enum Inbound {
     Resume(Resume),
     RequestMembers(RequestMembers),
     /// Valid but without effect here: presence, voice state, soundboard.
-    Noted,
+    Ignored,
 }
 
 /// Op 2.
@@ -84,7 +84,7 @@ pub(crate) fn read(text: &str) -> Result<Inbound, Close> {
         2 => Ok(Inbound::Identify(payload(d)?)),
         6 => Ok(Inbound::Resume(payload(d)?)),
         8 => Ok(Inbound::RequestMembers(payload(d)?)),
-        3 | 4 | 31 => Ok(Inbound::Noted),
+        3 | 4 | 31 => Ok(Inbound::Ignored),
         _ => Err(Close::UNKNOWN_OPCODE),
     }
 }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_earns_the_right_close() {
+    fn invalid_frames_have_their_close_code() {
         assert_eq!(read("{"), Err(Close::DECODE));
         assert_eq!(read("[1]"), Err(Close::DECODE));
         assert_eq!(read(r#"{"op":6,"d":["token","session",1]}"#), Err(Close::DECODE));

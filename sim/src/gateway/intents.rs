@@ -26,12 +26,12 @@ pub(crate) fn read(intents: &Value, privileged_allowed: bool) -> Result<u64, Clo
 }
 
 /// Whether a session with the intents `intents` receives an event that needs one of `needed`.
-pub(crate) fn wanted(asked: u64, needed: u64) -> bool {
-    needed == 0 || asked & needed != 0
+pub(crate) fn matches(intents: u64, needed: u64) -> bool {
+    needed == 0 || intents & needed != 0
 }
 
 /// Whether the event contains a message, whose content has an intent of its own.
-pub(crate) fn holds_message(event: &str) -> bool {
+pub(crate) fn contains_message(event: &str) -> bool {
     matches!(event, "MESSAGE_CREATE" | "MESSAGE_UPDATE")
 }
 
@@ -62,14 +62,14 @@ mod tests {
 
     const BOT: Snowflake = Snowflake::new(7);
 
-    fn seen(message: &Value) -> Value {
+    fn visible_message(message: &Value) -> Value {
         let bytes = Bytes::from(message.to_string());
         let bytes = without_content(&bytes, BOT).unwrap_or(bytes);
         serde_json::from_slice(&bytes).unwrap()
     }
 
     #[test]
-    fn intents_are_known_bits_and_privileged_ones_may_be_disallowed() {
+    fn unknown_and_disallowed_intents_are_rejected() {
         assert_eq!(read(&json!(513), false), Ok(513));
         assert_eq!(read(&json!(GUILD_MEMBERS), true), Ok(GUILD_MEMBERS));
         assert_eq!(read(&json!(GUILD_MEMBERS), false), Err(Close::DISALLOWED_INTENTS));
@@ -79,14 +79,14 @@ mod tests {
     }
 
     #[test]
-    fn content_is_hidden_but_for_the_bots_own_messages_mentions_and_direct_ones() {
+    fn content_is_hidden_except_own_mentioning_and_direct_messages() {
         let other = json!({"guild_id": "1", "author": {"id": "9"}, "content": "hi", "mentions": []});
-        assert_eq!(seen(&other)["content"], "");
+        assert_eq!(visible_message(&other)["content"], "");
         let own = json!({"guild_id": "1", "author": {"id": "7"}, "content": "hi", "mentions": []});
-        assert_eq!(seen(&own), own);
+        assert_eq!(visible_message(&own), own);
         let mention = json!({"guild_id": "1", "author": {"id": "9"}, "content": "hi", "mentions": [{"id": "7"}]});
-        assert_eq!(seen(&mention), mention);
+        assert_eq!(visible_message(&mention), mention);
         let direct = json!({"author": {"id": "9"}, "content": "hi"});
-        assert_eq!(seen(&direct), direct);
+        assert_eq!(visible_message(&direct), direct);
     }
 }

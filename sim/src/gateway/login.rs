@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use super::close::Close;
 use super::frame::{Control, Event};
 use super::hub::{ConnectionId, Ending, Hub};
-use super::identify::Verdict;
+use super::identify::IdentifyDecision;
 use super::inbound::{Identify, Resume};
 use super::intents;
-use super::replay::{CannotResume, Replay};
-use super::session::{Carrier, Session, SessionKey, Shard, Unannounced};
+use super::replay::{Replay, ResumeError};
+use super::session::{Attachment, Session, SessionKey, Shard, UnannouncedGuilds};
 use crate::id::Snowflake;
 use crate::time::At;
 use crate::world::{Bot, World};
@@ -20,30 +20,30 @@ const GUILDS_PER_SHARD: usize = 2_500;
 
 impl Hub {
     pub(super) fn identify(&mut self, world: &World, id: ConnectionId, identify: &Identify, url: &str, now: At) {
-        self.identified += 1;
+        self.identify_count += 1;
         self.scores.score.identifies += 1;
         let (bot, shard, intents) = match self.admit(world, identify) {
             Ok(admitted) => admitted,
-            Err(close) => return self.end(id, Ending::Close(close), now),
+            Err(close) => return self.end_connection(id, Ending::Close(close), now),
         };
         *self.scores.score.identifies_by_shard.entry(shard.id).or_default() += 1;
         let guilds: Vec<_> =
             world.guilds_of(bot.application_id).filter(|guild| guild.shard(shard.of) == shard.id).collect();
         if guilds.len() > GUILDS_PER_SHARD {
-            return self.end(id, Ending::Close(Close::SHARDING_REQUIRED), now);
+            return self.end_connection(id, Ending::Close(Close::SHARDING_REQUIRED), now);
         }
         match self.budget.identify(bot.application_id, shard.id, now) {
-            Verdict::Start => self.start_session(world, id, bot, shard, intents, guilds, url, now),
-            Verdict::TooSoon => {
+            IdentifyDecision::Start => self.start_session(world, id, bot, shard, intents, guilds, url, now),
+            IdentifyDecision::TooSoon => {
                 self.scores.score.identify_refusals += 1;
-                self.say(id, Control::InvalidSession { resumable: false });
+                self.send_control(id, Control::InvalidSession { resumable: false });
             }
-            Verdict::Exhausted => {
+            IdentifyDecision::Exhausted => {
                 self.scores.score.token_resets += 1;
                 self.end_bot(bot.application_id, now);
-                self.end(id, Ending::Close(Close::TOKEN_RESET), now);
+                self.end_connection(id, Ending::Close(Close::TOKEN_RESET), now);
             }
-            Verdict::TokenReset => self.end(id, Ending::Close(Close::AUTHENTICATION_FAILED), now),
+            IdentifyDecision::TokenReset => self.end_connection(id, Ending::Close(Close::AUTHENTICATION_FAILED), now),
         }
     }
 
@@ -72,18 +72,18 @@ impl Hub {
         url: &str,
         now: At,
     ) {
-        if self.roster.of_shard(bot.application_id, shard).next().is_some() {
+        if self.session_index.sessions_of_shard(bot.application_id, shard).next().is_some() {
             self.scores.score.duplicate_shards += 1;
         }
         self.scores.score.sessions_started += 1;
-        self.started += 1;
-        let key = SessionKey(self.started);
-        let session_id = session_id(self.started, now);
+        self.session_count += 1;
+        let key = SessionKey(self.session_count);
+        let session_id = session_id(self.session_count, now);
         let ready = ready(world, bot.application_id, shard, &guilds, &session_id, url);
         // Without the GUILDS intent, Discord sends nothing about guilds except the list in READY.
         let announced = if intents & intents::GUILDS == 0 { Vec::new() } else { guilds };
         self.by_id.insert(session_id.clone(), key);
-        self.roster.add(bot.application_id, shard, key);
+        self.session_index.add(bot.application_id, shard, key);
         self.sessions.insert(
             key,
             Session {
@@ -92,70 +92,70 @@ impl Hub {
                 user: bot.user_id,
                 shard,
                 intents,
-                identify: self.identified,
+                identify: self.identify_count,
                 replay: Replay::new(self.config.replay_events),
-                carrier: Carrier::Connection(id),
-                unannounced: Unannounced::new(announced),
+                attachment: Attachment::Connection(id),
+                unannounced: UnannouncedGuilds::new(announced),
             },
         );
         if let Some(link) = self.connections.get_mut(&id) {
-            link.machine.go_live(key);
+            link.connection.attach_session(key);
         }
-        self.give(key, Event { name: "READY", data: ready }, now);
+        self.queue_event(key, Event { name: "READY", data: ready }, now);
     }
 
     pub(super) fn resume(&mut self, world: &World, id: ConnectionId, resume: &Resume, now: At) {
         let Some(bot) = bot(world, &resume.token).filter(|bot| !self.is_token_reset(bot.application_id)) else {
             self.scores.score.resumes_refused += 1;
-            return self.end(id, Ending::Close(Close::AUTHENTICATION_FAILED), now);
+            return self.end_connection(id, Ending::Close(Close::AUTHENTICATION_FAILED), now);
         };
         let key = self.by_id.get(&resume.session_id).copied();
         let session = key.and_then(|key| self.sessions.get_mut(&key).map(|session| (key, session)));
         let Some((key, session)) = session.filter(|(_, session)| session.application == bot.application_id) else {
             return self.refuse_resume(id);
         };
-        if self.faults.spoil_resume() {
-            self.dismiss(key, Close::TAKEN_OVER, now);
+        if self.faults.take_dead_resume() {
+            self.close_session(key, Close::TAKEN_OVER, now);
             return self.refuse_resume(id);
         }
         match session.replay.resume(resume.seq) {
             Ok(()) => {}
-            Err(CannotResume::Forgotten) => {
-                self.dismiss(key, Close::TAKEN_OVER, now);
+            Err(ResumeError::Expired) => {
+                self.close_session(key, Close::TAKEN_OVER, now);
                 return self.refuse_resume(id);
             }
-            Err(CannotResume::Ahead) => {
+            Err(ResumeError::Ahead) => {
                 self.scores.score.resumes_refused += 1;
-                self.dismiss(key, Close::TAKEN_OVER, now);
-                return self.end(id, Ending::Close(Close::INVALID_SEQUENCE), now);
+                self.close_session(key, Close::TAKEN_OVER, now);
+                return self.end_connection(id, Ending::Close(Close::INVALID_SEQUENCE), now);
             }
         }
-        let before = std::mem::replace(&mut session.carrier, Carrier::Connection(id));
-        if let Carrier::Connection(other) = before {
+        let previous = std::mem::replace(&mut session.attachment, Attachment::Connection(id));
+        if let Attachment::Connection(other) = previous {
             if let Some(link) = self.connections.get_mut(&other) {
-                link.machine.lose_session();
+                link.connection.detach_session();
             }
-            self.end(other, Ending::Close(Close::TAKEN_OVER), now);
+            self.end_connection(other, Ending::Close(Close::TAKEN_OVER), now);
         }
         if let Some(link) = self.connections.get_mut(&id) {
-            link.machine.go_live(key);
+            link.connection.attach_session(key);
         }
         self.scores.score.resumes += 1;
         // RESUMED comes after the replayed events and has a sequence number of its own. It is replayed too if the
         // client resumes from an earlier event later, so that numbers have no gap.
-        self.give(key, Event { name: "RESUMED", data: Bytes::from_static(br#"{"_trace":[]}"#) }, now);
-        self.ring(id);
+        self.queue_event(key, Event { name: "RESUMED", data: Bytes::from_static(br#"{"_trace":[]}"#) }, now);
+        self.wake(id);
     }
 
     fn refuse_resume(&mut self, id: ConnectionId) {
         self.scores.score.resumes_refused += 1;
-        self.say(id, Control::InvalidSession { resumable: false });
+        self.send_control(id, Control::InvalidSession { resumable: false });
     }
 
     /// Ends all sessions and connections of a bot.
     fn end_bot(&mut self, application: Snowflake, now: At) {
-        for key in self.roster.of_bot(application).collect::<Vec<_>>() {
-            self.dismiss(key, Close::TOKEN_RESET, now);
+        for key in self.session_index.sessions_of_bot(application).collect::<Vec<_>>() {
+            self.close_session(key, Close::TOKEN_RESET, now);
         }
     }
 }

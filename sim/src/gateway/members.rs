@@ -16,7 +16,7 @@ use crate::time::At;
 use crate::world::{MemberQuery, World};
 
 /// Minimum time between two requests for all members of a guild.
-const SPACING: Duration = Duration::from_secs(30);
+const MIN_INTERVAL: Duration = Duration::from_secs(30);
 
 /// When each bot last requested all members of a guild.
 #[derive(Debug, Default)]
@@ -28,15 +28,15 @@ pub(crate) struct MemberRequests {
 
 impl MemberRequests {
     /// Allows a request for all members, or returns how long to wait.
-    fn ask(&mut self, application: Snowflake, guild: Snowflake, now: At) -> Result<(), Duration> {
+    fn acquire(&mut self, application: Snowflake, guild: Snowflake, now: At) -> Result<(), Duration> {
         if let Some(last) = self.last.get(&(application, guild)) {
-            let passed = now.since(*last);
-            if passed < SPACING {
-                return Err(SPACING - passed);
+            let elapsed = now.since(*last);
+            if elapsed < MIN_INTERVAL {
+                return Err(MIN_INTERVAL - elapsed);
             }
         }
         if self.last.len() >= self.sweep_at {
-            self.last.retain(|_, last| now.since(*last) < SPACING);
+            self.last.retain(|_, last| now.since(*last) < MIN_INTERVAL);
             self.sweep_at = (self.last.len() * 2).max(1_024);
         }
         self.last.insert((application, guild), now);
@@ -49,7 +49,8 @@ impl Hub {
         self.scores.score.member_requests += 1;
         let Some(session) = self.sessions.get(&key) else { return };
         let guild = request.guild_id;
-        let is_carried = guild.shard(session.shard.of) == session.shard.id && world.has_bot(guild, session.application);
+        let is_own_guild =
+            guild.shard(session.shard.of) == session.shard.id && world.has_bot(guild, session.application);
         let query = MemberQuery {
             query: request.query.unwrap_or_default(),
             limit: usize::try_from(request.limit).unwrap_or(usize::MAX),
@@ -57,23 +58,23 @@ impl Hub {
             nonce: request.nonce,
         };
         let wants_all = query.query.is_empty() && query.limit == 0 && query.user_ids.is_empty();
-        let may_have_all = session.intents & intents::GUILD_MEMBERS != 0;
+        let may_list_all = session.intents & intents::GUILD_MEMBERS != 0;
         // Discord responds to neither of these.
-        if !is_carried || (wants_all && !may_have_all) {
+        if !is_own_guild || (wants_all && !may_list_all) {
             tracing::warn!(%guild, "request for guild members ignored: guild not in this session, or intent missing");
             return;
         }
-        if wants_all && let Err(wait) = self.members.ask(session.application, guild, now) {
+        if wants_all && let Err(wait) = self.member_requests.acquire(session.application, guild, now) {
             self.scores.score.member_requests_limited += 1;
             let limited = json!({
                 "opcode": 8,
                 "retry_after": wait.as_secs_f64(),
                 "meta": { "guild_id": guild, "nonce": query.nonce },
             });
-            return self.give(key, Event { name: "RATE_LIMITED", data: Bytes::from(limited.to_string()) }, now);
+            return self.queue_event(key, Event { name: "RATE_LIMITED", data: Bytes::from(limited.to_string()) }, now);
         }
         for data in world.member_chunks(guild, &query) {
-            self.give(key, Event { name: "GUILD_MEMBERS_CHUNK", data }, now);
+            self.queue_event(key, Event { name: "GUILD_MEMBERS_CHUNK", data }, now);
         }
     }
 }
@@ -83,14 +84,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_members_of_a_guild_are_told_once_in_thirty_seconds() {
+    fn all_members_can_be_requested_every_thirty_seconds() {
         let start = At::from_micros(1_700_000_000_000_000);
         let (bot, guild) = (Snowflake::new(1), Snowflake::new(2));
         let mut requests = MemberRequests::default();
-        assert_eq!(requests.ask(bot, guild, start), Ok(()));
-        assert_eq!(requests.ask(bot, guild, start.after(SPACING / 3)), Err(SPACING * 2 / 3));
-        assert_eq!(requests.ask(bot, Snowflake::new(3), start), Ok(()));
-        assert_eq!(requests.ask(Snowflake::new(4), guild, start), Ok(()));
-        assert_eq!(requests.ask(bot, guild, start.after(SPACING)), Ok(()));
+        assert_eq!(requests.acquire(bot, guild, start), Ok(()));
+        assert_eq!(requests.acquire(bot, guild, start.after(MIN_INTERVAL / 3)), Err(MIN_INTERVAL * 2 / 3));
+        assert_eq!(requests.acquire(bot, Snowflake::new(3), start), Ok(()));
+        assert_eq!(requests.acquire(Snowflake::new(4), guild, start), Ok(()));
+        assert_eq!(requests.acquire(bot, guild, start.after(MIN_INTERVAL)), Ok(()));
     }
 }

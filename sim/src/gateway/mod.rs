@@ -8,7 +8,6 @@
 //!
 //! The hub and everything in it is pure and behind the simulator's one lock; only `socket` waits for I/O.
 
-mod anew;
 mod close;
 mod connection;
 mod delivery;
@@ -22,9 +21,10 @@ mod intents;
 mod login;
 mod members;
 mod replay;
-mod roster;
+mod reset;
 mod score;
 mod session;
+mod session_index;
 mod socket;
 mod storm;
 #[cfg(test)]

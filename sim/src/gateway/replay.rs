@@ -25,9 +25,9 @@ pub(crate) struct Replay {
     sent: u64,
     /// Number of events that were never passed to a connection. Only they count against the bound: a RESUME from far
     /// back must not end the session that it resumes, so while it catches up the buffer may contain twice the bound.
-    fresh: usize,
+    unsent: usize,
     /// The highest sequence number that is no longer stored.
-    forgotten: u64,
+    last_dropped: u64,
     /// Events passed to a connection more than once.
     repeated: u64,
     /// Events that got a sequence number.
@@ -40,11 +40,11 @@ pub(crate) struct Overrun;
 
 /// Why a RESUME is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CannotResume {
+pub(crate) enum ResumeError {
     /// The sequence number was never sent.
     Ahead,
     /// Events after it are no longer stored.
-    Forgotten,
+    Expired,
 }
 
 impl Replay {
@@ -55,8 +55,8 @@ impl Replay {
             bound: bound.max(1),
             last: 0,
             sent: 0,
-            fresh: 0,
-            forgotten: 0,
+            unsent: 0,
+            last_dropped: 0,
             repeated: 0,
             numbered: 0,
         }
@@ -64,31 +64,31 @@ impl Replay {
 
     /// Assigns a sequence number to an event and queues it; returns whether it is the only one waiting.
     pub(crate) fn push(&mut self, event: Event) -> Result<bool, Overrun> {
-        if self.fresh >= self.bound {
+        if self.unsent >= self.bound {
             return Err(Overrun);
         }
         while self.events.len() >= self.bound && self.cursor > 0 {
             if let Some((sequence, _)) = self.events.pop_front() {
-                self.forgotten = sequence;
+                self.last_dropped = sequence;
             }
             self.cursor -= 1;
         }
         self.last += 1;
-        self.fresh += 1;
+        self.unsent += 1;
         self.numbered += 1;
         self.events.push_back((self.last, event));
         Ok(self.waiting() == 1)
     }
 
     /// Passes at most `max` waiting events to the current connection.
-    pub(crate) fn take(&mut self, most: usize, into: &mut Vec<(u64, Event)>) {
-        let end = self.cursor + most.min(self.waiting());
+    pub(crate) fn take(&mut self, max: usize, into: &mut Vec<(u64, Event)>) {
+        let end = self.cursor + max.min(self.waiting());
         for (sequence, event) in self.events.range(self.cursor..end) {
             if *sequence <= self.sent {
                 self.repeated += 1;
             } else {
                 self.sent = *sequence;
-                self.fresh -= 1;
+                self.unsent -= 1;
             }
             into.push((*sequence, event.clone()));
         }
@@ -97,14 +97,14 @@ impl Replay {
 
     /// Restarts after `sequence`, the last event that the client has seen. It may be any number that was ever sent,
     /// also one below that of the last heartbeat.
-    pub(crate) fn resume(&mut self, sequence: u64) -> Result<(), CannotResume> {
+    pub(crate) fn resume(&mut self, sequence: u64) -> Result<(), ResumeError> {
         if sequence > self.sent {
-            return Err(CannotResume::Ahead);
+            return Err(ResumeError::Ahead);
         }
-        if sequence < self.forgotten {
-            return Err(CannotResume::Forgotten);
+        if sequence < self.last_dropped {
+            return Err(ResumeError::Expired);
         }
-        self.cursor = self.events.partition_point(|(kept, _)| *kept <= sequence);
+        self.cursor = self.events.partition_point(|(stored, _)| *stored <= sequence);
         Ok(())
     }
 
@@ -119,8 +119,8 @@ impl Replay {
     }
 
     /// How many more events can be queued before the session is overrun.
-    pub(crate) fn room(&self) -> usize {
-        self.bound - self.fresh
+    pub(crate) fn free_capacity(&self) -> usize {
+        self.bound - self.unsent
     }
 
     pub(crate) fn last(&self) -> u64 {
@@ -151,14 +151,14 @@ mod tests {
         Event { name: "MESSAGE_CREATE", data: Bytes::from(n.to_string()) }
     }
 
-    fn take(replay: &mut Replay, most: usize) -> Vec<u64> {
+    fn take(replay: &mut Replay, max: usize) -> Vec<u64> {
         let mut taken = Vec::new();
-        replay.take(most, &mut taken);
+        replay.take(max, &mut taken);
         taken.iter().map(|(sequence, _)| *sequence).collect()
     }
 
     #[test]
-    fn a_resume_goes_back_to_what_the_client_last_saw() {
+    fn resume_replays_after_the_last_event_seen() {
         let mut replay = Replay::new(10);
         for n in 1..=5 {
             replay.push(event(n)).unwrap();
@@ -172,29 +172,29 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_was_never_sent_is_no_place_to_resume_from() {
+    fn resume_from_an_unsent_number_is_refused() {
         let mut replay = Replay::new(10);
         replay.push(event(1)).unwrap();
-        assert_eq!(replay.resume(1), Err(CannotResume::Ahead));
+        assert_eq!(replay.resume(1), Err(ResumeError::Ahead));
         take(&mut replay, 1);
         assert_eq!(replay.resume(1), Ok(()));
-        assert_eq!(replay.resume(2), Err(CannotResume::Ahead));
+        assert_eq!(replay.resume(2), Err(ResumeError::Ahead));
     }
 
     #[test]
-    fn sent_events_make_room_and_waiting_ones_do_not() {
+    fn sent_events_are_dropped_for_new_ones_and_waiting_ones_are_not() {
         let mut replay = Replay::new(2);
         replay.push(event(1)).unwrap();
         replay.push(event(2)).unwrap();
         assert_eq!(replay.push(event(3)), Err(Overrun));
         take(&mut replay, 1);
         assert_eq!(replay.push(event(3)), Ok(false));
-        assert_eq!(replay.resume(0), Err(CannotResume::Forgotten));
+        assert_eq!(replay.resume(0), Err(ResumeError::Expired));
         assert_eq!(replay.resume(1), Ok(()));
     }
 
     #[test]
-    fn a_resume_from_far_back_leaves_room_for_what_happens_meanwhile() {
+    fn resume_from_far_back_leaves_room_for_new_events() {
         let mut replay = Replay::new(3);
         for n in 1..=3 {
             replay.push(event(n)).unwrap();
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(replay.push(event(7)), Err(Overrun));
         assert_eq!(take(&mut replay, 10), [1, 2, 3, 4, 5, 6]);
         replay.push(event(7)).unwrap();
-        assert_eq!(replay.resume(3), Err(CannotResume::Forgotten), "the bound applies again");
+        assert_eq!(replay.resume(3), Err(ResumeError::Expired), "the bound applies again");
     }
 
     #[test]
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_can_be_skipped_only_so_far_and_never_backwards() {
+    fn skipped_numbers_are_bounded_and_never_go_back() {
         let mut replay = Replay::new(10);
         for _ in 0..3 {
             replay.skip(u64::MAX);
@@ -257,7 +257,7 @@ mod tests {
         /// After any sequence of dispatches, cuts and resumes, a client reads every event once and in order from where
         /// it resumed, unless the resume is refused.
         #[test]
-        fn a_client_reads_every_event_once_in_order_or_is_told(
+        fn client_reads_every_event_once_in_order_or_is_refused(
             bound in 1..12_usize,
             steps in proptest::collection::vec(step(), 0..200),
         ) {
@@ -273,7 +273,7 @@ mod tests {
                         Ok(_) => dispatched += 1,
                         // The session ends here, and the client gets op 9.
                         Err(Overrun) => {
-                            prop_assert_eq!(replay.room(), 0);
+                            prop_assert_eq!(replay.free_capacity(), 0);
                             return Ok(());
                         }
                     },
@@ -296,8 +296,8 @@ mod tests {
                                 read_up_to = from;
                                 cut = false;
                             }
-                            Err(CannotResume::Forgotten) => prop_assert!(dispatched - from > bound as u64),
-                            Err(CannotResume::Ahead) => prop_assert!(false, "the client has read only what was sent"),
+                            Err(ResumeError::Expired) => prop_assert!(dispatched - from > bound as u64),
+                            Err(ResumeError::Ahead) => prop_assert!(false, "the client has read only what was sent"),
                         }
                     }
                 }

@@ -8,7 +8,7 @@ use super::session::Session;
 use crate::id::Snowflake;
 
 /// Ended sessions that are stored individually; the oldest are removed first.
-const MAX_ENDED: usize = 1_000;
+const MAX_ENDED_SESSIONS: usize = 1_000;
 
 /// The gateway's score since the start, or since it was last reset.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,13 +88,13 @@ pub struct SessionScore {
 
 /// Maintains the score of the gateway.
 #[derive(Debug, Default)]
-pub(crate) struct Scorekeeper {
+pub(crate) struct GatewayScoreKeeper {
     pub(crate) score: GatewayScore,
     ended: VecDeque<(String, SessionScore)>,
 }
 
-impl Scorekeeper {
-    pub(crate) fn event(&mut self, name: &'static str) {
+impl GatewayScoreKeeper {
+    pub(crate) fn record_event(&mut self, name: &'static str) {
         self.score.events_total += 1;
         match self.score.events_by_type.get_mut(name) {
             Some(count) => *count += 1,
@@ -102,22 +102,22 @@ impl Scorekeeper {
         }
     }
 
-    pub(crate) fn connected(&mut self) {
+    pub(crate) fn record_connection(&mut self) {
         self.score.connections += 1;
         self.score.connections_most = self.score.connections_most.max(self.score.connections);
     }
 
-    pub(crate) fn close_sent(&mut self, code: u16) {
+    pub(crate) fn record_close_sent(&mut self, code: u16) {
         *self.score.closes_sent.entry(code).or_default() += 1;
     }
 
-    pub(crate) fn close_received(&mut self, code: u16) {
+    pub(crate) fn record_close_received(&mut self, code: u16) {
         *self.score.closes_received.entry(code).or_default() += 1;
     }
 
-    pub(crate) fn session_ended(&mut self, session: &Session) {
+    pub(crate) fn record_session_end(&mut self, session: &Session) {
         self.score.sessions_ended += 1;
-        if self.ended.len() == MAX_ENDED {
+        if self.ended.len() == MAX_ENDED_SESSIONS {
             self.ended.pop_front();
         }
         self.ended.push_back((session.id.clone(), session.score(false)));

@@ -22,10 +22,10 @@ pub(crate) struct Shard {
 
 /// The connection of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Carrier {
+pub(crate) enum Attachment {
     Connection(ConnectionId),
     /// None since this time; the session is stored for a RESUME.
-    Nothing(At),
+    Detached(At),
 }
 
 /// One session.
@@ -40,19 +40,19 @@ pub(crate) struct Session {
     /// Number of the IDENTIFY that started it, counted from 1 since the simulator started.
     pub(crate) identify: u64,
     pub(crate) replay: Replay,
-    pub(crate) carrier: Carrier,
-    pub(crate) unannounced: Unannounced,
+    pub(crate) attachment: Attachment,
+    pub(crate) unannounced: UnannouncedGuilds,
 }
 
 impl Session {
     /// Whether its intents include one of these.
-    pub(crate) fn wants(&self, intents: u64) -> bool {
-        intents::wanted(self.intents, intents)
+    pub(crate) fn accepts(&self, intents: u64) -> bool {
+        intents::matches(self.intents, intents)
     }
 
     /// How many more events it can certainly take: the first event of a guild also queues its GUILD_CREATE.
-    pub(crate) fn room(&self) -> usize {
-        self.replay.room().saturating_sub(self.unannounced.len())
+    pub(crate) fn free_capacity(&self) -> usize {
+        self.replay.free_capacity().saturating_sub(self.unannounced.len())
     }
 
     pub(crate) fn score(&self, live: bool) -> SessionScore {
@@ -73,24 +73,24 @@ impl Session {
 /// Guilds in READY whose GUILD_CREATE is not queued yet: they are encoded only when there is room, so that the JSON of
 /// thousands of guilds is never in memory at once.
 #[derive(Debug, Default)]
-pub(crate) struct Unannounced {
+pub(crate) struct UnannouncedGuilds {
     order: VecDeque<Snowflake>,
-    left: HashSet<Snowflake>,
+    remaining: HashSet<Snowflake>,
 }
 
-impl Unannounced {
+impl UnannouncedGuilds {
     pub(crate) fn new(guilds: Vec<Snowflake>) -> Self {
-        Self { left: guilds.iter().copied().collect(), order: guilds.into() }
+        Self { remaining: guilds.iter().copied().collect(), order: guilds.into() }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.left.len()
+        self.remaining.len()
     }
 
     /// The next guild to announce.
     pub(crate) fn next(&mut self) -> Option<Snowflake> {
         while let Some(guild) = self.order.pop_front() {
-            if self.left.remove(&guild) {
+            if self.remaining.remove(&guild) {
                 return Some(guild);
             }
         }
@@ -99,7 +99,7 @@ impl Unannounced {
 
     /// Removes a guild before its turn, because of an event of it; returns whether it was not announced yet.
     pub(crate) fn remove(&mut self, guild: Snowflake) -> bool {
-        !self.left.is_empty() && self.left.remove(&guild)
+        !self.remaining.is_empty() && self.remaining.remove(&guild)
     }
 }
 
@@ -108,9 +108,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guild_taken_out_of_turn_is_not_announced_twice() {
+    fn guild_announced_early_is_not_announced_twice() {
         let guilds: Vec<_> = (1..=3).map(Snowflake::new).collect();
-        let mut unannounced = Unannounced::new(guilds.clone());
+        let mut unannounced = UnannouncedGuilds::new(guilds.clone());
         assert!(unannounced.remove(guilds[1]));
         assert!(!unannounced.remove(guilds[1]));
         assert_eq!(unannounced.next(), Some(guilds[0]));

@@ -15,108 +15,108 @@ use tokio_websockets::{CloseCode, Error, Message, WebSocketStream};
 use super::close::Close;
 use super::connection::Incoming;
 use super::frame;
-use super::hub::{ConnectionId, Departure, Ending, Outbound};
+use super::hub::{ConnectionId, DisconnectReason, Ending, Outbound};
 use super::zlib::Deflater;
 use crate::state::{Core, Shared};
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
 /// Events taken from the hub at a time.
-const BATCH: usize = 256;
+const BATCH_SIZE: usize = 256;
 
 /// How long a client may take to respond to a close frame.
 const CLOSE_GRACE: Duration = Duration::from_secs(2);
 
 /// Serves one gateway connection until it ends.
 pub(crate) async fn serve(shared: Arc<Shared>, mut socket: Socket, query: &str) {
-    let mut wire = match Wire::agree(query, shared.config.gateway.compression) {
-        Ok(wire) => wire,
+    let mut encoding = match FrameEncoding::negotiate(query, shared.config.gateway.compression) {
+        Ok(encoding) => encoding,
         Err(close) => {
-            shared.lock().hub.refused(close);
-            return say_goodbye(&mut socket, close).await;
+            shared.lock().hub.record_refused(close);
+            return close_socket(&mut socket, close).await;
         }
     };
     let url = format!("ws://{}", shared.address);
-    let (id, bell) = shared.lock().hub.open(shared.now());
-    let mut seat = Seat { shared, id, departure: Departure::Lost };
+    let (id, wakeup) = shared.lock().hub.open(shared.now());
+    let mut connection = ConnectionGuard { shared, id, reason: DisconnectReason::Lost };
     let mut outbound = Outbound::default();
-    let mut is_clogged = false;
+    let mut has_unsent = false;
     loop {
         // A socket with unsent data gets no more events, but everything else.
-        seat.take(if is_clogged { 0 } else { BATCH }, &mut outbound);
-        is_clogged |= match wire.queue(&mut socket, &outbound) {
+        connection.take_outbound(if has_unsent { 0 } else { BATCH_SIZE }, &mut outbound);
+        has_unsent |= match encoding.queue(&mut socket, &outbound) {
             Ok(queued) => queued,
             Err(_) => return,
         };
         match outbound.ending {
             Some(Ending::Close(close)) => {
-                seat.departure = Departure::Ended;
-                return say_goodbye(&mut socket, close).await;
+                connection.reason = DisconnectReason::ClosedByGateway;
+                return close_socket(&mut socket, close).await;
             }
             Some(Ending::Cut) => {
-                seat.departure = Departure::Ended;
+                connection.reason = DisconnectReason::ClosedByGateway;
                 return;
             }
             None => {}
         }
-        let patience = outbound.due.since(seat.shared.now());
-        let turn = tokio::select! {
+        let timeout = outbound.due.since(connection.shared.now());
+        let event = tokio::select! {
             biased;
-            turn = poll_fn(|cx| poll_socket(&mut socket, is_clogged, cx)) => turn,
-            () = bell.notified() => continue,
-            () = tokio::time::sleep(patience) => continue,
+            event = poll_fn(|cx| poll_socket(&mut socket, has_unsent, cx)) => event,
+            () = wakeup.notified() => continue,
+            () = tokio::time::sleep(timeout) => continue,
         };
-        match turn {
-            Turn::Flushed => is_clogged = false,
-            Turn::Received(Some(Ok(message))) if message.is_close() => {
+        match event {
+            SocketEvent::Flushed => has_unsent = false,
+            SocketEvent::Received(Some(Ok(message))) if message.is_close() => {
                 let code = message.as_close().map_or(1005, |(code, _)| u16::from(code));
-                seat.departure = Departure::ClosedByClient(code);
+                connection.reason = DisconnectReason::ClosedByClient(code);
                 let _ = tokio::time::timeout(CLOSE_GRACE, drain(&mut socket)).await;
                 return;
             }
-            Turn::Received(Some(Ok(message))) => {
+            SocketEvent::Received(Some(Ok(message))) => {
                 if let Some(text) = message.as_text() {
-                    seat.frame(Incoming::Text(text), &url);
+                    connection.handle_frame(Incoming::Text(text), &url);
                 } else if message.is_binary() {
-                    seat.frame(Incoming::Binary, &url);
+                    connection.handle_frame(Incoming::Binary, &url);
                 } else if message.is_ping() {
-                    seat.ping();
+                    connection.handle_ping();
                 }
             }
-            Turn::Received(Some(Err(error))) => {
+            SocketEvent::Received(Some(Err(error))) => {
                 tracing::debug!(%error, "gateway connection failed");
                 // The protocol's own close frame, for frames that are too long or malformed, is queued at this point.
                 let _ = tokio::time::timeout(CLOSE_GRACE, drain(&mut socket)).await;
                 return;
             }
-            Turn::Received(None) => return,
+            SocketEvent::Received(None) => return,
         }
     }
 }
 
 /// What happened on a socket.
-enum Turn {
+enum SocketEvent {
     /// Everything queued is written.
     Flushed,
     Received(Option<Result<Message, Error>>),
 }
 
-fn poll_socket(socket: &mut Socket, is_clogged: bool, cx: &mut Context<'_>) -> Poll<Turn> {
+fn poll_socket(socket: &mut Socket, has_unsent: bool, cx: &mut Context<'_>) -> Poll<SocketEvent> {
     if let Poll::Ready(received) = Pin::new(&mut *socket).poll_next(cx) {
-        return Poll::Ready(Turn::Received(received));
+        return Poll::Ready(SocketEvent::Received(received));
     }
-    if !is_clogged {
+    if !has_unsent {
         return Poll::Pending;
     }
     match Pin::new(socket).poll_flush(cx) {
-        Poll::Ready(Ok(())) => Poll::Ready(Turn::Flushed),
-        Poll::Ready(Err(error)) => Poll::Ready(Turn::Received(Some(Err(error)))),
+        Poll::Ready(Ok(())) => Poll::Ready(SocketEvent::Flushed),
+        Poll::Ready(Err(error)) => Poll::Ready(SocketEvent::Received(Some(Err(error)))),
         Poll::Pending => Poll::Pending,
     }
 }
 
 /// Sends a close frame and waits briefly for the response.
-async fn say_goodbye(socket: &mut Socket, close: Close) {
+async fn close_socket(socket: &mut Socket, close: Close) {
     let code = CloseCode::try_from(close.code).ok().filter(|code| !code.is_reserved());
     let frame = Message::close(code, close.reason);
     if Pin::new(&mut *socket).start_send(frame).is_ok() {
@@ -130,59 +130,59 @@ async fn drain(socket: &mut Socket) {
 }
 
 /// A connection's entry in the hub, removed on drop.
-struct Seat {
+struct ConnectionGuard {
     shared: Arc<Shared>,
     id: ConnectionId,
-    departure: Departure,
+    reason: DisconnectReason,
 }
 
-impl Seat {
-    fn take(&self, room: usize, outbound: &mut Outbound) {
+impl ConnectionGuard {
+    fn take_outbound(&self, room: usize, outbound: &mut Outbound) {
         let mut core = self.shared.lock();
         let Core { world, hub, .. } = &mut *core;
-        hub.take(world, self.id, room, outbound, self.shared.now());
+        hub.take_outbound(world, self.id, room, outbound, self.shared.now());
     }
 
-    fn frame(&self, frame: Incoming<'_>, url: &str) {
+    fn handle_frame(&self, frame: Incoming<'_>, url: &str) {
         let mut core = self.shared.lock();
         let Core { world, hub, .. } = &mut *core;
-        hub.frame(world, self.id, frame, url, self.shared.now());
+        hub.handle_frame(world, self.id, frame, url, self.shared.now());
     }
 
-    fn ping(&self) {
-        self.shared.lock().hub.ping(self.id, self.shared.now());
+    fn handle_ping(&self) {
+        self.shared.lock().hub.handle_ping(self.id, self.shared.now());
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        self.shared.lock().hub.leave(self.id, self.departure, self.shared.now());
+        self.shared.lock().hub.remove_connection(self.id, self.reason, self.shared.now());
     }
 }
 
 /// Encoding of frames, as the URL of the connection requests.
-enum Wire {
+enum FrameEncoding {
     Text,
     Zlib(Deflater),
 }
 
-impl Wire {
+impl FrameEncoding {
     /// Parses the query of the URL: `v`, `encoding`, `compress`; each is optional. Of the two transport compressions
     /// only zlib-stream is supported: a client that requests zstd-stream could not read anything else, so it is refused
     /// at once.
-    fn agree(query: &str, compression: bool) -> Result<Self, Close> {
-        let mut wire = Self::Text;
+    fn negotiate(query: &str, compression: bool) -> Result<Self, Close> {
+        let mut selected = Self::Text;
         for (key, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
             match (key, value) {
                 ("v", version) if version != "10" => return Err(Close::INVALID_VERSION),
                 ("encoding", encoding) if encoding != "json" => return Err(Close::ENCODING),
-                ("compress", "zlib-stream") if compression => wire = Self::Zlib(Deflater::new()),
+                ("compress", "zlib-stream") if compression => selected = Self::Zlib(Deflater::new()),
                 ("compress", "zlib-stream" | "") => {}
                 ("compress", _) => return Err(Close::COMPRESSION),
                 _ => {}
             }
         }
-        Ok(wire)
+        Ok(selected)
     }
 
     /// Queues all frames on the socket; returns whether there were any.
@@ -215,13 +215,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_url_says_how_frames_stand_on_the_wire() {
-        assert!(matches!(Wire::agree("", true), Ok(Wire::Text)));
-        assert!(matches!(Wire::agree("v=10&encoding=json", true), Ok(Wire::Text)));
-        assert!(matches!(Wire::agree("v=10&encoding=json&compress=zlib-stream", true), Ok(Wire::Zlib(_))));
-        assert!(matches!(Wire::agree("v=10&encoding=json&compress=zlib-stream", false), Ok(Wire::Text)));
-        assert!(matches!(Wire::agree("v=7", true), Err(Close::INVALID_VERSION)));
-        assert!(matches!(Wire::agree("v=10&encoding=etf", true), Err(Close::ENCODING)));
-        assert!(matches!(Wire::agree("v=10&compress=zstd-stream", true), Err(Close::COMPRESSION)));
+    fn url_selects_the_frame_encoding() {
+        assert!(matches!(FrameEncoding::negotiate("", true), Ok(FrameEncoding::Text)));
+        assert!(matches!(FrameEncoding::negotiate("v=10&encoding=json", true), Ok(FrameEncoding::Text)));
+        assert!(matches!(
+            FrameEncoding::negotiate("v=10&encoding=json&compress=zlib-stream", true),
+            Ok(FrameEncoding::Zlib(_))
+        ));
+        assert!(matches!(
+            FrameEncoding::negotiate("v=10&encoding=json&compress=zlib-stream", false),
+            Ok(FrameEncoding::Text)
+        ));
+        assert!(matches!(FrameEncoding::negotiate("v=7", true), Err(Close::INVALID_VERSION)));
+        assert!(matches!(FrameEncoding::negotiate("v=10&encoding=etf", true), Err(Close::ENCODING)));
+        assert!(matches!(FrameEncoding::negotiate("v=10&compress=zstd-stream", true), Err(Close::COMPRESSION)));
     }
 }

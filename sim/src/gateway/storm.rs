@@ -17,11 +17,11 @@ use crate::world::World;
 const TICK: Duration = Duration::from_millis(2);
 
 /// Events queued while the lock is held once, so that connections get the lock in between.
-const BATCH: u64 = 512;
+const BATCH_SIZE: u64 = 512;
 
 /// Events that wait for a reader when a storm is as fast as the reader; a smaller number stays in the processor's
 /// caches.
-const AHEAD: usize = 4_096;
+const MAX_AHEAD: usize = 4_096;
 
 /// A storm to run. It ends when its count or its time is reached, whichever comes first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -73,8 +73,8 @@ pub struct StormReport {
 pub(crate) async fn storm(shared: Arc<Shared>, spec: StormSpec) -> StormReport {
     let events = prepare(&shared.lock().world, &spec);
     let started = Instant::now();
-    let lasts = Duration::try_from_secs_f64(spec.seconds.clamp(0.0, 86_400.0)).unwrap_or_default();
-    let most = spec.count.unwrap_or(u64::MAX);
+    let duration = Duration::try_from_secs_f64(spec.seconds.clamp(0.0, 86_400.0)).unwrap_or_default();
+    let max_events = spec.count.unwrap_or(u64::MAX);
     let mut report = StormReport::default();
     if events.is_empty() {
         return report;
@@ -83,27 +83,27 @@ pub(crate) async fn storm(shared: Arc<Shared>, spec: StormSpec) -> StormReport {
     clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         clock.tick().await;
-        let elapsed = started.elapsed().min(lasts);
-        let wanted = wanted_by(elapsed, spec.events_per_s).min(most);
-        while report.sent < wanted {
-            let queued = queue(&shared, &events, &spec, report.sent, wanted);
+        let elapsed = started.elapsed().min(duration);
+        let target = target_count(elapsed, spec.events_per_s).min(max_events);
+        while report.sent < target {
+            let queued = queue(&shared, &events, &spec, report.sent, target);
             report.sent += queued;
             if queued == 0 {
                 break;
             }
             tokio::task::yield_now().await;
         }
-        let is_over = report.sent >= most || started.elapsed() >= lasts;
-        if is_over {
+        let is_finished = report.sent >= max_events || started.elapsed() >= duration;
+        if is_finished {
             report.seconds = started.elapsed().as_secs_f64();
-            report.behind = if spec.events_per_s == 0 { 0 } else { wanted - report.sent };
+            report.behind = if spec.events_per_s == 0 { 0 } else { target - report.sent };
             return report;
         }
     }
 }
 
 /// How many events a storm should have sent by then.
-fn wanted_by(elapsed: Duration, events_per_s: u32) -> u64 {
+fn target_count(elapsed: Duration, events_per_s: u32) -> u64 {
     if events_per_s == 0 {
         return u64::MAX;
     }
@@ -111,17 +111,17 @@ fn wanted_by(elapsed: Duration, events_per_s: u32) -> u64 {
 }
 
 /// Queues a batch of events, as many as there is room for.
-fn queue(shared: &Shared, events: &[Dispatch], spec: &StormSpec, sent: u64, wanted: u64) -> u64 {
+fn queue(shared: &Shared, events: &[Dispatch], spec: &StormSpec, sent: u64, target: u64) -> u64 {
     let mut core = shared.lock();
     let Core { world, hub, .. } = &mut *core;
-    let room = match (hub.room(), spec.events_per_s) {
-        (Some(room), 0) => room.saturating_sub(shared.config.gateway.replay_events.saturating_sub(AHEAD)),
+    let room = match (hub.free_capacity(), spec.events_per_s) {
+        (Some(room), 0) => room.saturating_sub(shared.config.gateway.replay_events.saturating_sub(MAX_AHEAD)),
         (Some(room), _) => room,
         // Without a session there is no reader to set the speed.
         (None, 0) => 0,
         (None, _) => usize::MAX,
     };
-    let batch = BATCH.min(wanted - sent).min(room as u64);
+    let batch = BATCH_SIZE.min(target - sent).min(room as u64);
     let now = shared.now();
     for number in sent..sent + batch {
         let index = usize::try_from(number % events.len() as u64).expect(
@@ -145,8 +145,8 @@ fn prepare(world: &World, spec: &StormSpec) -> Vec<Dispatch> {
 }
 
 fn event(world: &World, guild: Snowflake, event: StormEvent) -> Dispatch {
-    let Cast { channel, user, member } = Cast::of(world, guild);
-    let timestamp = guild.made_at().iso8601();
+    let EventObjects { channel, user, member } = EventObjects::find(world, guild);
+    let timestamp = guild.created_at().iso8601();
     match event {
         StormEvent::MessageCreate => Dispatch::guild(
             "MESSAGE_CREATE",
@@ -167,16 +167,16 @@ fn event(world: &World, guild: Snowflake, event: StormEvent) -> Dispatch {
             Dispatch::guild("GUILD_MEMBER_ADD", guild, intents::GUILD_MEMBERS, &member)
         }
         StormEvent::TypingStart => {
-            let mut whole = member;
+            let mut full_member = member;
             let user_id = user["id"].clone();
-            whole["user"] = user;
+            full_member["user"] = user;
             Dispatch::guild(
                 "TYPING_START",
                 guild,
                 intents::GUILD_MESSAGE_TYPING,
                 &json!({
                     "channel_id": channel, "guild_id": guild, "user_id": user_id,
-                    "timestamp": guild.made_at().millis() / 1_000, "member": whole,
+                    "timestamp": guild.created_at().millis() / 1_000, "member": full_member,
                 }),
             )
         }
@@ -184,24 +184,24 @@ fn event(world: &World, guild: Snowflake, event: StormEvent) -> Dispatch {
 }
 
 /// The objects of a guild's events: a member that is not a bot, and a text channel, if it has them.
-struct Cast {
+struct EventObjects {
     channel: Value,
     user: Value,
     /// Without its user.
     member: Value,
 }
 
-impl Cast {
-    fn of(world: &World, guild: Snowflake) -> Self {
-        let held = world.guild_create(guild).and_then(|data| serde_json::from_slice(&data).ok());
-        let held: Value = held.unwrap_or_default();
-        let list = |name: &str| held[name].as_array().cloned().unwrap_or_default();
+impl EventObjects {
+    fn find(world: &World, guild: Snowflake) -> Self {
+        let guild_data = world.guild_create(guild).and_then(|data| serde_json::from_slice(&data).ok());
+        let guild_data: Value = guild_data.unwrap_or_default();
+        let list = |name: &str| guild_data[name].as_array().cloned().unwrap_or_default();
         let channel = list("channels").into_iter().find(|channel| channel["type"] == 0);
         let member = list("members").into_iter().find(|member| member["user"]["bot"] != true);
         let mut member = member.unwrap_or_else(|| {
             json!({
                 "user": { "id": guild, "username": "someone", "discriminator": "0", "global_name": null, "avatar": null },
-                "roles": [], "joined_at": guild.made_at().iso8601(), "flags": 0, "nick": null, "avatar": null,
+                "roles": [], "joined_at": guild.created_at().iso8601(), "flags": 0, "nick": null, "avatar": null,
                 "deaf": false, "mute": false, "pending": false, "premium_since": null,
                 "communication_disabled_until": null,
             })
@@ -216,14 +216,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_storm_keeps_to_its_rate() {
-        assert_eq!(wanted_by(Duration::from_millis(250), 1_000), 250);
-        assert_eq!(wanted_by(Duration::ZERO, 1_000), 0);
-        assert_eq!(wanted_by(Duration::from_secs(1), 0), u64::MAX);
+    fn storm_follows_its_rate() {
+        assert_eq!(target_count(Duration::from_millis(250), 1_000), 250);
+        assert_eq!(target_count(Duration::ZERO, 1_000), 0);
+        assert_eq!(target_count(Duration::from_secs(1), 0), u64::MAX);
     }
 
     #[test]
-    fn a_spec_is_read_with_its_defaults_and_refused_with_unknown_fields() {
+    fn spec_has_defaults_and_rejects_unknown_fields() {
         let spec: StormSpec = serde_json::from_value(json!({"events_per_s": 5, "event": "TYPING_START"})).unwrap();
         assert_eq!(spec, StormSpec { events_per_s: 5, event: StormEvent::TypingStart, ..StormSpec::default() });
         assert!(serde_json::from_value::<StormSpec>(json!({"rate": 5})).is_err());

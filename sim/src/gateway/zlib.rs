@@ -44,7 +44,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
         #[test]
-        fn messages_come_out_one_by_one_as_they_went_in(messages in proptest::collection::vec(".{1,500}", 1..12)) {
+        fn compressed_messages_decompress_one_by_one(messages in proptest::collection::vec(".{1,500}", 1..12)) {
             let mut deflater = Deflater::new();
             let mut inflate = Decompress::new(true);
             for message in &messages {

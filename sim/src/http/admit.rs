@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use http::Method;
 
-use crate::fault::{CloudflareForm, Fate, FaultAction};
+use crate::fault::{CloudflareForm, FaultAction, FaultPlan};
 use crate::id::Snowflake;
-use crate::limit::{Ask, BucketStanding, Case, Credential, Scope};
+use crate::limit::{BucketState, Case, Credential, LimitRequest, Scope};
 use crate::rest::error::ApiError;
 use crate::rest::route::{Auth, Params, Route};
 use crate::state::Core;
@@ -31,8 +31,8 @@ pub(super) struct Arrival<'a> {
     pub(super) authorization: Option<&'a str>,
     pub(super) user_agent: Option<&'a str>,
     /// Whether the body changes a channel's name or topic.
-    pub(super) names_channel: bool,
-    pub(super) fate: &'a Fate,
+    pub(super) changes_name_or_topic: bool,
+    pub(super) plan: &'a FaultPlan,
 }
 
 /// A call that may be served.
@@ -41,7 +41,7 @@ pub(super) struct Admitted<'a> {
     pub(super) route: &'static Route,
     pub(super) params: Params<'a>,
     pub(super) caller: Option<Snowflake>,
-    pub(super) bucket: Option<BucketStanding>,
+    pub(super) bucket: Option<BucketState>,
 }
 
 /// Why a call is not served.
@@ -49,12 +49,12 @@ pub(super) struct Admitted<'a> {
 pub(super) enum Refusal {
     Error {
         error: ApiError,
-        bucket: Option<BucketStanding>,
+        bucket: Option<BucketState>,
     },
     RateLimited {
         scope: Scope,
         wait: Duration,
-        bucket: Option<BucketStanding>,
+        bucket: Option<BucketState>,
     },
     Cloudflare {
         form: CloudflareForm,
@@ -64,7 +64,7 @@ pub(super) enum Refusal {
     Status {
         status: u16,
         code: u32,
-        bucket: Option<BucketStanding>,
+        bucket: Option<BucketState>,
     },
     /// The connection is cut.
     Dropped,
@@ -81,11 +81,11 @@ impl Core {
         let credential = caller.map_or(Credential::Address(arrival.peer), Credential::Application);
         let auth = arrival.route.as_ref().map_or(Auth::Open, |(route, _)| route.auth);
         let exempt = auth == Auth::InteractionToken && self.limits.config().interactions_exempt;
-        self.score.arrived(credential, &route_name(arrival.method, &arrival.route), exempt, now);
+        self.score.record_request(credential, &route_name(arrival.method, &arrival.route), exempt, now);
 
-        if let Some(left) = self.bans.banned(arrival.peer, now) {
-            self.score.arrived_while_banned();
-            return Err(Refusal::Cloudflare { form: CloudflareForm::Json, retry_after: Some(left) });
+        if let Some(remaining) = self.bans.remaining_ban(arrival.peer, now) {
+            self.score.record_banned_request();
+            return Err(Refusal::Cloudflare { form: CloudflareForm::Json, retry_after: Some(remaining) });
         }
         let refuse = |error| Err(Refusal::Error { error, bucket: None });
         let has_agent = arrival.user_agent.is_some_and(|agent| agent.starts_with("DiscordBot ("));
@@ -98,25 +98,25 @@ impl Core {
             Ok(found) => found,
             Err(error) => return refuse(error),
         };
-        let wrong_token = arrival.authorization.is_some() && caller.is_none();
-        if auth == Auth::Bot && caller.is_none() || auth == Auth::Open && wrong_token {
+        let invalid_token = arrival.authorization.is_some() && caller.is_none();
+        if auth == Auth::Bot && caller.is_none() || auth == Auth::Open && invalid_token {
             return refuse(ApiError::UNAUTHORIZED);
         }
 
-        let ask = Ask {
+        let limit_request = LimitRequest {
             credential,
             method: route.method.as_str(),
             template: route.template,
             major: &major(&params),
-            case: case(route, &params, arrival.names_channel, &self.world, now),
+            case: case(route, &params, arrival.changes_name_or_topic, &self.world, now),
             exempt,
         };
-        let ruling = self.limits.rule(&ask, now);
-        let bucket = ruling.bucket;
-        if let Some((scope, wait)) = ruling.refused {
+        let decision = self.limits.check(&limit_request, now);
+        let bucket = decision.bucket;
+        if let Some((scope, wait)) = decision.refusal {
             return Err(Refusal::RateLimited { scope, wait, bucket });
         }
-        match arrival.fate.end {
+        match arrival.plan.final_action {
             None | Some(FaultAction::DropAfter | FaultAction::StatusAfter { .. }) => {
                 Ok(Admitted { route, params, caller, bucket })
             }
@@ -135,10 +135,10 @@ impl Core {
     }
 
     /// Counts an invalid request, which may cause a ban.
-    pub(super) fn note_invalid(&mut self, peer: IpAddr, now: At) {
+    pub(super) fn record_invalid_request(&mut self, peer: IpAddr, now: At) {
         let limit = self.limits.config().invalid;
         let banned = self.bans.record(peer, &limit, now);
-        self.score.invalid(banned);
+        self.score.record_invalid_request(banned);
         if banned {
             tracing::info!(%peer, "address banned for too many invalid requests");
         }
@@ -174,8 +174,8 @@ fn major(params: &Params<'_>) -> String {
     }
 }
 
-fn case(route: &Route, params: &Params<'_>, names_channel: bool, world: &World, now: At) -> Case {
-    if route.method == Method::PATCH && route.template == "/channels/{channel.id}" && names_channel {
+fn case(route: &Route, params: &Params<'_>, changes_name_or_topic: bool, world: &World, now: At) -> Case {
+    if route.method == Method::PATCH && route.template == "/channels/{channel.id}" && changes_name_or_topic {
         return Case::NameOrTopic;
     }
     if route.method == Method::DELETE
@@ -183,7 +183,7 @@ fn case(route: &Route, params: &Params<'_>, names_channel: bool, world: &World, 
         && let (Ok(channel), Ok(message)) = (params.id("channel.id"), params.id("message.id"))
         && world.has_message(channel, message)
     {
-        let age = now.since(message.made_at());
+        let age = now.since(message.created_at());
         if age > OLD_MESSAGE {
             return Case::OldMessage;
         }

@@ -33,13 +33,13 @@ pub(crate) async fn read(
     body: Incoming,
     headers: &HeaderMap,
     limit: usize,
-    time: Duration,
+    timeout: Duration,
 ) -> Result<Bytes, BodyError> {
     let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     if announced.is_some_and(|length| length > limit) {
         return Err(BodyError::TooLarge(limit));
     }
-    match tokio::time::timeout(time, Limited::new(body, limit).collect()).await {
+    match tokio::time::timeout(timeout, Limited::new(body, limit).collect()).await {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(BodyError::TooLarge(limit)),
         Ok(Err(_)) | Err(_) => Err(BodyError::Incomplete),

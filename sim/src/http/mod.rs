@@ -1,11 +1,11 @@
 //! The HTTP server: accepts connections and routes each request to the part of the simulator that handles it.
 
 mod admit;
-mod answer;
 mod body;
+mod response;
 mod rest;
 mod server;
 mod upgrade;
 
 pub(crate) use body::{BodyError, read as read_body};
-pub(crate) use server::{Answer, json, serve};
+pub(crate) use server::{HttpResponse, json, serve};

@@ -13,17 +13,17 @@ use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
 use super::admit::{Arrival, Refusal, route_name};
-use super::answer;
 use super::body::{self, BodyError};
-use super::server::{Answer, Dropped};
-use crate::fault::{Fate, FaultAction};
+use super::response;
+use super::server::{Dropped, HttpResponse};
+use crate::fault::{FaultAction, FaultPlan};
 use crate::id::Snowflake;
-use crate::limit::{BucketStanding, Scope};
+use crate::limit::{BucketState, Scope};
 use crate::rest::ROUTES;
 use crate::rest::call::{Call, Reply};
 use crate::rest::error::ApiError;
 use crate::rest::route::{self, Params, Route};
-use crate::score::Write;
+use crate::score::PendingWrite;
 use crate::state::{Core, Shared};
 use crate::time::At;
 
@@ -40,76 +40,80 @@ pub(super) fn is_api(path: &str) -> bool {
 }
 
 /// Handles a call: returns its response, or an error that cuts its connection.
-pub(super) async fn handle(shared: Arc<Shared>, peer: IpAddr, request: Request<Incoming>) -> Result<Answer, Dropped> {
+pub(super) async fn handle(
+    shared: Arc<Shared>,
+    peer: IpAddr,
+    request: Request<Incoming>,
+) -> Result<HttpResponse, Dropped> {
     let (head, incoming) = request.into_parts();
     let read = body::read(incoming, &head.headers, shared.config.max_body, shared.config.idle_timeout).await;
     let path = below_version(head.uri.path());
     let found = route::find(ROUTES, &head.method, &path);
     let template = found.as_ref().map_or("", |(route, _)| route.template);
-    let fate = shared.lock().faults.decide(head.method.as_str(), template, &path);
+    let plan = shared.lock().faults.decide(head.method.as_str(), template, &path);
     drop(found);
 
-    let work = Work { shared: Arc::clone(&shared), peer, head, path, body: read, fate };
-    let answer = if work.fate.at_arrival + work.fate.at_effect + work.fate.at_answer == Duration::ZERO {
-        work.at_once()
+    let call = RestCall { shared: Arc::clone(&shared), peer, head, path, body: read, plan };
+    let answer = if call.plan.arrival_delay + call.plan.effect_delay + call.plan.response_delay == Duration::ZERO {
+        call.run_now()
     } else {
         // Discord continues a call after its caller has disconnected, so a delayed call is a task of its own.
-        tokio::spawn(work.in_time()).await.unwrap_or(Err(Dropped))
+        tokio::spawn(call.run_delayed()).await.unwrap_or(Err(Dropped))
     };
-    answer.map(|answer| answer::dated(answer, shared.now()))
+    answer.map(|answer| response::with_date(answer, shared.now()))
 }
 
 /// A call whose request was read completely.
-struct Work {
+struct RestCall {
     shared: Arc<Shared>,
     peer: IpAddr,
     head: Parts,
     path: String,
     body: Result<Bytes, BodyError>,
-    fate: Fate,
+    plan: FaultPlan,
 }
 
 /// A call between admission and response.
-struct UnderWay {
-    write: Option<Write>,
-    bucket: Option<BucketStanding>,
+struct InFlightCall {
+    write: Option<PendingWrite>,
+    bucket: Option<BucketState>,
     caller: Option<Snowflake>,
 }
 
-impl Work {
-    fn at_once(&self) -> Result<Answer, Dropped> {
+impl RestCall {
+    fn run_now(&self) -> Result<HttpResponse, Dropped> {
         let mut core = self.shared.lock();
         let now = self.shared.now();
         match self.admit(&mut core, now) {
-            Ok(under_way) => self.serve(&mut core, under_way, now),
+            Ok(in_flight) => self.serve(&mut core, in_flight, now),
             Err(refusal) => self.refuse(&mut core, &refusal, now),
         }
     }
 
-    async fn in_time(self) -> Result<Answer, Dropped> {
-        tokio::time::sleep(self.fate.at_arrival).await;
+    async fn run_delayed(self) -> Result<HttpResponse, Dropped> {
+        tokio::time::sleep(self.plan.arrival_delay).await;
         let admitted = {
             let mut core = self.shared.lock();
             let now = self.shared.now();
             match self.admit(&mut core, now) {
-                Ok(under_way) => Ok(under_way),
+                Ok(in_flight) => Ok(in_flight),
                 Err(refusal) => Err(self.refuse(&mut core, &refusal, now)),
             }
         };
-        tokio::time::sleep(self.fate.at_effect).await;
-        let under_way = match admitted {
-            Ok(under_way) => under_way,
+        tokio::time::sleep(self.plan.effect_delay).await;
+        let in_flight = match admitted {
+            Ok(in_flight) => in_flight,
             Err(answer) => {
-                tokio::time::sleep(self.fate.at_answer).await;
+                tokio::time::sleep(self.plan.response_delay).await;
                 return answer;
             }
         };
-        let (answer, ended) = self.take_effect(&mut self.shared.lock(), under_way, self.shared.now());
-        tokio::time::sleep(self.fate.at_answer).await;
-        self.finish(&mut self.shared.lock(), answer, &ended, self.shared.now())
+        let (answer, write_record) = self.execute(&mut self.shared.lock(), in_flight, self.shared.now());
+        tokio::time::sleep(self.plan.response_delay).await;
+        self.finish(&mut self.shared.lock(), answer, &write_record, self.shared.now())
     }
 
-    fn admit(&self, core: &mut Core, now: At) -> Result<UnderWay, Refusal> {
+    fn admit(&self, core: &mut Core, now: At) -> Result<InFlightCall, Refusal> {
         let header = |name| self.head.headers.get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
         let found = route::find(ROUTES, &self.head.method, &self.path);
         let arrival = Arrival {
@@ -118,41 +122,41 @@ impl Work {
             route: found,
             authorization: header(AUTHORIZATION),
             user_agent: header(USER_AGENT),
-            names_channel: self.names_channel(),
-            fate: &self.fate,
+            changes_name_or_topic: self.changes_name_or_topic(),
+            plan: &self.plan,
         };
         let admitted = core.admit(arrival, now)?;
         let write = (admitted.route.method != Method::GET).then(|| {
             let guild = guild_of(core, &admitted.params);
-            core.score.write_began(guild, now)
+            core.score.start_write(guild, now)
         });
-        Ok(UnderWay { write, bucket: admitted.bucket, caller: admitted.caller })
+        Ok(InFlightCall { write, bucket: admitted.bucket, caller: admitted.caller })
     }
 
-    fn serve(&self, core: &mut Core, under_way: UnderWay, now: At) -> Result<Answer, Dropped> {
-        let (answer, ended) = self.take_effect(core, under_way, now);
-        self.finish(core, answer, &ended, now)
+    fn serve(&self, core: &mut Core, in_flight: InFlightCall, now: At) -> Result<HttpResponse, Dropped> {
+        let (answer, write_record) = self.execute(core, in_flight, now);
+        self.finish(core, answer, &write_record, now)
     }
 
     /// Runs the call, which may change the world.
-    fn take_effect(&self, core: &mut Core, under_way: UnderWay, now: At) -> (Answer, Ended) {
-        let UnderWay { write, bucket, caller } = under_way;
-        let result = self.call(core, caller, now);
+    fn execute(&self, core: &mut Core, in_flight: InFlightCall, now: At) -> (HttpResponse, WriteRecord) {
+        let InFlightCall { write, bucket, caller } = in_flight;
+        let result = self.invoke_handler(core, caller, now);
         core.deliver(now);
-        let mut place = None;
+        let mut position = None;
         let answer = match result {
             Ok(reply) => {
                 if let (Some(effect), Some(write)) = (&reply.effect, &write) {
-                    place = core.score.took_effect(effect, write, now);
+                    position = core.score.record_effect(effect, write, now);
                 }
-                answer::success(reply, bucket.as_ref(), now)
+                response::success(reply, bucket.as_ref(), now)
             }
-            Err(error) => answer::error(&error, bucket.as_ref(), now),
+            Err(error) => response::error(&error, bucket.as_ref(), now),
         };
-        (answer, Ended { write, place })
+        (answer, WriteRecord { write, position })
     }
 
-    fn call(&self, core: &mut Core, caller: Option<Snowflake>, now: At) -> Result<Reply, ApiError> {
+    fn invoke_handler(&self, core: &mut Core, caller: Option<Snowflake>, now: At) -> Result<Reply, ApiError> {
         let (route, params): (&'static Route, Params<'_>) = route::find(ROUTES, &self.head.method, &self.path)?;
         let bytes = self.body.as_ref().map_err(BodyError::api_error)?;
         let query = self.head.uri.query().unwrap_or_default();
@@ -160,9 +164,9 @@ impl Work {
             params,
             query: form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
             body: parse(&self.head.headers, bytes)?,
-            reason: reason(&self.head.headers)?,
+            reason: audit_log_reason(&self.head.headers)?,
             caller,
-            hidden: self.fate.hidden.clone(),
+            hidden: self.plan.hidden.clone(),
             now,
         };
         if let (Some(application), "/gateway/bot") = (caller, route.template) {
@@ -172,53 +176,59 @@ impl Work {
     }
 
     /// Finishes the call in the score, and returns its response unless a fault cuts the connection.
-    fn finish(&self, core: &mut Core, answer: Answer, ended: &Ended, now: At) -> Result<Answer, Dropped> {
-        let cut = self.fate.end == Some(FaultAction::DropAfter);
-        if let Some(write) = &ended.write {
-            core.score.write_ended(write, ended.place.as_ref(), (!cut).then_some(now));
+    fn finish(
+        &self,
+        core: &mut Core,
+        answer: HttpResponse,
+        write_record: &WriteRecord,
+        now: At,
+    ) -> Result<HttpResponse, Dropped> {
+        let is_dropped = self.plan.final_action == Some(FaultAction::DropAfter);
+        if let Some(write) = &write_record.write {
+            core.score.finish_write(write, write_record.position.as_ref(), (!is_dropped).then_some(now));
         }
-        if cut {
-            core.score.dropped();
+        if is_dropped {
+            core.score.record_dropped_connection();
             return Err(Dropped);
         }
-        let answer = match self.fate.end {
-            Some(FaultAction::StatusAfter { status }) => answer::with_status(status, 0, None, now),
+        let answer = match self.plan.final_action {
+            Some(FaultAction::StatusAfter { status }) => response::with_status(status, 0, None, now),
             _ => answer,
         };
-        self.note(core, &answer, false, now);
+        self.record_response(core, &answer, false, now);
         Ok(answer)
     }
 
-    fn refuse(&self, core: &mut Core, refusal: &Refusal, now: At) -> Result<Answer, Dropped> {
-        let Some(answer) = answer::refusal(refusal, now) else {
-            core.score.dropped();
+    fn refuse(&self, core: &mut Core, refusal: &Refusal, now: At) -> Result<HttpResponse, Dropped> {
+        let Some(answer) = response::refusal(refusal, now) else {
+            core.score.record_dropped_connection();
             return Err(Dropped);
         };
-        let mut free = false;
+        let mut uncounted = false;
         match refusal {
             Refusal::RateLimited { scope, .. } => {
-                core.score.rate_limited(*scope);
-                free = *scope == Scope::Shared;
+                core.score.record_rate_limit(*scope);
+                uncounted = *scope == Scope::Shared;
             }
             // Requests that Cloudflare refuses never reach the API that counts them.
-            Refusal::Cloudflare { .. } => free = true,
+            Refusal::Cloudflare { .. } => uncounted = true,
             Refusal::Error { .. } | Refusal::Status { .. } | Refusal::Dropped => {}
         }
-        self.note(core, &answer, free, now);
+        self.record_response(core, &answer, uncounted, now);
         Ok(answer)
     }
 
     /// Counts a response, and whether its request was invalid.
-    fn note(&self, core: &mut Core, answer: &Answer, free: bool, now: At) {
+    fn record_response(&self, core: &mut Core, answer: &HttpResponse, uncounted: bool, now: At) {
         let found = route::find(ROUTES, &self.head.method, &self.path);
         let status = answer.status().as_u16();
-        core.score.answered(&route_name(&self.head.method, &found), status);
-        if matches!(status, 401 | 403 | 429) && !free {
-            core.note_invalid(self.peer, now);
+        core.score.record_response(&route_name(&self.head.method, &found), status);
+        if matches!(status, 401 | 403 | 429) && !uncounted {
+            core.record_invalid_request(self.peer, now);
         }
     }
 
-    fn names_channel(&self) -> bool {
+    fn changes_name_or_topic(&self) -> bool {
         self.head.method == Method::PATCH
             && self.path.starts_with("/channels/")
             && self.body.as_ref().is_ok_and(|bytes| {
@@ -229,9 +239,9 @@ impl Work {
 }
 
 /// Data to finish a write in the score.
-struct Ended {
-    write: Option<Write>,
-    place: Option<crate::score::Place>,
+struct WriteRecord {
+    write: Option<PendingWrite>,
+    position: Option<crate::score::EffectPosition>,
 }
 
 /// The path below the API's version, each part decoded; a part that contains an encoded `/` stays encoded.
@@ -280,7 +290,7 @@ fn is_deeper_than(value: &Value, levels: usize) -> bool {
     }
 }
 
-fn reason(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+fn audit_log_reason(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     let Some(value) = headers.get("x-audit-log-reason") else { return Ok(None) };
     let reason = percent_decode_str(&String::from_utf8_lossy(value.as_bytes())).decode_utf8_lossy().into_owned();
     match reason.chars().count() {

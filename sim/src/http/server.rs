@@ -20,7 +20,7 @@ use crate::control;
 use crate::state::Shared;
 
 /// A complete HTTP response.
-pub(crate) type Answer = Response<Full<Bytes>>;
+pub(crate) type HttpResponse = Response<Full<Bytes>>;
 
 /// A connection that a fault cuts instead of a response.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +32,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves until `stop` becomes true or its sender is dropped; open connections end then.
 pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
-    let room = Arc::new(Semaphore::new(shared.config.max_connections));
+    let slots = Arc::new(Semaphore::new(shared.config.max_connections));
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -46,8 +46,8 @@ pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>, mut stop: 
                 continue;
             }
         };
-        let Ok(place) = Arc::clone(&room).try_acquire_owned() else {
-            tokio::spawn(turn_away(socket));
+        let Ok(permit) = Arc::clone(&slots).try_acquire_owned() else {
+            tokio::spawn(reject(socket));
             continue;
         };
         let shared = Arc::clone(&shared);
@@ -57,13 +57,13 @@ pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>, mut stop: 
                 () = connection(socket, peer, shared) => {}
                 _ = stop.wait_for(|stop| *stop) => {}
             }
-            drop(place);
+            drop(permit);
         });
     }
 }
 
 /// Responds 503 because of the connection limit, without reading the request.
-async fn turn_away(mut socket: TcpStream) {
+async fn reject(mut socket: TcpStream) {
     const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-type: text/plain\r\n\
         content-length: 49\r\n\r\nThe simulator has reached its connection limit.\r\n";
     let _ = tokio::time::timeout(Duration::from_secs(1), socket.write_all(FULL)).await;
@@ -78,7 +78,7 @@ async fn connection(socket: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
         service_fn(move |request: Request<Incoming>| {
             let shared = Arc::clone(&shared);
             let upgraded = upgraded.clone();
-            async move { answer(request, peer, shared, upgraded).await }
+            async move { handle_request(request, peer, shared, upgraded).await }
         })
     };
     let served = http1::Builder::new()
@@ -97,13 +97,13 @@ async fn connection(socket: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
     }
 }
 
-async fn answer(
+async fn handle_request(
     request: Request<Incoming>,
     peer: SocketAddr,
     shared: Arc<Shared>,
     upgraded: tokio::sync::mpsc::Sender<upgrade::Pending>,
-) -> Result<Answer, Dropped> {
-    if upgrade::is_wanted(&request) {
+) -> Result<HttpResponse, Dropped> {
+    if upgrade::is_requested(&request) {
         return Ok(upgrade::accept(request, &upgraded));
     }
     let path = request.uri().path();
@@ -111,14 +111,15 @@ async fn answer(
         return rest::handle(shared, peer.ip(), request).await;
     }
     if control::is_control(path) {
-        return Ok(control::answer(shared, request).await);
+        return Ok(control::handle_request(shared, request).await);
     }
-    let here = "404: the REST API is under /api/v10, the gateway takes WebSockets, and GET /sim lists the control API";
-    Ok(json(hyper::StatusCode::NOT_FOUND, serde_json::json!({ "message": here, "code": 0 }).to_string()))
+    let message =
+        "404: the REST API is under /api/v10, the gateway takes WebSockets, and GET /sim lists the control API";
+    Ok(json(hyper::StatusCode::NOT_FOUND, serde_json::json!({ "message": message, "code": 0 }).to_string()))
 }
 
 /// A JSON response of the simulator itself.
-pub(crate) fn json(status: hyper::StatusCode, body: impl Into<Bytes>) -> Answer {
+pub(crate) fn json(status: hyper::StatusCode, body: impl Into<Bytes>) -> HttpResponse {
     let mut answer = Response::new(Full::new(body.into()));
     *answer.status_mut() = status;
     answer

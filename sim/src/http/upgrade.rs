@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use tokio::sync::mpsc;
 use tokio_websockets::{Limits, ServerBuilder};
 
-use super::server::{Answer, json};
+use super::server::{HttpResponse, json};
 use crate::gateway;
 use crate::state::Shared;
 
@@ -31,12 +31,12 @@ pub(super) struct Pending {
     query: String,
 }
 
-pub(super) fn is_wanted<B>(request: &Request<B>) -> bool {
+pub(super) fn is_requested<B>(request: &Request<B>) -> bool {
     contains(request.headers(), header::UPGRADE, "websocket")
 }
 
 /// Responds to the handshake; [`run`] does the rest.
-pub(super) fn accept(mut request: Request<Incoming>, upgraded: &mpsc::Sender<Pending>) -> Answer {
+pub(super) fn accept(mut request: Request<Incoming>, upgraded: &mpsc::Sender<Pending>) -> HttpResponse {
     let headers = request.headers();
     let version = headers.get(header::SEC_WEBSOCKET_VERSION).map(HeaderValue::as_bytes);
     let key = headers.get(header::SEC_WEBSOCKET_KEY).map(HeaderValue::as_bytes);

@@ -14,7 +14,7 @@ const MAX_ADDRESSES: usize = 1_024;
 #[derive(Debug, Default)]
 pub(crate) struct BanLedger {
     addresses: HashMap<IpAddr, Record>,
-    most: u32,
+    max_in_window: u32,
 }
 
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ struct Record {
 
 impl BanLedger {
     /// Remaining time of an address's ban; `None` if it is not banned.
-    pub(crate) fn banned(&self, address: IpAddr, now: At) -> Option<Duration> {
+    pub(crate) fn remaining_ban(&self, address: IpAddr, now: At) -> Option<Duration> {
         let until = self.addresses.get(&address)?.banned_until?;
         (now < until).then(|| until.since(now))
     }
@@ -45,7 +45,7 @@ impl BanLedger {
         }
         record.invalid.push_back(now);
         let count = u32::try_from(record.invalid.len()).unwrap_or(u32::MAX);
-        self.most = self.most.max(count);
+        self.max_in_window = self.max_in_window.max(count);
         if count < limit.limit {
             return false;
         }
@@ -55,13 +55,13 @@ impl BanLedger {
     }
 
     /// Resets the maximum; counts and bans stay.
-    pub(crate) fn reset_most(&mut self) {
-        self.most = 0;
+    pub(crate) fn reset_max(&mut self) {
+        self.max_in_window = 0;
     }
 
     /// Maximum number of invalid requests that one address had in any window.
-    pub(crate) fn most(&self) -> u32 {
-        self.most
+    pub(crate) fn max_in_window(&self) -> u32 {
+        self.max_in_window
     }
 }
 
@@ -78,25 +78,25 @@ mod tests {
     }
 
     #[test]
-    fn the_third_invalid_request_within_the_window_bans_its_address_alone() {
+    fn third_invalid_request_in_the_window_bans_only_its_address() {
         let mut ledger = BanLedger::default();
         let (one, other) = (IpAddr::from([127, 0, 0, 1]), IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)));
         assert!(!ledger.record(one, &LIMIT, at(0)));
         assert!(!ledger.record(one, &LIMIT, at(1)));
         assert!(ledger.record(one, &LIMIT, at(2)));
-        assert_eq!(ledger.banned(one, at(5_001)), Some(Duration::from_millis(1)));
-        assert_eq!(ledger.banned(one, at(5_002)), None);
-        assert_eq!(ledger.banned(other, at(3)), None);
+        assert_eq!(ledger.remaining_ban(one, at(5_001)), Some(Duration::from_millis(1)));
+        assert_eq!(ledger.remaining_ban(one, at(5_002)), None);
+        assert_eq!(ledger.remaining_ban(other, at(3)), None);
     }
 
     #[test]
-    fn invalid_requests_that_are_past_do_not_count() {
+    fn expired_invalid_requests_do_not_count() {
         let mut ledger = BanLedger::default();
         let address = IpAddr::from([127, 0, 0, 1]);
         for step in 0..10 {
             assert!(!ledger.record(address, &LIMIT, at(step * 500)), "at most two a second");
         }
-        assert_eq!(ledger.most(), 2);
+        assert_eq!(ledger.max_in_window(), 2);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 
 use super::table::{Case, LimitConfig, RouteLimit};
-use super::window::{Standing, Verdict, Window};
+use super::window::{Window, WindowDecision, WindowState};
 use crate::id::Snowflake;
 use crate::time::At;
 
@@ -38,7 +38,7 @@ pub enum Scope {
 
 /// A request to check against the limits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct LimitRequest<'a> {
     pub(crate) credential: Credential,
     pub(crate) method: &'a str,
     pub(crate) template: &'a str,
@@ -51,16 +51,16 @@ pub(crate) struct Ask<'a> {
 
 /// Result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Ruling {
-    pub(crate) refused: Option<(Scope, Duration)>,
-    pub(crate) bucket: Option<BucketStanding>,
+pub(crate) struct LimitDecision {
+    pub(crate) refusal: Option<(Scope, Duration)>,
+    pub(crate) bucket: Option<BucketState>,
 }
 
 /// State of a bucket, for the headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BucketStanding {
+pub(crate) struct BucketState {
     hash: String,
-    standing: Standing,
+    window: WindowState,
 }
 
 /// All windows.
@@ -97,33 +97,34 @@ impl Gate {
     pub(crate) fn set_route(&mut self, limit: RouteLimit) {
         let name = bucket_name(&limit);
         self.buckets.retain(|key, _| key.name != name);
-        let same =
-            |other: &RouteLimit| other.method == limit.method && other.path == limit.path && other.case == limit.case;
+        let same = |other: &RouteLimit| {
+            other.method == limit.method && other.path == limit.path && other.with_case == limit.with_case
+        };
         self.config.routes.retain(|other| !same(other));
         self.config.routes.push(limit);
     }
 
     /// Checks a request, and counts it if no limit refuses it.
-    pub(crate) fn rule(&mut self, ask: &Ask<'_>, now: At) -> Ruling {
+    pub(crate) fn check(&mut self, request: &LimitRequest<'_>, now: At) -> LimitDecision {
         if !self.config.enabled {
-            return Ruling { refused: None, bucket: None };
+            return LimitDecision { refusal: None, bucket: None };
         }
         self.sweep(now);
-        if !ask.exempt {
-            let window = self.global.entry(ask.credential).or_insert_with(|| Window::new(self.config.global));
-            if let Verdict::Refused(wait) = window.ask(now) {
-                return Ruling { refused: Some((Scope::Global, wait)), bucket: None };
+        if !request.exempt {
+            let window = self.global.entry(request.credential).or_insert_with(|| Window::new(self.config.global));
+            if let WindowDecision::Refused(wait) = window.check(now) {
+                return LimitDecision { refusal: Some((Scope::Global, wait)), bucket: None };
             }
         }
 
-        let own = self.bucket(ask, if ask.case == Case::NameOrTopic { Case::Any } else { ask.case });
-        let sub = (ask.case == Case::NameOrTopic).then(|| self.bucket(ask, Case::NameOrTopic)).flatten();
+        let own = self.bucket(request, if request.case == Case::NameOrTopic { Case::Any } else { request.case });
+        let sub = (request.case == Case::NameOrTopic).then(|| self.bucket(request, Case::NameOrTopic)).flatten();
         let wait = [&own, &sub]
             .into_iter()
             .flatten()
-            .filter_map(|key| match self.buckets[key].ask(now) {
-                Verdict::Refused(wait) => Some(wait),
-                Verdict::Allowed => None,
+            .filter_map(|key| match self.buckets[key].check(now) {
+                WindowDecision::Refused(wait) => Some(wait),
+                WindowDecision::Allowed => None,
             })
             .max();
         if wait.is_none() {
@@ -132,30 +133,32 @@ impl Gate {
                     window.take(now);
                 }
             }
-            if let (false, Some(window)) = (ask.exempt, self.global.get_mut(&ask.credential)) {
+            if let (false, Some(window)) = (request.exempt, self.global.get_mut(&request.credential)) {
                 window.take(now);
             }
         }
         // A sublimit is not visible: its refusal has the headers of the route's own bucket.
-        let bucket =
-            own.map(|key| BucketStanding { hash: hash(&key.name), standing: self.buckets[&key].standing(now) });
-        Ruling { refused: wait.map(|wait| (Scope::User, wait)), bucket }
+        let bucket = own.map(|key| BucketState { hash: hash(&key.name), window: self.buckets[&key].state(now) });
+        LimitDecision { refusal: wait.map(|wait| (Scope::User, wait)), bucket }
     }
 
     /// The window of a call, created if it is new; `None` if the route has no limit.
-    fn bucket(&mut self, ask: &Ask<'_>, case: Case) -> Option<BucketKey> {
-        let fits = |limit: &&RouteLimit, case: Case| {
-            limit.path == ask.template && limit.case == case && (limit.method == "*" || limit.method == ask.method)
+    fn bucket(&mut self, request: &LimitRequest<'_>, case: Case) -> Option<BucketKey> {
+        let matches = |limit: &&RouteLimit, case: Case| {
+            limit.path == request.template
+                && limit.with_case == case
+                && (limit.method == "*" || limit.method == request.method)
         };
         let routes = self.config.routes.iter();
         let limit = match case {
-            Case::NameOrTopic | Case::Any => routes.clone().find(|limit| fits(limit, case)),
+            Case::NameOrTopic | Case::Any => routes.clone().find(|limit| matches(limit, case)),
             Case::OldMessage | Case::Message => routes
                 .clone()
-                .find(|limit| fits(limit, case))
-                .or_else(|| routes.clone().find(|limit| fits(limit, Case::Any))),
+                .find(|limit| matches(limit, case))
+                .or_else(|| routes.clone().find(|limit| matches(limit, Case::Any))),
         }?;
-        let key = BucketKey { credential: ask.credential, name: bucket_name(limit), major: ask.major.to_owned() };
+        let key =
+            BucketKey { credential: request.credential, name: bucket_name(limit), major: request.major.to_owned() };
         let rate = limit.rate();
         self.buckets.entry(key.clone()).or_insert_with(|| Window::new(rate));
         Some(key)
@@ -171,7 +174,7 @@ impl Gate {
 }
 
 fn bucket_name(limit: &RouteLimit) -> String {
-    match (&limit.bucket, limit.case) {
+    match (&limit.with_bucket, limit.with_case) {
         (Some(bucket), _) => bucket.clone(),
         (None, case) => format!("{} {} {case:?}", limit.method, limit.path),
     }
@@ -182,21 +185,21 @@ fn hash(name: &str) -> String {
     sha1_smol::Sha1::from(name).digest().bytes()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-impl BucketStanding {
+impl BucketState {
     /// Writes the five rate limit headers. Times are rounded up to the millisecond, so that a client that waits that
     /// long is not refused.
-    pub(crate) fn write(&self, headers: &mut HeaderMap, now: At) {
-        let reset_after = ceil_millis(self.standing.reset_after);
+    pub(crate) fn write_headers(&self, headers: &mut HeaderMap, now: At) {
+        let reset_after = ceil_millis(self.window.reset_after);
         let reset = (now.micros() + reset_after * 1_000).div_ceil(1_000);
-        let mut put = |name: &'static str, value: String| {
+        let mut set_header = |name: &'static str, value: String| {
             let value = HeaderValue::try_from(value).expect("invariant: digits and letters are valid");
             headers.insert(HeaderName::from_static(name), value);
         };
-        put("x-ratelimit-limit", self.standing.limit.to_string());
-        put("x-ratelimit-remaining", self.standing.remaining.to_string());
-        put("x-ratelimit-reset", seconds(reset));
-        put("x-ratelimit-reset-after", seconds(reset_after));
-        put("x-ratelimit-bucket", self.hash.clone());
+        set_header("x-ratelimit-limit", self.window.limit.to_string());
+        set_header("x-ratelimit-remaining", self.window.remaining.to_string());
+        set_header("x-ratelimit-reset", seconds(reset));
+        set_header("x-ratelimit-reset-after", seconds(reset_after));
+        set_header("x-ratelimit-bucket", self.hash.clone());
     }
 }
 

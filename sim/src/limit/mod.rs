@@ -7,6 +7,6 @@ mod window;
 
 pub(crate) use ban::BanLedger;
 pub use gate::Scope;
-pub(crate) use gate::{Ask, BucketStanding, Credential, Gate, ceil_millis};
+pub(crate) use gate::{BucketState, Credential, Gate, LimitRequest, ceil_millis};
 pub use table::{Case, InvalidLimit, LimitConfig, RouteLimit};
 pub use window::{Algorithm, Rate};

@@ -32,10 +32,10 @@ pub struct RouteLimit {
     pub path: String,
     /// The calls of the route that it applies to.
     #[serde(default)]
-    pub case: Case,
+    pub with_case: Case,
     /// Routes with the same bucket share it, by top-level id; without one, the route has its own.
     #[serde(default)]
-    pub bucket: Option<String>,
+    pub with_bucket: Option<String>,
     /// Requests per window.
     pub limit: u32,
     /// The window in milliseconds.
@@ -96,7 +96,7 @@ impl LimitConfig {
     }
 
     /// What is invalid in it, if anything: a limit of 0 or a window without length.
-    pub(crate) fn fault(&self) -> Option<String> {
+    pub(crate) fn validation_error(&self) -> Option<String> {
         let rate = |name: &str, limit: u32, per_ms: u64| {
             (limit == 0 || limit > 1_000_000 || per_ms == 0 || per_ms > 30 * 86_400_000).then(|| {
                 format!(
@@ -111,7 +111,7 @@ impl LimitConfig {
         }
         rate("global", self.global.limit, self.global.per_ms)
             .or_else(|| rate("invalid", self.invalid.limit, self.invalid.per_ms))
-            .or_else(|| self.routes.iter().find_map(RouteLimit::fault))
+            .or_else(|| self.routes.iter().find_map(RouteLimit::validation_error))
     }
 }
 
@@ -120,7 +120,7 @@ impl RouteLimit {
         Rate::new(self.limit, self.per_ms, self.algorithm)
     }
 
-    pub(crate) fn fault(&self) -> Option<String> {
+    pub(crate) fn validation_error(&self) -> Option<String> {
         let name = format!("{} {}", self.method, self.path);
         if self.limit == 0 || self.limit > 1_000_000 || self.per_ms == 0 || self.per_ms > 30 * 86_400_000 {
             return Some(format!("{name}: `limit` must be from 1 to 1000000 and `per_ms` from 1 to 2592000000"));
@@ -133,16 +133,24 @@ impl RouteLimit {
 
     fn new(route: &str, limit: u32, per_ms: u64, algorithm: Algorithm) -> Self {
         let (method, path) = route.split_once(' ').unwrap_or(("*", route));
-        Self { method: method.into(), path: path.into(), case: Case::Any, bucket: None, limit, per_ms, algorithm }
+        Self {
+            method: method.into(),
+            path: path.into(),
+            with_case: Case::Any,
+            with_bucket: None,
+            limit,
+            per_ms,
+            algorithm,
+        }
     }
 
-    fn case(mut self, case: Case) -> Self {
-        self.case = case;
+    fn with_case(mut self, case: Case) -> Self {
+        self.with_case = case;
         self
     }
 
-    fn bucket(mut self, bucket: &str) -> Self {
-        self.bucket = Some(bucket.into());
+    fn with_bucket(mut self, bucket: &str) -> Self {
+        self.with_bucket = Some(bucket.into());
         self
     }
 }
@@ -164,8 +172,8 @@ impl Default for LimitConfig {
                 limit("GET /guilds/{guild.id}/roles", 5, 5_000, Leaky),
                 limit("POST /guilds/{guild.id}/roles", 250, 28 * 3_600_000, Fixed),
                 limit("PATCH /guilds/{guild.id}/roles", 5, 10_000, Leaky),
-                limit("PATCH /guilds/{guild.id}/roles/{role.id}", 10, 10_000, Leaky).bucket("role"),
-                limit("DELETE /guilds/{guild.id}/roles/{role.id}", 10, 10_000, Leaky).bucket("role"),
+                limit("PATCH /guilds/{guild.id}/roles/{role.id}", 10, 10_000, Leaky).with_bucket("role"),
+                limit("DELETE /guilds/{guild.id}/roles/{role.id}", 10, 10_000, Leaky).with_bucket("role"),
                 limit("GET /guilds/{guild.id}/channels", 5, 5_000, Leaky),
                 limit("POST /guilds/{guild.id}/channels", 10, 15_000, Leaky),
                 limit("PATCH /guilds/{guild.id}/channels", 5, 10_000, Leaky),
@@ -173,26 +181,27 @@ impl Default for LimitConfig {
                 limit("GET /guilds/{guild.id}/members/{user.id}", 5, 1_000, Fixed),
                 limit("PATCH /guilds/{guild.id}/members/{user.id}", 10, 10_000, Fixed),
                 limit("PUT /guilds/{guild.id}/members/{user.id}/roles/{role.id}", 10, 10_000, Fixed)
-                    .bucket("member_role"),
+                    .with_bucket("member_role"),
                 limit("DELETE /guilds/{guild.id}/members/{user.id}/roles/{role.id}", 10, 10_000, Fixed)
-                    .bucket("member_role"),
+                    .with_bucket("member_role"),
                 limit("GET /guilds/{guild.id}/audit-logs", 5, 5_000, Leaky),
                 limit("GET /channels/{channel.id}", 5, 5_000, Leaky),
                 limit("PATCH /channels/{channel.id}", 5, 15_000, Fixed),
-                limit("PATCH /channels/{channel.id}", 2, 600_000, Fixed).case(Case::NameOrTopic),
+                limit("PATCH /channels/{channel.id}", 2, 600_000, Fixed).with_case(Case::NameOrTopic),
                 limit("DELETE /channels/{channel.id}", 5, 15_000, Fixed),
-                limit("PUT /channels/{channel.id}/permissions/{overwrite.id}", 10, 15_000, Leaky).bucket("overwrite"),
+                limit("PUT /channels/{channel.id}/permissions/{overwrite.id}", 10, 15_000, Leaky)
+                    .with_bucket("overwrite"),
                 limit("DELETE /channels/{channel.id}/permissions/{overwrite.id}", 10, 15_000, Leaky)
-                    .bucket("overwrite"),
+                    .with_bucket("overwrite"),
                 limit("GET /channels/{channel.id}/messages", 5, 5_000, Leaky),
                 limit("POST /channels/{channel.id}/messages", 5, 5_000, Fixed),
                 limit("GET /channels/{channel.id}/messages/{message.id}", 5, 5_000, Leaky),
                 limit("PATCH /channels/{channel.id}/messages/{message.id}", 5, 5_000, Fixed),
                 limit(message, 5, 1_000, Fixed),
-                limit(message, 3, 333, Fixed).case(Case::Message),
-                limit(message, 30, 4_000, Fixed).case(Case::OldMessage),
-                limit("PUT /channels/{channel.id}/pins/{message.id}", 5, 4_000, Fixed).bucket("pin"),
-                limit("DELETE /channels/{channel.id}/pins/{message.id}", 5, 4_000, Fixed).bucket("pin"),
+                limit(message, 3, 333, Fixed).with_case(Case::Message),
+                limit(message, 30, 4_000, Fixed).with_case(Case::OldMessage),
+                limit("PUT /channels/{channel.id}/pins/{message.id}", 5, 4_000, Fixed).with_bucket("pin"),
+                limit("DELETE /channels/{channel.id}/pins/{message.id}", 5, 4_000, Fixed).with_bucket("pin"),
                 limit("POST /webhooks/{application.id}/{interaction.token}", 5, 2_000, Leaky),
                 limit("PATCH /webhooks/{application.id}/{interaction.token}/messages/{message.id}", 5, 2_000, Leaky),
                 limit("PATCH /webhooks/{application.id}/{interaction.token}/messages/@original", 5, 2_000, Leaky),
@@ -207,14 +216,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_table_is_sound() {
-        assert_eq!(LimitConfig::default().fault(), None);
+    fn default_table_is_valid() {
+        assert_eq!(LimitConfig::default().validation_error(), None);
     }
 
     #[test]
-    fn a_limit_of_nothing_is_told() {
+    fn limit_of_zero_is_an_error() {
         let mut limits = LimitConfig::default();
         limits.routes[0].limit = 0;
-        assert!(limits.fault().unwrap().contains("GET /gateway/bot"));
+        assert!(limits.validation_error().unwrap().contains("GET /gateway/bot"));
     }
 }

@@ -51,7 +51,7 @@ impl Rate {
 
 /// Result of checking a request against a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum WindowDecision {
     Allowed,
     /// Refused; one slot is free after this time.
     Refused(Duration),
@@ -59,7 +59,7 @@ pub(crate) enum Verdict {
 
 /// State of a window, for the headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct WindowState {
     pub(crate) limit: u32,
     pub(crate) remaining: u32,
     /// Time until the whole limit is free.
@@ -95,27 +95,29 @@ impl Window {
     }
 
     /// Checks whether a request at `now` is within the limit.
-    pub(crate) fn ask(&self, now: At) -> Verdict {
+    pub(crate) fn check(&self, now: At) -> WindowDecision {
         let limit = self.rate.limit;
         match &self.count {
-            Count::Until { until, taken } if now < *until && *taken >= limit => Verdict::Refused(until.since(now)),
-            Count::Until { .. } => Verdict::Allowed,
+            Count::Until { until, taken } if now < *until && *taken >= limit => {
+                WindowDecision::Refused(until.since(now))
+            }
+            Count::Until { .. } => WindowDecision::Allowed,
             Count::Level { .. } => {
-                let over = (self.level(now) + self.pour()).saturating_sub(self.capacity());
-                if over == 0 { Verdict::Allowed } else { Verdict::Refused(self.drain_time(over)) }
+                let excess = (self.level(now) + self.request_cost()).saturating_sub(self.capacity());
+                if excess == 0 { WindowDecision::Allowed } else { WindowDecision::Refused(self.drain_time(excess)) }
             }
             Count::Log(log) => match log.front() {
                 Some(oldest) if log.len() >= limit as usize && now < oldest.after(self.rate.per()) => {
-                    Verdict::Refused(oldest.after(self.rate.per()).since(now))
+                    WindowDecision::Refused(oldest.after(self.rate.per()).since(now))
                 }
-                _ => Verdict::Allowed,
+                _ => WindowDecision::Allowed,
             },
         }
     }
 
     /// Counts a request that was allowed.
     pub(crate) fn take(&mut self, now: At) {
-        let (level, pour) = (self.level(now), self.pour());
+        let (level, pour) = (self.level(now), self.request_cost());
         match &mut self.count {
             Count::Until { until, taken } => {
                 if now >= *until {
@@ -130,8 +132,8 @@ impl Window {
                 }
                 *taken += 1;
             }
-            Count::Level { at, level: kept } => {
-                *kept = level + pour;
+            Count::Level { at, level: stored } => {
+                *stored = level + pour;
                 *at = (*at).max(now);
             }
             Count::Log(log) => {
@@ -143,14 +145,14 @@ impl Window {
         }
     }
 
-    pub(crate) fn standing(&self, now: At) -> Standing {
+    pub(crate) fn state(&self, now: At) -> WindowState {
         let limit = self.rate.limit;
         let (used, reset_after) = match &self.count {
             Count::Until { until, taken } if now < *until => (*taken, until.since(now)),
             Count::Until { .. } => (0, self.rate.per()),
             Count::Level { .. } => {
                 let level = self.level(now);
-                (u32::try_from(level.div_ceil(self.pour())).unwrap_or(limit), self.drain_time(level))
+                (u32::try_from(level.div_ceil(self.request_cost())).unwrap_or(limit), self.drain_time(level))
             }
             Count::Log(log) => {
                 let live = log.iter().filter(|taken| now < taken.after(self.rate.per())).count();
@@ -158,7 +160,7 @@ impl Window {
                 (u32::try_from(live).unwrap_or(limit), newest)
             }
         };
-        Standing { limit, remaining: limit.saturating_sub(used), reset_after }
+        WindowState { limit, remaining: limit.saturating_sub(used), reset_after }
     }
 
     /// Whether it equals a new window, so that it can be removed.
@@ -170,12 +172,12 @@ impl Window {
         }
     }
 
-    fn pour(&self) -> u128 {
+    fn request_cost(&self) -> u128 {
         self.rate.per().as_micros()
     }
 
     fn capacity(&self) -> u128 {
-        self.pour() * u128::from(self.rate.limit)
+        self.request_cost() * u128::from(self.rate.limit)
     }
 
     fn level(&self, now: At) -> u128 {
@@ -206,28 +208,32 @@ mod tests {
     fn run(rate: Rate, gaps: &[u64]) -> Vec<(At, bool)> {
         let mut window = Window::new(rate);
         let mut now = 0;
-        let mut seen = Vec::new();
+        let mut results = Vec::new();
         for gap in gaps {
             now += gap;
-            let allowed = match window.ask(at(now)) {
-                Verdict::Allowed => {
+            let allowed = match window.check(at(now)) {
+                WindowDecision::Allowed => {
                     window.take(at(now));
                     true
                 }
-                Verdict::Refused(wait) => {
-                    assert_eq!(window.ask(at(now).after(wait)), Verdict::Allowed, "Retry-After is long enough");
+                WindowDecision::Refused(wait) => {
+                    assert_eq!(
+                        window.check(at(now).after(wait)),
+                        WindowDecision::Allowed,
+                        "Retry-After is long enough"
+                    );
                     let early = wait - Duration::from_micros(1);
                     assert_ne!(
-                        window.ask(at(now).after(early)),
-                        Verdict::Allowed,
+                        window.check(at(now).after(early)),
+                        WindowDecision::Allowed,
                         "Retry-After is not longer than necessary"
                     );
                     false
                 }
             };
-            seen.push((at(now), allowed));
+            results.push((at(now), allowed));
         }
-        seen
+        results
     }
 
     /// The oracle, which uses no window: is a request at `now` allowed after those in `passed`?
@@ -280,7 +286,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
         #[test]
-        fn a_window_lets_through_what_its_table_allows_and_nothing_else(rate in rates(), gaps in gaps()) {
+        fn window_allows_exactly_what_its_rate_allows(rate in rates(), gaps in gaps()) {
             let mut passed = Vec::new();
             for (now, allowed) in run(rate, &gaps) {
                 prop_assert_eq!(allowed, table_allows(rate, &passed, now));
@@ -291,25 +297,25 @@ mod tests {
         }
 
         #[test]
-        fn what_the_headers_say_is_left_can_be_used_at_once(rate in rates(), gaps in gaps()) {
+        fn remaining_requests_can_be_used_at_once(rate in rates(), gaps in gaps()) {
             let mut window = Window::new(rate);
             let mut now = at(0);
             for gap in gaps {
                 now = now.after(Duration::from_micros(gap));
-                if window.ask(now) == Verdict::Allowed {
+                if window.check(now) == WindowDecision::Allowed {
                     window.take(now);
                 }
-                let standing = window.standing(now);
+                let standing = window.state(now);
                 let mut trial = window.clone();
                 for _ in 0..standing.remaining {
-                    prop_assert_eq!(trial.ask(now), Verdict::Allowed);
+                    prop_assert_eq!(trial.check(now), WindowDecision::Allowed);
                     trial.take(now);
                 }
-                prop_assert_ne!(trial.ask(now), Verdict::Allowed);
+                prop_assert_ne!(trial.check(now), WindowDecision::Allowed);
                 let mut later = window.clone();
                 let then = now.after(standing.reset_after);
                 for _ in 0..rate.limit {
-                    prop_assert_eq!(later.ask(then), Verdict::Allowed);
+                    prop_assert_eq!(later.check(then), WindowDecision::Allowed);
                     later.take(then);
                 }
             }
@@ -317,12 +323,12 @@ mod tests {
     }
 
     #[test]
-    fn a_leaky_window_tells_its_length_by_reset_after_and_remaining() {
+    fn leaky_window_reports_reset_after_and_remaining() {
         let mut window = Window::new(Rate::new(5, 5_000, Algorithm::Leaky));
         for _ in 0..2 {
             window.take(at(0));
         }
-        let standing = window.standing(at(0));
-        assert_eq!((standing.remaining, standing.reset_after), (3, Duration::from_secs(2)));
+        let state = window.state(at(0));
+        assert_eq!((state.remaining, state.reset_after), (3, Duration::from_secs(2)));
     }
 }

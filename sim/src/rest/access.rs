@@ -36,7 +36,7 @@ pub(crate) fn reason(call: &Call<'_>) -> Result<Option<String>, ApiError> {
 
 /// Permissions and rank of the calling bot in a guild.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Standing {
+pub(crate) struct GuildAccess {
     pub(crate) guild: Snowflake,
     pub(crate) user: Snowflake,
     pub(crate) permissions: u64,
@@ -44,39 +44,39 @@ pub(crate) struct Standing {
     rank: u32,
 }
 
-impl Standing {
-    pub(crate) fn need(&self, bits: u64) -> Result<(), ApiError> {
+impl GuildAccess {
+    pub(crate) fn require(&self, bits: u64) -> Result<(), ApiError> {
         if self.permissions & bits == bits { Ok(()) } else { Err(ApiError::MISSING_PERMISSIONS) }
     }
 
     /// Requires that a role at this position is below the bot's highest role.
-    pub(crate) fn above(&self, position: u32) -> Result<(), ApiError> {
+    pub(crate) fn require_above(&self, position: u32) -> Result<(), ApiError> {
         if self.rank > position { Ok(()) } else { Err(ApiError::MISSING_PERMISSIONS) }
     }
 
     /// Requires that the bot has all permissions that it grants.
-    pub(crate) fn grant(&self, bits: u64) -> Result<(), ApiError> {
+    pub(crate) fn require_grantable(&self, bits: u64) -> Result<(), ApiError> {
         if bits & permissions::ALL & !self.permissions == 0 { Ok(()) } else { Err(ApiError::MISSING_PERMISSIONS) }
     }
 }
 
 /// The bot's access to the guild in the path.
-pub(crate) fn in_guild(world: &World, call: &Call<'_>) -> Result<Standing, ApiError> {
-    standing(world, call, call.params.id("guild.id")?)
+pub(crate) fn in_guild(world: &World, call: &Call<'_>) -> Result<GuildAccess, ApiError> {
+    find_guild_access(world, call, call.params.id("guild.id")?)
 }
 
-fn standing(world: &World, call: &Call<'_>, id: Snowflake) -> Result<Standing, ApiError> {
+fn find_guild_access(world: &World, call: &Call<'_>, id: Snowflake) -> Result<GuildAccess, ApiError> {
     let user = bot(world, call)?.user_id;
     let guild = world.guilds.get(&id).ok_or(ApiError::UNKNOWN_GUILD)?;
     if !guild.members.contains_key(&user) {
         return Err(ApiError::MISSING_ACCESS);
     }
-    Ok(Standing { guild: id, user, permissions: guild.permissions_of(user), rank: guild.rank_of(user) })
+    Ok(GuildAccess { guild: id, user, permissions: guild.permissions_of(user), rank: guild.rank_of(user) })
 }
 
 /// Permissions of the calling bot in a channel that it can view.
 #[derive(Clone, Debug)]
-pub(crate) struct Spot {
+pub(crate) struct ChannelAccess {
     pub(crate) channel: Snowflake,
     pub(crate) kind: u8,
     pub(crate) guild: Option<Snowflake>,
@@ -84,45 +84,52 @@ pub(crate) struct Spot {
     pub(crate) permissions: u64,
 }
 
-impl Spot {
-    pub(crate) fn may(&self, bits: u64) -> bool {
+impl ChannelAccess {
+    pub(crate) fn allows(&self, bits: u64) -> bool {
         self.permissions & bits == bits
     }
 
-    pub(crate) fn need(&self, bits: u64) -> Result<(), ApiError> {
-        if self.may(bits) { Ok(()) } else { Err(ApiError::MISSING_PERMISSIONS) }
+    pub(crate) fn require(&self, bits: u64) -> Result<(), ApiError> {
+        if self.allows(bits) { Ok(()) } else { Err(ApiError::MISSING_PERMISSIONS) }
     }
 }
 
 /// The bot's access to the channel in the path.
-pub(crate) fn in_channel(world: &World, call: &Call<'_>) -> Result<Spot, ApiError> {
+pub(crate) fn in_channel(world: &World, call: &Call<'_>) -> Result<ChannelAccess, ApiError> {
     let id = call.params.id("channel.id")?;
     let author = Arc::clone(user(world, call)?);
     match *world.homes.get(&id).ok_or(ApiError::UNKNOWN_CHANNEL)? {
         Home::Guild(guild_id) => {
             let guild = world.guilds.get(&guild_id).ok_or(ApiError::UNKNOWN_CHANNEL)?;
-            let place = guild.channels.get(&id).ok_or(ApiError::UNKNOWN_CHANNEL)?;
-            let permissions = guild.permissions_in(author.id, place);
+            let channel = guild.channels.get(&id).ok_or(ApiError::UNKNOWN_CHANNEL)?;
+            let permissions = guild.permissions_in(author.id, channel);
             if permissions & permissions::VIEW_CHANNEL == 0 {
                 return Err(ApiError::MISSING_ACCESS);
             }
-            Ok(Spot { channel: id, kind: place.kind, guild: Some(guild_id), author, permissions })
+            Ok(ChannelAccess { channel: id, kind: channel.kind, guild: Some(guild_id), author, permissions })
         }
         Home::Direct(application) => {
             if call.caller != Some(application) {
                 return Err(ApiError::MISSING_ACCESS);
             }
-            Ok(Spot { channel: id, kind: channel::DIRECT, guild: None, author, permissions: permissions::DIRECT })
+            Ok(ChannelAccess {
+                channel: id,
+                kind: channel::DIRECT,
+                guild: None,
+                author,
+                permissions: permissions::DIRECT,
+            })
         }
     }
 }
 
 /// The bot's access to the channel in the path and to its guild; an error for direct channels.
-pub(crate) fn in_guild_channel(world: &World, call: &Call<'_>) -> Result<(Spot, Standing), ApiError> {
-    let spot = in_channel(world, call)?;
-    let guild = spot.guild.ok_or(ApiError::WRONG_CHANNEL_TYPE)?;
-    let standing = Standing { permissions: spot.permissions, ..standing(world, call, guild)? };
-    Ok((spot, standing))
+pub(crate) fn in_guild_channel(world: &World, call: &Call<'_>) -> Result<(ChannelAccess, GuildAccess), ApiError> {
+    let channel_access = in_channel(world, call)?;
+    let guild = channel_access.guild.ok_or(ApiError::WRONG_CHANNEL_TYPE)?;
+    let guild_access =
+        GuildAccess { permissions: channel_access.permissions, ..find_guild_access(world, call, guild)? };
+    Ok((channel_access, guild_access))
 }
 
 /// A guild to which access was checked.

@@ -38,16 +38,16 @@ pub(crate) fn own(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError>
 #[cfg(test)]
 mod tests {
     use crate::config::{GatewayConfig, SimConfig};
-    use crate::rest::testing::Stage;
+    use crate::rest::testing::RestFixture;
 
     #[test]
-    fn the_flags_say_which_privileged_intents_may_be_asked_for() {
+    fn flags_show_the_allowed_privileged_intents() {
         let flags = |privileged_intents| {
             let gateway = GatewayConfig { privileged_intents, ..GatewayConfig::default() };
-            let mut stage = Stage::with(&SimConfig { gateway, ..SimConfig::default() });
-            let shown = stage.get("/applications/@me").json;
-            assert_eq!(shown["flags_new"], shown["flags"].to_string());
-            shown["flags"].as_u64().unwrap()
+            let mut fixture = RestFixture::with_config(&SimConfig { gateway, ..SimConfig::default() });
+            let application = fixture.get("/applications/@me").json;
+            assert_eq!(application["flags_new"], application["flags"].to_string());
+            application["flags"].as_u64().unwrap()
         };
         assert_eq!((flags(true), flags(false)), (1 << 13 | 1 << 15 | 1 << 19, 0));
     }

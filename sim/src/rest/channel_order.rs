@@ -22,12 +22,12 @@ struct Move {
 }
 
 pub(crate) fn reorder(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
-    let standing = access::in_guild(world, call)?;
-    standing.need(MANAGE_CHANNELS)?;
-    let moves = moves(call.list()?, access::guild(world, standing.guild)?)?;
+    let guild_access = access::in_guild(world, call)?;
+    guild_access.require(MANAGE_CHANNELS)?;
+    let moves = moves(call.list()?, access::guild(world, guild_access.guild)?)?;
     let mut changed = Vec::new();
     for Move { id, position, parent, lock } in moves {
-        let guild = access::guild_mut(world, standing.guild)?;
+        let guild = access::guild_mut(world, guild_access.guild)?;
         let old = guild.channels.get(&id).ok_or(ApiError::UNKNOWN_CHANNEL)?;
         let mut new = old.clone();
         position.update(&mut new.position);
@@ -42,10 +42,11 @@ pub(crate) fn reorder(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiEr
     }
     let mut reply = Reply::no_content();
     if let Some(first) = changed.first() {
-        reply = reply.with_effect(Effect::new(Verb::Update, "channel_positions", Some(standing.guild), first.id, ""));
+        reply =
+            reply.with_effect(Effect::new(Verb::Update, "channel_positions", Some(guild_access.guild), first.id, ""));
     }
     for channel in &changed {
-        channels::tell_update(world, channel);
+        channels::notify_update(world, channel);
     }
     Ok(reply)
 }
@@ -56,7 +57,7 @@ fn moves(body: &Value, guild: &Guild) -> Result<Vec<Move>, ApiError> {
     let mut moves = Vec::new();
     let mut unknown = false;
     for (index, item) in form.list("list", MAX_CHANNELS).value().unwrap_or_default().iter().enumerate() {
-        let read = form.within(&index.to_string(), item, |item| {
+        let read = form.nested(&index.to_string(), item, |item| {
             let id = item.snowflake("id");
             let id = item.required("id", id);
             let (position, parent) = (item.small("position", 0..=10_000), item.snowflake("parent_id"));
@@ -80,20 +81,21 @@ fn moves(body: &Value, guild: &Guild) -> Result<Vec<Move>, ApiError> {
 mod tests {
     use serde_json::json;
 
-    use crate::rest::testing::Stage;
+    use crate::rest::testing::RestFixture;
 
     #[test]
-    fn a_new_order_moves_channels_and_can_lock_their_permissions() {
-        let mut stage = Stage::new();
-        let path = stage.guild_path("/channels");
-        let overwrites = json!([{ "id": stage.guild, "type": 0, "allow": "0", "deny": "2048" }]);
-        let category = stage.post(&path, json!({ "name": "cup", "type": 4, "permission_overwrites": overwrites })).id();
-        let line = json!({ "id": stage.channel, "position": 7, "parent_id": category, "lock_permissions": true });
-        let moved = stage.patch(&path, json!([line]));
+    fn reorder_moves_channels_and_can_lock_permissions() {
+        let mut fixture = RestFixture::new();
+        let path = fixture.guild_path("/channels");
+        let overwrites = json!([{ "id": fixture.guild, "type": 0, "allow": "0", "deny": "2048" }]);
+        let category =
+            fixture.post(&path, json!({ "name": "cup", "type": 4, "permission_overwrites": overwrites })).id();
+        let entry = json!({ "id": fixture.channel, "position": 7, "parent_id": category, "lock_permissions": true });
+        let moved = fixture.patch(&path, json!([entry]));
         assert_eq!((moved.status, moved.events.as_slice()), (204, &["CHANNEL_UPDATE"][..]));
-        let channel = stage.get(&stage.channel_path("")).json;
+        let channel = fixture.get(&fixture.channel_path("")).json;
         assert_eq!((&channel["position"], &channel["parent_id"]), (&json!(7), &json!(category)));
         assert_eq!(channel["permission_overwrites"], overwrites);
-        assert_eq!(stage.patch(&path, json!([{ "id": "5", "position": 1 }])).code(), 10003);
+        assert_eq!(fixture.patch(&path, json!([{ "id": "5", "position": 1 }])).code(), 10003);
     }
 }

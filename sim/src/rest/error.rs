@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_at_several_places_make_one_tree() {
+    fn errors_of_several_fields_make_one_tree() {
         let mut errors = FormErrors::default();
         errors.add("name", "BASE_TYPE_BAD_LENGTH", "Must be between 1 and 100 in length.");
         errors.add("permission_overwrites.0.type", "BASE_TYPE_CHOICES", "Value must be one of (0, 1).");

@@ -41,11 +41,11 @@ impl<T> Field<T> {
         }
     }
 
-    pub(crate) fn map<U>(self, turn: impl FnOnce(T) -> U) -> Field<U> {
+    pub(crate) fn map<U>(self, convert: impl FnOnce(T) -> U) -> Field<U> {
         match self {
             Self::Absent => Field::Absent,
             Self::Null => Field::Null,
-            Self::Given(value) => Field::Given(turn(value)),
+            Self::Given(value) => Field::Given(convert(value)),
         }
     }
 
@@ -73,7 +73,7 @@ impl<'a> Form<'a> {
     }
 
     /// Adds an error of a field.
-    pub(crate) fn fault(&mut self, name: &str, code: &str, message: &str) {
+    pub(crate) fn add_error(&mut self, name: &str, code: &str, message: &str) {
         self.errors.add(&format!("{}{name}", self.path), code, message);
     }
 
@@ -96,14 +96,14 @@ impl<'a> Form<'a> {
         name: &str,
         code: &str,
         message: &str,
-        turn: impl FnOnce(&'a Value) -> Option<T>,
+        convert: impl FnOnce(&'a Value) -> Option<T>,
     ) -> Field<T> {
-        match self.raw(name).map(turn) {
+        match self.raw(name).map(convert) {
             Field::Absent => Field::Absent,
             Field::Null => Field::Null,
             Field::Given(Some(value)) => Field::Given(value),
             Field::Given(None) => {
-                self.fault(name, code, message);
+                self.add_error(name, code, message);
                 Field::Absent
             }
         }
@@ -112,7 +112,7 @@ impl<'a> Form<'a> {
     /// Adds an error if the field is absent or null.
     pub(crate) fn required<T>(&mut self, name: &str, field: Field<T>) -> Option<T> {
         if matches!(self.raw(name), Field::Absent | Field::Null) {
-            self.fault(name, "BASE_TYPE_REQUIRED", "This field is required");
+            self.add_error(name, "BASE_TYPE_REQUIRED", "This field is required");
         }
         field.value()
     }
@@ -124,11 +124,11 @@ impl<'a> Form<'a> {
         if length.contains(&given.chars().count()) {
             return text;
         }
-        let (least, most) = (length.start(), length.end());
-        if *least == 0 {
-            self.fault(name, "BASE_TYPE_MAX_LENGTH", &format!("Must be {most} or fewer in length."));
+        let (min, max) = (length.start(), length.end());
+        if *min == 0 {
+            self.add_error(name, "BASE_TYPE_MAX_LENGTH", &format!("Must be {max} or fewer in length."));
         } else {
-            self.fault(name, "BASE_TYPE_BAD_LENGTH", &format!("Must be between {least} and {most} in length."));
+            self.add_error(name, "BASE_TYPE_BAD_LENGTH", &format!("Must be between {min} and {max} in length."));
         }
         Field::Absent
     }
@@ -138,10 +138,10 @@ impl<'a> Form<'a> {
         let whole = |value: &Value| value.as_i64().or_else(|| value.as_str().and_then(|text| text.parse().ok()));
         let number = self.read(name, "NUMBER_TYPE_COERCE", "Value is not int.", whole);
         let Field::Given(given) = number else { return number };
-        match range_fault(given, &range) {
+        match range_error(given, &range) {
             None => number,
             Some((code, message)) => {
-                self.fault(name, code, &message);
+                self.add_error(name, code, &message);
                 Field::Absent
             }
         }
@@ -184,27 +184,27 @@ impl<'a> Form<'a> {
     }
 
     /// A list with at most `max` entries.
-    pub(crate) fn list(&mut self, name: &str, most: usize) -> Field<&'a [Value]> {
+    pub(crate) fn list(&mut self, name: &str, max: usize) -> Field<&'a [Value]> {
         let list = self.read(name, "LIST_TYPE_CONVERT", "Only iterables may be used in a ListType", |value| {
             value.as_array().map(Vec::as_slice)
         });
         let Field::Given(given) = list else { return list };
-        if given.len() > most {
-            self.fault(name, "BASE_TYPE_MAX_LENGTH", &format!("Must be {most} or fewer in length."));
+        if given.len() > max {
+            self.add_error(name, "BASE_TYPE_MAX_LENGTH", &format!("Must be {max} or fewer in length."));
             return Field::Absent;
         }
         list
     }
 
     /// Reads a nested form; its errors are added to this one, below `name`.
-    pub(crate) fn within<T>(
+    pub(crate) fn nested<T>(
         &mut self,
         name: &str,
         value: &'a Value,
         read: impl FnOnce(&mut Form<'a>) -> T,
     ) -> Option<T> {
         let Some(fields) = value.as_object() else {
-            self.fault(name, "DICT_TYPE_CONVERT", "Only dictionaries may be used in a DictType");
+            self.add_error(name, "DICT_TYPE_CONVERT", "Only dictionaries may be used in a DictType");
             return None;
         };
         let mut inner =
@@ -223,7 +223,7 @@ fn snowflake(value: &Value) -> Option<Snowflake> {
     }
 }
 
-fn range_fault(number: i64, range: &RangeInclusive<i64>) -> Option<(&'static str, String)> {
+fn range_error(number: i64, range: &RangeInclusive<i64>) -> Option<(&'static str, String)> {
     if number < *range.start() {
         Some(("NUMBER_TYPE_MIN", format!("int value should be greater than or equal to {}.", range.start())))
     } else if number > *range.end() {
@@ -248,7 +248,7 @@ impl<'a> Query<'a> {
     pub(crate) fn integer(&mut self, name: &str, range: RangeInclusive<i64>) -> Option<i64> {
         let text = self.call.query(name)?;
         match text.parse::<i64>() {
-            Ok(number) => match range_fault(number, &range) {
+            Ok(number) => match range_error(number, &range) {
                 None => return Some(number),
                 Some((code, message)) => self.errors.add(name, code, &message),
             },
@@ -277,7 +277,7 @@ impl<'a> Query<'a> {
 }
 
 /// Whether a flag in the query is set: `true` or `1`.
-pub(crate) fn switched_on(call: &Call<'_>, name: &str) -> bool {
+pub(crate) fn query_flag(call: &Call<'_>, name: &str) -> bool {
     call.query(name).is_some_and(|value| value == "1" || value.eq_ignore_ascii_case("true"))
 }
 
@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_fault_of_a_form_is_told_at_once() {
+    fn all_errors_of_a_form_are_reported_at_once() {
         let body =
             json!({ "name": "", "position": 1.5, "type": 9, "nsfw": "no", "parent_id": "x", "tags": [{ "name": 3 }] });
         let mut form = Form::new(body.as_object().unwrap());
@@ -300,7 +300,7 @@ mod tests {
         let missing = form.boolean("there");
         assert_eq!(form.required("there", missing), None);
         for (index, tag) in form.list("tags", 20).value().unwrap().iter().enumerate() {
-            form.within(&format!("tags.{index}"), tag, |tag| tag.string("name", 1..=20).value().map(str::len));
+            form.nested(&format!("tags.{index}"), tag, |tag| tag.string("name", 1..=20).value().map(str::len));
         }
         let body = form.finish().unwrap_err().body();
         let code = |path: &str| body.pointer(&format!("/errors/{path}/_errors/0/code")).cloned().unwrap_or_default();
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn null_empties_a_field_and_absence_leaves_it() {
+    fn null_clears_a_field_and_absence_keeps_it() {
         let mut topic = Some("old");
         Field::Absent.update_or_clear(&mut topic);
         assert_eq!(topic, Some("old"));

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use super::call::{Call, Effect, Reply, Verb};
 use super::error::ApiError;
-use super::form::{Field, Form, switched_on};
+use super::form::{Field, Form, query_flag};
 use super::message_form::MessageForm;
 use crate::id::Snowflake;
 use crate::world::World;
-use crate::world::interaction::{AUTOCOMPLETE, Answered, COMMAND, COMPONENT, Interaction, MODAL};
+use crate::world::interaction::{AUTOCOMPLETE, COMMAND, COMPONENT, Interaction, MODAL, ResponseState};
 use crate::world::message::{self, EPHEMERAL, LOADING, Message, Reference};
 
 const PONG: u8 = 1;
@@ -24,7 +24,7 @@ const SHOW_MODAL: u8 = 9;
 /// The effect of a first response.
 enum Response {
     /// No message: a pong, choices, a modal.
-    Passing,
+    NoMessage,
     Message(MessageForm),
     Deferred {
         ephemeral: bool,
@@ -38,7 +38,7 @@ pub(crate) fn callback(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiE
     let token = call.params.text("interaction.token");
     let found = world.interactions.get(id).filter(|interaction| interaction.token == token);
     let interaction = found.ok_or(ApiError::UNKNOWN_INTERACTION)?.clone();
-    if interaction.state != Answered::NotYet {
+    if interaction.state != ResponseState::NotYet {
         world.responses.doubled += 1;
         return Err(ApiError::ALREADY_ACKNOWLEDGED);
     }
@@ -49,19 +49,19 @@ pub(crate) fn callback(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiE
     }
     let (kind, response) = read(call, &interaction)?;
     let original = match response {
-        Response::Passing => None,
-        Response::Message(form) => Some(say(world, call, &interaction, form)?),
-        Response::Deferred { ephemeral } => Some(think(world, call, &interaction, ephemeral)?),
+        Response::NoMessage => None,
+        Response::Message(form) => Some(post_message(world, call, &interaction, form)?),
+        Response::Deferred { ephemeral } => Some(defer(world, call, &interaction, ephemeral)?),
         Response::DeferredUpdate => interaction.source,
         Response::Update(form) => Some(update(world, call, &interaction, form)?),
     };
     if let Some(open) = world.interactions.get_mut(id) {
-        open.state = original.map_or(Answered::Otherwise, Answered::WithMessage);
+        open.state = original.map_or(ResponseState::Otherwise, ResponseState::WithMessage);
     }
-    world.responses.note(id, delay);
+    world.responses.record(id, delay);
     let message = original.and_then(|id| world.feeds.get(&interaction.channel)?.messages.get(&id));
-    let reply = if switched_on(call, "with_response") {
-        Reply::ok(&outcome(&interaction, kind, message))
+    let reply = if query_flag(call, "with_response") {
+        Reply::ok(&callback_response(&interaction, kind, message))
     } else {
         Reply::no_content()
     };
@@ -72,22 +72,22 @@ pub(crate) fn callback(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiE
 /// Parses the response; a type that is not allowed for the kind of interaction is an error of `type`.
 fn read(call: &Call<'_>, interaction: &Interaction) -> Result<(u8, Response), ApiError> {
     let mut form = Form::of(call)?;
-    let suitable: &[u8] = match (interaction.kind, interaction.source) {
+    let allowed: &[u8] = match (interaction.kind, interaction.source) {
         (AUTOCOMPLETE, _) => &[CHOICES],
         (MODAL, None) => &[PONG, MESSAGE, DEFERRED],
         (_, Some(_)) => &[PONG, MESSAGE, DEFERRED, DEFERRED_UPDATE, UPDATE, SHOW_MODAL],
         (_, None) => &[PONG, MESSAGE, DEFERRED, SHOW_MODAL],
     };
-    let kind = form.choice("type", suitable);
+    let kind = form.choice("type", allowed);
     let kind = form.required("type", kind).unwrap_or(PONG);
     if matches!(kind, MESSAGE | UPDATE | CHOICES | SHOW_MODAL) {
         form.required("data", Field::<()>::Absent);
     }
     let response = match form.raw("data").value() {
-        Some(data) => form.within("data", data, |data| response(data, kind)).unwrap_or(Response::Passing),
+        Some(data) => form.nested("data", data, |data| response(data, kind)).unwrap_or(Response::NoMessage),
         None if kind == DEFERRED => Response::Deferred { ephemeral: false },
         None if kind == DEFERRED_UPDATE => Response::DeferredUpdate,
-        None => Response::Passing,
+        None => Response::NoMessage,
     };
     form.finish().map(|()| (kind, response))
 }
@@ -101,34 +101,37 @@ fn response(data: &mut Form<'_>, kind: u8) -> Response {
         CHOICES => {
             let choices = data.list("choices", 25);
             data.required("choices", choices);
-            Response::Passing
+            Response::NoMessage
         }
         SHOW_MODAL => {
-            for (name, most) in [("custom_id", 100), ("title", 45)] {
-                let text = data.string(name, 1..=most);
+            for (name, max) in [("custom_id", 100), ("title", 45)] {
+                let text = data.string(name, 1..=max);
                 data.required(name, text);
             }
             let components = data.list("components", 5);
             data.required("components", components);
-            Response::Passing
+            Response::NoMessage
         }
-        _ => Response::Passing,
+        _ => Response::NoMessage,
     }
 }
 
 /// The response with `?with_response=true`.
-fn outcome(interaction: &Interaction, kind: u8, message: Option<&Message>) -> Value {
-    let mut shown = json!({ "id": interaction.id, "type": interaction.kind, "channel_id": interaction.channel });
+fn callback_response(interaction: &Interaction, kind: u8, message: Option<&Message>) -> Value {
+    let mut interaction_json =
+        json!({ "id": interaction.id, "type": interaction.kind, "channel_id": interaction.channel });
     if let Some(guild) = interaction.guild {
-        shown["guild_id"] = json!(guild);
+        interaction_json["guild_id"] = json!(guild);
     }
-    let Some(message) = message else { return json!({ "interaction": shown }) };
-    shown["response_message_id"] = json!(message.id);
-    shown["response_message_loading"] = json!(message.flags & LOADING != 0);
-    shown["response_message_ephemeral"] = json!(message.is_ephemeral());
+    let Some(message) = message else { return json!({ "interaction": interaction_json }) };
+    interaction_json["response_message_id"] = json!(message.id);
+    interaction_json["response_message_loading"] = json!(message.flags & LOADING != 0);
+    interaction_json["response_message_ephemeral"] = json!(message.is_ephemeral());
     match kind {
-        MESSAGE | UPDATE => json!({ "interaction": shown, "resource": { "type": kind, "message": message } }),
-        _ => json!({ "interaction": shown }),
+        MESSAGE | UPDATE => {
+            json!({ "interaction": interaction_json, "resource": { "type": kind, "message": message } })
+        }
+        _ => json!({ "interaction": interaction_json }),
     }
 }
 
@@ -136,7 +139,7 @@ fn outcome(interaction: &Interaction, kind: u8, message: Option<&Message>) -> Va
 pub(super) fn draft(world: &mut World, call: &Call<'_>, interaction: &Interaction) -> Result<Message, ApiError> {
     let bot = world.bot(interaction.application).ok_or(ApiError::UNKNOWN_WEBHOOK)?.user_id;
     let author = Arc::clone(world.users.get(&bot).ok_or(ApiError::UNKNOWN_WEBHOOK)?);
-    let id = world.mint.mint(call.now);
+    let id = world.mint.generate(call.now);
     let mut message = Message::new(id, interaction.channel, author, String::new(), call.now);
     message.application_id = Some(interaction.application);
     message.webhook_id = Some(interaction.application);
@@ -159,23 +162,23 @@ pub(super) fn draft(world: &mut World, call: &Call<'_>, interaction: &Interactio
 fn metadata(world: &World, interaction: &Interaction) -> Value {
     let owners = interaction.guild.map_or_else(|| json!({ "0": "0" }), |guild| json!({ "0": guild }));
     let user = world.users.get(&interaction.user);
-    let mut shown = json!({
+    let mut metadata = json!({
         "id": interaction.id,
         "type": interaction.kind,
         "user": user,
         "authorizing_integration_owners": owners,
     });
     if interaction.kind == COMPONENT {
-        shown["interacted_message_id"] = json!(interaction.source);
+        metadata["interacted_message_id"] = json!(interaction.source);
     }
     if let Some(trigger) = interaction.trigger {
-        shown["triggering_interaction_metadata"] =
+        metadata["triggering_interaction_metadata"] =
             json!({ "id": trigger, "type": COMMAND, "user": user, "authorizing_integration_owners": owners });
     }
-    shown
+    metadata
 }
 
-fn say(
+fn post_message(
     world: &mut World,
     call: &Call<'_>,
     interaction: &Interaction,
@@ -188,7 +191,7 @@ fn say(
     Ok(id)
 }
 
-fn think(
+fn defer(
     world: &mut World,
     call: &Call<'_>,
     interaction: &Interaction,
@@ -230,7 +233,7 @@ pub(super) fn edit(
     if let Some(feed) = world.feeds.get_mut(&channel) {
         feed.messages.insert(id, message.clone());
     }
-    world.tell_message_update(channel, id);
+    world.notify_message_update(channel, id);
     Ok(message)
 }
 
@@ -240,70 +243,70 @@ mod tests {
 
     use serde_json::{Value, json};
 
-    use crate::rest::testing::Stage;
+    use crate::rest::testing::RestFixture;
     use crate::world::fire::InteractionSpec;
 
-    fn fire(stage: &mut Stage, spec: Value) -> String {
+    fn fire(fixture: &mut RestFixture, spec: Value) -> String {
         let spec: InteractionSpec = serde_json::from_value(spec).unwrap();
-        let fired = stage.world.interaction(&spec, stage.now).unwrap();
+        let fired = fixture.world.create_interaction(&spec, fixture.now).unwrap();
         format!("/interactions/{}/{}/callback", fired.id, fired.token)
     }
 
     #[test]
-    fn a_first_response_within_the_deadline_says_its_message() {
-        let mut stage = Stage::new();
-        let path = fire(&mut stage, json!({ "name": "ping" }));
+    fn first_response_within_the_deadline_posts_its_message() {
+        let mut fixture = RestFixture::new();
+        let path = fire(&mut fixture, json!({ "name": "ping" }));
         let body = json!({ "type": 4, "data": { "content": "pong" } });
-        let answered = stage.pass(Duration::from_secs(3)).post(&format!("{path}?with_response=1"), body.clone());
+        let answered = fixture.advance(Duration::from_secs(3)).post(&format!("{path}?with_response=1"), body.clone());
         assert_eq!((answered.status, answered.events.as_slice()), (200, &["MESSAGE_CREATE"][..]));
         let message = &answered.json["resource"]["message"];
         assert_eq!((&message["content"], &message["type"]), (&json!("pong"), &json!(20)));
         assert_eq!(message["interaction_metadata"]["id"], answered.json["interaction"]["id"]);
         assert_eq!(answered.json["interaction"]["response_message_id"], message["id"]);
-        let listed = stage.get(&stage.channel_path("/messages")).json;
+        let listed = fixture.get(&fixture.channel_path("/messages")).json;
         assert_eq!(listed[0]["content"], "pong");
-        assert_eq!(stage.post(&path, body).code(), 40060);
-        assert_eq!(stage.world.responses.doubled, 1);
-        assert_eq!(stage.world.responses.times[0].1, 3_000_000);
+        assert_eq!(fixture.post(&path, body).code(), 40060);
+        assert_eq!(fixture.world.responses.doubled, 1);
+        assert_eq!(fixture.world.responses.times[0].1, 3_000_000);
     }
 
     #[test]
-    fn a_late_response_finds_no_interaction() {
-        let mut stage = Stage::new();
-        let path = fire(&mut stage, json!({}));
+    fn late_response_is_an_unknown_interaction() {
+        let mut fixture = RestFixture::new();
+        let path = fire(&mut fixture, json!({}));
         let body = json!({ "type": 4, "data": { "content": "pong" } });
-        let late = stage.pass(Duration::from_millis(3_001)).post(&path, body.clone());
-        assert_eq!((late.code(), late.status, stage.world.responses.late), (10062, 404, 1));
-        assert_eq!(stage.get(&stage.channel_path("/messages")).json, json!([]));
+        let late = fixture.advance(Duration::from_millis(3_001)).post(&path, body.clone());
+        assert_eq!((late.code(), late.status, fixture.world.responses.late), (10062, 404, 1));
+        assert_eq!(fixture.get(&fixture.channel_path("/messages")).json, json!([]));
         let wrong = path.replace("/callback", "x/callback");
-        assert_eq!(stage.post(&wrong, body).code(), 10062);
+        assert_eq!(fixture.post(&wrong, body).code(), 10062);
     }
 
     #[test]
     fn a_bad_response_leaves_the_interaction_open() {
-        let mut stage = Stage::new();
-        let path = fire(&mut stage, json!({}));
-        assert_eq!(stage.post(&path, json!({ "type": 4 })).code(), 50035);
-        assert_eq!(stage.post(&path, json!({ "type": 3, "data": {} })).code(), 50035);
-        assert_eq!(stage.post(&path, json!({ "type": 8, "data": { "choices": [] } })).code(), 50035);
-        assert_eq!(stage.post(&path, json!({ "type": 4, "data": { "content": "" } })).code(), 50006);
-        assert_eq!(stage.post(&path, json!({ "type": 5 })).status, 204);
+        let mut fixture = RestFixture::new();
+        let path = fire(&mut fixture, json!({}));
+        assert_eq!(fixture.post(&path, json!({ "type": 4 })).code(), 50035);
+        assert_eq!(fixture.post(&path, json!({ "type": 3, "data": {} })).code(), 50035);
+        assert_eq!(fixture.post(&path, json!({ "type": 8, "data": { "choices": [] } })).code(), 50035);
+        assert_eq!(fixture.post(&path, json!({ "type": 4, "data": { "content": "" } })).code(), 50006);
+        assert_eq!(fixture.post(&path, json!({ "type": 5 })).status, 204);
     }
 
     #[test]
-    fn each_kind_of_interaction_takes_its_own_responses() {
-        let mut stage = Stage::new();
-        let typed = fire(&mut stage, json!({ "type": "autocomplete" }));
-        assert_eq!(stage.post(&typed, json!({ "type": 5 })).code(), 50035);
+    fn each_kind_of_interaction_allows_its_own_responses() {
+        let mut fixture = RestFixture::new();
+        let typed = fire(&mut fixture, json!({ "type": "autocomplete" }));
+        assert_eq!(fixture.post(&typed, json!({ "type": 5 })).code(), 50035);
         let choices = json!({ "type": 8, "data": { "choices": [{ "name": "a", "value": "a" }] } });
-        assert_eq!(stage.post(&typed, choices).status, 204);
-        let asked = fire(&mut stage, json!({}));
+        assert_eq!(fixture.post(&typed, choices).status, 204);
+        let command = fire(&mut fixture, json!({}));
         let modal = json!({ "type": 9, "data": { "custom_id": "m", "title": "t", "components": [] } });
-        assert_eq!(stage.post(&asked, modal.clone()).status, 204);
-        let filled = fire(&mut stage, json!({ "type": "modal", "custom_id": "m" }));
-        assert_eq!(stage.post(&filled, modal).code(), 50035);
+        assert_eq!(fixture.post(&command, modal.clone()).status, 204);
+        let filled = fire(&mut fixture, json!({ "type": "modal", "custom_id": "m" }));
+        assert_eq!(fixture.post(&filled, modal).code(), 50035);
         let thanks = json!({ "type": 4, "data": { "content": "thanks", "flags": 64 } });
-        let answered = stage.post(&format!("{filled}?with_response=true"), thanks);
+        let answered = fixture.post(&format!("{filled}?with_response=true"), thanks);
         assert_eq!(answered.json["interaction"]["response_message_ephemeral"], true);
         assert!(
             answered.json["resource"]["message"]["interaction_metadata"]["triggering_interaction_metadata"].is_object()
@@ -312,24 +315,24 @@ mod tests {
 
     #[test]
     fn a_button_can_change_its_message() {
-        let mut stage = Stage::new();
-        let message = stage.post(&stage.channel_path("/messages"), json!({ "content": "press" })).id();
-        let path = fire(&mut stage, json!({ "type": "button", "custom_id": "go", "message_id": message }));
-        let updated = stage.post(&path, json!({ "type": 7, "data": { "content": "pressed" } }));
+        let mut fixture = RestFixture::new();
+        let message = fixture.post(&fixture.channel_path("/messages"), json!({ "content": "press" })).id();
+        let path = fire(&mut fixture, json!({ "type": "button", "custom_id": "go", "message_id": message }));
+        let updated = fixture.post(&path, json!({ "type": 7, "data": { "content": "pressed" } }));
         assert_eq!((updated.status, updated.events.as_slice()), (204, &["MESSAGE_UPDATE"][..]));
-        let shown = stage.get(&stage.channel_path(&format!("/messages/{message}"))).json;
+        let shown = fixture.get(&fixture.channel_path(&format!("/messages/{message}"))).json;
         assert_eq!(shown["content"], "pressed");
-        let path = fire(&mut stage, json!({ "type": "button", "custom_id": "go" }));
-        assert_eq!(stage.post(&path, json!({ "type": 6 })).status, 204);
+        let path = fire(&mut fixture, json!({ "type": "button", "custom_id": "go" }));
+        assert_eq!(fixture.post(&path, json!({ "type": 6 })).status, 204);
     }
 
     #[test]
-    fn an_ephemeral_answer_is_nobody_elses_business() {
-        let mut stage = Stage::new();
-        let path = fire(&mut stage, json!({}));
-        let answered = stage.post(&path, json!({ "type": 4, "data": { "content": "psst", "flags": 64 } }));
+    fn ephemeral_response_is_hidden_from_others() {
+        let mut fixture = RestFixture::new();
+        let path = fire(&mut fixture, json!({}));
+        let answered = fixture.post(&path, json!({ "type": 4, "data": { "content": "psst", "flags": 64 } }));
         assert_eq!((answered.status, answered.events.len()), (204, 0));
         assert_eq!(answered.effect.unwrap().name, "psst");
-        assert_eq!(stage.get(&stage.channel_path("/messages")).json, json!([]));
+        assert_eq!(fixture.get(&fixture.channel_path("/messages")).json, json!([]));
     }
 }

@@ -101,9 +101,9 @@ fn embeds(form: &mut Form<'_>) -> Field<Vec<Value>> {
         Field::Given(given) => given,
     };
     let mut text = 0;
-    let mut kept = Vec::with_capacity(given.len());
+    let mut stored = Vec::with_capacity(given.len());
     for (index, embed) in given.iter().enumerate() {
-        text += form.within(&format!("embeds.{index}"), embed, embed_text).unwrap_or(0);
+        text += form.nested(&format!("embeds.{index}"), embed, embed_text).unwrap_or(0);
         let mut embed = embed.clone();
         if let Some(fields) = embed.as_object_mut() {
             fields.insert("type".into(), json!("rich"));
@@ -113,12 +113,12 @@ fn embeds(form: &mut Form<'_>) -> Field<Vec<Value>> {
                 }
             }
         }
-        kept.push(embed);
+        stored.push(embed);
     }
     if text > MAX_EMBED_TEXT {
-        form.fault("embeds", "MAX_EMBED_SIZE_EXCEEDED", "Embed size exceeds maximum size of 6000");
+        form.add_error("embeds", "MAX_EMBED_SIZE_EXCEEDED", "Embed size exceeds maximum size of 6000");
     }
-    Field::Given(kept)
+    Field::Given(stored)
 }
 
 /// Checks the parts of an embed and counts the characters that count towards the total.
@@ -126,13 +126,13 @@ fn embed_text(embed: &mut Form<'_>) -> usize {
     let count = |field: Field<&str>| field.value().map_or(0, |text| text.chars().count());
     let mut text = count(embed.string("title", 0..=256)) + count(embed.string("description", 0..=4_096));
     embed.small("color", 0..=0xff_ff_ff);
-    for (part, inner, most) in [("footer", "text", 2_048), ("author", "name", 256)] {
+    for (part, inner, max) in [("footer", "text", 2_048), ("author", "name", 256)] {
         if let Field::Given(value) = embed.raw(part) {
-            text += embed.within(part, value, |part| count(part.string(inner, 0..=most))).unwrap_or(0);
+            text += embed.nested(part, value, |part| count(part.string(inner, 0..=max))).unwrap_or(0);
         }
     }
     for (index, field) in embed.list("fields", 25).value().unwrap_or_default().iter().enumerate() {
-        let read = embed.within(&format!("fields.{index}"), field, |field| {
+        let read = embed.nested(&format!("fields.{index}"), field, |field| {
             let (name, value) = (field.string("name", 1..=256), field.string("value", 1..=1_024));
             let lengths = count(name.clone()) + count(value.clone());
             field.required("name", name);
@@ -164,16 +164,16 @@ fn components(form: &mut Form<'_>) -> Field<Vec<Value>> {
     }
 
     form.list("components", MAX_COMPONENTS).map(|given| {
-        let mut kept = given.to_vec();
+        let mut stored = given.to_vec();
         let mut next = 0;
-        kept.iter_mut().for_each(|component| number(component, &mut next));
-        kept
+        stored.iter_mut().for_each(|component| number(component, &mut next));
+        stored
     })
 }
 
 fn allowed_mentions(form: &mut Form<'_>) -> Field<AllowedMentions> {
     let Field::Given(value) = form.raw("allowed_mentions") else { return Field::Absent };
-    let read = form.within("allowed_mentions", value, |form| {
+    let read = form.nested("allowed_mentions", value, |form| {
         let parse: Vec<&str> =
             form.list("parse", 3).value().unwrap_or_default().iter().filter_map(Value::as_str).collect();
         let mut allowed = |kind: &str| match form.snowflakes(kind).value() {
@@ -203,7 +203,7 @@ fn find_mentions(world: &World, message: &mut Message, allowed: Option<&AllowedM
             }
         } else if let Ok(id) = inner.trim_start_matches('!').parse()
             && let Some(user) = world.users.get(&id)
-            && !message.mentions.iter().any(|known| known.id == id)
+            && !message.mentions.iter().any(|other| other.id == id)
             && allowed.is_none_or(|allowed| allowed.users.allows(id))
         {
             message.mentions.push(Arc::clone(user));

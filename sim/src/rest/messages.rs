@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::access::{self, Spot};
+use super::access::{self, ChannelAccess};
 use super::call::{Call, Effect, Reply, Verb};
 use super::error::ApiError;
 use super::form::{Field, Form, Query};
@@ -18,29 +18,34 @@ use crate::world::permissions::{MANAGE_MESSAGES, READ_MESSAGE_HISTORY, SEND_MESS
 use crate::world::{channel, intents};
 
 /// Maximum age of a message in a bulk delete.
-const BULK_AGE: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+const MAX_BULK_DELETE_AGE: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
 pub(crate) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
-    let spot = access::in_channel(world, call)?;
-    if !channel::takes_messages(spot.kind) {
+    let channel_access = access::in_channel(world, call)?;
+    if !channel::accepts_messages(channel_access.kind) {
         return Err(ApiError::NOT_TEXT_BASED);
     }
-    spot.need(SEND_MESSAGES)?;
+    channel_access.require(SEND_MESSAGES)?;
     let mut form = Form::of(call)?;
     let read = MessageForm::read(&mut form);
     let nonce = message_form::nonce(&mut form);
     let enforced = form.boolean("enforce_nonce").value().unwrap_or(false);
-    let reference = reference(&mut form, world, &spot);
+    let reference = reference(&mut form, world, &channel_access);
     form.finish()?;
     let nonce_text = nonce.as_ref().map(|nonce| nonce.as_str().map_or_else(|| nonce.to_string(), str::to_owned));
     if enforced
         && let Some(text) = &nonce_text
-        && let Some(first) = first_with(world, call, spot.author.id, text)
+        && let Some(first) = find_by_nonce(world, call, channel_access.author.id, text)
     {
-        return Ok(Reply::ok(&answer(&first, nonce.as_ref())));
+        return Ok(Reply::ok(&with_nonce(&first, nonce.as_ref())));
     }
-    let mut message =
-        Message::new(world.mint.mint(call.now), spot.channel, Arc::clone(&spot.author), String::new(), call.now);
+    let mut message = Message::new(
+        world.mint.generate(call.now),
+        channel_access.channel,
+        Arc::clone(&channel_access.author),
+        String::new(),
+        call.now,
+    );
     if let Some(reference) = reference {
         message.kind = REPLY;
         message.message_reference = Some(reference);
@@ -48,38 +53,43 @@ pub(crate) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
     read.apply(world, &mut message)?;
     message.flags &= !EPHEMERAL;
     if let Some(text) = &nonce_text {
-        world.nonces.note(spot.author.id, text, &message, call.now);
+        world.nonces.record(channel_access.author.id, text, &message, call.now);
     }
-    let reply = Reply::ok(&answer(&message, nonce.as_ref()));
-    let effect = Effect::new(Verb::Create, "message", spot.guild, message.id, &message.content);
+    let reply = Reply::ok(&with_nonce(&message, nonce.as_ref()));
+    let effect = Effect::new(Verb::Create, "message", channel_access.guild, message.id, &message.content);
     world.post(message, nonce.as_ref());
     Ok(reply.with_effect(effect))
 }
 
 /// The message as its author receives it: with the nonce, which is not visible later.
-fn answer<'a>(message: &'a Message, nonce: Option<&'a Value>) -> MessageEvent<'a> {
+fn with_nonce<'a>(message: &'a Message, nonce: Option<&'a Value>) -> MessageEvent<'a> {
     MessageEvent { message, guild_id: None, member: None, channel_type: None, nonce }
 }
 
 /// The message that this author has already sent with this nonce.
-fn first_with(world: &mut World, call: &Call<'_>, author: Snowflake, nonce: &str) -> Option<Message> {
+fn find_by_nonce(world: &mut World, call: &Call<'_>, author: Snowflake, nonce: &str) -> Option<Message> {
     let (channel, id) = world.nonces.find(author, nonce, world.rules.nonce_window, call.now)?;
     world.feeds.get(&channel)?.get(id).cloned()
 }
 
 /// The message that a new one replies to.
-fn reference(form: &mut Form<'_>, world: &World, spot: &Spot) -> Option<Reference> {
+fn reference(form: &mut Form<'_>, world: &World, channel_access: &ChannelAccess) -> Option<Reference> {
     let value = form.raw("message_reference").value()?;
-    let (id, strict) = form.within("message_reference", value, |form| {
+    let (id, strict) = form.nested("message_reference", value, |form| {
         let id = form.snowflake("message_id");
         (form.required("message_id", id), form.boolean("fail_if_not_exists").value().unwrap_or(true))
     })?;
     let id = id?;
-    let known = world.feeds.get(&spot.channel).is_some_and(|feed| feed.get(id).is_some());
-    match (known, strict) {
-        (true, _) => Some(Reference { kind: 0, message_id: id, channel_id: spot.channel, guild_id: spot.guild }),
+    let exists = world.feeds.get(&channel_access.channel).is_some_and(|feed| feed.get(id).is_some());
+    match (exists, strict) {
+        (true, _) => Some(Reference {
+            kind: 0,
+            message_id: id,
+            channel_id: channel_access.channel,
+            guild_id: channel_access.guild,
+        }),
         (false, true) => {
-            form.fault("message_reference", "REPLIES_UNKNOWN_MESSAGE", "Unknown message");
+            form.add_error("message_reference", "REPLIES_UNKNOWN_MESSAGE", "Unknown message");
             None
         }
         (false, false) => None,
@@ -87,39 +97,40 @@ fn reference(form: &mut Form<'_>, world: &World, spot: &Spot) -> Option<Referenc
 }
 
 pub(crate) fn get(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
-    let spot = access::in_channel(world, call)?;
-    spot.need(READ_MESSAGE_HISTORY)?;
-    Ok(Reply::ok(message(world, &spot, call.params.id("message.id")?)?))
+    let channel_access = access::in_channel(world, call)?;
+    channel_access.require(READ_MESSAGE_HISTORY)?;
+    Ok(Reply::ok(message(world, &channel_access, call.params.id("message.id")?)?))
 }
 
-fn message<'w>(world: &'w World, spot: &Spot, id: Snowflake) -> Result<&'w Message, ApiError> {
-    world.feeds.get(&spot.channel).and_then(|feed| feed.get(id)).ok_or(ApiError::UNKNOWN_MESSAGE)
+fn message<'w>(world: &'w World, channel_access: &ChannelAccess, id: Snowflake) -> Result<&'w Message, ApiError> {
+    world.feeds.get(&channel_access.channel).and_then(|feed| feed.get(id)).ok_or(ApiError::UNKNOWN_MESSAGE)
 }
 
 pub(crate) fn list(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
-    let spot = access::in_channel(world, call)?;
-    if !channel::takes_messages(spot.kind) {
+    let channel_access = access::in_channel(world, call)?;
+    if !channel::accepts_messages(channel_access.kind) {
         return Err(ApiError::NOT_TEXT_BASED);
     }
     let mut query = Query::of(call);
     let limit = query.limit(1..=100, 50);
     let (before, after, around) = (query.snowflake("before"), query.snowflake("after"), query.snowflake("around"));
     query.finish()?;
-    let Some(feed) = world.feeds.get(&spot.channel).filter(|_| spot.may(READ_MESSAGE_HISTORY)) else {
+    let Some(feed) = world.feeds.get(&channel_access.channel).filter(|_| channel_access.allows(READ_MESSAGE_HISTORY))
+    else {
         return Ok(Reply::ok(&json!([])));
     };
-    let seen = |(_, message): &(&Snowflake, &'_ Message)| !message.is_ephemeral();
-    let older = |than: Snowflake, count: usize| feed.messages.range(..than).rev().filter(seen).take(count);
+    let is_visible = |(_, message): &(&Snowflake, &'_ Message)| !message.is_ephemeral();
+    let older = |than: Snowflake, count: usize| feed.messages.range(..than).rev().filter(is_visible).take(count);
     let newer = |than: Snowflake, count: usize| {
         let first = Snowflake::new(than.get().saturating_add(1));
-        feed.messages.range(first..).filter(seen).take(count)
+        feed.messages.range(first..).filter(is_visible).take(count)
     };
     // Newest first, in every case.
     let page: Vec<&Message> = match (around, before, after) {
         (Some(middle), _, _) => {
             let mut page: Vec<_> = newer(middle, limit / 2).collect();
             page.reverse();
-            page.extend(feed.messages.get_key_value(&middle).filter(seen));
+            page.extend(feed.messages.get_key_value(&middle).filter(is_visible));
             let room = limit - page.len().min(limit);
             page.extend(older(middle, room));
             page.into_iter().map(|(_, message)| message).collect()
@@ -136,10 +147,10 @@ pub(crate) fn list(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError
 }
 
 pub(crate) fn edit(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
-    let spot = access::in_channel(world, call)?;
+    let channel_access = access::in_channel(world, call)?;
     let id = call.params.id("message.id")?;
-    let mut edited = message(world, &spot, id)?.clone();
-    if edited.author.id != spot.author.id {
+    let mut edited = message(world, &channel_access, id)?.clone();
+    if edited.author.id != channel_access.author.id {
         return Err(ApiError::CANNOT_EDIT_OTHERS);
     }
     let mut form = Form::of(call)?;
@@ -149,68 +160,75 @@ pub(crate) fn edit(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError
     edited.flags &= !EPHEMERAL;
     edited.edited_timestamp = Some(call.now);
     let reply = Reply::ok(&edited);
-    let effect = Effect::new(Verb::Update, "message", spot.guild, id, &edited.content);
-    if let Some(feed) = world.feeds.get_mut(&spot.channel) {
+    let effect = Effect::new(Verb::Update, "message", channel_access.guild, id, &edited.content);
+    if let Some(feed) = world.feeds.get_mut(&channel_access.channel) {
         feed.messages.insert(id, edited);
     }
-    world.tell_message_update(spot.channel, id);
+    world.notify_message_update(channel_access.channel, id);
     Ok(reply.with_effect(effect))
 }
 
 pub(crate) fn delete(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
-    let spot = access::in_channel(world, call)?;
+    let channel_access = access::in_channel(world, call)?;
     let id = call.params.id("message.id")?;
-    let author = message(world, &spot, id)?.author.id;
-    let own = author == spot.author.id;
+    let author = message(world, &channel_access, id)?.author.id;
+    let own = author == channel_access.author.id;
     if !own {
-        spot.need(MANAGE_MESSAGES)?;
+        channel_access.require(MANAGE_MESSAGES)?;
     }
     let reason = access::reason(call)?;
-    let gone = world.delete_messages(spot.channel, &[id]).pop().ok_or(ApiError::UNKNOWN_MESSAGE)?;
-    if let (false, Some(guild)) = (own, spot.guild) {
+    let deleted = world.delete_messages(channel_access.channel, &[id]).pop().ok_or(ApiError::UNKNOWN_MESSAGE)?;
+    if let (false, Some(guild)) = (own, channel_access.guild) {
         // Deleting one's own message is not logged.
-        let options = json!({ "channel_id": spot.channel, "count": "1" });
-        let draft = Draft::new(audit::MESSAGE_DELETE, spot.author.id, author, reason).options(options);
+        let options = json!({ "channel_id": channel_access.channel, "count": "1" });
+        let draft = Draft::new(audit::MESSAGE_DELETE, channel_access.author.id, author, reason).options(options);
         world.audit(guild, draft, call.now);
     }
-    Ok(Reply::no_content().with_effect(Effect::new(Verb::Delete, "message", spot.guild, id, &gone.content)))
+    Ok(Reply::no_content().with_effect(Effect::new(
+        Verb::Delete,
+        "message",
+        channel_access.guild,
+        id,
+        &deleted.content,
+    )))
 }
 
 pub(crate) fn delete_many(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
-    let spot = access::in_channel(world, call)?;
-    let guild = spot.guild.ok_or(ApiError::WRONG_CHANNEL_TYPE)?;
-    spot.need(MANAGE_MESSAGES)?;
+    let channel_access = access::in_channel(world, call)?;
+    let guild = channel_access.guild.ok_or(ApiError::WRONG_CHANNEL_TYPE)?;
+    channel_access.require(MANAGE_MESSAGES)?;
     let reason = access::reason(call)?;
     let mut form = Form::of(call)?;
     let ids = form.snowflakes("messages");
     if let Field::Given(ids) = &ids
         && !(2..=100).contains(&ids.len())
     {
-        form.fault("messages", "BASE_TYPE_BAD_LENGTH", "Must be between 2 and 100 in length.");
+        form.add_error("messages", "BASE_TYPE_BAD_LENGTH", "Must be between 2 and 100 in length.");
     }
     let ids = form.required("messages", ids).unwrap_or_default();
     form.finish()?;
-    if ids.iter().any(|id| call.now.since(id.made_at()) > BULK_AGE) {
+    if ids.iter().any(|id| call.now.since(id.created_at()) > MAX_BULK_DELETE_AGE) {
         return Err(ApiError::TOO_OLD_TO_DELETE);
     }
-    let gone = world.delete_messages(spot.channel, &ids);
-    if gone.is_empty() {
+    let deleted = world.delete_messages(channel_access.channel, &ids);
+    if deleted.is_empty() {
         return Ok(Reply::no_content());
     }
-    let options = json!({ "count": gone.len().to_string() });
-    let draft = Draft::new(audit::MESSAGE_BULK_DELETE, spot.author.id, spot.channel, reason).options(options);
+    let options = json!({ "count": deleted.len().to_string() });
+    let draft = Draft::new(audit::MESSAGE_BULK_DELETE, channel_access.author.id, channel_access.channel, reason)
+        .options(options);
     world.audit(guild, draft, call.now);
-    let effect = Effect::new(Verb::Delete, "messages", Some(guild), spot.channel, &gone.len().to_string());
+    let effect = Effect::new(Verb::Delete, "messages", Some(guild), channel_access.channel, &deleted.len().to_string());
     Ok(Reply::no_content().with_effect(effect))
 }
 
 pub(crate) fn typing(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
-    let spot = access::in_channel(world, call)?;
-    spot.need(SEND_MESSAGES)?;
-    let event = json!({ "user_id": spot.author.id, "timestamp": call.now.millis() / 1_000 });
+    let channel_access = access::in_channel(world, call)?;
+    channel_access.require(SEND_MESSAGES)?;
+    let event = json!({ "user_id": channel_access.author.id, "timestamp": call.now.millis() / 1_000 });
     let Value::Object(event) = event else { unreachable!("built as an object") };
     let readers = (intents::GUILD_MESSAGE_TYPING, intents::DIRECT_MESSAGE_TYPING);
-    world.tell_channel("TYPING_START", spot.channel, readers, event);
+    world.notify_channel("TYPING_START", channel_access.channel, readers, event);
     Ok(Reply::no_content())
 }
 
@@ -221,135 +239,135 @@ mod tests {
     use serde_json::json;
 
     use crate::config::SimConfig;
-    use crate::rest::testing::Stage;
+    use crate::rest::testing::RestFixture;
     use crate::world::permissions;
 
     #[test]
-    fn a_message_shows_its_nonce_when_made_and_never_after() {
-        let mut stage = Stage::new();
-        let path = stage.channel_path("/messages");
-        let made = stage.post(&path, json!({ "content": " hello ", "nonce": "op-1" }));
+    fn nonce_is_returned_only_on_creation() {
+        let mut fixture = RestFixture::new();
+        let path = fixture.channel_path("/messages");
+        let made = fixture.post(&path, json!({ "content": " hello ", "nonce": "op-1" }));
         assert_eq!((made.status, &made.json["content"], &made.json["nonce"]), (200, &json!("hello"), &json!("op-1")));
         let event = made.event("MESSAGE_CREATE");
-        assert_eq!((&event["nonce"], &event["guild_id"]), (&json!("op-1"), &json!(stage.guild)));
+        assert_eq!((&event["nonce"], &event["guild_id"]), (&json!("op-1"), &json!(fixture.guild)));
         assert!(event["member"]["roles"].is_array() && event["member"].get("user").is_none());
-        let later = stage.get(&format!("{path}/{}", made.id())).json;
+        let later = fixture.get(&format!("{path}/{}", made.id())).json;
         assert_eq!((&later["content"], later.get("nonce")), (&json!("hello"), None));
-        assert_eq!(stage.get(&stage.channel_path("")).json["last_message_id"], made.json["id"]);
+        assert_eq!(fixture.get(&fixture.channel_path("")).json["last_message_id"], made.json["id"]);
     }
 
     #[test]
-    fn an_enforced_nonce_finds_the_first_message_within_its_window_only() {
-        let mut stage = Stage::new();
-        let path = stage.channel_path("/messages");
+    fn enforced_nonce_finds_the_first_message_within_its_window() {
+        let mut fixture = RestFixture::new();
+        let path = fixture.channel_path("/messages");
         let body = json!({ "content": "once", "nonce": "n", "enforce_nonce": true });
-        let first = stage.post(&path, body.clone());
-        let second = stage.pass(Duration::from_secs(299)).post(&path, body.clone());
+        let first = fixture.post(&path, body.clone());
+        let second = fixture.advance(Duration::from_secs(299)).post(&path, body.clone());
         assert_eq!((second.id(), &second.effect, second.events.len()), (first.id(), &None, 0));
         assert_eq!(second.json["nonce"], "n");
-        let third = stage.pass(Duration::from_secs(1)).post(&path, body);
+        let third = fixture.advance(Duration::from_secs(1)).post(&path, body);
         assert_ne!(third.id(), first.id());
-        let loose = stage.post(&path, json!({ "content": "once", "nonce": "n" }));
+        let loose = fixture.post(&path, json!({ "content": "once", "nonce": "n" }));
         assert_ne!(loose.id(), third.id());
     }
 
     #[test]
     fn listings_page_before_after_and_around() {
-        let mut stage = Stage::new();
-        let path = stage.channel_path("/messages");
+        let mut fixture = RestFixture::new();
+        let path = fixture.channel_path("/messages");
         let ids: Vec<String> =
-            (0..10).map(|number| stage.post(&path, json!({ "content": number.to_string() })).id()).collect();
+            (0..10).map(|number| fixture.post(&path, json!({ "content": number.to_string() })).id()).collect();
         let mut list = |query: String| -> Vec<String> {
-            let page = stage.get(&format!("{path}?{query}")).json;
+            let page = fixture.get(&format!("{path}?{query}")).json;
             page.as_array().unwrap().iter().map(|message| message["content"].as_str().unwrap().to_owned()).collect()
         };
         assert_eq!(list("limit=3".into()), ["9", "8", "7"]);
         assert_eq!(list(format!("limit=2&before={}", ids[5])), ["4", "3"]);
         assert_eq!(list(format!("limit=2&after={}", ids[5])), ["7", "6"]);
         assert_eq!(list(format!("limit=3&around={}", ids[5])), ["6", "5", "4"]);
-        assert_eq!(stage.get(&format!("{path}?limit=101")).code(), 50035);
-        assert_eq!(stage.get(&format!("{path}?limit=0")).code(), 50035);
+        assert_eq!(fixture.get(&format!("{path}?limit=101")).code(), 50035);
+        assert_eq!(fixture.get(&format!("{path}?limit=0")).code(), 50035);
     }
 
     #[test]
-    fn only_the_author_edits_and_others_need_leave_to_delete() {
-        let mut stage = Stage::new();
-        let path = stage.channel_path("/messages");
-        let own = stage.post(&path, json!({ "content": "a" })).id();
-        let edited = stage.patch(&format!("{path}/{own}"), json!({ "content": "b" }));
+    fn only_authors_edit_and_others_need_permission_to_delete() {
+        let mut fixture = RestFixture::new();
+        let path = fixture.channel_path("/messages");
+        let own = fixture.post(&path, json!({ "content": "a" })).id();
+        let edited = fixture.patch(&format!("{path}/{own}"), json!({ "content": "b" }));
         assert_eq!((&edited.json["content"], edited.events.as_slice()), (&json!("b"), &["MESSAGE_UPDATE"][..]));
         assert!(edited.json["edited_timestamp"].is_string());
-        let theirs = stage.world.user_message(stage.channel, None, "c".into(), stage.now).unwrap();
-        assert_eq!(stage.patch(&format!("{path}/{theirs}"), json!({ "content": "d" })).code(), 50005);
-        stage.world.set_bot_permissions(stage.guild, 0).unwrap();
-        assert_eq!(stage.delete(&format!("{path}/{theirs}")).code(), 50013);
-        assert_eq!(stage.delete(&format!("{path}/{own}")).events, ["MESSAGE_DELETE"]);
-        stage.world.set_bot_permissions(stage.guild, permissions::MANAGE_MESSAGES).unwrap();
-        let deleted = stage.delete(&format!("{path}/{theirs}"));
+        let theirs = fixture.world.user_message(fixture.channel, None, "c".into(), fixture.now).unwrap();
+        assert_eq!(fixture.patch(&format!("{path}/{theirs}"), json!({ "content": "d" })).code(), 50005);
+        fixture.world.set_bot_permissions(fixture.guild, 0).unwrap();
+        assert_eq!(fixture.delete(&format!("{path}/{theirs}")).code(), 50013);
+        assert_eq!(fixture.delete(&format!("{path}/{own}")).events, ["MESSAGE_DELETE"]);
+        fixture.world.set_bot_permissions(fixture.guild, permissions::MANAGE_MESSAGES).unwrap();
+        let deleted = fixture.delete(&format!("{path}/{theirs}"));
         assert_eq!(deleted.events, ["MESSAGE_DELETE", "GUILD_AUDIT_LOG_ENTRY_CREATE"]);
-        assert_eq!(stage.delete(&format!("{path}/{theirs}")).code(), 10008);
+        assert_eq!(fixture.delete(&format!("{path}/{theirs}")).code(), 10008);
     }
 
     #[test]
-    fn many_messages_go_at_once_unless_they_are_old() {
-        let mut stage = Stage::new();
-        let path = stage.channel_path("/messages");
-        let ids: Vec<String> = (0..3).map(|_| stage.post(&path, json!({ "content": "x" })).id()).collect();
+    fn bulk_delete_refuses_old_messages() {
+        let mut fixture = RestFixture::new();
+        let path = fixture.channel_path("/messages");
+        let ids: Vec<String> = (0..3).map(|_| fixture.post(&path, json!({ "content": "x" })).id()).collect();
         let bulk = format!("{path}/bulk-delete");
-        assert_eq!(stage.post(&bulk, json!({ "messages": ids[..1] })).code(), 50035);
-        let deleted = stage.post(&bulk, json!({ "messages": ids[..2] }));
+        assert_eq!(fixture.post(&bulk, json!({ "messages": ids[..1] })).code(), 50035);
+        let deleted = fixture.post(&bulk, json!({ "messages": ids[..2] }));
         assert_eq!((deleted.status, deleted.events[0]), (204, "MESSAGE_DELETE_BULK"));
         assert_eq!(deleted.event("MESSAGE_DELETE_BULK")["ids"], json!(ids[..2]));
-        assert_eq!(stage.get(&path).json.as_array().unwrap().len(), 1);
-        stage.pass(Duration::from_secs(15 * 24 * 60 * 60));
-        assert_eq!(stage.post(&bulk, json!({ "messages": ids })).code(), 50034);
+        assert_eq!(fixture.get(&path).json.as_array().unwrap().len(), 1);
+        fixture.advance(Duration::from_secs(15 * 24 * 60 * 60));
+        assert_eq!(fixture.post(&bulk, json!({ "messages": ids })).code(), 50034);
     }
 
     #[test]
-    fn what_cannot_be_sent_is_refused_with_its_reason() {
-        let mut stage = Stage::new();
-        let path = stage.channel_path("/messages");
-        assert_eq!(stage.post(&path, json!({ "content": "  " })).code(), 50006);
-        assert_eq!(stage.post(&path, json!({ "content": "x".repeat(2_001) })).code(), 50035);
-        assert_eq!(stage.post(&path, json!({ "content": "x", "nonce": "n".repeat(26) })).code(), 50035);
-        assert_eq!(stage.post(&path, json!({ "embeds": vec![json!({ "title": "t" }); 11] })).code(), 50035);
+    fn invalid_messages_are_refused_with_their_code() {
+        let mut fixture = RestFixture::new();
+        let path = fixture.channel_path("/messages");
+        assert_eq!(fixture.post(&path, json!({ "content": "  " })).code(), 50006);
+        assert_eq!(fixture.post(&path, json!({ "content": "x".repeat(2_001) })).code(), 50035);
+        assert_eq!(fixture.post(&path, json!({ "content": "x", "nonce": "n".repeat(26) })).code(), 50035);
+        assert_eq!(fixture.post(&path, json!({ "embeds": vec![json!({ "title": "t" }); 11] })).code(), 50035);
         let long = json!({ "description": "d".repeat(3_001) });
-        assert_eq!(stage.post(&path, json!({ "embeds": [long, long] })).code(), 50035);
+        assert_eq!(fixture.post(&path, json!({ "embeds": [long, long] })).code(), 50035);
         let unknown = json!({ "content": "x", "message_reference": { "message_id": "5" } });
-        assert_eq!(stage.post(&path, unknown).code(), 50035);
-        let category = stage.post(&stage.guild_path("/channels"), json!({ "name": "c", "type": 4 })).id();
-        assert_eq!(stage.post(&format!("/channels/{category}/messages"), json!({ "content": "x" })).code(), 50008);
-        assert_eq!(stage.post("/channels/5/messages", json!({ "content": "x" })).code(), 10003);
-        let everyone = stage.channel_path(&format!("/permissions/{}", stage.guild));
-        stage.put(&everyone, json!({ "type": 0, "deny": permissions::SEND_MESSAGES.to_string() }));
-        stage.world.set_bot_permissions(stage.guild, 0).unwrap();
-        assert_eq!(stage.post(&path, json!({ "content": "x" })).code(), 50013);
+        assert_eq!(fixture.post(&path, unknown).code(), 50035);
+        let category = fixture.post(&fixture.guild_path("/channels"), json!({ "name": "c", "type": 4 })).id();
+        assert_eq!(fixture.post(&format!("/channels/{category}/messages"), json!({ "content": "x" })).code(), 50008);
+        assert_eq!(fixture.post("/channels/5/messages", json!({ "content": "x" })).code(), 10003);
+        let everyone = fixture.channel_path(&format!("/permissions/{}", fixture.guild));
+        fixture.put(&everyone, json!({ "type": 0, "deny": permissions::SEND_MESSAGES.to_string() }));
+        fixture.world.set_bot_permissions(fixture.guild, 0).unwrap();
+        assert_eq!(fixture.post(&path, json!({ "content": "x" })).code(), 50013);
     }
 
     #[test]
-    fn mentions_are_found_and_held_back_where_the_sender_says_so() {
-        let mut stage = Stage::new();
-        let path = stage.channel_path("/messages");
-        let content = format!("<@{}> <@!{}> <@&7> @everyone", stage.member, stage.member);
-        let loud = stage.post(&path, json!({ "content": content })).json;
+    fn mentions_follow_allowed_mentions() {
+        let mut fixture = RestFixture::new();
+        let path = fixture.channel_path("/messages");
+        let content = format!("<@{}> <@!{}> <@&7> @everyone", fixture.member, fixture.member);
+        let loud = fixture.post(&path, json!({ "content": content })).json;
         assert_eq!(loud["mentions"].as_array().unwrap().len(), 1);
         assert_eq!((&loud["mention_roles"], &loud["mention_everyone"]), (&json!(["7"]), &json!(true)));
-        let quiet = stage.post(&path, json!({ "content": content, "allowed_mentions": { "parse": [] } })).json;
+        let quiet = fixture.post(&path, json!({ "content": content, "allowed_mentions": { "parse": [] } })).json;
         assert_eq!((&quiet["mentions"], &quiet["mention_everyone"]), (&json!([]), &json!(false)));
     }
 
     #[test]
-    fn embeds_components_and_references_are_kept() {
-        let mut stage = Stage::new();
-        let path = stage.channel_path("/messages");
-        let first = stage.post(&path, json!({ "content": "question" })).id();
+    fn embeds_components_and_references_are_stored() {
+        let mut fixture = RestFixture::new();
+        let path = fixture.channel_path("/messages");
+        let first = fixture.post(&path, json!({ "content": "question" })).id();
         let button = json!({ "type": 2, "style": 1, "custom_id": "go", "label": "Go" });
         let body = json!({
             "embeds": [{ "title": "t", "fields": [{ "name": "n", "value": "v" }] }],
             "components": [{ "type": 1, "components": [button] }],
             "message_reference": { "message_id": first },
         });
-        let made = stage.post(&path, body).json;
+        let made = fixture.post(&path, body).json;
         assert_eq!((&made["type"], &made["message_reference"]["message_id"]), (&json!(19), &json!(first)));
         assert_eq!(made["embeds"][0]["type"], "rich");
         assert_eq!(made["components"][0]["components"][0]["custom_id"], "go");
@@ -360,18 +378,18 @@ mod tests {
     }
 
     #[test]
-    fn a_full_channel_forgets_its_oldest_message() {
-        let mut stage = Stage::with(&SimConfig { max_messages: 3, ..SimConfig::default() });
-        let path = stage.channel_path("/messages");
-        let ids: Vec<String> = (0..5).map(|_| stage.post(&path, json!({ "content": "x" })).id()).collect();
-        assert_eq!(stage.get(&path).json.as_array().unwrap().len(), 3);
-        assert_eq!(stage.get(&format!("{path}/{}", ids[1])).code(), 10008);
+    fn full_channel_drops_its_oldest_message() {
+        let mut fixture = RestFixture::with_config(&SimConfig { max_messages: 3, ..SimConfig::default() });
+        let path = fixture.channel_path("/messages");
+        let ids: Vec<String> = (0..5).map(|_| fixture.post(&path, json!({ "content": "x" })).id()).collect();
+        assert_eq!(fixture.get(&path).json.as_array().unwrap().len(), 3);
+        assert_eq!(fixture.get(&format!("{path}/{}", ids[1])).code(), 10008);
     }
 
     #[test]
-    fn typing_is_told_and_changes_nothing() {
-        let mut stage = Stage::new();
-        let typed = stage.post(&stage.channel_path("/typing"), json!(null));
+    fn typing_sends_an_event_and_has_no_effect() {
+        let mut fixture = RestFixture::new();
+        let typed = fixture.post(&fixture.channel_path("/typing"), json!(null));
         assert_eq!((typed.status, typed.events.as_slice(), typed.effect), (204, &["TYPING_START"][..], None));
     }
 }

@@ -123,13 +123,13 @@ pub(crate) static ROUTES: &[Route] = &[
 mod tests {
     use serde_json::{Value, json};
 
-    use super::testing::Stage;
+    use super::testing::RestFixture;
     use super::{ROUTES, route};
     use crate::world::World;
     use crate::world::fire::InteractionSpec;
 
     #[test]
-    fn every_route_is_found_by_a_path_of_its_own() {
+    fn every_route_is_found_by_its_own_path() {
         for listed in ROUTES {
             let parts = listed.template.split('/').map(|part| if part.starts_with('{') { "1" } else { part });
             let path = parts.collect::<Vec<_>>().join("/");
@@ -141,25 +141,25 @@ mod tests {
     }
 
     #[test]
-    fn a_world_in_full_use_survives_its_snapshot() {
-        let mut stage = Stage::new();
-        let roles = stage.guild_path("/roles");
-        stage.reason("why").post(&roles, json!({ "name": "r" }));
-        stage.put(&stage.channel_path("/permissions/5"), json!({ "type": 1, "deny": "1024" }));
+    fn snapshot_restores_a_world_with_all_objects() {
+        let mut fixture = RestFixture::new();
+        let roles = fixture.guild_path("/roles");
+        fixture.reason("why").post(&roles, json!({ "name": "r" }));
+        fixture.put(&fixture.channel_path("/permissions/5"), json!({ "type": 1, "deny": "1024" }));
         let nonce = json!({ "content": "x", "nonce": "n", "enforce_nonce": true });
-        let message = stage.post(&stage.channel_path("/messages"), nonce.clone()).id();
-        stage.put(&stage.channel_path(&format!("/pins/{message}")), json!(null));
-        stage.post("/users/@me/channels", json!({ "recipient_id": stage.member }));
+        let message = fixture.post(&fixture.channel_path("/messages"), nonce.clone()).id();
+        fixture.put(&fixture.channel_path(&format!("/pins/{message}")), json!(null));
+        fixture.post("/users/@me/channels", json!({ "recipient_id": fixture.member }));
         let command = json!({ "name": "c", "description": "d", "default_member_permissions": "8" });
-        stage.post(&format!("/applications/{}/commands", stage.application), command);
-        let fired = stage.world.interaction(&InteractionSpec::default(), stage.now).unwrap();
+        fixture.post(&format!("/applications/{}/commands", fixture.application), command);
+        let fired = fixture.world.create_interaction(&InteractionSpec::default(), fixture.now).unwrap();
         let callback = format!("/interactions/{}/{}/callback", fired.id, fired.token);
-        stage.post(&callback, json!({ "type": 5 }));
+        fixture.post(&callback, json!({ "type": 5 }));
 
-        let before: Value = serde_json::to_value(&stage.world).unwrap();
-        stage.world = serde_json::from_str::<World>(&before.to_string()).unwrap();
-        assert_eq!(serde_json::to_value(&stage.world).unwrap(), before);
-        assert_eq!(stage.post(&stage.channel_path("/messages"), nonce).id(), message);
-        assert_eq!(stage.post(&callback, json!({ "type": 5 })).code(), 40060);
+        let before: Value = serde_json::to_value(&fixture.world).unwrap();
+        fixture.world = serde_json::from_str::<World>(&before.to_string()).unwrap();
+        assert_eq!(serde_json::to_value(&fixture.world).unwrap(), before);
+        assert_eq!(fixture.post(&fixture.channel_path("/messages"), nonce).id(), message);
+        assert_eq!(fixture.post(&callback, json!({ "type": 5 })).code(), 40060);
     }
 }

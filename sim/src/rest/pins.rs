@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::{Map, json};
 
-use super::access::{self, Spot};
+use super::access::{self, ChannelAccess};
 use super::call::{Call, Effect, Reply, Verb};
 use super::error::ApiError;
 use super::form::Query;
@@ -36,7 +36,7 @@ fn newest_first(feed: &Feed) -> Vec<Pin<'_>> {
 }
 
 pub(crate) fn list(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
-    let spot = access::in_channel(world, call)?;
+    let channel_access = access::in_channel(world, call)?;
     let mut query = Query::of(call);
     let limit = query.limit(1..=50, 50);
     query.finish()?;
@@ -46,7 +46,7 @@ pub(crate) fn list(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError
             ApiError::form("before", "DATE_TIME_TYPE_PARSE", &format!("Could not parse {text}. Should be ISO8601."))
         })?),
     };
-    let mut items = world.feeds.get(&spot.channel).map(newest_first).unwrap_or_default();
+    let mut items = world.feeds.get(&channel_access.channel).map(newest_first).unwrap_or_default();
     items.retain(|pin| before.is_none_or(|before| pin.pinned_at < before));
     let has_more = items.len() > limit;
     items.truncate(limit);
@@ -54,23 +54,27 @@ pub(crate) fn list(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError
 }
 
 pub(crate) fn list_old(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
-    let spot = access::in_channel(world, call)?;
-    let pins = world.feeds.get(&spot.channel).map(newest_first).unwrap_or_default();
+    let channel_access = access::in_channel(world, call)?;
+    let pins = world.feeds.get(&channel_access.channel).map(newest_first).unwrap_or_default();
     let messages: Vec<&Message> = pins.into_iter().map(|pin| pin.message).take(50).collect();
     Ok(Reply::ok(&messages))
 }
 
 /// Either permission is enough: PIN_MESSAGES was split from MANAGE_MESSAGES.
-fn may_pin(spot: &Spot) -> Result<(), ApiError> {
-    if spot.may(PIN_MESSAGES) || spot.may(MANAGE_MESSAGES) { Ok(()) } else { Err(ApiError::MISSING_PERMISSIONS) }
+fn require_pin(channel_access: &ChannelAccess) -> Result<(), ApiError> {
+    if channel_access.allows(PIN_MESSAGES) || channel_access.allows(MANAGE_MESSAGES) {
+        Ok(())
+    } else {
+        Err(ApiError::MISSING_PERMISSIONS)
+    }
 }
 
 pub(crate) fn pin(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
-    let spot = access::in_channel(world, call)?;
-    may_pin(&spot)?;
+    let channel_access = access::in_channel(world, call)?;
+    require_pin(&channel_access)?;
     let reason = access::reason(call)?;
     let id = call.params.id("message.id")?;
-    let feed = world.feeds.get_mut(&spot.channel).ok_or(ApiError::UNKNOWN_MESSAGE)?;
+    let feed = world.feeds.get_mut(&channel_access.channel).ok_or(ApiError::UNKNOWN_MESSAGE)?;
     feed.get(id).ok_or(ApiError::UNKNOWN_MESSAGE)?;
     if feed.pins.contains_key(&id) {
         return Ok(Reply::no_content());
@@ -79,62 +83,67 @@ pub(crate) fn pin(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError>
         return Err(ApiError::MAX_PINS);
     }
     feed.pins.insert(id, call.now);
-    change(world, call.now, &spot, id, reason, Mark::Pinned)?;
-    world.post_pin_notice(spot.channel, id, &Arc::clone(&spot.author), call.now);
-    Ok(Reply::no_content().with_effect(Effect::new(Verb::Create, "pin", spot.guild, id, &id.to_string())))
+    set_pinned(world, call.now, &channel_access, id, reason, PinChange::Pinned)?;
+    world.post_pin_notice(channel_access.channel, id, &Arc::clone(&channel_access.author), call.now);
+    Ok(Reply::no_content().with_effect(Effect::new(Verb::Create, "pin", channel_access.guild, id, &id.to_string())))
 }
 
 pub(crate) fn unpin(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
-    let spot = access::in_channel(world, call)?;
-    may_pin(&spot)?;
+    let channel_access = access::in_channel(world, call)?;
+    require_pin(&channel_access)?;
     let reason = access::reason(call)?;
     let id = call.params.id("message.id")?;
-    let feed = world.feeds.get_mut(&spot.channel).ok_or(ApiError::UNKNOWN_MESSAGE)?;
+    let feed = world.feeds.get_mut(&channel_access.channel).ok_or(ApiError::UNKNOWN_MESSAGE)?;
     feed.get(id).ok_or(ApiError::UNKNOWN_MESSAGE)?;
     if feed.pins.remove(&id).is_none() {
         return Ok(Reply::no_content());
     }
-    change(world, call.now, &spot, id, reason, Mark::Unpinned)?;
-    Ok(Reply::no_content().with_effect(Effect::new(Verb::Delete, "pin", spot.guild, id, &id.to_string())))
+    set_pinned(world, call.now, &channel_access, id, reason, PinChange::Unpinned)?;
+    Ok(Reply::no_content().with_effect(Effect::new(Verb::Delete, "pin", channel_access.guild, id, &id.to_string())))
 }
 
 /// Whether a message is pinned or unpinned.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Mark {
+enum PinChange {
     Pinned,
     Unpinned,
 }
 
 /// Marks the message, queues the events, and writes the audit log.
-fn change(
+fn set_pinned(
     world: &mut World,
     now: At,
-    spot: &Spot,
+    channel_access: &ChannelAccess,
     id: Snowflake,
     reason: Option<String>,
-    mark: Mark,
+    pin_change: PinChange,
 ) -> Result<(), ApiError> {
-    let feed = world.feeds.get_mut(&spot.channel).ok_or(ApiError::UNKNOWN_MESSAGE)?;
+    let feed = world.feeds.get_mut(&channel_access.channel).ok_or(ApiError::UNKNOWN_MESSAGE)?;
     let message = feed.messages.get_mut(&id).ok_or(ApiError::UNKNOWN_MESSAGE)?;
-    message.pinned = mark == Mark::Pinned;
+    message.pinned = pin_change == PinChange::Pinned;
     let author = message.author.id;
     let last = feed.pins.values().max().copied();
-    if let Some(guild) = spot.guild
-        && let Some(channel) = access::guild_mut(world, guild)?.channels.get_mut(&spot.channel)
+    if let Some(guild) = channel_access.guild
+        && let Some(channel) = access::guild_mut(world, guild)?.channels.get_mut(&channel_access.channel)
     {
         channel.last_pin_timestamp = last;
     }
-    world.tell_message_update(spot.channel, id);
+    world.notify_message_update(channel_access.channel, id);
     let event = Map::from_iter([("last_pin_timestamp".into(), json!(last.map(At::iso8601)))]);
     // This event needs the intent of channels, not that of messages.
-    world.tell_channel("CHANNEL_PINS_UPDATE", spot.channel, (intents::GUILDS, intents::DIRECT_MESSAGES), event);
-    if let Some(guild) = spot.guild {
-        let action = match mark {
-            Mark::Pinned => audit::MESSAGE_PIN,
-            Mark::Unpinned => audit::MESSAGE_UNPIN,
+    world.notify_channel(
+        "CHANNEL_PINS_UPDATE",
+        channel_access.channel,
+        (intents::GUILDS, intents::DIRECT_MESSAGES),
+        event,
+    );
+    if let Some(guild) = channel_access.guild {
+        let action = match pin_change {
+            PinChange::Pinned => audit::MESSAGE_PIN,
+            PinChange::Unpinned => audit::MESSAGE_UNPIN,
         };
-        let options = json!({ "channel_id": spot.channel, "message_id": id });
-        world.audit(guild, Draft::new(action, spot.author.id, author, reason).options(options), now);
+        let options = json!({ "channel_id": channel_access.channel, "message_id": id });
+        world.audit(guild, Draft::new(action, channel_access.author.id, author, reason).options(options), now);
     }
     Ok(())
 }
@@ -143,49 +152,49 @@ fn change(
 mod tests {
     use serde_json::json;
 
-    use crate::rest::testing::Stage;
+    use crate::rest::testing::RestFixture;
     use crate::world::permissions;
 
     #[test]
-    fn a_pin_is_told_listed_and_lifted() {
-        let mut stage = Stage::new();
-        let message = stage.post(&stage.channel_path("/messages"), json!({ "content": "rules" })).id();
-        let path = stage.channel_path(&format!("/messages/pins/{message}"));
-        let pinned = stage.put(&path, json!(null));
+    fn pin_is_dispatched_listed_and_removed() {
+        let mut fixture = RestFixture::new();
+        let message = fixture.post(&fixture.channel_path("/messages"), json!({ "content": "rules" })).id();
+        let path = fixture.channel_path(&format!("/messages/pins/{message}"));
+        let pinned = fixture.put(&path, json!(null));
         let events = ["MESSAGE_UPDATE", "CHANNEL_PINS_UPDATE", "GUILD_AUDIT_LOG_ENTRY_CREATE", "MESSAGE_CREATE"];
         assert_eq!((pinned.status, pinned.events.as_slice()), (204, &events[..]));
-        let again = stage.put(&path, json!(null));
+        let again = fixture.put(&path, json!(null));
         assert_eq!((again.effect, again.events.len()), (None, 0));
-        let listed = stage.get(&stage.channel_path("/messages/pins")).json;
+        let listed = fixture.get(&fixture.channel_path("/messages/pins")).json;
         assert_eq!((&listed["items"][0]["message"]["id"], &listed["has_more"]), (&json!(message), &json!(false)));
         assert_eq!(listed["items"][0]["message"]["pinned"], true);
-        assert_eq!(stage.get(&stage.channel_path("/pins")).json[0]["id"], json!(message));
-        let lifted = stage.delete(&stage.channel_path(&format!("/pins/{message}")));
+        assert_eq!(fixture.get(&fixture.channel_path("/pins")).json[0]["id"], json!(message));
+        let lifted = fixture.delete(&fixture.channel_path(&format!("/pins/{message}")));
         assert_eq!(lifted.status, 204);
-        assert_eq!(stage.get(&stage.channel_path("/pins")).json, json!([]));
+        assert_eq!(fixture.get(&fixture.channel_path("/pins")).json, json!([]));
     }
 
     #[test]
     fn a_channel_has_at_most_250_pins() {
-        let mut stage = Stage::new();
+        let mut fixture = RestFixture::new();
         for number in 0..=250 {
-            let message = stage.post(&stage.channel_path("/messages"), json!({ "content": "x" })).id();
-            let pinned = stage.put(&stage.channel_path(&format!("/pins/{message}")), json!(null));
+            let message = fixture.post(&fixture.channel_path("/messages"), json!({ "content": "x" })).id();
+            let pinned = fixture.put(&fixture.channel_path(&format!("/pins/{message}")), json!(null));
             assert_eq!(pinned.status, if number < 250 { 204 } else { 400 });
         }
-        let page = stage.get(&stage.channel_path("/messages/pins?limit=20")).json;
+        let page = fixture.get(&fixture.channel_path("/messages/pins?limit=20")).json;
         assert_eq!((page["items"].as_array().unwrap().len(), &page["has_more"]), (20, &json!(true)));
     }
 
     #[test]
-    fn pinning_needs_leave() {
-        let mut stage = Stage::new();
-        let message = stage.post(&stage.channel_path("/messages"), json!({ "content": "x" })).id();
-        let path = stage.channel_path(&format!("/pins/{message}"));
-        stage.world.set_bot_permissions(stage.guild, 0).unwrap();
-        assert_eq!(stage.put(&path, json!(null)).code(), 50013);
-        stage.world.set_bot_permissions(stage.guild, permissions::PIN_MESSAGES).unwrap();
-        assert_eq!(stage.put(&path, json!(null)).status, 204);
-        assert_eq!(stage.put(&stage.channel_path("/pins/5"), json!(null)).code(), 10008);
+    fn pinning_needs_permission() {
+        let mut fixture = RestFixture::new();
+        let message = fixture.post(&fixture.channel_path("/messages"), json!({ "content": "x" })).id();
+        let path = fixture.channel_path(&format!("/pins/{message}"));
+        fixture.world.set_bot_permissions(fixture.guild, 0).unwrap();
+        assert_eq!(fixture.put(&path, json!(null)).code(), 50013);
+        fixture.world.set_bot_permissions(fixture.guild, permissions::PIN_MESSAGES).unwrap();
+        assert_eq!(fixture.put(&path, json!(null)).status, 204);
+        assert_eq!(fixture.put(&fixture.channel_path("/pins/5"), json!(null)).code(), 10008);
     }
 }

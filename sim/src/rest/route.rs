@@ -95,17 +95,17 @@ pub(crate) fn find<'a>(
     method: &Method,
     path: &'a str,
 ) -> Result<(&'static Route, Params<'a>), ApiError> {
-    let mut known_path = false;
+    let mut path_exists = false;
     for route in table {
         if route.method == *method {
             if let Some(params) = match_template(route.template, path) {
                 return Ok((route, params));
             }
-        } else if !known_path {
-            known_path = match_template(route.template, path).is_some();
+        } else if !path_exists {
+            path_exists = match_template(route.template, path).is_some();
         }
     }
-    Err(if known_path { ApiError::METHOD_NOT_ALLOWED } else { ApiError::NO_SUCH_ROUTE })
+    Err(if path_exists { ApiError::METHOD_NOT_ALLOWED } else { ApiError::NO_SUCH_ROUTE })
 }
 
 #[cfg(test)]
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_fits_a_template_of_its_length_with_its_literals() {
+    fn path_matches_a_template_of_its_length_and_literals() {
         let template = "/guilds/{guild.id}/roles/{role.id}";
         let params = match_template(template, "/guilds/1/roles/2").unwrap();
         assert_eq!((params.text("guild.id"), params.id("role.id").unwrap()), ("1", Snowflake::new(2)));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_is_none_is_an_invalid_form() {
+    fn invalid_id_is_an_invalid_form() {
         let params = match_template("/guilds/{guild.id}", "/guilds/abc").unwrap();
         assert_eq!(params.id("guild.id").unwrap_err().code, 50035);
     }

@@ -14,7 +14,7 @@ use crate::time::At;
 use crate::world::World;
 
 /// A world with one guild, and the ids that tests need most.
-pub(crate) struct Stage {
+pub(crate) struct RestFixture {
     pub(crate) world: World,
     pub(crate) now: At,
     pub(crate) application: Snowflake,
@@ -28,7 +28,7 @@ pub(crate) struct Stage {
 
 /// Response to a call, and its effects.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct TestResponse {
     pub(crate) status: u16,
     pub(crate) json: Value,
     pub(crate) effect: Option<Effect>,
@@ -36,7 +36,7 @@ pub(crate) struct Answer {
     pub(crate) dispatches: Vec<Dispatch>,
 }
 
-impl Answer {
+impl TestResponse {
     pub(crate) fn code(&self) -> u64 {
         assert!(self.status >= 400, "a success has no code: {self:?}");
         self.json["code"].as_u64().unwrap()
@@ -53,12 +53,12 @@ impl Answer {
     }
 }
 
-impl Stage {
+impl RestFixture {
     pub(crate) fn new() -> Self {
-        Self::with(&SimConfig::default())
+        Self::with_config(&SimConfig::default())
     }
 
-    pub(crate) fn with(config: &SimConfig) -> Self {
+    pub(crate) fn with_config(config: &SimConfig) -> Self {
         let now = At::from_micros(1_700_000_000_000_000);
         let mut world = World::new(config, now);
         world.gateway_url = "ws://127.0.0.1:1".into();
@@ -92,32 +92,32 @@ impl Stage {
         self
     }
 
-    pub(crate) fn pass(&mut self, time: Duration) -> &mut Self {
+    pub(crate) fn advance(&mut self, time: Duration) -> &mut Self {
         self.now = self.now.after(time);
         self
     }
 
-    pub(crate) fn get(&mut self, path: &str) -> Answer {
+    pub(crate) fn get(&mut self, path: &str) -> TestResponse {
         self.call(&Method::GET, path, Value::Null)
     }
 
-    pub(crate) fn post(&mut self, path: &str, body: Value) -> Answer {
+    pub(crate) fn post(&mut self, path: &str, body: Value) -> TestResponse {
         self.call(&Method::POST, path, body)
     }
 
-    pub(crate) fn patch(&mut self, path: &str, body: Value) -> Answer {
+    pub(crate) fn patch(&mut self, path: &str, body: Value) -> TestResponse {
         self.call(&Method::PATCH, path, body)
     }
 
-    pub(crate) fn put(&mut self, path: &str, body: Value) -> Answer {
+    pub(crate) fn put(&mut self, path: &str, body: Value) -> TestResponse {
         self.call(&Method::PUT, path, body)
     }
 
-    pub(crate) fn delete(&mut self, path: &str) -> Answer {
+    pub(crate) fn delete(&mut self, path: &str) -> TestResponse {
         self.call(&Method::DELETE, path, Value::Null)
     }
 
-    fn call(&mut self, method: &Method, target: &str, body: Value) -> Answer {
+    fn call(&mut self, method: &Method, target: &str, body: Value) -> TestResponse {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let query = query.split('&').filter_map(|pair| pair.split_once('='));
         self.world.outbox.clear();
@@ -137,7 +137,7 @@ impl Stage {
         let dispatches: Vec<Dispatch> = self.world.outbox.drain(..).collect();
         let events = dispatches.iter().map(|dispatch| dispatch.name).collect();
         match result {
-            Ok(reply) => Answer {
+            Ok(reply) => TestResponse {
                 status: reply.status.as_u16(),
                 json: serde_json::from_slice(&reply.body).unwrap_or_default(),
                 effect: reply.effect,
@@ -145,7 +145,7 @@ impl Stage {
                 dispatches,
             },
             Err(error) => {
-                Answer { status: error.status.as_u16(), json: error.body(), effect: None, events, dispatches }
+                TestResponse { status: error.status.as_u16(), json: error.body(), effect: None, events, dispatches }
             }
         }
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::access;
 use super::call::{Call, Effect, Reply, Verb};
 use super::error::ApiError;
-use super::form::{Form, Query, switched_on};
+use super::form::{Form, Query, query_flag};
 use crate::dispatch::Dispatch;
 use crate::id::Snowflake;
 use crate::world::user::OwnUser;
@@ -27,7 +27,7 @@ pub(crate) fn guilds(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
     let limit = query.limit(1..=200, 200);
     let (before, after) = (query.snowflake("before"), query.snowflake("after"));
     query.finish()?;
-    let with_counts = switched_on(call, "with_counts");
+    let with_counts = query_flag(call, "with_counts");
     let first = after.map_or(0, |after| after.get().saturating_add(1));
     let last = before.map_or(u64::MAX, Snowflake::get).max(first);
     let found = world.guilds.range(Snowflake::new(first)..Snowflake::new(last)).map(|(_, guild)| guild);
@@ -35,7 +35,7 @@ pub(crate) fn guilds(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
         .filter(|guild| guild.members.contains_key(&user))
         .take(limit)
         .map(|guild| {
-            let mut shown = json!({
+            let mut guild_json = json!({
                 "id": guild.id,
                 "name": guild.name,
                 "icon": null,
@@ -45,11 +45,11 @@ pub(crate) fn guilds(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
                 "features": [],
             });
             if with_counts {
-                shown["approximate_member_count"] = json!(guild.members.len());
-                shown["approximate_presence_count"] =
+                guild_json["approximate_member_count"] = json!(guild.members.len());
+                guild_json["approximate_presence_count"] =
                     json!(guild.members.values().filter(|member| member.user.bot).count());
             }
-            shown
+            guild_json
         })
         .collect();
     Ok(Reply::ok(&page))
@@ -66,13 +66,13 @@ pub(crate) fn open_direct(world: &mut World, call: &Call<'_>) -> Result<Reply, A
     if recipient.bot {
         return Err(ApiError::CANNOT_SEND_TO_USER);
     }
-    let (id, made) = match world.direct_with(application, recipient.id) {
+    let (id, is_new) = match world.find_direct(application, recipient.id) {
         Some(id) => (id, false),
-        None => (world.make_direct(application, recipient, call.now), true),
+        None => (world.create_direct(application, recipient, call.now), true),
     };
     let direct = world.directs.get(&id).ok_or(ApiError::UNKNOWN_CHANNEL)?;
     let reply = Reply::ok(&direct.view());
-    if !made {
+    if !is_new {
         return Ok(reply);
     }
     let name = direct.recipient.id.to_string();
@@ -87,44 +87,45 @@ mod tests {
 
     use crate::config::{BotConfig, SimConfig};
     use crate::dispatch::Audience;
-    use crate::rest::testing::Stage;
+    use crate::rest::testing::RestFixture;
     use crate::world::drive::GuildSpec;
 
     #[test]
-    fn a_bot_finds_itself_others_and_its_guilds() {
-        let mut stage = Stage::new();
-        assert_eq!(stage.get("/users/@me").json["id"], json!(stage.application));
-        assert_eq!(stage.get(&format!("/users/{}", stage.member)).json["bot"], false);
-        assert_eq!(stage.get("/users/5").code(), 10013);
-        let second = stage.world.add_guild(&GuildSpec::default(), stage.now);
-        let guilds = stage.get("/users/@me/guilds?with_counts=true").json;
-        assert_eq!((&guilds[0]["id"], &guilds[1]["id"]), (&json!(stage.guild), &json!(second)));
+    fn bot_reads_itself_other_users_and_its_guilds() {
+        let mut fixture = RestFixture::new();
+        assert_eq!(fixture.get("/users/@me").json["id"], json!(fixture.application));
+        assert_eq!(fixture.get(&format!("/users/{}", fixture.member)).json["bot"], false);
+        assert_eq!(fixture.get("/users/5").code(), 10013);
+        let second = fixture.world.add_guild(&GuildSpec::default(), fixture.now);
+        let guilds = fixture.get("/users/@me/guilds?with_counts=true").json;
+        assert_eq!((&guilds[0]["id"], &guilds[1]["id"]), (&json!(fixture.guild), &json!(second)));
         assert_eq!(guilds[0]["approximate_member_count"], 5);
-        let rest = stage.get(&format!("/users/@me/guilds?after={}", stage.guild)).json;
+        let rest = fixture.get(&format!("/users/@me/guilds?after={}", fixture.guild)).json;
         assert_eq!(rest.as_array().unwrap().len(), 1);
     }
 
     #[test]
-    fn a_direct_channel_is_opened_once_and_only_its_bot_hears_of_it() {
-        let mut stage = Stage::new();
-        let opened = stage.post("/users/@me/channels", json!({ "recipient_id": stage.member }));
+    fn direct_channel_is_opened_once_and_visible_to_its_bot_only() {
+        let mut fixture = RestFixture::new();
+        let opened = fixture.post("/users/@me/channels", json!({ "recipient_id": fixture.member }));
         assert_eq!((opened.status, opened.events.as_slice()), (200, &["CHANNEL_CREATE"][..]));
-        let again = stage.post("/users/@me/channels", json!({ "recipient_id": stage.member }));
+        let again = fixture.post("/users/@me/channels", json!({ "recipient_id": fixture.member }));
         assert_eq!((again.id(), again.effect), (opened.id(), None));
-        let sent = stage.post(&format!("/channels/{}/messages", opened.id()), json!({ "content": "psst" }));
-        assert_eq!(sent.dispatches[0].audience, Audience::Application(stage.application));
+        let sent = fixture.post(&format!("/channels/{}/messages", opened.id()), json!({ "content": "psst" }));
+        assert_eq!(sent.dispatches[0].audience, Audience::Application(fixture.application));
         assert!(sent.event("MESSAGE_CREATE").get("guild_id").is_none());
-        assert_eq!(stage.get(&format!("/channels/{}", opened.id())).json["last_message_id"], sent.json["id"]);
-        assert_eq!(stage.post("/users/@me/channels", json!({ "recipient_id": "5" })).code(), 10013);
-        assert_eq!(stage.post("/users/@me/channels", json!({ "recipient_id": stage.application })).code(), 50007);
+        assert_eq!(fixture.get(&format!("/channels/{}", opened.id())).json["last_message_id"], sent.json["id"]);
+        assert_eq!(fixture.post("/users/@me/channels", json!({ "recipient_id": "5" })).code(), 10013);
+        assert_eq!(fixture.post("/users/@me/channels", json!({ "recipient_id": fixture.application })).code(), 50007);
     }
 
     #[test]
-    fn another_bots_direct_channel_is_closed_to_this_one() {
+    fn direct_channel_of_another_bot_is_inaccessible() {
         let other = BotConfig { token: "other".into(), name: "other".into() };
-        let mut stage = Stage::with(&SimConfig { bots: vec![BotConfig::default(), other], ..SimConfig::default() });
-        let opened = stage.post("/users/@me/channels", json!({ "recipient_id": stage.member })).id();
-        stage.application = stage.world.bots[1].application_id;
-        assert_eq!(stage.get(&format!("/channels/{opened}")).code(), 50001);
+        let mut fixture =
+            RestFixture::with_config(&SimConfig { bots: vec![BotConfig::default(), other], ..SimConfig::default() });
+        let opened = fixture.post("/users/@me/channels", json!({ "recipient_id": fixture.member })).id();
+        fixture.application = fixture.world.bots[1].application_id;
+        assert_eq!(fixture.get(&format!("/channels/{opened}")).code(), 50001);
     }
 }

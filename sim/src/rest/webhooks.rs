@@ -7,7 +7,7 @@ use super::interactions;
 use super::message_form::MessageForm;
 use crate::id::Snowflake;
 use crate::world::World;
-use crate::world::interaction::{Answered, Interaction};
+use crate::world::interaction::{Interaction, ResponseState};
 use crate::world::message::{LOADING, Message};
 
 /// The interaction of the token in the path. Before the first response, there is no webhook.
@@ -15,40 +15,40 @@ fn interaction(world: &World, call: &Call<'_>) -> Result<Interaction, ApiError> 
     let application = call.params.id("application.id")?;
     world.bot(application).ok_or(ApiError::UNKNOWN_WEBHOOK)?;
     let found = world.interactions.by_token(call.params.text("interaction.token"));
-    let alive = found.filter(|interaction| {
+    let valid = found.filter(|interaction| {
         interaction.application == application && call.now.since(interaction.fired) < world.rules.interaction_token_life
     });
-    match alive {
+    match valid {
         None => Err(ApiError::INVALID_WEBHOOK_TOKEN),
-        Some(interaction) if interaction.state == Answered::NotYet => Err(ApiError::UNKNOWN_WEBHOOK),
+        Some(interaction) if interaction.state == ResponseState::NotYet => Err(ApiError::UNKNOWN_WEBHOOK),
         Some(interaction) => Ok(interaction.clone()),
     }
 }
 
 /// The message in the path: without an id, the first response.
-fn named(world: &World, call: &Call<'_>) -> Result<(Interaction, Snowflake), ApiError> {
+fn find_target(world: &World, call: &Call<'_>) -> Result<(Interaction, Snowflake), ApiError> {
     let interaction = interaction(world, call)?;
     let original = match interaction.state {
-        Answered::WithMessage(id) => Some(id),
-        Answered::NotYet | Answered::Otherwise => None,
+        ResponseState::WithMessage(id) => Some(id),
+        ResponseState::NotYet | ResponseState::Otherwise => None,
     };
     let id = match call.params.text("message.id") {
         "" => original.ok_or(ApiError::UNKNOWN_MESSAGE)?,
         _ => call.params.id("message.id")?,
     };
-    let message = stored(world, &interaction, id)?;
+    let message = find_message(world, &interaction, id)?;
     if original != Some(id) && message.webhook_id != Some(interaction.application) {
         return Err(ApiError::UNKNOWN_MESSAGE);
     }
     Ok((interaction, id))
 }
 
-fn stored<'w>(world: &'w World, interaction: &Interaction, id: Snowflake) -> Result<&'w Message, ApiError> {
+fn find_message<'w>(world: &'w World, interaction: &Interaction, id: Snowflake) -> Result<&'w Message, ApiError> {
     let feed = world.feeds.get(&interaction.channel);
     feed.and_then(|feed| feed.messages.get(&id)).ok_or(ApiError::UNKNOWN_MESSAGE)
 }
 
-fn form(call: &Call<'_>) -> Result<MessageForm, ApiError> {
+fn read_form(call: &Call<'_>) -> Result<MessageForm, ApiError> {
     let mut form = Form::of(call)?;
     let read = MessageForm::read(&mut form);
     form.finish().map(|()| read)
@@ -57,9 +57,9 @@ fn form(call: &Call<'_>) -> Result<MessageForm, ApiError> {
 /// Sends a follow-up. The first one after a deferred response completes that response instead, as with Discord.
 pub(crate) fn follow_up(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
     let interaction = interaction(world, call)?;
-    let form = form(call)?;
-    if let Answered::WithMessage(id) = interaction.state
-        && stored(world, &interaction, id).is_ok_and(|original| original.flags & LOADING != 0)
+    let form = read_form(call)?;
+    if let ResponseState::WithMessage(id) = interaction.state
+        && find_message(world, &interaction, id).is_ok_and(|original| original.flags & LOADING != 0)
     {
         return edit(world, call, &interaction, id, form);
     }
@@ -84,20 +84,20 @@ fn edit(
 }
 
 pub(crate) fn get_message(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
-    let (interaction, id) = named(world, call)?;
-    Ok(Reply::ok(stored(world, &interaction, id)?))
+    let (interaction, id) = find_target(world, call)?;
+    Ok(Reply::ok(find_message(world, &interaction, id)?))
 }
 
 pub(crate) fn edit_message(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
-    let (interaction, id) = named(world, call)?;
-    let form = form(call)?;
+    let (interaction, id) = find_target(world, call)?;
+    let form = read_form(call)?;
     edit(world, call, &interaction, id, form)
 }
 
 pub(crate) fn delete_message(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
-    let (interaction, id) = named(world, call)?;
-    let gone = world.delete_messages(interaction.channel, &[id]).pop().ok_or(ApiError::UNKNOWN_MESSAGE)?;
-    Ok(Reply::no_content().with_effect(Effect::new(Verb::Delete, "message", interaction.guild, id, &gone.content)))
+    let (interaction, id) = find_target(world, call)?;
+    let deleted = world.delete_messages(interaction.channel, &[id]).pop().ok_or(ApiError::UNKNOWN_MESSAGE)?;
+    Ok(Reply::no_content().with_effect(Effect::new(Verb::Delete, "message", interaction.guild, id, &deleted.content)))
 }
 
 #[cfg(test)]
@@ -106,73 +106,73 @@ mod tests {
 
     use serde_json::json;
 
-    use crate::rest::testing::Stage;
+    use crate::rest::testing::RestFixture;
     use crate::world::fire::InteractionSpec;
 
     /// Fires a command and responds to it; returns the path of its webhook.
-    fn answered(stage: &mut Stage, response: serde_json::Value) -> String {
-        let fired = stage.world.interaction(&InteractionSpec::default(), stage.now).unwrap();
+    fn respond(fixture: &mut RestFixture, response: serde_json::Value) -> String {
+        let fired = fixture.world.create_interaction(&InteractionSpec::default(), fixture.now).unwrap();
         let callback = format!("/interactions/{}/{}/callback", fired.id, fired.token);
-        assert_eq!(stage.post(&callback, response).status, 204);
+        assert_eq!(fixture.post(&callback, response).status, 204);
         format!("/webhooks/{}/{}", fired.application_id, fired.token)
     }
 
     #[test]
-    fn a_deferred_answer_is_filled_in_by_an_edit() {
-        let mut stage = Stage::new();
-        let hook = answered(&mut stage, json!({ "type": 5 }));
+    fn deferred_response_is_completed_by_an_edit() {
+        let mut fixture = RestFixture::new();
+        let hook = respond(&mut fixture, json!({ "type": 5 }));
         let original = format!("{hook}/messages/@original");
-        let waiting = stage.get(&original).json;
+        let waiting = fixture.get(&original).json;
         assert_eq!(waiting["flags"], 128);
-        let edited = stage.pass(Duration::from_secs(10)).patch(&original, json!({ "content": "done" }));
+        let edited = fixture.advance(Duration::from_secs(10)).patch(&original, json!({ "content": "done" }));
         assert_eq!((&edited.json["content"], &edited.json["flags"]), (&json!("done"), &json!(0)));
         assert_eq!(edited.events, ["MESSAGE_UPDATE"]);
         let by_id = format!("{hook}/messages/{}", waiting["id"].as_str().unwrap());
-        assert_eq!(stage.get(&by_id).json, edited.json);
-        assert_eq!(stage.delete(&original).events, ["MESSAGE_DELETE"]);
-        assert_eq!(stage.get(&original).code(), 10008);
+        assert_eq!(fixture.get(&by_id).json, edited.json);
+        assert_eq!(fixture.delete(&original).events, ["MESSAGE_DELETE"]);
+        assert_eq!(fixture.get(&original).code(), 10008);
     }
 
     #[test]
-    fn the_first_follow_up_after_deferring_fills_the_answer_in() {
-        let mut stage = Stage::new();
-        let hook = answered(&mut stage, json!({ "type": 5, "data": { "flags": 64 } }));
-        let first = stage.post(&hook, json!({ "content": "one" }));
+    fn first_follow_up_completes_a_deferred_response() {
+        let mut fixture = RestFixture::new();
+        let hook = respond(&mut fixture, json!({ "type": 5, "data": { "flags": 64 } }));
+        let first = fixture.post(&hook, json!({ "content": "one" }));
         assert_eq!((&first.json["flags"], first.events.len()), (&json!(64), 0));
-        let second = stage.post(&hook, json!({ "content": "two" }));
+        let second = fixture.post(&hook, json!({ "content": "two" }));
         assert_ne!(second.id(), first.id());
         assert_eq!(second.events, ["MESSAGE_CREATE"]);
-        assert_eq!(stage.get(&format!("{hook}/messages/@original")).json["id"], first.json["id"]);
-        assert_eq!(stage.get(&stage.channel_path("/messages")).json[0]["content"], "two");
-        let changed = stage.patch(&format!("{hook}/messages/{}", second.id()), json!({ "content": "2" }));
+        assert_eq!(fixture.get(&format!("{hook}/messages/@original")).json["id"], first.json["id"]);
+        assert_eq!(fixture.get(&fixture.channel_path("/messages")).json[0]["content"], "two");
+        let changed = fixture.patch(&format!("{hook}/messages/{}", second.id()), json!({ "content": "2" }));
         assert_eq!((changed.status, &changed.json["content"]), (200, &json!("2")));
     }
 
     #[test]
-    fn a_token_that_is_wrong_or_old_is_refused() {
-        let mut stage = Stage::new();
-        let hook = answered(&mut stage, json!({ "type": 4, "data": { "content": "x" } }));
-        let wrong = stage.post(&format!("{hook}0"), json!({ "content": "x" }));
+    fn invalid_and_expired_tokens_are_refused() {
+        let mut fixture = RestFixture::new();
+        let hook = respond(&mut fixture, json!({ "type": 4, "data": { "content": "x" } }));
+        let wrong = fixture.post(&format!("{hook}0"), json!({ "content": "x" }));
         assert_eq!((wrong.status, wrong.code()), (401, 50027));
-        let nobody = hook.replacen(&stage.application.to_string(), "5", 1);
-        assert_eq!(stage.post(&nobody, json!({ "content": "x" })).code(), 10015);
-        assert_eq!(stage.pass(Duration::from_secs(899)).post(&hook, json!({ "content": "x" })).status, 200);
-        assert_eq!(stage.pass(Duration::from_secs(1)).post(&hook, json!({ "content": "x" })).code(), 50027);
+        let unknown_application = hook.replacen(&fixture.application.to_string(), "5", 1);
+        assert_eq!(fixture.post(&unknown_application, json!({ "content": "x" })).code(), 10015);
+        assert_eq!(fixture.advance(Duration::from_secs(899)).post(&hook, json!({ "content": "x" })).status, 200);
+        assert_eq!(fixture.advance(Duration::from_secs(1)).post(&hook, json!({ "content": "x" })).code(), 50027);
     }
 
     #[test]
-    fn nothing_follows_what_was_never_answered() {
-        let mut stage = Stage::new();
-        let fired = stage.world.interaction(&InteractionSpec::default(), stage.now).unwrap();
+    fn follow_up_needs_a_first_response() {
+        let mut fixture = RestFixture::new();
+        let fired = fixture.world.create_interaction(&InteractionSpec::default(), fixture.now).unwrap();
         let hook = format!("/webhooks/{}/{}", fired.application_id, fired.token);
-        assert_eq!(stage.post(&hook, json!({ "content": "x" })).code(), 10015);
+        assert_eq!(fixture.post(&hook, json!({ "content": "x" })).code(), 10015);
     }
 
     #[test]
-    fn a_token_does_not_reach_other_messages() {
-        let mut stage = Stage::new();
-        let other = stage.post(&stage.channel_path("/messages"), json!({ "content": "mine" })).id();
-        let hook = answered(&mut stage, json!({ "type": 4, "data": { "content": "x" } }));
-        assert_eq!(stage.patch(&format!("{hook}/messages/{other}"), json!({ "content": "y" })).code(), 10008);
+    fn token_gives_no_access_to_other_messages() {
+        let mut fixture = RestFixture::new();
+        let other = fixture.post(&fixture.channel_path("/messages"), json!({ "content": "mine" })).id();
+        let hook = respond(&mut fixture, json!({ "type": 4, "data": { "content": "x" } }));
+        assert_eq!(fixture.patch(&format!("{hook}/messages/{other}"), json!({ "content": "y" })).code(), 10008);
     }
 }

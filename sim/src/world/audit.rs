@@ -29,7 +29,7 @@ pub(crate) const MESSAGE_PIN: u16 = 74;
 pub(crate) const MESSAGE_UNPIN: u16 = 75;
 
 /// How long Discord stores entries.
-pub(crate) const KEPT_FOR: Duration = Duration::from_secs(45 * 24 * 60 * 60);
+pub(crate) const RETENTION: Duration = Duration::from_secs(45 * 24 * 60 * 60);
 /// Maximum number of entries in a guild; the oldest are removed first.
 const MAX_ENTRIES: usize = 10_000;
 
@@ -133,18 +133,18 @@ impl AuditLog {
 
     /// Newest first; with `after`, oldest first from there.
     pub(crate) fn find(&self, query: &AuditQuery, now: At) -> Vec<&Entry> {
-        let fits = |entry: &&Entry| {
+        let matches = |entry: &&Entry| {
             query.user.is_none_or(|user| entry.user_id == user)
                 && query.action.is_none_or(|action| entry.action_type == action)
                 && query.before.is_none_or(|before| entry.id < before)
-                && now.since(entry.id.made_at()) < KEPT_FOR
+                && now.since(entry.id.created_at()) < RETENTION
         };
         match query.after {
             Some(after) => {
                 let start = self.entries.partition_point(|entry| entry.id <= after);
-                self.entries.range(start..).filter(fits).take(query.limit).collect()
+                self.entries.range(start..).filter(matches).take(query.limit).collect()
             }
-            None => self.entries.iter().rev().filter(fits).take(query.limit).collect(),
+            None => self.entries.iter().rev().filter(matches).take(query.limit).collect(),
         }
     }
 }
@@ -159,13 +159,13 @@ impl World {
             entry: &'a Entry,
         }
 
-        let Some(home) = self.guilds.get_mut(&guild) else { return };
+        let Some(guild_state) = self.guilds.get_mut(&guild) else { return };
         let Draft { action, by, target, changes, options, reason } = draft;
-        let id = self.mint.mint(now);
+        let id = self.mint.generate(now);
         let entry = Entry { id, action_type: action, user_id: by, target_id: target, changes, options, reason };
         let event = Event { guild_id: guild, entry: &entry };
         self.outbox.push(Dispatch::guild("GUILD_AUDIT_LOG_ENTRY_CREATE", guild, intents::GUILD_MODERATION, &event));
-        home.audit.push(entry);
+        guild_state.audit.push(entry);
     }
 }
 
@@ -204,7 +204,7 @@ mod tests {
     const NOW: At = At::from_micros(1_420_070_400_000_000);
 
     #[test]
-    fn the_newest_come_first_and_after_turns_that_round() {
+    fn newest_come_first_except_with_after() {
         let log = log(10);
         let query = AuditQuery { limit: 3, ..AuditQuery::default() };
         assert_eq!(ids(&log.find(&query, NOW)), [9, 8, 7]);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_hold_together() {
+    fn filters_are_combined() {
         let query = AuditQuery {
             user: Some(Snowflake::new(0)),
             action: Some(ROLE_CREATE),
@@ -226,20 +226,20 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_gone_after_45_days() {
+    fn entry_expires_after_45_days() {
         let query = AuditQuery { limit: 100, ..AuditQuery::default() };
-        assert!(log(10).find(&query, NOW.after(KEPT_FOR)).is_empty());
+        assert!(log(10).find(&query, NOW.after(RETENTION)).is_empty());
     }
 
     #[test]
-    fn a_log_that_is_full_forgets_its_oldest() {
+    fn full_log_drops_its_oldest_entry() {
         let log = log(MAX_ENTRIES as u64 + 5);
         assert_eq!(log.entries.len(), MAX_ENTRIES);
         assert_eq!(log.entries.front().unwrap().id.get(), 5);
     }
 
     #[test]
-    fn changes_name_the_fields_that_differ() {
+    fn changes_list_the_fields_that_differ() {
         let old = json!({ "name": "red", "color": 1, "topic": null });
         let new = json!({ "name": "blue", "color": 1, "topic": null });
         let found = changes(Some(&old), Some(&new), &["name", "color", "topic"]);

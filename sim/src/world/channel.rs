@@ -80,12 +80,12 @@ impl Channel {
 }
 
 /// Whether channels of this kind accept messages.
-pub(crate) fn takes_messages(kind: u8) -> bool {
+pub(crate) fn accepts_messages(kind: u8) -> bool {
     matches!(kind, TEXT | DIRECT | VOICE | ANNOUNCEMENT | STAGE)
 }
 
 /// A name in Discord's form for channels of this kind: text-like ones are lowercase, without spaces.
-pub(crate) fn shaped_name(kind: u8, name: &str) -> String {
+pub(crate) fn normalize_name(kind: u8, name: &str) -> String {
     match kind {
         TEXT | ANNOUNCEMENT | FORUM => name.split_whitespace().collect::<Vec<_>>().join("-").to_lowercase(),
         _ => name.trim().to_owned(),
@@ -93,13 +93,13 @@ pub(crate) fn shaped_name(kind: u8, name: &str) -> String {
 }
 
 /// Whether two kinds are ordered together: categories, voice, and all others.
-pub(crate) fn same_shelf(one: u8, other: u8) -> bool {
-    let shelf = |kind| match kind {
+pub(crate) fn same_order_group(one: u8, other: u8) -> bool {
+    let group = |kind| match kind {
         CATEGORY => 0,
         VOICE | STAGE => 1,
         _ => 2,
     };
-    shelf(one) == shelf(other)
+    group(one) == group(other)
 }
 
 /// The direct messages of one bot and one user.
@@ -154,13 +154,13 @@ impl Home {
 
 impl World {
     /// The direct channel of a bot with a user, if one was opened.
-    pub(crate) fn direct_with(&self, application: Snowflake, user: Snowflake) -> Option<Snowflake> {
+    pub(crate) fn find_direct(&self, application: Snowflake, user: Snowflake) -> Option<Snowflake> {
         self.directs_of.get(&user)?.iter().find(|(bot, _)| *bot == application).map(|(_, channel)| *channel)
     }
 
     /// Opens a direct channel without an event.
-    pub(crate) fn make_direct(&mut self, application: Snowflake, recipient: Arc<User>, now: At) -> Snowflake {
-        let id = self.mint.mint(now);
+    pub(crate) fn create_direct(&mut self, application: Snowflake, recipient: Arc<User>, now: At) -> Snowflake {
+        let id = self.mint.generate(now);
         self.homes.insert(id, Home::Direct(application));
         self.directs_of.entry(recipient.id).or_default().push((application, id));
         self.directs.insert(id, Direct { id, application, recipient, last_message_id: None });

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::channel::{self, Channel, Home};
 use super::guild::Guild;
-use super::member::{Member, MemberOf};
+use super::member::{Member, MemberEvent};
 use super::message::Message;
 use super::role::{Role, Roles};
 use super::user::User;
@@ -79,14 +79,14 @@ pub(crate) struct MemberSpec {
 impl World {
     /// Creates a guild with every bot in it, and queues its event.
     pub(crate) fn add_guild(&mut self, spec: &GuildSpec, now: At) -> Snowflake {
-        let id = self.found_guild(spec, now);
+        let id = self.create_guild(spec, now);
         let guild = &self.guilds[&id];
         self.outbox.push(Dispatch::guild("GUILD_CREATE", id, intents::GUILDS, &guild.create_event()));
         id
     }
 
     /// Creates a guild without an event.
-    pub(super) fn found_guild(&mut self, spec: &GuildSpec, now: At) -> Snowflake {
+    pub(super) fn create_guild(&mut self, spec: &GuildSpec, now: At) -> Snowflake {
         let id = self.guild_ids.next();
         let mut roles = Roles::default();
         roles.insert(Role::new(id, "@everyone".into(), permissions::EVERYONE, 0));
@@ -108,10 +108,10 @@ impl World {
         };
         guild.members.insert(owner_id, Member::new(owner, now));
         for (position, bot) in (1..).zip(&self.bots) {
-            let role = self.mint.mint(now);
+            let role = self.mint.generate(now);
             guild.roles.insert(Role::of_bot(role, bot.user_id, bot.name.clone(), spec.bot_permissions, position));
             let mut member = Member::new(Arc::clone(&self.users[&bot.user_id]), now);
-            member.part.roles.push(role);
+            member.data.roles.push(role);
             guild.members.insert(bot.user_id, member);
         }
         for _ in 0..spec.members {
@@ -120,7 +120,7 @@ impl World {
         }
         for position in 0..spec.channels {
             let name = if position == 0 { "general".into() } else { format!("channel-{}", position + 1) };
-            let channel = Channel::new(self.mint.mint(now), channel::TEXT, id, name, position);
+            let channel = Channel::new(self.mint.generate(now), channel::TEXT, id, name, position);
             self.homes.insert(channel.id, Home::Guild(id));
             guild.channels.insert(channel.id, channel);
         }
@@ -129,7 +129,7 @@ impl World {
     }
 
     fn new_user(&mut self, id: Option<Snowflake>, name: Option<String>, now: At) -> Arc<User> {
-        let id = id.unwrap_or_else(|| self.mint.mint(now));
+        let id = id.unwrap_or_else(|| self.mint.generate(now));
         let username = name.unwrap_or_else(|| format!("user{}", self.users.len()));
         let user = Arc::new(User { id, username, bot: false });
         self.users.insert(id, Arc::clone(&user));
@@ -155,7 +155,7 @@ impl World {
             if let Some(role) = self.guild_mut(id)?.roles.get_mut(role) {
                 role.permissions = bits;
             }
-            self.tell_role_update(id, role);
+            self.notify_role_update(id, role);
         }
         Ok(())
     }
@@ -164,9 +164,9 @@ impl World {
     pub(crate) fn set_bot_role_position(&mut self, id: Snowflake, position: u32) -> Result<(), DriveError> {
         for (above, role) in (0..).zip(self.bot_roles(id)) {
             let roles = &mut self.guild_mut(id)?.roles;
-            let positions = roles.after_moves(&[(role, position.max(1).saturating_add(above))]);
+            let positions = roles.positions_after(&[(role, position.max(1).saturating_add(above))]);
             for changed in roles.set_positions(&positions) {
-                self.tell_role_update(id, changed);
+                self.notify_role_update(id, changed);
             }
         }
         self.guild_mut(id).map(|_| ())
@@ -182,7 +182,7 @@ impl World {
     }
 
     /// Queues an event for a changed role.
-    pub(crate) fn tell_role_update(&mut self, guild: Snowflake, role: Snowflake) {
+    pub(crate) fn notify_role_update(&mut self, guild: Snowflake, role: Snowflake) {
         if let Some(role) = self.guilds.get(&guild).and_then(|guild| guild.roles.get(role)) {
             let event = json!({ "guild_id": guild, "role": role });
             self.outbox.push(Dispatch::guild("GUILD_ROLE_UPDATE", guild, intents::GUILDS, &event));
@@ -194,14 +194,14 @@ impl World {
         if !self.guilds.contains_key(&id) {
             return Err(DriveError::NoSuchGuild(id));
         }
-        let known = spec.user_id.and_then(|user| self.users.get(&user)).map(Arc::clone);
-        let user = known.unwrap_or_else(|| self.new_user(spec.user_id, spec.name, now));
+        let existing = spec.user_id.and_then(|user| self.users.get(&user)).map(Arc::clone);
+        let user = existing.unwrap_or_else(|| self.new_user(spec.user_id, spec.name, now));
         let guild = self.guild_mut(id)?;
         if guild.members.contains_key(&user.id) {
             return Err(DriveError::AlreadyMember(user.id));
         }
         let member = Member::new(Arc::clone(&user), now);
-        let event = MemberOf { guild_id: id, member: &member };
+        let event = MemberEvent { guild_id: id, member: &member };
         let dispatch = Dispatch::guild("GUILD_MEMBER_ADD", id, intents::GUILD_MEMBERS, &event);
         guild.members.insert(user.id, member);
         self.outbox.push(dispatch);
@@ -241,7 +241,7 @@ impl World {
         let default = match home {
             Home::Guild(guild) => {
                 let guild = self.guild_mut(guild)?;
-                if !guild.channels.get(&channel).is_some_and(|found| channel::takes_messages(found.kind)) {
+                if !guild.channels.get(&channel).is_some_and(|found| channel::accepts_messages(found.kind)) {
                     return Err(DriveError::NotTextBased(channel));
                 }
                 guild.owner
@@ -250,7 +250,7 @@ impl World {
         };
         let author = author.unwrap_or(default);
         let user = self.users.get(&author).map(Arc::clone).ok_or(DriveError::NoSuchUser(author))?;
-        let message = Message::new(self.mint.mint(now), channel, user, content, now);
+        let message = Message::new(self.mint.generate(now), channel, user, content, now);
         let id = message.id;
         self.post(message, None);
         Ok(id)
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guild_has_every_bot_with_a_managed_role_on_top() {
+    fn guild_has_every_bot_with_a_managed_role_on_top() {
         let mut world = world();
         let guild = world.add_guild(&GuildSpec { members: 4, channels: 2, ..GuildSpec::default() }, NOW);
         assert_eq!(names(&mut world), ["GUILD_CREATE"]);
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn guilds_made_in_one_instant_spread_over_the_shards() {
+    fn guilds_created_in_one_instant_have_different_shards() {
         let world = World::new(&SimConfig { guilds: 40, ..SimConfig::default() }, NOW);
         for shard in 0..4 {
             assert_eq!(world.guilds.keys().filter(|id| id.shard(4) == shard).count(), 10);
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_guild_is_gone_with_its_channels_and_told_of() {
+    fn removing_a_guild_removes_its_channels_and_sends_an_event() {
         let mut world = world();
         let (guild, application) = (*world.guilds.keys().next().unwrap(), world.bots[0].application_id);
         let channel = *world.guilds[&guild].channels.keys().next().unwrap();
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn people_join_once_and_leave_once() {
+    fn users_join_once_and_leave_once() {
         let mut world = world();
         let guild = *world.guilds.keys().next().unwrap();
         let user = world.join(guild, MemberSpec { name: Some("ada".into()), ..MemberSpec::default() }, NOW).unwrap();
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_asked_for_by_id_are_told_as_not_found() {
+    fn unknown_users_are_returned_as_not_found() {
         let world = world();
         let guild = *world.guilds.keys().next().unwrap();
         let query = MemberQuery { user_ids: vec![Snowflake::new(5)], ..MemberQuery::default() };
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_world_survives_its_snapshot() {
+    fn snapshot_restores_the_world() {
         let mut world = world();
         let guild = *world.guilds.keys().next().unwrap();
         let channel = *world.guilds[&guild].channels.keys().next().unwrap();
@@ -375,17 +375,17 @@ mod tests {
     }
 
     #[test]
-    fn the_bots_role_can_be_weakened_and_moved() {
+    fn bot_role_can_lose_permissions_and_move() {
         let mut world = world();
         let guild = *world.guilds.keys().next().unwrap();
-        let role = world.mint.mint(NOW);
+        let role = world.mint.generate(NOW);
         world.guilds.get_mut(&guild).unwrap().roles.insert_lowest(Role::new(role, "high".into(), 0, 0));
         world.set_bot_permissions(guild, 0).unwrap();
         world.set_bot_role_position(guild, 1).unwrap();
         let bot = world.bots[0].user_id;
-        let held = &world.guilds[&guild];
-        assert_eq!(held.permissions_of(bot), permissions::EVERYONE);
-        assert_eq!((held.rank_of(bot), held.roles.get(role).unwrap().position), (1, 2));
+        let guild_state = &world.guilds[&guild];
+        assert_eq!(guild_state.permissions_of(bot), permissions::EVERYONE);
+        assert_eq!((guild_state.rank_of(bot), guild_state.roles.get(role).unwrap().position), (1, 2));
         assert_eq!(names(&mut world), ["GUILD_ROLE_UPDATE"; 3]);
     }
 }

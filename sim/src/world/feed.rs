@@ -62,7 +62,7 @@ impl Nonces {
         self.first.get(&Self::key(author, nonce)).copied()
     }
 
-    pub(crate) fn note(&mut self, author: Snowflake, nonce: &str, message: &Message, now: At) {
+    pub(crate) fn record(&mut self, author: Snowflake, nonce: &str, message: &Message, now: At) {
         let key = Self::key(author, nonce);
         if let std::collections::btree_map::Entry::Vacant(vacant) = self.first.entry(key.clone()) {
             vacant.insert((message.channel_id, message.id));
@@ -75,12 +75,14 @@ impl World {
     /// Adds a message to its channel and queues its event. Ephemeral ones are stored without an event.
     pub(crate) fn post(&mut self, message: Message, nonce: Option<&Value>) {
         let (id, channel) = (message.id, message.channel_id);
-        self.tell_message("MESSAGE_CREATE", &message, nonce);
+        self.notify_message("MESSAGE_CREATE", &message, nonce);
         if !message.is_ephemeral() {
             match self.homes.get(&channel) {
                 Some(Home::Guild(guild)) => {
-                    if let Some(place) = self.guilds.get_mut(guild).and_then(|guild| guild.channels.get_mut(&channel)) {
-                        place.last_message_id = Some(id);
+                    if let Some(guild_channel) =
+                        self.guilds.get_mut(guild).and_then(|guild| guild.channels.get_mut(&channel))
+                    {
+                        guild_channel.last_message_id = Some(id);
                     }
                 }
                 Some(Home::Direct(_)) => {
@@ -103,19 +105,19 @@ impl World {
     /// Adds the system message about a new pin.
     pub(crate) fn post_pin_notice(&mut self, channel: Snowflake, pinned: Snowflake, by: &Arc<User>, now: At) {
         let guild_id = self.homes.get(&channel).and_then(|home| home.guild());
-        let mut notice = Message::new(self.mint.mint(now), channel, Arc::clone(by), String::new(), now);
+        let mut notice = Message::new(self.mint.generate(now), channel, Arc::clone(by), String::new(), now);
         notice.kind = message::PINNED;
         notice.message_reference = Some(Reference { kind: 0, message_id: pinned, channel_id: channel, guild_id });
         self.post(notice, None);
     }
 
     /// Queues an event for a changed message, with its current content.
-    pub(crate) fn tell_message_update(&mut self, channel: Snowflake, id: Snowflake) {
+    pub(crate) fn notify_message_update(&mut self, channel: Snowflake, id: Snowflake) {
         let Some(message) = self.feeds.get(&channel).and_then(|feed| feed.messages.get(&id)).cloned() else { return };
-        self.tell_message("MESSAGE_UPDATE", &message, None);
+        self.notify_message("MESSAGE_UPDATE", &message, None);
     }
 
-    fn tell_message(&mut self, name: &'static str, message: &Message, nonce: Option<&Value>) {
+    fn notify_message(&mut self, name: &'static str, message: &Message, nonce: Option<&Value>) {
         if message.is_ephemeral() {
             return;
         }
@@ -131,7 +133,7 @@ impl World {
                 let event = MessageEvent {
                     message,
                     guild_id: Some(guild_id),
-                    member: guild.members.get(&message.author.id).map(|member| &member.part),
+                    member: guild.members.get(&message.author.id).map(|member| &member.data),
                     channel_type: Some(guild.channels.get(&message.channel_id)?.kind),
                     nonce,
                 };
@@ -146,7 +148,7 @@ impl World {
     }
 
     /// Queues an event of a channel; `guild_id` is added for a channel of a guild.
-    pub(crate) fn tell_channel(
+    pub(crate) fn notify_channel(
         &mut self,
         name: &'static str,
         channel: Snowflake,
@@ -168,20 +170,20 @@ impl World {
     pub(crate) fn delete_messages(&mut self, channel: Snowflake, ids: &[Snowflake]) -> Vec<Message> {
         const READERS: (u64, u64) = (intents::GUILD_MESSAGES, intents::DIRECT_MESSAGES);
         let Some(feed) = self.feeds.get_mut(&channel) else { return Vec::new() };
-        let gone: Vec<Message> = ids
+        let deleted: Vec<Message> = ids
             .iter()
             .filter_map(|id| {
                 feed.pins.remove(id);
                 feed.messages.remove(id)
             })
             .collect();
-        let seen: Vec<Snowflake> =
-            gone.iter().filter(|message| !message.is_ephemeral()).map(|message| message.id).collect();
-        match seen.as_slice() {
+        let visible: Vec<Snowflake> =
+            deleted.iter().filter(|message| !message.is_ephemeral()).map(|message| message.id).collect();
+        match visible.as_slice() {
             [] => {}
-            [id] => self.tell_channel("MESSAGE_DELETE", channel, READERS, Map::from_iter([("id".into(), json!(id))])),
+            [id] => self.notify_channel("MESSAGE_DELETE", channel, READERS, Map::from_iter([("id".into(), json!(id))])),
             ids => {
-                self.tell_channel(
+                self.notify_channel(
                     "MESSAGE_DELETE_BULK",
                     channel,
                     READERS,
@@ -189,6 +191,6 @@ impl World {
                 );
             }
         }
-        gone
+        deleted
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::channel::{self, Home};
 use super::drive::DriveError;
 use super::guild::Guild;
-use super::interaction::{self, Answered, Interaction};
+use super::interaction::{self, Interaction, ResponseState};
 use super::member::Member;
 use super::user::User;
 use super::{World, permissions, wire};
@@ -20,7 +20,7 @@ use crate::time::At;
 /// What a user does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Deed {
+pub(crate) enum InteractionKind {
     /// Runs a command.
     #[default]
     Command,
@@ -32,8 +32,8 @@ pub(crate) enum Deed {
     Modal,
 }
 
-impl Deed {
-    fn kind(self) -> u8 {
+impl InteractionKind {
+    fn type_code(self) -> u8 {
         match self {
             Self::Command => interaction::COMMAND,
             Self::Autocomplete => interaction::AUTOCOMPLETE,
@@ -48,7 +48,7 @@ impl Deed {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct InteractionSpec {
     #[serde(rename = "type")]
-    pub(crate) deed: Deed,
+    pub(crate) kind: InteractionKind,
     pub(crate) application_id: Option<Snowflake>,
     pub(crate) guild_id: Option<Snowflake>,
     pub(crate) channel_id: Option<Snowflake>,
@@ -69,7 +69,7 @@ pub(crate) struct InteractionSpec {
 
 /// An interaction to deliver to its bot.
 #[derive(Clone, Debug)]
-pub(crate) struct Fired {
+pub(crate) struct FiredInteraction {
     pub(crate) id: Snowflake,
     pub(crate) token: String,
     pub(crate) application_id: Snowflake,
@@ -88,7 +88,7 @@ struct Invoker<'a> {
 }
 
 /// Bot, channel and user of an interaction.
-struct Scene {
+struct InteractionContext {
     application: Snowflake,
     bot: Snowflake,
     home: Home,
@@ -98,23 +98,27 @@ struct Scene {
 
 impl World {
     /// Creates an interaction and starts its deadline. The caller delivers it, over the gateway or over HTTP.
-    pub(crate) fn interaction(&mut self, spec: &InteractionSpec, now: At) -> Result<Fired, DriveError> {
+    pub(crate) fn create_interaction(
+        &mut self,
+        spec: &InteractionSpec,
+        now: At,
+    ) -> Result<FiredInteraction, DriveError> {
         self.interactions.prune(self.rules.interaction_token_life, now);
-        let scene = self.scene(spec, now)?;
-        let source = match spec.deed {
-            Deed::Button => Some(self.button_message(spec, &scene)?),
-            Deed::Command | Deed::Autocomplete | Deed::Modal => None,
+        let context = self.resolve_context(spec, now)?;
+        let source = match spec.kind {
+            InteractionKind::Button => Some(self.button_message(spec, &context)?),
+            InteractionKind::Command | InteractionKind::Autocomplete | InteractionKind::Modal => None,
         };
-        let data = self.interaction_data(spec, &scene, now);
+        let data = self.interaction_data(spec, &context, now);
         // A modal is shown in response to a command; here to one that was never delivered.
-        let trigger = (spec.deed == Deed::Modal).then(|| self.mint.mint(now));
-        let id = self.mint.mint(now);
+        let trigger = (spec.kind == InteractionKind::Modal).then(|| self.mint.generate(now));
+        let id = self.mint.generate(now);
         let token = interaction::token_of(self.rules.seed, id);
-        let mut payload = self.setting(&scene)?;
+        let mut payload = self.context_payload(&context)?;
         payload.extend([
             ("id".to_owned(), json!(id)),
-            ("application_id".to_owned(), json!(scene.application)),
-            ("type".to_owned(), json!(spec.deed.kind())),
+            ("application_id".to_owned(), json!(context.application)),
+            ("type".to_owned(), json!(spec.kind.type_code())),
             ("token".to_owned(), json!(token)),
             ("version".to_owned(), json!(1)),
             ("data".to_owned(), data),
@@ -123,27 +127,27 @@ impl World {
             ("attachment_size_limit".to_owned(), json!(10 * 1024 * 1024)),
         ]);
         if let Some(message) = source {
-            payload.insert("message".to_owned(), json!(self.feeds[&scene.channel].messages[&message]));
+            payload.insert("message".to_owned(), json!(self.feeds[&context.channel].messages[&message]));
         }
         self.interactions.insert(Interaction {
             id,
-            application: scene.application,
-            kind: spec.deed.kind(),
+            application: context.application,
+            kind: spec.kind.type_code(),
             token: token.clone(),
             fired: now,
-            guild: scene.home.guild(),
-            channel: scene.channel,
-            user: scene.user.id,
+            guild: context.home.guild(),
+            channel: context.channel,
+            user: context.user.id,
             source,
             trigger,
-            state: Answered::NotYet,
+            state: ResponseState::NotYet,
         });
         let data = super::encode(&payload);
-        Ok(Fired { id, token, application_id: scene.application, data, guild: scene.home.guild() })
+        Ok(FiredInteraction { id, token, application_id: context.application, data, guild: context.home.guild() })
     }
 
     /// Sends an interaction over the gateway, to its bot's shard of the guild.
-    pub(crate) fn dispatch_interaction(&mut self, fired: &Fired) {
+    pub(crate) fn dispatch_interaction(&mut self, fired: &FiredInteraction) {
         let audience = match fired.guild {
             Some(guild) => Audience::Member { application: fired.application_id, guild },
             None => Audience::Application(fired.application_id),
@@ -151,87 +155,89 @@ impl World {
         self.outbox.push(Dispatch { name: "INTERACTION_CREATE", audience, intents: 0, data: fired.data.clone() });
     }
 
-    fn scene(&mut self, spec: &InteractionSpec, now: At) -> Result<Scene, DriveError> {
+    fn resolve_context(&mut self, spec: &InteractionSpec, now: At) -> Result<InteractionContext, DriveError> {
         let bot = match spec.application_id {
             Some(application) => self.bot(application).ok_or(DriveError::NoSuchBot(application))?,
             None => self.bots.first().ok_or(DriveError::NoSuchBot(Snowflake::default()))?,
         };
         let (application, bot) = (bot.application_id, bot.user_id);
-        let known = |id: Snowflake| self.users.get(&id).map(Arc::clone).ok_or(DriveError::NoSuchUser(id));
+        let find_user = |id: Snowflake| self.users.get(&id).map(Arc::clone).ok_or(DriveError::NoSuchUser(id));
         if spec.direct {
-            let user = spec.user_id.map_or_else(|| Ok(Arc::clone(&self.developer)), known)?;
-            let channel = match self.direct_with(application, user.id) {
+            let user = spec.user_id.map_or_else(|| Ok(Arc::clone(&self.developer)), find_user)?;
+            let channel = match self.find_direct(application, user.id) {
                 Some(channel) => channel,
-                None => self.make_direct(application, Arc::clone(&user), now),
+                None => self.create_direct(application, Arc::clone(&user), now),
             };
-            return Ok(Scene { application, bot, home: Home::Direct(application), channel, user });
+            return Ok(InteractionContext { application, bot, home: Home::Direct(application), channel, user });
         }
-        let named = match spec.channel_id {
+        let requested = match spec.channel_id {
             Some(channel) => Some((channel, *self.homes.get(&channel).ok_or(DriveError::NoSuchChannel(channel))?)),
             None => None,
         };
-        if let Some((channel, home @ Home::Direct(_))) = named {
+        if let Some((channel, home @ Home::Direct(_))) = requested {
             let user = Arc::clone(&self.directs.get(&channel).ok_or(DriveError::NoSuchChannel(channel))?.recipient);
-            return Ok(Scene { application, bot, home, channel, user });
+            return Ok(InteractionContext { application, bot, home, channel, user });
         }
-        let guild = named.and_then(|(_, home)| home.guild()).or(spec.guild_id);
+        let guild = requested.and_then(|(_, home)| home.guild()).or(spec.guild_id);
         let guild = match guild {
             Some(id) => self.guilds.get(&id).ok_or(DriveError::NoSuchGuild(id))?,
             None => self.guilds.values().next().ok_or(DriveError::NoChannel)?,
         };
         let text = || guild.channels.values().find(|channel| channel.kind == channel::TEXT).map(|channel| channel.id);
         let channel = spec.channel_id.or_else(text).ok_or(DriveError::NoChannel)?;
-        let user = spec.user_id.map_or_else(|| Ok(somebody(guild)), known)?;
+        let user = spec.user_id.map_or_else(|| Ok(default_user(guild)), find_user)?;
         if !guild.members.contains_key(&user.id) {
             return Err(DriveError::NotMember(user.id));
         }
-        Ok(Scene { application, bot, home: Home::Guild(guild.id), channel, user })
+        Ok(InteractionContext { application, bot, home: Home::Guild(guild.id), channel, user })
     }
 
     /// The part of the payload about the channel, the guild and the user.
-    fn setting(&self, scene: &Scene) -> Result<Map<String, Value>, DriveError> {
-        let mut setting = Map::new();
-        let mut put = |name: &str, value: Value| setting.insert(name.to_owned(), value);
-        put("channel_id", json!(scene.channel));
-        match scene.home {
+    fn context_payload(&self, context: &InteractionContext) -> Result<Map<String, Value>, DriveError> {
+        let mut payload = Map::new();
+        let mut put = |name: &str, value: Value| payload.insert(name.to_owned(), value);
+        put("channel_id", json!(context.channel));
+        match context.home {
             Home::Guild(id) => {
                 let guild = self.guilds.get(&id).ok_or(DriveError::NoSuchGuild(id))?;
-                let channel = guild.channels.get(&scene.channel).ok_or(DriveError::NoSuchChannel(scene.channel))?;
-                let member = guild.members.get(&scene.user.id).ok_or(DriveError::NotMember(scene.user.id))?;
-                let may = guild.permissions_in(scene.user.id, channel);
-                let mut shown = json!(channel);
-                shown["permissions"] = json!(may.to_string());
-                put("channel", shown);
+                let channel = guild.channels.get(&context.channel).ok_or(DriveError::NoSuchChannel(context.channel))?;
+                let member = guild.members.get(&context.user.id).ok_or(DriveError::NotMember(context.user.id))?;
+                let permissions = guild.permissions_in(context.user.id, channel);
+                let mut channel_json = json!(channel);
+                channel_json["permissions"] = json!(permissions.to_string());
+                put("channel", channel_json);
                 put("guild_id", json!(id));
                 put("guild", json!({ "id": id, "locale": "en-US", "features": [] }));
                 put("guild_locale", json!("en-US"));
-                put("member", json!(Invoker { member, permissions: may }));
-                put("app_permissions", json!(guild.permissions_in(scene.bot, channel).to_string()));
+                put("member", json!(Invoker { member, permissions: permissions }));
+                put("app_permissions", json!(guild.permissions_in(context.bot, channel).to_string()));
                 put("authorizing_integration_owners", json!({ "0": id }));
                 put("context", json!(0));
             }
             Home::Direct(_) => {
-                let direct = self.directs.get(&scene.channel).ok_or(DriveError::NoSuchChannel(scene.channel))?;
+                let direct = self.directs.get(&context.channel).ok_or(DriveError::NoSuchChannel(context.channel))?;
                 put("channel", json!(direct.view()));
-                put("user", json!(scene.user));
+                put("user", json!(context.user));
                 put("app_permissions", json!(permissions::DIRECT.to_string()));
                 put("authorizing_integration_owners", json!({ "0": "0" }));
                 put("context", json!(1));
             }
         }
-        Ok(setting)
+        Ok(payload)
     }
 
-    fn interaction_data(&mut self, spec: &InteractionSpec, scene: &Scene, now: At) -> Value {
-        match spec.deed {
-            Deed::Command | Deed::Autocomplete => {
+    fn interaction_data(&mut self, spec: &InteractionSpec, context: &InteractionContext, now: At) -> Value {
+        match spec.kind {
+            InteractionKind::Command | InteractionKind::Autocomplete => {
                 let name = spec.name.as_deref().unwrap_or("ping");
-                let own = scene.home.guild().and_then(|guild| self.guilds.get(&guild));
-                let own = own.into_iter().flat_map(|guild| &guild.commands);
-                let found = own.chain(&self.commands).find(|known| known.is_same(scene.application, 1, name));
+                let guild_commands = context.home.guild().and_then(|guild| self.guilds.get(&guild));
+                let guild_commands = guild_commands.into_iter().flat_map(|guild| &guild.commands);
+                let found = guild_commands
+                    .chain(&self.commands)
+                    .find(|registered| registered.is_same(context.application, 1, name));
                 let mut data = match found {
                     Some(command) => json!({ "id": command.id, "name": name, "type": 1, "guild_id": command.guild_id }),
-                    None => json!({ "id": self.mint.mint(now), "name": name, "type": 1, "guild_id": null }),
+                    None => json!({ "id": self.mint.generate(now), "name": name, "type": 1, "guild_id": null }),
                 };
                 // Absent, not null: clients would read null as a guild.
                 if let Some(fields) = data.as_object_mut() {
@@ -242,18 +248,18 @@ impl World {
                 }
                 data
             }
-            Deed::Button => json!({ "custom_id": spec.custom_id, "component_type": 2, "id": 2 }),
-            Deed::Modal => json!({ "custom_id": spec.custom_id, "components": spec.components }),
+            InteractionKind::Button => json!({ "custom_id": spec.custom_id, "component_type": 2, "id": 2 }),
+            InteractionKind::Modal => json!({ "custom_id": spec.custom_id, "components": spec.components }),
         }
     }
 
-    fn button_message(&self, spec: &InteractionSpec, scene: &Scene) -> Result<Snowflake, DriveError> {
+    fn button_message(&self, spec: &InteractionSpec, context: &InteractionContext) -> Result<Snowflake, DriveError> {
         let missing = DriveError::NoSuchMessage(spec.message_id.unwrap_or_default());
-        let feed = self.feeds.get(&scene.channel).ok_or_else(|| missing.clone())?;
+        let feed = self.feeds.get(&context.channel).ok_or_else(|| missing.clone())?;
         match spec.message_id {
             Some(id) => feed.messages.contains_key(&id).then_some(id).ok_or(missing),
             None => {
-                let newest = feed.messages.values().rev().find(|message| message.author.id == scene.bot);
+                let newest = feed.messages.values().rev().find(|message| message.author.id == context.bot);
                 newest.map(|message| message.id).ok_or(missing)
             }
         }
@@ -261,7 +267,7 @@ impl World {
 }
 
 /// The default user of an interaction: the first member who is neither owner nor bot, or else the owner.
-fn somebody(guild: &Guild) -> Arc<User> {
+fn default_user(guild: &Guild) -> Arc<User> {
     let plain = |member: &&Member| !member.user.bot && member.user.id != guild.owner;
     let member = guild.members.values().find(plain).or_else(|| guild.members.get(&guild.owner));
     Arc::clone(&member.expect("invariant: the owner is a member of its guild and can neither leave nor be kicked").user)
@@ -277,11 +283,11 @@ mod tests {
 
     fn fire(world: &mut World, spec: Value) -> Result<Value, DriveError> {
         let spec: InteractionSpec = serde_json::from_value(spec).unwrap();
-        world.interaction(&spec, NOW).map(|fired| serde_json::from_slice(&fired.data).unwrap())
+        world.create_interaction(&spec, NOW).map(|fired| serde_json::from_slice(&fired.data).unwrap())
     }
 
     #[test]
-    fn a_command_in_a_guild_comes_with_all_that_clients_read() {
+    fn guild_command_has_all_fields_that_clients_read() {
         let mut world = World::new(&SimConfig::default(), NOW);
         let options = json!([{ "name": "size", "type": 4, "value": 3 }]);
         let fired = fire(&mut world, json!({ "name": "setup", "options": options })).unwrap();
@@ -299,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_direct_command_has_a_user_and_no_member() {
+    fn direct_command_has_a_user_and_no_member() {
         let mut world = World::new(&SimConfig::default(), NOW);
         let fired = fire(&mut world, json!({ "direct": true })).unwrap();
         assert!(fired.get("member").is_none() && fired.get("guild_id").is_none());
@@ -308,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_button_needs_a_message_of_the_bot() {
+    fn button_needs_a_message_of_the_bot() {
         let mut world = World::new(&SimConfig::default(), NOW);
         let spec = json!({ "type": "button", "custom_id": "go" });
         assert!(matches!(fire(&mut world, spec.clone()), Err(DriveError::NoSuchMessage(_))));
@@ -321,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn only_members_can_act_in_a_guild() {
+    fn only_members_can_interact_in_a_guild() {
         let config = SimConfig { guilds: 2, ..SimConfig::default() };
         let mut world = World::new(&config, NOW);
         let (first, second) = (*world.guilds.keys().next().unwrap(), *world.guilds.keys().last().unwrap());

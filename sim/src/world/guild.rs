@@ -38,14 +38,17 @@ impl Guild {
             return permissions::ALL;
         }
         let Some(member) = self.members.get(&user) else { return 0 };
-        let held = |id: &Snowflake| self.roles.get(*id).map(|role| role.permissions);
-        permissions::base(held(&self.id).unwrap_or(0), member.part.roles.iter().filter_map(held))
+        let role_permissions = |id: &Snowflake| self.roles.get(*id).map(|role| role.permissions);
+        permissions::base(
+            role_permissions(&self.id).unwrap_or(0),
+            member.data.roles.iter().filter_map(role_permissions),
+        )
     }
 
     /// Permissions of a member in a channel.
     pub(crate) fn permissions_in(&self, user: Snowflake, channel: &Channel) -> u64 {
         let base = self.permissions_of(user);
-        let roles = self.members.get(&user).map_or(&[][..], |member| &member.part.roles);
+        let roles = self.members.get(&user).map_or(&[][..], |member| &member.data.roles);
         permissions::in_channel(base, self.id, user, roles, &channel.permission_overwrites)
     }
 
@@ -54,17 +57,17 @@ impl Guild {
         if user == self.owner {
             return u32::MAX;
         }
-        let roles = self.members.get(&user).map_or(&[][..], |member| &member.part.roles);
+        let roles = self.members.get(&user).map_or(&[][..], |member| &member.data.roles);
         roles.iter().filter_map(|id| self.roles.get(*id)).map(|role| role.position).max().unwrap_or(0)
     }
 
     /// Whether a category is full, without counting `apart_from`.
     pub(crate) fn is_full(&self, category: Snowflake, apart_from: Option<Snowflake>) -> bool {
-        let within = self
+        let children = self
             .channels
             .values()
             .filter(|channel| channel.parent_id == Some(category) && Some(channel.id) != apart_from);
-        within.count() >= MAX_IN_CATEGORY
+        children.count() >= MAX_IN_CATEGORY
     }
 
     pub(crate) fn view(&self) -> GuildView<'_> {
@@ -153,7 +156,7 @@ impl Guild {
 }
 
 /// A list that is always empty.
-type Nothing = [(); 0];
+type EmptyList = [(); 0];
 
 /// Discord's guild object. Fields that the simulator does not vary have the values of a plain new guild.
 #[derive(Debug, Serialize)]
@@ -166,7 +169,7 @@ pub(crate) struct GuildView<'a> {
     splash: (),
     discovery_splash: (),
     banner: (),
-    features: Nothing,
+    features: EmptyList,
     owner_id: Snowflake,
     application_id: (),
     region: &'static str,
@@ -195,8 +198,8 @@ pub(crate) struct GuildView<'a> {
     premium_progress_bar_enabled: bool,
     nsfw: bool,
     nsfw_level: u8,
-    emojis: Nothing,
-    stickers: Nothing,
+    emojis: EmptyList,
+    stickers: EmptyList,
     incidents_data: (),
     #[serde(skip_serializing_if = "Option::is_none")]
     approximate_member_count: Option<usize>,
@@ -215,10 +218,10 @@ pub(crate) struct GuildCreate<'a> {
     member_count: usize,
     members: Vec<&'a Member>,
     channels: Vec<&'a Channel>,
-    threads: Nothing,
-    presences: Nothing,
-    voice_states: Nothing,
-    stage_instances: Nothing,
-    guild_scheduled_events: Nothing,
-    soundboard_sounds: Nothing,
+    threads: EmptyList,
+    presences: EmptyList,
+    voice_states: EmptyList,
+    stage_instances: EmptyList,
+    guild_scheduled_events: EmptyList,
+    soundboard_sounds: EmptyList,
 }

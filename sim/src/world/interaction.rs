@@ -31,12 +31,12 @@ pub(crate) struct Interaction {
     pub(crate) source: Option<Snowflake>,
     /// The command that showed the modal.
     pub(crate) trigger: Option<Snowflake>,
-    pub(crate) state: Answered,
+    pub(crate) state: ResponseState,
 }
 
 /// First response of an interaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Answered {
+pub(crate) enum ResponseState {
     NotYet,
     /// With a message, a deferred one, or an update of the component's.
     WithMessage(Snowflake),
@@ -94,7 +94,7 @@ pub(crate) struct Responses {
 }
 
 impl Responses {
-    pub(crate) fn note(&mut self, interaction: Snowflake, delay: Duration) {
+    pub(crate) fn record(&mut self, interaction: Snowflake, delay: Duration) {
         self.answered += 1;
         if self.times.len() == MAX_TIMES {
             self.times.drain(..MAX_TIMES / 2);
@@ -105,8 +105,8 @@ impl Responses {
 
 /// A token that is hard to guess: four random numbers from the seed and the id, so that runs are repeatable.
 pub(crate) fn token_of(seed: u64, id: Snowflake) -> String {
-    let mut chance = fastrand::Rng::with_seed(seed ^ id.get().rotate_left(32));
-    (0..4).map(|_| format!("{:016x}", chance.u64(..))).collect()
+    let mut rng = fastrand::Rng::with_seed(seed ^ id.get().rotate_left(32));
+    (0..4).map(|_| format!("{:016x}", rng.u64(..))).collect()
 }
 
 #[cfg(test)]
@@ -126,12 +126,12 @@ mod tests {
             user: id,
             source: None,
             trigger: None,
-            state: Answered::NotYet,
+            state: ResponseState::NotYet,
         }
     }
 
     #[test]
-    fn pruning_forgets_only_what_is_too_old() {
+    fn pruning_removes_only_expired_interactions() {
         let mut interactions = Interactions::default();
         for number in 0..10 {
             interactions.insert(fired(number));

@@ -14,12 +14,12 @@ use crate::time::At;
 pub(crate) struct Member {
     pub(crate) user: Arc<User>,
     #[serde(flatten)]
-    pub(crate) part: Part,
+    pub(crate) data: MemberData,
 }
 
 /// A member without its user, as MESSAGE_CREATE contains it beside the author.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Part {
+pub(crate) struct MemberData {
     pub(crate) nick: Option<String>,
     pub(crate) avatar: Option<String>,
     pub(crate) banner: Option<String>,
@@ -38,7 +38,7 @@ pub(crate) struct Part {
 
 impl Member {
     pub(crate) fn new(user: Arc<User>, joined_at: At) -> Self {
-        let part = Part {
+        let data = MemberData {
             nick: None,
             avatar: None,
             banner: None,
@@ -51,19 +51,19 @@ impl Member {
             pending: false,
             communication_disabled_until: None,
         };
-        Self { user, part }
+        Self { user, data }
     }
 
     /// Whether the nickname or the user name starts with `prefix`, ignoring case.
-    pub(crate) fn is_called(&self, prefix: &str) -> bool {
+    pub(crate) fn matches_name(&self, prefix: &str) -> bool {
         let starts = |name: &str| name.to_lowercase().starts_with(&prefix.to_lowercase());
-        starts(&self.user.username) || self.part.nick.as_deref().is_some_and(starts)
+        starts(&self.user.username) || self.data.nick.as_deref().is_some_and(starts)
     }
 }
 
 /// A member in GUILD_MEMBER_ADD and GUILD_MEMBER_UPDATE.
 #[derive(Debug, Serialize)]
-pub(crate) struct MemberOf<'a> {
+pub(crate) struct MemberEvent<'a> {
     pub(crate) guild_id: Snowflake,
     #[serde(flatten)]
     pub(crate) member: &'a Member,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::member::Part;
+use super::member::MemberData;
 use super::user::User;
 use super::wire;
 use crate::id::Snowflake;
@@ -109,7 +109,7 @@ pub(crate) struct MessageEvent<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) guild_id: Option<Snowflake>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) member: Option<&'a Part>,
+    pub(crate) member: Option<&'a MemberData>,
     /// In events only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) channel_type: Option<u8>,

@@ -7,6 +7,7 @@
 pub(crate) mod audit;
 pub(crate) mod channel;
 pub(crate) mod command;
+mod consistency;
 pub(crate) mod drive;
 pub(crate) mod feed;
 pub(crate) mod fire;
@@ -18,7 +19,6 @@ pub(crate) mod member;
 pub(crate) mod message;
 pub(crate) mod permissions;
 pub(crate) mod role;
-mod soundness;
 pub(crate) mod summary;
 pub(crate) mod user;
 pub(crate) mod wire;
@@ -42,7 +42,7 @@ use self::user::{OwnUser, User};
 use crate::config::SimConfig;
 use crate::dispatch::Dispatch;
 use crate::gateway::SessionStarts;
-use crate::id::{Mint, Snowflake};
+use crate::id::{Snowflake, SnowflakeGenerator};
 use crate::time::At;
 
 /// Members in one GUILD_MEMBERS_CHUNK.
@@ -51,7 +51,7 @@ const CHUNK: usize = 1_000;
 /// The whole state of the simulated Discord.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct World {
-    pub(crate) mint: Mint,
+    pub(crate) mint: SnowflakeGenerator,
     pub(crate) rules: Rules,
     pub(crate) bots: Vec<Bot>,
     /// The owner of the bots' applications.
@@ -111,19 +111,19 @@ impl Rules {
 /// shard, so guilds created in one instant would otherwise all have the same shard.
 #[derive(Debug, Serialize, Deserialize)]
 struct GuildIds {
-    mint: Mint,
+    mint: SnowflakeGenerator,
     next: At,
 }
 
 impl GuildIds {
-    fn starting(now: At) -> Self {
+    fn new(now: At) -> Self {
         const MONTH_MICROS: u64 = 30 * 24 * 60 * 60 * 1_000_000;
-        Self { mint: Mint::default(), next: At::from_micros(now.micros().saturating_sub(MONTH_MICROS)) }
+        Self { mint: SnowflakeGenerator::default(), next: At::from_micros(now.micros().saturating_sub(MONTH_MICROS)) }
     }
 
     fn next(&mut self) -> Snowflake {
         self.next = self.next.after(Duration::from_millis(1));
-        self.mint.mint(self.next)
+        self.mint.generate(self.next)
     }
 }
 
@@ -149,14 +149,14 @@ pub(crate) struct MemberQuery {
 
 impl World {
     pub(crate) fn new(config: &SimConfig, now: At) -> Self {
-        let mut mint = Mint::default();
-        let developer = Arc::new(User { id: mint.mint(now), username: "developer".into(), bot: false });
+        let mut mint = SnowflakeGenerator::default();
+        let developer = Arc::new(User { id: mint.generate(now), username: "developer".into(), bot: false });
         let mut users = BTreeMap::from([(developer.id, Arc::clone(&developer))]);
         let bots = config
             .bots
             .iter()
             .map(|bot| {
-                let id = Snowflake::of_token(&bot.token).unwrap_or_else(|| mint.mint(now));
+                let id = Snowflake::from_token(&bot.token).unwrap_or_else(|| mint.generate(now));
                 users.insert(id, Arc::new(User { id, username: bot.name.clone(), bot: true }));
                 Bot { token: bot.token.clone(), application_id: id, user_id: id, name: bot.name.clone() }
             })
@@ -176,7 +176,7 @@ impl World {
             developer,
             users,
             guilds: BTreeMap::new(),
-            guild_ids: GuildIds::starting(now),
+            guild_ids: GuildIds::new(now),
             homes: HashMap::new(),
             directs: BTreeMap::new(),
             directs_of: BTreeMap::new(),
@@ -203,7 +203,7 @@ impl World {
                 channels: config.channels,
                 ..GuildSpec::default()
             };
-            world.found_guild(&spec, now);
+            world.create_guild(&spec, now);
         }
         world
     }
@@ -262,8 +262,8 @@ impl World {
         let limit = if query.limit == 0 { usize::MAX } else { query.limit };
         let (mut members, mut not_found): (Vec<&Member>, Vec<Snowflake>) = (Vec::new(), Vec::new());
         if query.user_ids.is_empty() {
-            let fits = |member: &&Member| query.query.is_empty() || member.is_called(&query.query);
-            members.extend(guild.members.values().filter(fits).take(limit));
+            let matches = |member: &&Member| query.query.is_empty() || member.matches_name(&query.query);
+            members.extend(guild.members.values().filter(matches).take(limit));
         } else {
             for id in &query.user_ids {
                 match guild.members.get(id) {

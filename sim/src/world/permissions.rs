@@ -156,32 +156,32 @@ mod tests {
     }
 
     #[test]
-    fn an_administrator_may_do_all_whatever_a_channel_says() {
+    fn administrator_ignores_channel_overwrites() {
         let bits = base(0, [ADMINISTRATOR].into_iter());
         assert_eq!(bits, ALL);
         assert_eq!(in_channel(bits, GUILD, USER, &[], &[member(0, ALL)]), ALL);
     }
 
     #[test]
-    fn a_role_that_allows_beats_a_role_that_denies() {
+    fn role_allow_overrides_role_deny() {
         let overwrites = [role(RED, 0, SEND_MESSAGES), role(BLUE, SEND_MESSAGES, 0)];
         let bits = in_channel(VIEW_CHANNEL, GUILD, USER, &[RED, BLUE], &overwrites);
         assert_eq!(bits, VIEW_CHANNEL | SEND_MESSAGES);
     }
 
     #[test]
-    fn the_members_own_overwrite_has_the_last_word_whatever_the_order() {
+    fn member_overwrite_overrides_role_overwrites() {
         let overwrites = [member(0, SEND_MESSAGES), role(RED, SEND_MESSAGES, 0), role(GUILD, SEND_MESSAGES, 0)];
         assert_eq!(in_channel(VIEW_CHANNEL, GUILD, USER, &[RED], &overwrites), VIEW_CHANNEL);
     }
 
     #[test]
-    fn who_cannot_view_a_channel_can_do_nothing_in_it() {
+    fn member_without_view_has_no_permissions() {
         assert_eq!(in_channel(EVERYONE, GUILD, USER, &[], &[role(GUILD, 0, VIEW_CHANNEL)]), 0);
     }
 
     #[test]
-    fn overwrites_of_others_change_nothing() {
+    fn overwrites_of_others_have_no_effect() {
         let other = Overwrite { id: RED, kind: OverwriteKind::Member, allow: 0, deny: ALL };
         assert_eq!(in_channel(EVERYONE, GUILD, USER, &[RED], &[other, role(BLUE, 0, ALL)]), EVERYONE);
     }

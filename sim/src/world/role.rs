@@ -109,16 +109,16 @@ impl Roles {
     }
 
     pub(crate) fn remove(&mut self, id: Snowflake) -> Option<Role> {
-        let gone = self.by_id.remove(&id)?;
+        let removed = self.by_id.remove(&id)?;
         for other in self.by_id.values_mut() {
-            other.position -= u32::from(other.position > gone.position);
+            other.position -= u32::from(other.position > removed.position);
         }
-        Some(gone)
+        Some(removed)
     }
 
     /// The positions of all roles after these moves. A role that is moved up is placed above the one at its new
     /// position, a role that is moved down below it.
-    pub(crate) fn after_moves(&self, moves: &[(Snowflake, u32)]) -> Vec<(Snowflake, u32)> {
+    pub(crate) fn positions_after(&self, moves: &[(Snowflake, u32)]) -> Vec<(Snowflake, u32)> {
         let mut order: Vec<(i64, Snowflake)> = self
             .by_id
             .values()
@@ -126,12 +126,12 @@ impl Roles {
             .map(|role| {
                 let current = i64::from(role.position);
                 // Even numbers are the current positions; a moved role gets an odd number between them.
-                let place = match moves.iter().rev().find(|(id, _)| *id == role.id) {
+                let sort_key = match moves.iter().rev().find(|(id, _)| *id == role.id) {
                     Some((_, to)) if i64::from(*to) > current => i64::from(*to) * 2 + 1,
                     Some((_, to)) if i64::from(*to) < current => i64::from(*to) * 2 - 1,
                     _ => current * 2,
                 };
-                (place, role.id)
+                (sort_key, role.id)
             })
             .collect();
         order.sort_unstable();
@@ -159,7 +159,7 @@ mod tests {
 
     use super::*;
 
-    fn ladder(size: u32) -> Roles {
+    fn roles_with_positions(size: u32) -> Roles {
         let mut roles = Roles::default();
         for position in 0..size {
             roles.insert(Role::new(Snowflake::new(u64::from(position) + 100), String::new(), 0, position));
@@ -172,8 +172,8 @@ mod tests {
     }
 
     #[test]
-    fn a_new_role_goes_in_above_everyone_and_lifts_the_others() {
-        let mut roles = ladder(3);
+    fn new_role_is_inserted_above_everyone() {
+        let mut roles = roles_with_positions(3);
         roles.insert_lowest(Role::new(Snowflake::new(7), String::new(), 0, 0));
         let positions: Vec<_> = [100, 7, 101, 102].map(|id| roles.get(Snowflake::new(id)).unwrap().position).into();
         assert_eq!(positions, [0, 1, 2, 3]);
@@ -182,24 +182,24 @@ mod tests {
     }
 
     #[test]
-    fn a_role_moved_up_stands_above_the_one_whose_place_it_takes() {
-        assert_eq!(order(&ladder(4).after_moves(&[(Snowflake::new(101), 3)])), [102, 103, 101]);
+    fn role_moved_up_is_placed_above_the_one_at_its_position() {
+        assert_eq!(order(&roles_with_positions(4).positions_after(&[(Snowflake::new(101), 3)])), [102, 103, 101]);
     }
 
     #[test]
-    fn a_role_moved_down_stands_below_the_one_whose_place_it_takes() {
-        assert_eq!(order(&ladder(4).after_moves(&[(Snowflake::new(103), 1)])), [103, 101, 102]);
+    fn role_moved_down_is_placed_below_the_one_at_its_position() {
+        assert_eq!(order(&roles_with_positions(4).positions_after(&[(Snowflake::new(103), 1)])), [103, 101, 102]);
     }
 
     proptest! {
         #[test]
-        fn positions_have_no_gap_whatever_is_moved(
+        fn positions_have_no_gap_after_any_moves(
             size in 1_u32..20,
             moves in proptest::collection::vec((0_u64..20, 0_u32..30), 0..10),
         ) {
-            let mut roles = ladder(size);
+            let mut roles = roles_with_positions(size);
             let moves: Vec<_> = moves.into_iter().map(|(id, to)| (Snowflake::new(id + 100), to)).collect();
-            let positions = roles.after_moves(&moves);
+            let positions = roles.positions_after(&moves);
             roles.set_positions(&positions);
             let mut taken: Vec<_> = roles.iter().map(|role| role.position).collect();
             taken.sort_unstable();

@@ -74,7 +74,7 @@ mod tests {
     use crate::time::At;
 
     #[test]
-    fn guilds_come_in_pages() {
+    fn guilds_are_paged() {
         let config = SimConfig { guilds: 5, ..SimConfig::default() };
         let world = World::new(&config, At::from_micros(1_700_000_000_000_000));
         let first = world.state(None, 3);

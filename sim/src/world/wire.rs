@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_survives_its_iso_form() {
+    fn iso_format_round_trips() {
         let at = At::from_micros(1_700_000_000_123_456);
         assert_eq!(parse_iso(&at.iso8601()), Some(at));
         assert_eq!(parse_iso("2015-01-01T00:00:00Z"), Some(At::from_micros(1_420_070_400_000_000)));

@@ -18,13 +18,13 @@ pub(crate) const AGENT: &str = "DiscordBot (https://example.invalid/tests, 1)";
 
 /// Response to a call.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct TestResponse {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) text: String,
 }
 
-impl Answer {
+impl TestResponse {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or(Value::Null)
     }
@@ -53,7 +53,7 @@ impl Fixture {
     }
 
     /// Calls the REST API with the bot's token.
-    pub(crate) async fn api(&self, method: Method, path: &str, body: Option<Value>) -> Answer {
+    pub(crate) async fn api(&self, method: Method, path: &str, body: Option<Value>) -> TestResponse {
         self.try_api(method, path, body).await.unwrap()
     }
 
@@ -62,12 +62,12 @@ impl Fixture {
         method: Method,
         path: &str,
         body: Option<Value>,
-    ) -> Result<Answer, hyper::Error> {
+    ) -> Result<TestResponse, hyper::Error> {
         call(self.sim.address(), method, &format!("/api/v10{path}"), body).await
     }
 
     /// Calls `/sim`.
-    pub(crate) async fn control(&self, method: Method, path: &str, body: Option<Value>) -> Answer {
+    pub(crate) async fn control(&self, method: Method, path: &str, body: Option<Value>) -> TestResponse {
         call(self.sim.address(), method, path, body).await.unwrap()
     }
 
@@ -82,7 +82,7 @@ pub(crate) async fn call(
     method: Method,
     path: &str,
     body: Option<Value>,
-) -> Result<Answer, hyper::Error> {
+) -> Result<TestResponse, hyper::Error> {
     let mut request = Request::builder()
         .method(method)
         .uri(path)
@@ -99,7 +99,7 @@ pub(crate) async fn call(
     send(address, request.body(Full::new(body)).unwrap()).await
 }
 
-pub(crate) async fn send(address: SocketAddr, request: Request<Full<Bytes>>) -> Result<Answer, hyper::Error> {
+pub(crate) async fn send(address: SocketAddr, request: Request<Full<Bytes>>) -> Result<TestResponse, hyper::Error> {
     let socket = TcpStream::connect(address).await.unwrap();
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
     let connection = tokio::spawn(connection);
@@ -107,5 +107,5 @@ pub(crate) async fn send(address: SocketAddr, request: Request<Full<Bytes>>) -> 
     let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
     let body = answer.into_body().collect().await?.to_bytes();
     connection.abort();
-    Ok(Answer { status, headers, text: String::from_utf8_lossy(&body).into_owned() })
+    Ok(TestResponse { status, headers, text: String::from_utf8_lossy(&body).into_owned() })
 }

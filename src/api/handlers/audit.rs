@@ -10,33 +10,33 @@ use crate::api::problem::ProblemResponse;
 use crate::api::{dto, errors, middleware};
 
 /// Maximum length of a key id in the filter.
-const KEY_MOST: usize = 64;
+const MAX_KEY_LEN: usize = 64;
 
-pub(crate) async fn list(request: HttpRequest, served: Data<AppState>) -> Result<HttpResponse, ProblemResponse> {
+pub(crate) async fn list(request: HttpRequest, app: Data<AppState>) -> Result<HttpResponse, ProblemResponse> {
     let caller = middleware::caller_of(&request);
-    let mut asking = Params::query(&request);
-    let limit = asking.limit();
+    let mut params = Params::query(&request);
+    let limit = params.limit();
     let names = AuditAction::ALL.map(AuditAction::name).join(", ");
     let filter = AuditFilter {
         tenant: caller.tenant.clone(),
-        key: asking.text("key", KEY_MOST),
-        action: asking.named("action", &names, AuditAction::from_name),
-        among: caller.among(asking.guild()),
-        before: asking.place("before"),
+        key: params.text("key", MAX_KEY_LEN),
+        action: params.one_of("action", &names, AuditAction::from_name),
+        guilds: caller.visible_guilds(params.guild()),
+        before: params.position("before"),
         // One more shows whether another page follows.
         limit: limit + 1,
     };
-    asking.end()?;
-    let listed = served.ask_keys(&request, |keys| async move { keys.audit(filter).await }).await?;
-    let mut listed = listed.map_err(|error| errors::of_store(&error))?;
+    params.finish()?;
+    let listed = app.with_keys(&request, |keys| async move { keys.audit(filter).await }).await?;
+    let mut listed = listed.map_err(|error| errors::store_problem(&error))?;
     let more = listed.len() > limit;
     listed.truncate(limit);
-    let next = listed.last().filter(|_| more).map(|row| row.place.to_string());
-    let rows: Vec<_> = listed.iter().map(shown).collect();
+    let next = listed.last().filter(|_| more).map(|row| row.position.to_string());
+    let rows: Vec<_> = listed.iter().map(row_json).collect();
     Ok(HttpResponse::Ok().json(json!({ "audit": rows, "next": next })))
 }
 
-fn shown(StoredAuditRecord { place, note }: &StoredAuditRecord) -> Value {
+fn row_json(StoredAuditRecord { position: place, record: note }: &StoredAuditRecord) -> Value {
     json!({
         "place": place.to_string(),
         "at": dto::time(note.at),

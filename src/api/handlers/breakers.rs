@@ -26,19 +26,19 @@ use crate::{
 type HandlerResult = Result<HttpResponse, ProblemResponse>;
 
 /// Maximum length of a key.
-const KEY_MOST: usize = 256;
+const MAX_KEY_LEN: usize = 256;
 /// Maximum duration of a forced breaker that is not open until it is reset: a week.
-const FOR_MOST: u64 = 7 * 24 * 60 * 60 * 1_000;
+const MAX_FORCED_MS: u64 = 7 * 24 * 60 * 60 * 1_000;
 
-pub(crate) async fn list(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
-    Params::query(&request).end()?;
-    let seen = served.ask_gate(|desk| async move { desk.gate.observe().await }).await?;
-    let (breakers, now) = (&seen.breakers.breakers, served.now());
-    let shown: Vec<_> = breakers.breakers.iter().map(|breaker| shown(breaker, now)).collect();
+pub(crate) async fn list(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
+    Params::query(&request).finish()?;
+    let seen = app.with_gate(|service| async move { service.gate.observe().await }).await?;
+    let (breakers, now) = (&seen.breakers.breakers, app.now());
+    let shown: Vec<_> = breakers.breakers.iter().map(|breaker| breaker_json(breaker, now)).collect();
     Ok(HttpResponse::Ok().json(json!({"breakers": shown, "watched": breakers.watched})))
 }
 
-fn shown(breaker: &BreakerSnapshot, now: UnixMs) -> Value {
+fn breaker_json(breaker: &BreakerSnapshot, now: UnixMs) -> Value {
     json!({
         "key": breaker.key,
         "kind": breaker.kind.name(),
@@ -52,72 +52,72 @@ fn shown(breaker: &BreakerSnapshot, now: UnixMs) -> Value {
     })
 }
 
-pub(crate) async fn force(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
-    let mut asking = Params::body(&request)?;
-    let given = asking.text("key", KEY_MOST);
-    let lasting = asking.number("for_ms", 1, FOR_MOST).map(Duration::from_millis);
-    asking.end()?;
-    let key = named(given, served.gate()?.credential)?;
+pub(crate) async fn force(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
+    let mut params = Params::body(&request)?;
+    let given = params.text("key", MAX_KEY_LEN);
+    let duration = params.number("for_ms", 1, MAX_FORCED_MS).map(Duration::from_millis);
+    params.finish()?;
+    let key = parse_key(given, app.gate()?.credential)?;
     let caller = middleware::caller_of(&request);
-    let how = lasting.map_or_else(|| "until it is reset".to_owned(), |time| format!("for {} ms", time.as_millis()));
-    let note = caller.note(AuditAction::BreakersForce, served.now()).on(&key).saying(how);
-    let (book, to_open) = (served.book()?, key.clone());
-    let forced = served.ask_gate(|desk| async move {
+    let detail = duration.map_or_else(|| "until it is reset".to_owned(), |time| format!("for {} ms", time.as_millis()));
+    let note = caller.audit_record(AuditAction::BreakersForce, app.now()).with_target(&key).with_detail(detail);
+    let (audit, to_open) = (app.audit_writer()?, key.clone());
+    let forced = app.with_gate(|service| async move {
         // First, so that only possible changes are recorded.
-        if let Err(refused) = desk.gate.may_force(to_open.clone(), lasting).await? {
-            return Some(Err(unforced(refused)));
+        if let Err(refused) = service.gate.check_force(to_open.clone(), duration).await? {
+            return Some(Err(force_problem(refused)));
         }
-        if let Err(told) = book.note(note).await {
-            return Some(Err(told));
+        if let Err(problem) = audit.write(note).await {
+            return Some(Err(problem));
         }
-        Some(desk.gate.force(to_open, lasting).await?.map_err(unforced))
+        Some(service.gate.force(to_open, duration).await?.map_err(force_problem))
     });
     forced.await??;
     emit(ManualIntervention { action: AuditAction::BreakersForce, target: &key, caller: &caller });
-    look(&served, key).await
+    current_state(&app, key).await
 }
 
-pub(crate) async fn reset(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
-    let mut asking = Params::body(&request)?;
-    let given = asking.text("key", KEY_MOST);
-    asking.end()?;
-    let key = named(given, served.gate()?.credential)?;
+pub(crate) async fn reset(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
+    let mut params = Params::body(&request)?;
+    let given = params.text("key", MAX_KEY_LEN);
+    params.finish()?;
+    let key = parse_key(given, app.gate()?.credential)?;
     let caller = middleware::caller_of(&request);
-    let note = caller.note(AuditAction::BreakersReset, served.now()).on(&key);
-    let (book, to_close) = (served.book()?, key.clone());
-    let reset = served.ask_gate(|desk| async move {
-        if let Err(told) = book.note(note).await {
-            return Some(Err(told));
+    let note = caller.audit_record(AuditAction::BreakersReset, app.now()).with_target(&key);
+    let (audit, to_close) = (app.audit_writer()?, key.clone());
+    let reset = app.with_gate(|service| async move {
+        if let Err(problem) = audit.write(note).await {
+            return Some(Err(problem));
         }
-        desk.gate.reset(to_close).await.map(Ok)
+        service.gate.reset(to_close).await.map(Ok)
     });
     reset.await??;
     emit(ManualIntervention { action: AuditAction::BreakersReset, target: &key, caller: &caller });
-    look(&served, key).await
+    current_state(&app, key).await
 }
 
 /// The current state of a breaker.
-async fn look(served: &AppState, key: BreakerKey) -> HandlerResult {
-    let asked = key.clone();
-    let seen = served.ask_gate(move |desk| async move { desk.gate.look(asked).await }).await?;
+async fn current_state(app: &AppState, key: BreakerKey) -> HandlerResult {
+    let requested = key.clone();
+    let seen = app.with_gate(move |service| async move { service.gate.breaker_snapshot(requested).await }).await?;
     let body = match seen {
-        Some(breaker) => shown(&breaker, served.now()),
+        Some(breaker) => breaker_json(&breaker, app.now()),
         // A closed breaker without failures is not tracked.
         None => json!({"key": key, "kind": key.kind().name(), "state": "closed", "until": null}),
     };
     Ok(HttpResponse::Ok().json(body))
 }
 
-fn unforced(refused: ForceError) -> ProblemResponse {
-    let told = ProblemType::Conflict.says(format!("Nothing was changed: {refused}."));
+fn force_problem(refused: ForceError) -> ProblemResponse {
+    let problem = ProblemType::Conflict.with_detail(format!("Nothing was changed: {refused}."));
     match refused {
-        ForceError::Forced => told.with("state", "forced_open"),
-        ForceError::TooManyKeys(_) => told,
+        ForceError::Forced => problem.with("state", "forced_open"),
+        ForceError::TooManyKeys(_) => problem,
     }
 }
 
 /// Parses the key of a breaker, and checks that this process can have it.
-fn named(given: Option<String>, own: Credential) -> Result<BreakerKey, ProblemResponse> {
+fn parse_key(given: Option<String>, own: Credential) -> Result<BreakerKey, ProblemResponse> {
     let wrong = |message: String| params::parameter("key", message);
     let given = given.ok_or_else(|| wrong("is required, as `GET /v1/breakers` lists it".to_owned()))?;
     let key: BreakerKey = given.parse().map_err(|error| wrong(format!("names no breaker: {error}")))?;
@@ -137,8 +137,8 @@ fn named(given: Option<String>, own: Credential) -> Result<BreakerKey, ProblemRe
     Ok(key)
 }
 
-fn is_own(whose: Credential, own: Credential) -> bool {
-    whose == own || whose == Credential::Anonymous
+fn is_own(credential: Credential, own: Credential) -> bool {
+    credential == own || credential == Credential::Anonymous
 }
 
 /// Whether it has the form of a route: a method, and a path of plain characters.
@@ -156,7 +156,7 @@ mod tests {
     const OWN: Credential = Credential::Application(42);
 
     #[test]
-    fn only_breakers_that_this_bot_can_have_are_named() {
+    fn only_keys_of_this_bots_breakers_are_accepted() {
         for key in [
             "discord",
             "discord:42",
@@ -165,13 +165,13 @@ mod tests {
             "discord:42/DELETE /channels/{id}/messages/{id} (old)#7",
             "target:crm/eu#1",
         ] {
-            assert_eq!(named(Some(key.to_owned()), OWN).unwrap().to_string(), key);
+            assert_eq!(parse_key(Some(key.to_owned()), OWN).unwrap().to_string(), key);
         }
         for key in
             ["", "discords", "discord:43", "discord:42/x", "discord:42/BREW /pot", "discord:42/GET x", "target:\u{7}"]
         {
-            assert!(named(Some(key.to_owned()), OWN).is_err(), "{key}");
+            assert!(parse_key(Some(key.to_owned()), OWN).is_err(), "{key}");
         }
-        assert!(named(None, OWN).is_err());
+        assert!(parse_key(None, OWN).is_err());
     }
 }

@@ -21,48 +21,48 @@ use crate::api::{dto, errors, middleware, params};
 type HandlerResult = Result<HttpResponse, ProblemResponse>;
 
 /// Default cost.
-const COST: Points = Points::whole(1);
+const DEFAULT_COST: Points = Points::whole(1);
 /// Default maximum delay.
-const WAIT: Duration = Duration::from_secs(5);
+const DEFAULT_WAIT: Duration = Duration::from_secs(5);
 /// Maximum of that: a day. Booked points have a limit of their own.
-const WAIT_MOST_MS: u64 = 24 * 60 * 60 * 1_000;
+const MAX_WAIT_MS: u64 = 24 * 60 * 60 * 1_000;
 /// Hours of spend in a response: the default, and the maximum.
-const HOURS: u64 = 24;
-const HOURS_MOST: u64 = 366 * 24;
+const DEFAULT_HOURS: u64 = 24;
+const MAX_HOURS: u64 = 366 * 24;
 
-pub(crate) async fn list(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
-    Params::query(&request).end()?;
-    let listed = served.ask_budgets(|budgets| async move { budgets.list().await }).await?;
-    let (listed, now) = (listed.map_err(|error| of_budget(&error))?, served.now());
-    let budgets: Vec<_> = listed.iter().map(|budget| shown(budget, now)).collect();
+pub(crate) async fn list(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
+    Params::query(&request).finish()?;
+    let listed = app.with_budgets(|budgets| async move { budgets.list().await }).await?;
+    let (listed, now) = (listed.map_err(|error| budget_problem(&error))?, app.now());
+    let budgets: Vec<_> = listed.iter().map(|budget| budget_json(budget, now)).collect();
     // There are never so many that they need pages.
     Ok(HttpResponse::Ok().json(json!({"budgets": budgets, "next": null})))
 }
 
-pub(crate) async fn show(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+pub(crate) async fn show(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
     let name = name(&request)?;
-    let mut asking = Params::query(&request);
-    let hours = asking.number("hours", 1, HOURS_MOST).unwrap_or(HOURS);
-    asking.end()?;
-    let found = served.ask_budgets(move |budgets| async move {
-        let shown = budgets.show(&name).await.map_err(|error| of_budget(&error))?;
-        let spend = budgets.last_hours(&name, hours).await.map_err(|error| errors::of_store(&error))?;
+    let mut params = Params::query(&request);
+    let hours = params.number("hours", 1, MAX_HOURS).unwrap_or(DEFAULT_HOURS);
+    params.finish()?;
+    let found = app.with_budgets(move |budgets| async move {
+        let shown = budgets.show(&name).await.map_err(|error| budget_problem(&error))?;
+        let spend = budgets.last_hours(&name, hours).await.map_err(|error| errors::store_problem(&error))?;
         Ok::<_, ProblemResponse>((shown, spend))
     });
     let (budget, spend) = found.await??;
-    let mut body = shown(&budget, served.now());
-    body["spend"] = spend.iter().map(spent).collect::<Vec<_>>().into();
+    let mut body = budget_json(&budget, app.now());
+    body["spend"] = spend.iter().map(spend_json).collect::<Vec<_>>().into();
     Ok(HttpResponse::Ok().json(body))
 }
 
-pub(crate) async fn acquire(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+pub(crate) async fn acquire(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
     let name = name(&request)?;
-    let mut asking = Params::optional_body(&request)?;
-    let cost = asking.points("cost", Points::SMALLEST).unwrap_or(COST);
-    let wait = asking.number("max_wait_ms", 0, WAIT_MOST_MS).map_or(WAIT, Duration::from_millis);
-    asking.end()?;
-    let asked = served.ask_budgets(move |budgets| async move { budgets.acquire(&name, cost, wait).await }).await?;
-    let (allowed, delay, remaining) = match asked.map_err(|error| of_budget(&error))? {
+    let mut params = Params::optional_body(&request)?;
+    let cost = params.points("cost", Points::SMALLEST).unwrap_or(DEFAULT_COST);
+    let wait = params.number("max_wait_ms", 0, MAX_WAIT_MS).map_or(DEFAULT_WAIT, Duration::from_millis);
+    params.finish()?;
+    let decision = app.with_budgets(move |budgets| async move { budgets.acquire(&name, cost, wait).await }).await?;
+    let (allowed, delay, remaining) = match decision.map_err(|error| budget_problem(&error))? {
         BudgetDecision::Allowed { delay, remaining } => (true, Some(delay), remaining),
         BudgetDecision::Refused { retry_after, remaining } => (false, retry_after, remaining),
     };
@@ -73,46 +73,48 @@ pub(crate) async fn acquire(request: HttpRequest, served: Data<AppState>) -> Han
     })))
 }
 
-pub(crate) async fn observe(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+pub(crate) async fn observe(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
     let name = name(&request)?;
-    let mut asking = Params::body(&request)?;
+    let mut params = Params::body(&request)?;
     let seen = Observation {
-        available: asking.points("available", Points::ZERO),
-        maximum: asking.points("maximum", Points::SMALLEST),
-        restore_per_second: asking.points("restore_per_second", Points::ZERO),
-        retry_after: asking.number("retry_after_ms", 0, WAIT_MOST_MS).map(Duration::from_millis),
-        age: Duration::from_millis(asking.number("age_ms", 0, memory_ms()).unwrap_or(0)),
+        available: params.points("available", Points::ZERO),
+        maximum: params.points("maximum", Points::SMALLEST),
+        restore_per_second: params.points("restore_per_second", Points::ZERO),
+        retry_after: params.number("retry_after_ms", 0, MAX_WAIT_MS).map(Duration::from_millis),
+        age: Duration::from_millis(params.number("age_ms", 0, max_age_ms()).unwrap_or(0)),
     };
-    asking.end()?;
+    params.finish()?;
     if (Observation { age: Duration::ZERO, ..seen }) == Observation::default() {
-        let says = "The request body is empty: give what the upstream reported, as available, maximum, \
+        let detail = "The request body is empty: give what the upstream reported, as available, maximum, \
             restore_per_second or retry_after_ms.";
-        return Err(ProblemType::BadRequest.says(says));
+        return Err(ProblemType::BadRequest.with_detail(detail));
     }
-    let note =
-        middleware::caller_of(&request).note(AuditAction::BudgetsObserve, served.now()).on(&name).saying(told(&seen));
-    let book = served.book()?;
-    let observed = served.ask_budgets(move |budgets| async move {
+    let note = middleware::caller_of(&request)
+        .audit_record(AuditAction::BudgetsObserve, app.now())
+        .with_target(&name)
+        .with_detail(summary(&seen));
+    let audit = app.audit_writer()?;
+    let observed = app.with_budgets(move |budgets| async move {
         // First, so that only possible changes are recorded.
-        budgets.prepare(&name, &seen).await.map_err(|error| of_budget(&error))?;
-        book.note(note).await?;
-        budgets.observe(&name, seen).await.map_err(|error| of_budget(&error))?;
-        budgets.show(&name).await.map_err(|error| of_budget(&error))
+        budgets.prepare(&name, &seen).await.map_err(|error| budget_problem(&error))?;
+        audit.write(note).await?;
+        budgets.observe(&name, seen).await.map_err(|error| budget_problem(&error))?;
+        budgets.show(&name).await.map_err(|error| budget_problem(&error))
     });
     let budget = observed.await??;
-    Ok(HttpResponse::Ok().json(shown(&budget, served.now())))
+    Ok(HttpResponse::Ok().json(budget_json(&budget, app.now())))
 }
 
 /// A budget's name, from the path.
 fn name(request: &HttpRequest) -> Result<BudgetName, ProblemResponse> {
-    let given = params::named(request, "name")?;
+    let given = params::path_parameter(request, "name")?;
     BudgetName::new(&given).map_err(|error| {
         let message = error.to_string();
-        ProblemType::BadRequest.says(format!("{message}.")).errors([("name".to_owned(), message)])
+        ProblemType::BadRequest.with_detail(format!("{message}.")).errors([("name".to_owned(), message)])
     })
 }
 
-fn shown(budget: &BudgetSnapshot, now: UnixMs) -> Value {
+fn budget_json(budget: &BudgetSnapshot, now: UnixMs) -> Value {
     let kept = match budget.kept {
         BudgetSource::Alone => "alone",
         BudgetSource::Together => "together",
@@ -131,21 +133,21 @@ fn shown(budget: &BudgetSnapshot, now: UnixMs) -> Value {
     })
 }
 
-fn spent(spend: &SpendRecord) -> Value {
+fn spend_json(spend: &SpendRecord) -> Value {
     json!({"hour": dto::time(spend.hour.start()), "points": spend.points(), "calls": spend.calls})
 }
 
 /// A summary of what an upstream reported.
-fn told(seen: &Observation) -> String {
+fn summary(seen: &Observation) -> String {
     let points =
         [("available", seen.available), ("maximum", seen.maximum), ("restore_per_second", seen.restore_per_second)];
-    let said = points.iter().filter_map(|(name, points)| points.map(|points| format!("{name} {points}")));
+    let fields = points.iter().filter_map(|(name, points)| points.map(|points| format!("{name} {points}")));
     let wait = seen.retry_after.map(|wait| format!("retry_after_ms {}", wait.as_millis()));
-    said.chain(wait).collect::<Vec<_>>().join(", ")
+    fields.chain(wait).collect::<Vec<_>>().join(", ")
 }
 
 /// Maximum age of a report.
-fn memory_ms() -> u64 {
+fn max_age_ms() -> u64 {
     u64::try_from(Budget::MEMORY.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -154,25 +156,25 @@ fn millis_up(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
 }
 
-fn of_budget(error: &BudgetError) -> ProblemResponse {
+fn budget_problem(error: &BudgetError) -> ProblemResponse {
     let of_field = |field: &str| params::parameter(field, error.to_string());
     match error {
-        BudgetError::Unknown(_) => ProblemType::NotFound.says(format!("{error}.")),
-        BudgetError::TooMany(_) => ProblemType::Conflict.says(format!("{error}; raise budgets.most.")),
+        BudgetError::Unknown(_) => ProblemType::NotFound.with_detail(format!("{error}.")),
+        BudgetError::TooMany(_) => ProblemType::Conflict.with_detail(format!("{error}; raise budgets.most.")),
         BudgetError::CostAboveMaximum { maximum, .. } => ProblemType::BadRequest
-            .says(format!("{error}."))
+            .with_detail(format!("{error}."))
             .errors([("cost".to_owned(), error.to_string())])
             .with("maximum", maximum.as_f64()),
         BudgetError::MaximumZero => of_field("maximum"),
         BudgetError::StaleObservation => of_field("age_ms"),
         BudgetError::BadName(_) => of_field("name"),
-        BudgetError::BeyondShared(_) => ProblemType::BadRequest.says(format!("{error}.")),
-        BudgetError::Busy { .. } => ProblemType::Busy.says(format!("{error}.")),
-        BudgetError::OutOfReach { .. } | BudgetError::Ending => {
-            ProblemType::BudgetUnavailable.says(format!("{error}."))
+        BudgetError::BeyondShared(_) => ProblemType::BadRequest.with_detail(format!("{error}.")),
+        BudgetError::Busy { .. } => ProblemType::Busy.with_detail(format!("{error}.")),
+        BudgetError::Unreachable { .. } | BudgetError::Ending => {
+            ProblemType::BudgetUnavailable.with_detail(format!("{error}."))
         }
     }
 }
 
 /// The largest number of points, wherever a budget is stored.
-pub(crate) const POINTS_MOST: Points = BudgetMember::MOST;
+pub(crate) const MAX_POINTS: Points = BudgetMember::MOST;

@@ -15,7 +15,7 @@ use crate::api::problem::ProblemResponse;
 use crate::api::{errors, middleware, params};
 
 /// How long one request examines rows before it returns where to continue.
-const ONE_REQUEST: Duration = Duration::from_secs(5);
+const REQUEST_TIME_LIMIT: Duration = Duration::from_secs(5);
 
 /// The parameters of one request.
 struct EraseRequest {
@@ -24,34 +24,34 @@ struct EraseRequest {
     is_first: bool,
 }
 
-pub(crate) async fn erase(request: HttpRequest, served: Data<AppState>) -> Result<HttpResponse, ProblemResponse> {
-    let EraseRequest { subject, from, is_first } = wanted(&request)?;
+pub(crate) async fn erase(request: HttpRequest, app: Data<AppState>) -> Result<HttpResponse, ProblemResponse> {
+    let EraseRequest { subject, from, is_first } = parse_request(&request)?;
     let caller = middleware::caller_of(&request);
     // The audit record does not name a user: it outlives the data.
-    let note = caller.note(AuditAction::Erase, served.now());
+    let note = caller.audit_record(AuditAction::Erase, app.now());
     let note = match subject {
-        DataSubject::User(_) => note.on(&"user"),
-        DataSubject::Guild(guild) => note.on(&"guild").in_guild(Some(guild)),
+        DataSubject::User(_) => note.with_target(&"user"),
+        DataSubject::Guild(guild) => note.with_target(&"guild").in_guild(Some(guild)),
     };
-    let erased = served.ask_erasure(move |store| async move {
-        let until = Instant::now() + ONE_REQUEST;
+    let erased = app.with_erasure(move |store| async move {
+        let until = Instant::now() + REQUEST_TIME_LIMIT;
         let mut all = store.erase(subject, from, is_first.then_some(note)).await?;
         while let Some(next) = all.next.take_if(|_| Instant::now() < until) {
-            let ErasureStep { removed, kept, next } = store.erase(subject, next, None).await?;
+            let ErasureStep { removed, retained: kept, next } = store.erase(subject, next, None).await?;
             add(&mut all.removed, removed);
-            add(&mut all.kept, kept);
+            add(&mut all.retained, kept);
             all.next = next;
         }
         Ok(all)
     });
-    let erased = erased.await?.map_err(|error| errors::of_store(&error))?;
-    Ok(HttpResponse::Ok().json(shown(subject, &erased)))
+    let erased = erased.await?.map_err(|error| errors::store_problem(&error))?;
+    Ok(HttpResponse::Ok().json(response_body(subject, &erased)))
 }
 
-fn wanted(request: &HttpRequest) -> Result<EraseRequest, ProblemResponse> {
-    let mut asking = params::Params::body(request)?;
-    let (user, guild, next) = (asking.user(), asking.guild(), asking.text("next", 1_024));
-    asking.end()?;
+fn parse_request(request: &HttpRequest) -> Result<EraseRequest, ProblemResponse> {
+    let mut params = params::Params::body(request)?;
+    let (user, guild, next) = (params.user(), params.guild(), params.text("next", 1_024));
+    params.finish()?;
     let subject = match (user, guild) {
         (Some(user), None) => DataSubject::User(user),
         (None, Some(guild)) => DataSubject::Guild(guild),
@@ -62,13 +62,13 @@ fn wanted(request: &HttpRequest) -> Result<EraseRequest, ProblemResponse> {
     let from = match &next {
         None => ErasureCursor::default(),
         Some(text) => {
-            cursor(text).ok_or_else(|| params::parameter("next", "must be `next` of the previous response"))?
+            read_cursor(text).ok_or_else(|| params::parameter("next", "must be `next` of the previous response"))?
         }
     };
     Ok(EraseRequest { subject, from, is_first: next.is_none() })
 }
 
-fn cursor(text: &str) -> Option<ErasureCursor> {
+fn read_cursor(text: &str) -> Option<ErasureCursor> {
     let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
     let (table, after) = std::str::from_utf8(&bytes).ok()?.split_once(':')?;
     Some(ErasureCursor { table: table.parse().ok()?, after: after.to_owned() })
@@ -93,7 +93,7 @@ fn reason(what: &str) -> &'static str {
 
 /// What an erasure never removes, and why.
 fn never_removed(subject: DataSubject) -> Vec<Value> {
-    let stays = |what: &str, why: &str| json!({"what": what, "why": why});
+    let stays = |what: &str, reason: &str| json!({"what": what, "why": reason});
     let mut all = vec![
         stays("audit", "changes must stay traceable; rows expire after retention.audit_ms"),
         stays(
@@ -110,9 +110,9 @@ fn never_removed(subject: DataSubject) -> Vec<Value> {
     all
 }
 
-fn shown(subject: DataSubject, erased: &ErasureStep) -> Value {
+fn response_body(subject: DataSubject, erased: &ErasureStep) -> Value {
     let removed: Map<_, _> = erased.removed.iter().map(|(what, count)| ((*what).to_owned(), (*count).into())).collect();
-    let found = erased.kept.iter().map(|(what, count)| json!({"what": what, "count": count, "why": reason(what)}));
+    let found = erased.retained.iter().map(|(what, count)| json!({"what": what, "count": count, "why": reason(what)}));
     let kept: Vec<_> = found.chain(never_removed(subject)).collect();
     let next = erased.next.as_ref().map(|next| URL_SAFE_NO_PAD.encode(format!("{}:{}", next.table, next.after)));
     json!({"removed": removed, "kept": kept, "done": next.is_none(), "next": next})
@@ -128,9 +128,9 @@ mod tests {
             next: Some(ErasureCursor { table: 2, after: "admin\nkey:1".to_owned() }),
             ..ErasureStep::default()
         };
-        let next = shown(DataSubject::User(1), &erased)["next"].as_str().unwrap().to_owned();
-        assert_eq!(cursor(&next), erased.next);
-        assert_eq!(cursor("!"), None);
-        assert_eq!(cursor(&URL_SAFE_NO_PAD.encode("x:y")), None);
+        let next = response_body(DataSubject::User(1), &erased)["next"].as_str().unwrap().to_owned();
+        assert_eq!(read_cursor(&next), erased.next);
+        assert_eq!(read_cursor("!"), None);
+        assert_eq!(read_cursor(&URL_SAFE_NO_PAD.encode("x:y")), None);
     }
 }

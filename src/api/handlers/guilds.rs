@@ -11,44 +11,45 @@ use crate::api::{dto, errors, middleware, params};
 
 type HandlerResult = Result<HttpResponse, ProblemResponse>;
 
-pub(crate) async fn show(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+pub(crate) async fn show(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
     let (caller, guild) = (middleware::caller_of(&request), params::guild(&request)?);
-    let standing = served.ask(move |desk| async move { desk.guild(&caller, guild).await }).await?;
-    let standing = standing.map_err(|error| errors::of_desk(&error))?;
-    Ok(HttpResponse::Ok().json(dto::guild(guild, &standing)))
+    let status = app.with_operations(move |service| async move { service.guild(&caller, guild).await }).await?;
+    let status = status.map_err(|error| errors::operation_problem(&error))?;
+    Ok(HttpResponse::Ok().json(dto::guild(guild, &status)))
 }
 
-pub(crate) async fn pause(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
-    turn_guild(&request, &served, true).await
+pub(crate) async fn pause(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
+    set_guild_paused(&request, &app, true).await
 }
 
-pub(crate) async fn resume(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
-    turn_guild(&request, &served, false).await
+pub(crate) async fn resume(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
+    set_guild_paused(&request, &app, false).await
 }
 
-async fn turn_guild(request: &HttpRequest, served: &AppState, paused: bool) -> HandlerResult {
+async fn set_guild_paused(request: &HttpRequest, app: &AppState, paused: bool) -> HandlerResult {
     let guild = params::guild(request)?;
-    turn(request, served, PauseTarget::Queue(Queue::Guild(guild)), paused).await?;
+    set_paused(request, app, PauseTarget::Queue(Queue::Guild(guild)), paused).await?;
     Ok(HttpResponse::Ok().json(json!({"guild_id": guild.to_string(), "paused": paused})))
 }
 
-pub(crate) async fn pause_all(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
-    turn(&request, &served, PauseTarget::All, true).await?;
+pub(crate) async fn pause_all(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
+    set_paused(&request, &app, PauseTarget::All, true).await?;
     Ok(HttpResponse::Ok().json(json!({"all_paused": true})))
 }
 
-pub(crate) async fn resume_all(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
-    turn(&request, &served, PauseTarget::All, false).await?;
+pub(crate) async fn resume_all(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
+    set_paused(&request, &app, PauseTarget::All, false).await?;
     Ok(HttpResponse::Ok().json(json!({"all_paused": false})))
 }
 
-async fn turn(
+async fn set_paused(
     request: &HttpRequest,
-    served: &AppState,
-    what: PauseTarget,
+    app: &AppState,
+    target: PauseTarget,
     paused: bool,
 ) -> Result<(), ProblemResponse> {
     let caller = middleware::caller_of(request);
-    let turned = served.ask(move |desk| async move { desk.pause(&caller, what, paused).await }).await?;
-    turned.map_err(|error| errors::of_desk(&error))
+    let result =
+        app.with_operations(move |service| async move { service.pause(&caller, target, paused).await }).await?;
+    result.map_err(|error| errors::operation_problem(&error))
 }

@@ -8,23 +8,23 @@ use crate::api::app_state::AppState;
 use crate::api::problem::ProblemResponse;
 use crate::api::{dto, errors};
 
-pub(crate) async fn list(_: HttpRequest, served: Data<AppState>) -> Result<HttpResponse, ProblemResponse> {
-    let instances = served.ask(|desk| async move { desk.instances().await }).await?;
-    let instances = instances.map_err(|error| errors::of_desk(&error))?;
-    let shown: Vec<Value> = instances.iter().map(show).collect();
+pub(crate) async fn list(_: HttpRequest, app: Data<AppState>) -> Result<HttpResponse, ProblemResponse> {
+    let instances = app.with_operations(|service| async move { service.instances().await }).await?;
+    let instances = instances.map_err(|error| errors::operation_problem(&error))?;
+    let shown: Vec<Value> = instances.iter().map(instance_json).collect();
     Ok(HttpResponse::Ok().json(json!({"instances": shown})))
 }
 
-fn show(instance: &Instance) -> Value {
+fn instance_json(instance: &Instance) -> Value {
     json!({
         "id": instance.id.to_string(),
         "name": instance.name,
         "is_self": instance.is_self,
         "started_at": dto::time(instance.started_at),
-        "lag_ms": millis(instance.lag),
-        "lease_left_ms": instance.lease_left.map(millis),
-        "arriving": instance.arriving,
-        "leaving": instance.leaving,
+        "lag_ms": millis(instance.heartbeat_age),
+        "lease_left_ms": instance.lease_remaining.map(millis),
+        "arriving": instance.starting,
+        "leaving": instance.stopping,
         "queues": instance.queues,
         "highest_fence": instance.highest_fence,
         "shards": instance.shards,

@@ -24,18 +24,18 @@ use crate::api::{dto, params};
 type HandlerResult = Result<HttpResponse, ProblemResponse>;
 
 /// Default number of heaviest users.
-const TOP: usize = 10;
+const DEFAULT_TOP: usize = 10;
 /// The maximum of that.
-const TOP_MOST: usize = 100;
+const MAX_TOP: usize = 100;
 
-pub(crate) async fn show(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
-    Params::query(&request).end()?;
-    let credential = served.gate()?.credential;
-    let seen = served.ask_gate(|desk| async move { desk.gate.observe().await }).await?;
-    Ok(HttpResponse::Ok().json(shown(&seen, credential, served.now())))
+pub(crate) async fn show(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
+    Params::query(&request).finish()?;
+    let credential = app.gate()?.credential;
+    let seen = app.with_gate(|service| async move { service.gate.observe().await }).await?;
+    Ok(HttpResponse::Ok().json(limits_json(&seen, credential, app.now())))
 }
 
-fn shown(seen: &GateView, credential: Credential, now: UnixMs) -> Value {
+fn limits_json(seen: &GateView, credential: Credential, now: UnixMs) -> Value {
     let limits = &seen.limits;
     // Before its first call the bot has no window of its own, and nothing is taken from it.
     let own = limits.credentials.iter().find(|view| view.credential == credential);
@@ -120,14 +120,14 @@ fn holder(holder: &HolderSnapshot, now: UnixMs) -> Value {
     })
 }
 
-pub(crate) async fn buckets(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
-    let mut asking = Params::query(&request);
-    let (limit, from) = (asking.limit(), asking.place("cursor"));
-    asking.end()?;
+pub(crate) async fn buckets(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
+    let mut params = Params::query(&request);
+    let (limit, from) = (params.limit(), params.position("cursor"));
+    params.finish()?;
     let from = u32::try_from(from.unwrap_or(0));
     let from = from.map_err(|_| params::parameter("cursor", "must be `next` of the previous response"))?;
-    let listed = served.ask_gate(move |desk| async move { desk.gate.buckets(from, limit).await }).await?;
-    let now = served.now();
+    let listed = app.with_gate(move |service| async move { service.gate.buckets(from, limit).await }).await?;
+    let now = app.now();
     let buckets: Vec<_> = listed.buckets.iter().map(|row| bucket(row, now)).collect();
     Ok(HttpResponse::Ok().json(json!({"buckets": buckets, "next": listed.next.map(|next| next.to_string())})))
 }
@@ -146,15 +146,16 @@ fn bucket(row: &BucketRow, now: UnixMs) -> Value {
     })
 }
 
-pub(crate) async fn top(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
-    let mut asking = Params::query(&request);
+pub(crate) async fn top(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
+    let mut params = Params::query(&request);
     let names = Measure::ALL.map(Measure::name).join(", ");
-    let by = asking.named("by", &names, Measure::from_name).unwrap_or(Measure::Spend);
-    let limit = asking.at_most(TOP_MOST).unwrap_or(TOP);
-    asking.end()?;
-    let TopSpenders { top, over } = served.ask_gate(move |desk| async move { desk.gate.top(by, limit).await }).await?;
+    let by = params.one_of("by", &names, Measure::from_name).unwrap_or(Measure::Spend);
+    let limit = params.limit_up_to(MAX_TOP).unwrap_or(DEFAULT_TOP);
+    params.finish()?;
+    let TopSpenders { top, period: over } =
+        app.with_gate(move |service| async move { service.gate.top(by, limit).await }).await?;
     let top: Vec<_> = top.iter().map(spender).collect();
-    let since = dto::time(served.now().before(over));
+    let since = dto::time(app.now().before(over));
     Ok(HttpResponse::Ok().json(json!({"by": by.name(), "since": since, "top": top})))
 }
 

@@ -25,61 +25,60 @@ type HandlerResult = Result<HttpResponse, ProblemResponse>;
 
 const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
 
-pub(crate) async fn submit_in_guild(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+pub(crate) async fn submit_in_guild(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
     let guild = params::guild(&request)?;
-    accept(&request, &served, Some(guild)).await
+    accept(&request, &app, Some(guild)).await
 }
 
-pub(crate) async fn submit(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
-    accept(&request, &served, None).await
+pub(crate) async fn submit(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
+    accept(&request, &app, None).await
 }
 
-async fn accept(request: &HttpRequest, served: &AppState, guild: Option<u64>) -> HandlerResult {
+async fn accept(request: &HttpRequest, app: &AppState, guild: Option<u64>) -> HandlerResult {
     let (shape, values) = match params::json(request)? {
         Value::Object(object) if object.contains_key("operations") => {
             (SubmissionShape::Many, params::only_list(object, "operations")?)
         }
         one => (SubmissionShape::One, vec![one]),
     };
-    middleware::charge(request, served, submission_cost(values.len(), middleware::body_of(request).len() as u64))
-        .await?;
-    let wish = PreferWait::of(served, prefer::wait(request.headers()), values.len());
+    middleware::charge(request, app, submission_cost(values.len(), middleware::body_of(request).len() as u64)).await?;
+    let preference = PreferWait::new(app, prefer::requested_wait(request.headers()), values.len());
     let mut operations: Vec<_> = values.into_iter().map(OperationRequest::read).collect();
     if let Some(wrong) = take_key(request.headers(), shape, &mut operations) {
         return Err(ProblemResponse::from(ProblemType::InvalidOperation).errors([(IDEMPOTENCY_KEY.to_owned(), wrong)]));
     }
-    put_off(&mut operations, middleware::delay_of(request))?;
+    postpone(&mut operations, middleware::delay_of(request))?;
     let submission = Submission { caller: middleware::caller_of(request), guild, operations };
-    let accepted = served.ask(|desk| async move { desk.submit(submission).await }).await?;
+    let accepted = app.with_operations(|service| async move { service.submit(submission).await }).await?;
     let accepted = accepted.map_err(|problem| {
-        let said =
+        let message =
             |wrong: &[(usize, FieldError)]| wrong.first().map_or_else(String::new, |(_, one)| one.message.clone());
         match &problem {
             SubmissionError::Forbidden(lacks) => {
-                served.refused(&middleware::caller_of(request), format!("an operation that {}", said(lacks)));
+                app.audit_rejection(&middleware::caller_of(request), format!("an operation that {}", message(lacks)));
             }
-            SubmissionError::Elsewhere(wrong) => {
-                served.refused(&middleware::caller_of(request), format!("an operation: {}", said(wrong)));
+            SubmissionError::ForeignTarget(wrong) => {
+                app.audit_rejection(&middleware::caller_of(request), format!("an operation: {}", message(wrong)));
             }
             SubmissionError::Empty
             | SubmissionError::TooMany { .. }
             | SubmissionError::Invalid(_)
-            | SubmissionError::NoGuild(_)
+            | SubmissionError::GuildNotFound(_)
             | SubmissionError::Store(_) => {}
         }
-        errors::of_submission(problem, shape)
+        errors::submission_problem(problem, shape)
     })?;
-    middleware::let_go_of_body(request);
-    if let Some(wish) = &wish
-        && let Some(answer) = wish.answer(served, shape, &accepted).await
+    middleware::release_body(request);
+    if let Some(preference) = &preference
+        && let Some(answer) = preference.respond_when_finished(app, shape, &accepted).await
     {
         return Ok(answer);
     }
     let mut answer = match (shape, accepted.as_slice()) {
-        (SubmissionShape::One, [one]) => answer_one(one),
-        (SubmissionShape::One | SubmissionShape::Many, all) => answer_many(all),
+        (SubmissionShape::One, [one]) => accepted_response(one),
+        (SubmissionShape::One | SubmissionShape::Many, all) => accepted_batch_response(all),
     };
-    if let Some((name, value)) = wish.as_ref().map(PreferWait::applied)
+    if let Some((name, value)) = preference.as_ref().map(PreferWait::applied)
         && let Ok(value) = HeaderValue::from_str(&value)
     {
         answer.headers_mut().insert(HeaderName::from_static(name), value);
@@ -105,108 +104,108 @@ fn take_key(
     if let Some(problem) = key_problem(key) {
         return Some(problem);
     }
-    if let [Ok(asked)] = operations {
-        match &asked.key {
+    if let [Ok(request)] = operations {
+        match &request.key {
             Some(other) if other != key => return Some("differs from `key` in the body".to_owned()),
-            Some(_) | None => asked.key = Some(key.to_owned()),
+            Some(_) | None => request.key = Some(key.to_owned()),
         }
     }
     None
 }
 
 /// Delays operations by as much as the rate limit of their caller requires.
-fn put_off(
+fn postpone(
     operations: &mut [Result<OperationRequest, Vec<FieldError>>],
     delay: Duration,
 ) -> Result<(), ProblemResponse> {
-    for asked in operations.iter_mut().flatten() {
-        if delay > asked.delay {
-            (asked.delay, asked.delayed_by) = (delay, DelayedBy::Policy);
+    for request in operations.iter_mut().flatten() {
+        if delay > request.delay {
+            (request.delay, request.delayed_by) = (delay, DelayedBy::Policy);
         }
-        if asked.deadline.is_some_and(|deadline| deadline <= asked.delay) {
-            let says = format!(
+        if request.deadline.is_some_and(|deadline| deadline <= request.delay) {
+            let detail = format!(
                 "Nothing was accepted: by the rate limit of this key, the operations would be due in {delay:?}, after \
                  the deadline of one of them. Submit them later, with a later deadline, or several operations with one \
                  request."
             );
-            let told = ProblemType::TooManyRequests.says(says).with("policy", Policy::HeavyWaits.name());
-            return Err(told.after(delay.as_secs().max(1)));
+            let problem = ProblemType::TooManyRequests.with_detail(detail).with("policy", Policy::HeavyWaits.name());
+            return Err(problem.retry_after(delay.as_secs().max(1)));
         }
     }
     Ok(())
 }
 
-fn answer_one(accepted: &AcceptedOperation) -> HttpResponse {
+fn accepted_response(accepted: &AcceptedOperation) -> HttpResponse {
     let mut response = if accepted.replayed { HttpResponse::Ok() } else { HttpResponse::Accepted() };
     if accepted.replayed {
         response.insert_header(("Idempotency-Replayed", "true"));
     }
-    response.insert_header((LOCATION, dto::place(accepted.id))).json(dto::accepted(accepted))
+    response.insert_header((LOCATION, dto::location(accepted.id))).json(dto::accepted(accepted))
 }
 
 /// The status is 200 if no operation is new; each one in the list says whether it was replayed.
-fn answer_many(accepted: &[AcceptedOperation]) -> HttpResponse {
+fn accepted_batch_response(accepted: &[AcceptedOperation]) -> HttpResponse {
     let replayed = accepted.iter().all(|accepted| accepted.replayed);
     let mut response = if replayed { HttpResponse::Ok() } else { HttpResponse::Accepted() };
     if replayed {
         response.insert_header(("Idempotency-Replayed", "true"));
     }
-    response.json(dto::accepted_together(accepted))
+    response.json(dto::accepted_batch(accepted))
 }
 
-pub(crate) async fn show(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+pub(crate) async fn show(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
     let id = params::id(&request)?;
     let caller = middleware::caller_of(&request);
-    let shown = served.ask(|desk| async move { desk.show(&caller, id).await }).await?;
-    let shown = shown.map_err(|error| errors::of_desk(&error))?;
+    let shown = app.with_operations(|service| async move { service.show(&caller, id).await }).await?;
+    let shown = shown.map_err(|error| errors::operation_problem(&error))?;
     Ok(HttpResponse::Ok().json(dto::operation(&shown)))
 }
 
-pub(crate) async fn list(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
-    let mut asking = Params::query(&request);
-    let (limit, guild) = (asking.limit(), asking.guild());
+pub(crate) async fn list(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
+    let mut params = Params::query(&request);
+    let (limit, guild) = (params.limit(), params.guild());
     let filter = OperationFilter {
-        state: asking.state(),
-        kind: asking.kind(),
-        parked: asking.truth("parked"),
-        deployment: asking.deployment(),
-        created_after: asking.time("created_after"),
-        created_before: asking.time("created_before"),
-        before: asking.cursor(),
+        state: params.state(),
+        kind: params.kind(),
+        parked: params.boolean("parked"),
+        deployment: params.deployment(),
+        created_after: params.time("created_after"),
+        created_before: params.time("created_before"),
+        before: params.cursor(),
         // One more shows whether another page follows.
         limit: limit + 1,
         ..OperationFilter::default()
     };
-    asking.end()?;
+    params.finish()?;
     let caller = middleware::caller_of(&request);
-    let listed = served.ask(|desk| async move { desk.list(&caller, guild, filter).await }).await?;
-    let mut listed = listed.map_err(|error| errors::of_desk(&error))?;
+    let listed = app.with_operations(|service| async move { service.list(&caller, guild, filter).await }).await?;
+    let mut listed = listed.map_err(|error| errors::operation_problem(&error))?;
     let more = listed.len() > limit;
     listed.truncate(limit);
     Ok(HttpResponse::Ok().json(dto::operations(&listed, more)))
 }
 
-pub(crate) async fn cancel(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+pub(crate) async fn cancel(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
     let id = params::id(&request)?;
     let caller = middleware::caller_of(&request);
-    let cancelled = served.ask(|desk| async move { desk.cancel(&caller, id).await }).await?;
-    cancelled.map_err(|error| errors::of_desk(&error))?;
-    Ok(HttpResponse::Ok().json(json!({"id": id, "state": "cancelled", "href": dto::place(id)})))
+    let cancelled = app.with_operations(|service| async move { service.cancel(&caller, id).await }).await?;
+    cancelled.map_err(|error| errors::operation_problem(&error))?;
+    Ok(HttpResponse::Ok().json(json!({"id": id, "state": "cancelled", "href": dto::location(id)})))
 }
 
-pub(crate) async fn retry(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+pub(crate) async fn retry(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
     let id = params::id(&request)?;
     let caller = middleware::caller_of(&request);
-    let retried = served.ask(|desk| async move { desk.retry(&caller, id).await }).await?;
-    let retried = retried.inspect_err(|error| served.refused_again(&middleware::caller_of(&request), error));
-    Ok(match retried.map_err(|error| errors::of_desk(&error))? {
-        RetryResult::Hastened { state } => {
-            let body = json!({"id": id, "state": state.name(), "redrive_of": null, "href": dto::place(id)});
-            HttpResponse::Accepted().insert_header((LOCATION, dto::place(id))).json(body)
+    let retried = app.with_operations(|service| async move { service.retry(&caller, id).await }).await?;
+    let retried = retried.inspect_err(|error| app.audit_redrive_rejection(&middleware::caller_of(&request), error));
+    Ok(match retried.map_err(|error| errors::operation_problem(&error))? {
+        RetryResult::Expedited { state } => {
+            let body = json!({"id": id, "state": state.name(), "redrive_of": null, "href": dto::location(id)});
+            HttpResponse::Accepted().insert_header((LOCATION, dto::location(id))).json(body)
         }
-        RetryResult::Again { id: again } => {
-            let body = json!({"id": again, "state": "queued", "redrive_of": id, "href": dto::place(again)});
-            HttpResponse::Accepted().insert_header((LOCATION, dto::place(again))).json(body)
+        RetryResult::Redriven { id: again } => {
+            let body = json!({"id": again, "state": "queued", "redrive_of": id, "href": dto::location(again)});
+            HttpResponse::Accepted().insert_header((LOCATION, dto::location(again))).json(body)
         }
     })
 }

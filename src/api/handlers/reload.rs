@@ -56,21 +56,21 @@ pub enum ReloadError {
     #[error("the daemon is still starting")]
     Starting,
     /// The settings are invalid: all errors, each with its setting. No message contains a secret.
-    #[error("{}", listed(.0))]
+    #[error("{}", join_messages(.0))]
     Invalid(Vec<(String, String)>),
 }
 
-fn listed(errors: &[(String, String)]) -> String {
+fn join_messages(errors: &[(String, String)]) -> String {
     errors.iter().map(|(_, message)| message.as_str()).collect::<Vec<_>>().join("; ")
 }
 
-pub(crate) async fn reload(request: HttpRequest, served: Data<AppState>) -> Result<HttpResponse, ProblemResponse> {
-    Params::optional_body(&request)?.end()?;
+pub(crate) async fn reload(request: HttpRequest, app: Data<AppState>) -> Result<HttpResponse, ProblemResponse> {
+    Params::optional_body(&request)?.finish()?;
     let caller = middleware::caller_of(&request);
-    let note = caller.note(AuditAction::Reload, served.now());
-    let book = served.book()?;
-    let report = served.ask_reload(move |reload| async move {
-        book.note(note).await?;
+    let note = caller.audit_record(AuditAction::Reload, app.now());
+    let audit = app.audit_writer()?;
+    let report = app.with_reload(move |reload| async move {
+        audit.write(note).await?;
         reload.reload().await.map_err(|error| match error {
             ReloadError::Starting => ProblemResponse::from(ProblemType::Starting),
             ReloadError::Invalid(errors) => ProblemResponse::from(ProblemType::InvalidSettings).errors(errors),

@@ -21,31 +21,31 @@ use crate::{
 type HandlerResult = Result<HttpResponse, ProblemResponse>;
 
 /// Default and maximum number of shards in a response.
-const PAGE: usize = 500;
+const PAGE_SIZE: usize = 500;
 
-pub(crate) async fn list(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
-    let mut asking = Params::query(&request);
-    let limit = asking.at_most(PAGE).unwrap_or(PAGE);
-    let from = asking.place("cursor").unwrap_or(0);
-    asking.end()?;
+pub(crate) async fn list(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
+    let mut params = Params::query(&request);
+    let limit = params.limit_up_to(PAGE_SIZE).unwrap_or(PAGE_SIZE);
+    let from = params.position("cursor").unwrap_or(0);
+    params.finish()?;
     let from =
         u32::try_from(from).map_err(|_| params::parameter("cursor", "must be `next` of the previous response"))?;
-    let (total, own, kept) = served
-        .ask_shards(|desk| async move {
-            let (own, kept) = tokio::join!(desk.board.shards(), desk.sessions.sessions());
-            (desk.board.total(), own, kept)
+    let (total, own, kept) = app
+        .with_shards(|service| async move {
+            let (own, kept) = tokio::join!(service.admin.shards(), service.sessions.sessions());
+            (service.admin.total(), own, kept)
         })
         .await?;
-    let kept = kept.map_err(|error| errors::of_store(&error))?;
-    let owners = owners(&served).await?;
+    let kept = kept.map_err(|error| errors::store_problem(&error))?;
+    let owners = owners(&app).await?;
     let own: HashMap<u32, ShardView> = own.into_iter().map(|view| (view.shard, view)).collect();
     let kept: HashMap<u32, StoredSession> =
         kept.into_iter().filter(|kept| kept.shards == total).map(|kept| (kept.shard, kept)).collect();
     let last = total.min(from.saturating_add(u32::try_from(limit).unwrap_or(u32::MAX)));
     let shards: Vec<_> = (from..last)
         .map(|id| match own.get(&id) {
-            Some(view) => of_own(view, owners.own.as_deref()),
-            None => of_other(id, owners.of.get(&id).map(String::as_str), kept.get(&id)),
+            Some(view) => own_shard_json(view, owners.own.as_deref()),
+            None => other_shard_json(id, owners.by_shard.get(&id).map(String::as_str), kept.get(&id)),
         })
         .collect();
     let next = (last < total).then(|| last.to_string());
@@ -54,23 +54,23 @@ pub(crate) async fn list(request: HttpRequest, served: Data<AppState>) -> Handle
 
 /// The owners of shards.
 struct Owners {
-    of: HashMap<u32, String>,
+    by_shard: HashMap<u32, String>,
     /// This process.
     own: Option<String>,
 }
 
-async fn owners(served: &AppState) -> Result<Owners, ProblemResponse> {
-    let instances = served.ask(|desk| async move { desk.instances().await }).await?;
-    let instances: Vec<Instance> = instances.map_err(|error| errors::of_desk(&error))?;
+async fn owners(app: &AppState) -> Result<Owners, ProblemResponse> {
+    let instances = app.with_operations(|service| async move { service.instances().await }).await?;
+    let instances: Vec<Instance> = instances.map_err(|error| errors::operation_problem(&error))?;
     let own = instances.iter().find(|instance| instance.is_self).map(|instance| instance.id.to_string());
-    let has = |instance: &Instance| {
+    let owned = |instance: &Instance| {
         let id = instance.id.to_string();
         instance.shards.iter().map(move |shard| (*shard, id.clone())).collect::<Vec<_>>()
     };
-    Ok(Owners { of: instances.iter().flat_map(has).collect(), own })
+    Ok(Owners { by_shard: instances.iter().flat_map(owned).collect(), own })
 }
 
-fn of_own(view: &ShardView, instance: Option<&str>) -> Value {
+fn own_shard_json(view: &ShardView, instance: Option<&str>) -> Value {
     json!({
         "id": view.shard,
         "state": view.state.name(),
@@ -86,7 +86,7 @@ fn of_own(view: &ShardView, instance: Option<&str>) -> Value {
 }
 
 /// A shard of another process, as far as the store knows it.
-fn of_other(id: u32, instance: Option<&str>, kept: Option<&StoredSession>) -> Value {
+fn other_shard_json(id: u32, instance: Option<&str>, kept: Option<&StoredSession>) -> Value {
     json!({
         "id": id,
         "state": if instance.is_some() { "elsewhere" } else { "unclaimed" },
@@ -105,34 +105,34 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-pub(crate) async fn restart(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
-    Params::optional_body(&request)?.end()?;
-    let given = params::named(&request, "id")?;
+pub(crate) async fn restart(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
+    Params::optional_body(&request)?.finish()?;
+    let given = params::path_parameter(&request, "id")?;
     let id: u32 = given.parse().map_err(|_| params::parameter("id", "must be the number of a shard, from 0"))?;
-    let (total, has) = served
-        .ask_shards(move |desk| async move {
-            let own = desk.board.shards().await;
-            (desk.board.total(), own.iter().any(|view| view.shard == id))
+    let (total, is_own) = app
+        .with_shards(move |service| async move {
+            let own = service.admin.shards().await;
+            (service.admin.total(), own.iter().any(|view| view.shard == id))
         })
         .await?;
     if id >= total {
-        return Err(ProblemType::NotFound.says(format!(
+        return Err(ProblemType::NotFound.with_detail(format!(
             "There is no shard {id}: the bot has {total} shards, counted \
             from 0."
         )));
     }
-    if !has {
-        return Err(elsewhere(id, &owners(&served).await?));
+    if !is_own {
+        return Err(elsewhere(id, &owners(&app).await?));
     }
     let caller = middleware::caller_of(&request);
-    let note = caller.note(AuditAction::ShardsRestart, served.now()).on(&id);
-    let book = served.book()?;
-    let restarted = served.ask_shards(move |desk| async move {
-        book.note(note).await?;
-        Ok::<bool, ProblemResponse>(desk.board.restart(id))
+    let note = caller.audit_record(AuditAction::ShardsRestart, app.now()).with_target(&id);
+    let audit = app.audit_writer()?;
+    let restarted = app.with_shards(move |service| async move {
+        audit.write(note).await?;
+        Ok::<bool, ProblemResponse>(service.admin.restart(id))
     });
     if !restarted.await?? {
-        return Err(elsewhere(id, &owners(&served).await?));
+        return Err(elsewhere(id, &owners(&app).await?));
     }
     emit(ManualIntervention { action: AuditAction::ShardsRestart, target: &id, caller: &caller });
     Ok(HttpResponse::Accepted().json(json!({"id": id, "restarting": true})))
@@ -140,15 +140,15 @@ pub(crate) async fn restart(request: HttpRequest, served: Data<AppState>) -> Han
 
 /// Only the owner of a shard can restart it.
 fn elsewhere(id: u32, owners: &Owners) -> ProblemResponse {
-    match owners.of.get(&id).filter(|owner| owners.own.as_ref() != Some(*owner)) {
+    match owners.by_shard.get(&id).filter(|owner| owners.own.as_ref() != Some(*owner)) {
         Some(owner) => ProblemType::Conflict
-            .says(format!(
+            .with_detail(format!(
                 "Process {owner} has shard {id}: send the request to that process, which `GET /v1/instances` \
                 lists."
             ))
             .with("instance", owner.as_str()),
         None => ProblemType::Conflict
-            .says(format!(
+            .with_detail(format!(
                 "No process has shard {id} at the moment; it connects by itself as soon as a process has \
                 it."
             ))

@@ -18,9 +18,9 @@ use crate::api::{dto, errors, middleware, params};
 type HandlerResult = Result<HttpResponse, ProblemResponse>;
 
 /// Maximum size of a value, in bytes of JSON.
-const VALUE_MOST: usize = 64 * 1024;
+const MAX_VALUE_LEN: usize = 64 * 1024;
 /// Maximum lifetime of a value that expires: a year.
-const TTL_MOST_MS: u64 = 366 * 24 * 60 * 60 * 1_000;
+const MAX_TTL_MS: u64 = 366 * 24 * 60 * 60 * 1_000;
 
 /// The stores of state entries and events, and the event router.
 #[derive(Clone)]
@@ -41,19 +41,19 @@ impl std::fmt::Debug for StateService {
     }
 }
 
-pub(crate) async fn show(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+pub(crate) async fn show(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
     let key = key(&request)?;
-    let asked = vec![key.clone()];
-    let found = served.ask_shelf(|shelf| async move { shelf.store.values(asked, shelf.clock.now()).await }).await?;
-    let found = found.map_err(|error| errors::of_store(&error))?.pop().flatten().ok_or_else(|| absent(&key))?;
+    let keys = vec![key.clone()];
+    let found = app.with_state(|service| async move { service.store.values(keys, service.clock.now()).await }).await?;
+    let found = found.map_err(|error| errors::store_problem(&error))?.pop().flatten().ok_or_else(|| absent(&key))?;
     let value: Value = serde_json::from_str(&found).unwrap_or(Value::String(found));
     Ok(HttpResponse::Ok().json(json!({ "key": key, "value": value })))
 }
 
-pub(crate) async fn put(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+pub(crate) async fn put(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
     let key = key(&request)?;
     let Value::Object(mut fields) = params::json(&request)? else {
-        return Err(ProblemType::BadRequest.says(
+        return Err(ProblemType::BadRequest.with_detail(
             "The request body must be a JSON object: {\"value\": …, \"ttl_ms\": \
             …}.",
         ));
@@ -64,49 +64,49 @@ pub(crate) async fn put(request: HttpRequest, served: Data<AppState>) -> Handler
     let written = value.to_string();
     if value.is_null() {
         errors.push(("value".to_owned(), "is required and must not be null; DELETE removes a value".to_owned()));
-    } else if written.len() > VALUE_MOST {
-        errors.push(("value".to_owned(), format!("must be at most {VALUE_MOST} bytes of JSON")));
+    } else if written.len() > MAX_VALUE_LEN {
+        errors.push(("value".to_owned(), format!("must be at most {MAX_VALUE_LEN} bytes of JSON")));
     }
-    let lasts = ttl.as_u64().filter(|ttl| (1..=TTL_MOST_MS).contains(ttl)).map(Duration::from_millis);
-    if lasts.is_none() && !ttl.is_null() {
-        errors.push(("ttl_ms".to_owned(), format!("must be a whole number from 1 to {TTL_MOST_MS}")));
+    let lifetime = ttl.as_u64().filter(|ttl| (1..=MAX_TTL_MS).contains(ttl)).map(Duration::from_millis);
+    if lifetime.is_none() && !ttl.is_null() {
+        errors.push(("ttl_ms".to_owned(), format!("must be a whole number from 1 to {MAX_TTL_MS}")));
     }
     for other in fields.keys().take(10) {
         let shown: String = other.chars().take(64).collect();
         errors.push((shown, "is unknown; expected one of: value, ttl_ms".to_owned()));
     }
     if !errors.is_empty() {
-        let said: Vec<_> = errors.iter().map(|(name, message)| format!("{name} {message}")).collect();
-        return Err(ProblemType::BadRequest.says(format!("{}.", said.join("; "))).errors(errors));
+        let messages: Vec<_> = errors.iter().map(|(name, message)| format!("{name} {message}")).collect();
+        return Err(ProblemType::BadRequest.with_detail(format!("{}.", messages.join("; "))).errors(errors));
     }
-    set(&request, &served, key, Some((written, lasts))).await
+    set(&request, &app, key, Some((written, lifetime))).await
 }
 
-pub(crate) async fn remove(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
-    set(&request, &served, key(&request)?, None).await
+pub(crate) async fn remove(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
+    set(&request, &app, key(&request)?, None).await
 }
 
 async fn set(
     request: &HttpRequest,
-    served: &AppState,
+    app: &AppState,
     key: String,
     value: Option<(String, Option<Duration>)>,
 ) -> HandlerResult {
     let action = if value.is_some() { AuditAction::StatePut } else { AuditAction::StateDelete };
-    let note = middleware::caller_of(request).note(action, served.now()).on(&key);
-    let kept = served.ask_shelf(|shelf| async move {
+    let note = middleware::caller_of(request).audit_record(action, app.now()).with_target(&key);
+    let kept = app.with_state(|service| async move {
         let (value, lasts) = value.unzip();
-        let expires_at = lasts.flatten().map(|lasts| shelf.clock.now() + lasts);
-        Arc::clone(&shelf.values).noting(note).set_state(&key, value, expires_at).await
+        let expires_at = lasts.flatten().map(|lasts| service.clock.now() + lasts);
+        Arc::clone(&service.values).with_audit(note).set_state(&key, value, expires_at).await
     });
-    kept.await?.map_err(|error| errors::of_store(&error))?;
+    kept.await?.map_err(|error| errors::store_problem(&error))?;
     Ok(HttpResponse::NoContent().finish())
 }
 
 /// The key of a state entry, from the path.
 fn key(request: &HttpRequest) -> Result<String, ProblemResponse> {
     let wrong = |message| params::parameter("key", message);
-    let key = params::named(request, "key")?;
+    let key = params::path_parameter(request, "key")?;
     if !(1..=MAX_BYTES).contains(&key.len()) || key.chars().any(char::is_control) {
         return Err(wrong(format!("must be 1 to {MAX_BYTES} bytes, without control characters")));
     }
@@ -115,24 +115,24 @@ fn key(request: &HttpRequest) -> Result<String, ProblemResponse> {
 }
 
 fn absent(key: &str) -> ProblemResponse {
-    ProblemType::NotFound.says(format!("The key {key:?} has no value, or its value has expired."))
+    ProblemType::NotFound.with_detail(format!("The key {key:?} has no value, or its value has expired."))
 }
 
-pub(crate) async fn dead(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
-    let mut asking = Params::query(&request);
-    let (limit, before) = (asking.limit(), asking.place("before"));
-    asking.end()?;
+pub(crate) async fn list_dead(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
+    let mut params = Params::query(&request);
+    let (limit, before) = (params.limit(), params.position("before"));
+    params.finish()?;
     // One more shows whether another page follows.
-    let listed = served.ask_shelf(|shelf| async move { shelf.store.dead_events(before, limit + 1).await }).await?;
-    let mut listed = listed.map_err(|error| errors::of_store(&error))?;
+    let listed = app.with_state(|service| async move { service.store.dead_events(before, limit + 1).await }).await?;
+    let mut listed = listed.map_err(|error| errors::store_problem(&error))?;
     let more = listed.len() > limit;
     listed.truncate(limit);
-    let next = listed.last().filter(|_| more).map(|entry| entry.place.to_string());
-    let events: Vec<_> = listed.iter().map(shown).collect();
+    let next = listed.last().filter(|_| more).map(|entry| entry.position.to_string());
+    let events: Vec<_> = listed.iter().map(dead_event_json).collect();
     Ok(HttpResponse::Ok().json(json!({ "events": events, "next": next })))
 }
 
-fn shown(entry: &InboxEntry) -> Value {
+fn dead_event_json(entry: &InboxEntry) -> Value {
     let mut event: Value = serde_json::from_str(&entry.event).unwrap_or_default();
     // The token permits anyone to respond as the bot.
     if let Some(token) = event.get_mut("interaction_token") {
@@ -142,7 +142,7 @@ fn shown(entry: &InboxEntry) -> Value {
         *token = "(redacted)".into();
     }
     json!({
-        "place": entry.place.to_string(),
+        "place": entry.position.to_string(),
         "handler": &*entry.key.handler,
         "event_type": entry.name,
         "session": &*entry.key.session,
@@ -154,22 +154,22 @@ fn shown(entry: &InboxEntry) -> Value {
     })
 }
 
-pub(crate) async fn revive(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
-    let given = params::named(&request, "place")?;
+pub(crate) async fn revive(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
+    let given = params::path_parameter(&request, "place")?;
     let place: i64 = given
         .parse()
-        .map_err(|_| ProblemType::BadRequest.says("place must be a number from the list of dead events."))?;
+        .map_err(|_| ProblemType::BadRequest.with_detail("place must be a number from the list of dead events."))?;
     let caller = middleware::caller_of(&request);
-    let revived = served.ask_shelf(|shelf| async move {
-        let note = caller.note(AuditAction::EventsRevive, shelf.clock.now()).on(&place);
-        let revived = shelf.store.revive(place, note).await;
+    let revived = app.with_state(|service| async move {
+        let note = caller.audit_record(AuditAction::EventsRevive, service.clock.now()).with_target(&place);
+        let revived = service.store.revive(place, note).await;
         if revived.as_ref().is_ok_and(|revived| *revived) {
-            shelf.events.revived();
+            service.events.revived();
         }
         revived
     });
-    if !revived.await?.map_err(|error| errors::of_store(&error))? {
-        return Err(ProblemType::NotFound.says(format!("There is no dead event at place {place}.")));
+    if !revived.await?.map_err(|error| errors::store_problem(&error))? {
+        return Err(ProblemType::NotFound.with_detail(format!("There is no dead event at place {place}.")));
     }
     Ok(HttpResponse::Accepted().json(json!({ "revived": true })))
 }

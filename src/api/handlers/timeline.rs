@@ -18,7 +18,7 @@ struct TimelineEntry<'a> {
     detail: Option<&'a str>,
 }
 
-pub(crate) fn shown(shown: &OperationDetails) -> Value {
+pub(crate) fn timeline(shown: &OperationDetails) -> Value {
     let entries = entries(shown);
     let written = entries.iter().map(|entry| {
         let mut written = json!({"at": dto::time(entry.at), "what": entry.what});
@@ -49,13 +49,13 @@ fn entries(shown: &OperationDetails) -> Vec<TimelineEntry<'_>> {
         entries.push(TimelineEntry { at: attempt.started_at, what: "started", attempt: n, detail: None });
         // The operation itself may have ended with its last attempt.
         let is_last = shown.finished_at.is_some_and(|finished| finished <= attempt.ended_at);
-        if let Some(what) = after(&attempt.class, operation.kind.sends()).filter(|_| !is_last) {
+        if let Some(what) = state_after(&attempt.class, operation.kind.repeatability()).filter(|_| !is_last) {
             entries.push(at_the_end(what));
         }
     }
     let detail = stored.error.as_ref().map(|error| error.message.as_str());
     let now = TimelineEntry { at: shown.updated_at, what: stored.state.name(), attempt: None, detail };
-    let tells = |what: &str| entries.last().is_some_and(|last| last.what == what);
+    let ends_with = |what: &str| entries.last().is_some_and(|last| last.what == what);
     let last = match stored.state {
         OperationState::Queued => None,
         OperationState::Scheduled => Some(now),
@@ -63,7 +63,7 @@ fn entries(shown: &OperationDetails) -> Vec<TimelineEntry<'_>> {
             Some(TimelineEntry { what: "started", attempt: Some(stored.attempts), detail: None, ..now })
         }
         OperationState::Delayed | OperationState::Retrying | OperationState::Reconciling => {
-            (!tells(now.what)).then_some(now)
+            (!ends_with(now.what)).then_some(now)
         }
         OperationState::Succeeded | OperationState::Dead | OperationState::Cancelled | OperationState::NeedsReview => {
             Some(TimelineEntry {
@@ -78,9 +78,9 @@ fn entries(shown: &OperationDetails) -> Vec<TimelineEntry<'_>> {
 }
 
 /// The state of an operation after an attempt, unless the operation ended with it.
-fn after(class: &str, sends: Repeatability) -> Option<&'static str> {
+fn state_after(class: &str, sends: Repeatability) -> Option<&'static str> {
     let is = |other: FailureClass| class == other.name();
-    if is(FailureClass::Transient) || (is(FailureClass::Ambiguous) && sends == Repeatability::Again) {
+    if is(FailureClass::Transient) || (is(FailureClass::Ambiguous) && sends == Repeatability::Idempotent) {
         Some("retrying")
     } else if is(FailureClass::Ambiguous) {
         Some("reconciling")
@@ -150,12 +150,12 @@ mod tests {
         Attempt { n, started_at, ended_at, status: None, class: class.to_owned(), detail: Some(class.to_owned()) }
     }
 
-    fn told(shown: &OperationDetails) -> Vec<(u64, &'static str, Option<u32>)> {
+    fn summary(shown: &OperationDetails) -> Vec<(u64, &'static str, Option<u32>)> {
         entries(shown).iter().map(|entry| (entry.at.millis(), entry.what, entry.attempt)).collect()
     }
 
     #[test]
-    fn what_happened_is_told_in_its_order() {
+    fn timeline_is_in_order() {
         let tries = vec![
             attempt(0, 5, 5, "rate_limited"),
             attempt(1, 10, 20, "transient"),
@@ -172,26 +172,29 @@ mod tests {
             (800, "started", Some(3)),
             (900, "succeeded", Some(3)),
         ];
-        assert_eq!(told(&operation(OperationState::Succeeded, tries)), all);
+        assert_eq!(summary(&operation(OperationState::Succeeded, tries)), all);
     }
 
     #[test]
-    fn the_last_try_of_what_was_given_up_is_not_followed_by_another() {
+    fn no_retry_follows_the_last_attempt_of_a_dead_operation() {
         let dead = operation(OperationState::Dead, vec![attempt(1, 10, 900, "transient")]);
-        assert_eq!(told(&dead), [(0, "accepted", None), (10, "started", Some(1)), (900, "dead", Some(1))]);
+        assert_eq!(summary(&dead), [(0, "accepted", None), (10, "started", Some(1)), (900, "dead", Some(1))]);
         assert_eq!(entries(&dead)[2].detail, Some("why"));
         let cancelled = operation(OperationState::Cancelled, Vec::new());
-        assert_eq!(told(&cancelled), [(0, "accepted", None), (900, "cancelled", None)]);
+        assert_eq!(summary(&cancelled), [(0, "accepted", None), (900, "cancelled", None)]);
     }
 
     #[test]
-    fn what_is_under_way_is_told_as_far_as_it_is_known() {
-        assert_eq!(told(&operation(OperationState::Queued, Vec::new())), [(0, "accepted", None)]);
+    fn unfinished_operations_end_with_their_current_state() {
+        assert_eq!(summary(&operation(OperationState::Queued, Vec::new())), [(0, "accepted", None)]);
         let running = operation(OperationState::Running, vec![attempt(1, 10, 20, "transient")]);
-        assert_eq!(told(&running).last(), Some(&(900, "started", Some(1))));
+        assert_eq!(summary(&running).last(), Some(&(900, "started", Some(1))));
         // It was reconciled after a crash: none of its attempts has ended.
-        assert_eq!(told(&operation(OperationState::Reconciling, Vec::new())).last(), Some(&(900, "reconciling", None)));
+        assert_eq!(
+            summary(&operation(OperationState::Reconciling, Vec::new())).last(),
+            Some(&(900, "reconciling", None))
+        );
         let retrying = operation(OperationState::Retrying, vec![attempt(1, 10, 20, "transient")]);
-        assert_eq!(told(&retrying).iter().filter(|(_, what, _)| *what == "retrying").count(), 1);
+        assert_eq!(summary(&retrying).iter().filter(|(_, what, _)| *what == "retrying").count(), 1);
     }
 }

@@ -12,7 +12,7 @@ const SIGNATURE: &str = "x-signature-ed25519";
 const TIMESTAMP: &str = "x-signature-timestamp";
 
 /// Maximum number of digits of a time in seconds, which reaches the year 5138.
-const DIGITS: usize = 11;
+const MAX_DIGITS: usize = 11;
 
 /// Why a request is not accepted as one from Discord.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl InteractionSignature {
         };
         let signature = Signature::from_bytes(&from_hex(one(SIGNATURE)?).ok_or(SignatureRejection::Headers)?);
         let timestamp = one(TIMESTAMP)?;
-        let plain = (1..=DIGITS).contains(&timestamp.len()) && timestamp.bytes().all(|byte| byte.is_ascii_digit());
+        let plain = (1..=MAX_DIGITS).contains(&timestamp.len()) && timestamp.bytes().all(|byte| byte.is_ascii_digit());
         let seconds: u64 = timestamp.parse().ok().filter(|_| plain).ok_or(SignatureRejection::Headers)?;
         let apart = Duration::from_millis(now.millis().abs_diff(seconds * 1_000));
         if apart > window {
@@ -64,11 +64,11 @@ impl InteractionSignature {
     }
 
     /// Verifies that this body was signed with this key.
-    pub(crate) fn holds(&self, key: &PublicKey, body: &[u8]) -> Result<(), SignatureRejection> {
+    pub(crate) fn verify(&self, key: &PublicKey, body: &[u8]) -> Result<(), SignatureRejection> {
         let mut signed = Vec::with_capacity(self.timestamp.len() + body.len());
         signed.extend_from_slice(self.timestamp.as_bytes());
         signed.extend_from_slice(body);
-        key.verifying().verify_strict(&signed, &self.signature).map_err(|_| SignatureRejection::Signature)
+        key.verifying_key().verify_strict(&signed, &self.signature).map_err(|_| SignatureRejection::Signature)
     }
 }
 
@@ -102,11 +102,11 @@ mod tests {
     }
 
     fn check(headers: &HeaderMap, now: u64, body: &[u8]) -> Result<(), SignatureRejection> {
-        InteractionSignature::read(headers, UnixMs::new(now), WINDOW)?.holds(&public(), body)
+        InteractionSignature::read(headers, UnixMs::new(now), WINDOW)?.verify(&public(), body)
     }
 
     #[test]
-    fn what_discord_signed_is_taken_within_the_window_and_not_outside() {
+    fn signature_is_accepted_only_within_the_window() {
         let signature = hex(&key().sign(b"1000{}").to_bytes());
         let headers = headers(&signature, "1000");
         for now in [700_000, 1_000_000, 1_300_000] {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_another_form_are_refused() {
+    fn malformed_headers_are_rejected() {
         let good = hex(&key().sign(b"1000{}").to_bytes());
         for (signature, timestamp) in [
             ("", "1000"),
@@ -145,7 +145,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn a_single_bit_makes_it_somebody_elses(body in prop::collection::vec(any::<u8>(), 1..200), bit: usize, part in 0..3) {
+        fn flipped_bit_invalidates_the_signature(body in prop::collection::vec(any::<u8>(), 1..200), bit: usize, part in 0..3) {
             let mut signed = b"1000".to_vec();
             signed.extend(&body);
             let mut signature = key().sign(&signed).to_bytes();

@@ -9,7 +9,7 @@ use guildhall_core::{access::KeyId, time::UnixMs};
 
 /// How many ids are cached: the newest ones, about 2 MiB. Older ones are found as well, but not before those of other
 /// callers.
-const MOST: usize = 100_000;
+const MAX_IDS: usize = 100_000;
 /// Minimum interval between two queries for new ids.
 const REFRESH_EVERY: Duration = Duration::from_secs(5);
 /// By how much the clocks of two processes may differ.
@@ -21,7 +21,7 @@ pub(crate) struct KeyDirectory {
     /// When it was last read, by the wall clock; `None` before the first time.
     read_at: Option<UnixMs>,
     /// When a read was last started.
-    refreshed: Option<Instant>,
+    refresh_started_at: Option<Instant>,
 }
 
 impl KeyDirectory {
@@ -30,7 +30,7 @@ impl KeyDirectory {
     }
 
     pub(crate) fn insert(&mut self, id: KeyId) {
-        if self.ids.len() < MOST {
+        if self.ids.len() < MAX_IDS {
             self.ids.insert(id);
         }
     }
@@ -40,18 +40,18 @@ impl KeyDirectory {
     }
 
     /// Whether the caller must read new ids now.
-    pub(crate) fn begin_refresh(&mut self, now: Instant) -> bool {
-        let is_due = self.refreshed.is_none_or(|at| now.saturating_duration_since(at) >= REFRESH_EVERY);
+    pub(crate) fn start_refresh(&mut self, now: Instant) -> bool {
+        let is_due = self.refresh_started_at.is_none_or(|at| now.saturating_duration_since(at) >= REFRESH_EVERY);
         if is_due {
-            self.refreshed = Some(now);
+            self.refresh_started_at = Some(now);
         }
         is_due
     }
 
     /// Which ids to read: those created since this time, and how many.
-    pub(crate) fn wanted(&self) -> (UnixMs, usize) {
+    pub(crate) fn next_query(&self) -> (UnixMs, usize) {
         let skew = u64::try_from(CLOCK_SKEW.as_millis()).unwrap_or(u64::MAX);
-        (UnixMs::new(self.read_at.map_or(0, |at| at.millis().saturating_sub(skew))), MOST)
+        (UnixMs::new(self.read_at.map_or(0, |at| at.millis().saturating_sub(skew))), MAX_IDS)
     }
 
     /// Adds ids that were read at this time.
@@ -66,25 +66,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn new_ids_are_read_not_too_often_and_from_where_the_last_read_ended() {
+    fn new_ids_are_read_incrementally_and_not_too_often() {
         let (mut directory, start) = (KeyDirectory::default(), Instant::now());
-        assert_eq!(directory.wanted().0, UnixMs::new(0));
-        assert!(directory.begin_refresh(start) && !directory.begin_refresh(start));
-        directory.add(vec![KeyId::from_chance(1)], UnixMs::new(1_000_000));
-        assert!(directory.contains(KeyId::from_chance(1)));
-        assert_eq!(directory.wanted().0, UnixMs::new(400_000));
-        assert!(!directory.begin_refresh(start + REFRESH_EVERY / 2));
-        assert!(directory.begin_refresh(start + REFRESH_EVERY));
+        assert_eq!(directory.next_query().0, UnixMs::new(0));
+        assert!(directory.start_refresh(start) && !directory.start_refresh(start));
+        directory.add(vec![KeyId::from_random(1)], UnixMs::new(1_000_000));
+        assert!(directory.contains(KeyId::from_random(1)));
+        assert_eq!(directory.next_query().0, UnixMs::new(400_000));
+        assert!(!directory.start_refresh(start + REFRESH_EVERY / 2));
+        assert!(directory.start_refresh(start + REFRESH_EVERY));
     }
 
     #[test]
     fn ids_are_bounded() {
         let mut directory = KeyDirectory::default();
-        let ids = (0..MOST as u128 + 5).map(KeyId::from_chance).collect();
+        let ids = (0..MAX_IDS as u128 + 5).map(KeyId::from_random).collect();
         directory.add(ids, UnixMs::new(1));
-        assert_eq!(directory.ids.len(), MOST);
-        directory.remove(KeyId::from_chance(0));
-        directory.insert(KeyId::from_chance(u128::MAX));
-        assert!(directory.contains(KeyId::from_chance(u128::MAX)));
+        assert_eq!(directory.ids.len(), MAX_IDS);
+        directory.remove(KeyId::from_random(0));
+        directory.insert(KeyId::from_random(u128::MAX));
+        assert!(directory.contains(KeyId::from_random(u128::MAX)));
     }
 }

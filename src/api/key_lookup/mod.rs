@@ -39,11 +39,11 @@ use super::{
 use crate::{events::emit, settings::IpNetwork};
 
 /// How long a caller waits for its key to be looked up.
-const WAIT: Duration = Duration::from_secs(5);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of batches that are queried at once.
 const WORKERS: usize = 2;
 /// Ids in one batch.
-const BATCH: usize = 64;
+const BATCH_SIZE: usize = 64;
 /// Limits for waiting ids that are not known to exist.
 const LIMITS: LookupQueueLimits = LookupQueueLimits { per_address: 256, total: 4_096 };
 
@@ -114,10 +114,10 @@ impl KeyLookup {
         id: KeyId,
         address: IpNetwork,
     ) -> Result<Option<Arc<ApiKey>>, LookupError> {
-        if let Some(known) = self.shared.keyring.recall(id, Instant::now()) {
-            return Ok(known);
+        if let Some(cached) = self.shared.keyring.get_fresh(id, Instant::now()) {
+            return Ok(cached);
         }
-        let found = match timeout(WAIT, self.look_up(source, id, address)).await {
+        let found = match timeout(LOOKUP_TIMEOUT, self.look_up(source, id, address)).await {
             Ok(found) => found,
             Err(_) => Err(LookupError::Busy),
         };
@@ -133,7 +133,7 @@ impl KeyLookup {
     }
 
     /// Adds an id that this process has just created.
-    pub(crate) fn created(&self, id: KeyId) {
+    pub(crate) fn on_key_created(&self, id: KeyId) {
         self.shared.lock().directory.insert(id);
     }
 
@@ -153,7 +153,7 @@ impl KeyLookup {
 
     /// Reads which ids exist, before any is classified.
     async fn load(&self, source: &KeySource) -> Result<(), StoreError> {
-        self.shared.lock().directory.begin_refresh(Instant::now());
+        self.shared.lock().directory.start_refresh(Instant::now());
         let (shared, keys) = (Arc::clone(&self.shared), Arc::clone(&source.keys));
         let loading = spawn_work_on(&source.runtime, async move { shared.refresh(&*keys).await });
         loading.await.unwrap_or_else(|_| Err(StoreError::Unavailable("the process is shutting down".to_owned())))
@@ -168,7 +168,7 @@ impl KeyLookup {
     ) -> Option<watch::Receiver<Option<LookupOutcome>>> {
         let mut state = self.shared.lock();
         let exists = state.directory.contains(id);
-        if !exists && state.directory.begin_refresh(Instant::now()) {
+        if !exists && state.directory.start_refresh(Instant::now()) {
             let (shared, keys) = (Arc::clone(&self.shared), Arc::clone(&source.keys));
             // An error is reported by the store; the next unknown id tries again.
             spawn_work_on(&source.runtime, async move { drop(shared.refresh(&*keys).await) });
@@ -204,7 +204,7 @@ impl Shared {
 
     /// Reads which ids exist, or which are new since the last time.
     async fn refresh(&self, keys: &dyn KeyStore) -> Result<(), StoreError> {
-        let (since, limit) = self.lock().directory.wanted();
+        let (since, limit) = self.lock().directory.next_query();
         let now = self.clock.now();
         let ids = keys.key_ids(since, limit).await?;
         self.lock().directory.add(ids, now);
@@ -215,7 +215,7 @@ impl Shared {
     fn next_batch(&self) -> Vec<Waiter> {
         let mut state = self.lock();
         loop {
-            let mut batch = state.queue.take(BATCH);
+            let mut batch = state.queue.take(BATCH_SIZE);
             if batch.is_empty() {
                 state.workers -= 1;
                 return batch;
@@ -234,12 +234,12 @@ impl Shared {
         }
     }
 
-    fn answer(&self, batch: &[Waiter], found: impl Fn(KeyId) -> LookupOutcome, asked: Instant) {
+    fn answer(&self, batch: &[Waiter], found: impl Fn(KeyId) -> LookupOutcome, queried_at: Instant) {
         for waiter in batch {
             let found = found(waiter.1);
             let mut state = self.lock();
             if let Ok(key) = &found {
-                self.keyring.remember(waiter.1, key.clone(), asked);
+                self.keyring.insert(waiter.1, key.clone(), queried_at);
                 match key {
                     Some(_) => state.directory.insert(waiter.1),
                     None => state.directory.remove(waiter.1),
@@ -257,18 +257,18 @@ struct Worker(Arc<Shared>);
 
 impl Worker {
     async fn run(self, keys: &dyn KeyStore) {
-        let mut guard = WorkerGuard { shared: &self.0, batch: Vec::new(), ended: false };
+        let mut guard = WorkerGuard { shared: &self.0, batch: Vec::new(), finished: false };
         loop {
             guard.batch = self.0.next_batch();
             if guard.batch.is_empty() {
-                guard.ended = true;
+                guard.finished = true;
                 return;
             }
             let (ids, asked) = (guard.batch.iter().map(|(_, id)| *id).collect(), Instant::now());
             match keys.find_keys(ids).await {
                 Ok(found) => {
                     let found: HashMap<KeyId, Arc<ApiKey>> =
-                        found.into_iter().map(|key| (key.made.id, Arc::new(key))).collect();
+                        found.into_iter().map(|key| (key.key.id, Arc::new(key))).collect();
                     self.0.answer(&guard.batch, |id| Ok(found.get(&id).cloned()), asked);
                 }
                 // One corrupt row must not block the other keys.
@@ -290,12 +290,12 @@ struct WorkerGuard<'a> {
     shared: &'a Shared,
     batch: Vec<Waiter>,
     /// It ended by itself, and is counted already.
-    ended: bool,
+    finished: bool,
 }
 
 impl Drop for WorkerGuard<'_> {
     fn drop(&mut self) {
-        if self.ended {
+        if self.finished {
             return;
         }
         let mut state = self.shared.lock();

@@ -22,7 +22,7 @@ struct SlowKeys {
     corrupt: Option<KeyId>,
     permits: Semaphore,
     running: AtomicUsize,
-    most_running: AtomicUsize,
+    max_running: AtomicUsize,
     batches: AtomicUsize,
 }
 
@@ -34,7 +34,7 @@ impl SlowKeys {
             corrupt: None,
             permits: Semaphore::new(0),
             running: AtomicUsize::new(0),
-            most_running: AtomicUsize::new(0),
+            max_running: AtomicUsize::new(0),
             batches: AtomicUsize::new(0),
         }
     }
@@ -45,7 +45,7 @@ impl SlowKeys {
         }
         let exists = self.existing.contains(&id) || self.later.contains(&id);
         Ok(exists.then(|| ApiKey {
-            made: NewApiKey {
+            key: NewApiKey {
                 id,
                 tenant: Arc::from("acme"),
                 name: "a key".to_owned(),
@@ -61,7 +61,7 @@ impl SlowKeys {
 }
 
 impl KeyStore for SlowKeys {
-    fn within(self: Arc<Self>, _tenant: Arc<str>) -> Arc<dyn KeyStore> {
+    fn for_tenant(self: Arc<Self>, _tenant: Arc<str>) -> Arc<dyn KeyStore> {
         self
     }
 
@@ -75,10 +75,10 @@ impl KeyStore for SlowKeys {
 
     fn find_keys(&self, ids: Vec<KeyId>) -> StoreFuture<'_, Vec<ApiKey>> {
         Box::pin(async move {
-            assert!(ids.len() <= BATCH);
+            assert!(ids.len() <= BATCH_SIZE);
             self.batches.fetch_add(1, Ordering::SeqCst);
             let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
-            self.most_running.fetch_max(running, Ordering::SeqCst);
+            self.max_running.fetch_max(running, Ordering::SeqCst);
             let permit = self.permits.acquire().await;
             self.running.fetch_sub(1, Ordering::SeqCst);
             permit.map_err(|_| StoreError::Unavailable("the store is closed".to_owned()))?.forget();
@@ -112,7 +112,7 @@ impl KeyStore for SlowKeys {
         unreachable!("look-ups change nothing")
     }
 
-    fn note(&self, _note: AuditRecord) -> StoreFuture<'_, ()> {
+    fn add_audit_record(&self, _note: AuditRecord) -> StoreFuture<'_, ()> {
         unreachable!("look-ups change nothing")
     }
 
@@ -146,29 +146,29 @@ impl Fixture {
     /// Lets the store complete so many batches.
     async fn answer(&self, batches: usize) {
         self.keys.permits.add_permits(batches);
-        settle().await;
+        yield_to_tasks().await;
     }
 }
 
 /// Runs every task as far as it gets. There is one thread, and nothing waits for time.
-async fn settle() {
+async fn yield_to_tasks() {
     for _ in 0..1_000 {
         yield_now().await;
     }
 }
 
 fn id(number: usize) -> KeyId {
-    KeyId::from_chance(number as u128)
+    KeyId::from_random(number as u128)
 }
 
 #[tokio::test]
 async fn a_flood_delays_neither_existing_keys_nor_other_addresses() {
     let fixture = Fixture::new(SlowKeys { later: vec![id(2)], ..SlowKeys::new(vec![id(1)]) });
     let flood: Vec<_> = (1_000..3_000).map(|number| fixture.find(id(number), "192.0.2.1")).collect();
-    settle().await;
+    yield_to_tasks().await;
     let own = fixture.find(id(1), "192.0.2.1");
     let new = fixture.find(id(2), "198.51.100.1");
-    settle().await;
+    yield_to_tasks().await;
     // The batches that were running, and the next one.
     fixture.answer(WORKERS + 1).await;
     assert!(own.is_finished() && own.await.unwrap().unwrap().is_some(), "a key that exists, of the same address");
@@ -186,7 +186,7 @@ async fn a_flood_delays_neither_existing_keys_nor_other_addresses() {
         }
     }
     assert!(answers[0] >= LIMITS.per_address && answers[1] > 1_000, "{answers:?}");
-    assert!(fixture.keys.most_running.load(Ordering::SeqCst) <= WORKERS);
+    assert!(fixture.keys.max_running.load(Ordering::SeqCst) <= WORKERS);
     let state = fixture.lookup.shared.lock();
     assert!(state.waiters.is_empty() && state.workers == 0);
 }
@@ -195,7 +195,7 @@ async fn a_flood_delays_neither_existing_keys_nor_other_addresses() {
 async fn callers_of_one_key_share_a_look_up() {
     let fixture = Fixture::new(SlowKeys::new(vec![id(1)]));
     let callers: Vec<_> = (0..500).map(|_| fixture.find(id(1), "192.0.2.1")).collect();
-    settle().await;
+    yield_to_tasks().await;
     fixture.answer(1).await;
     for caller in callers {
         assert!(caller.await.unwrap().unwrap().is_some());
@@ -215,13 +215,13 @@ async fn a_failed_store_is_an_error_and_not_an_unknown_key() {
 }
 
 #[tokio::test]
-async fn a_row_that_cannot_be_read_keeps_no_other_key_out() {
+async fn corrupt_row_does_not_block_other_keys() {
     let fixture = Fixture::new(SlowKeys { corrupt: Some(id(2)), ..SlowKeys::new(vec![id(1), id(2), id(3)]) });
     // The workers are busy, so that these three wait and become one batch.
     let busy: Vec<_> = (10..10 + WORKERS).map(|number| fixture.find(id(number), "192.0.2.1")).collect();
-    settle().await;
+    yield_to_tasks().await;
     let found: Vec<_> = [1, 2, 3].map(|number| fixture.find(id(number), "192.0.2.1")).into();
-    settle().await;
+    yield_to_tasks().await;
     fixture.answer(busy.len() + 3).await;
     let mut exist = Vec::new();
     for one in found {
@@ -234,11 +234,11 @@ async fn a_row_that_cannot_be_read_keeps_no_other_key_out() {
 async fn callers_that_hang_up_are_not_looked_up() {
     let fixture = Fixture::new(SlowKeys::new(Vec::new()));
     let busy: Vec<_> = (10..10 + WORKERS).map(|number| fixture.find(id(number), "192.0.2.1")).collect();
-    settle().await;
+    yield_to_tasks().await;
     let gone: Vec<_> = (100..300).map(|number| fixture.find(id(number), "192.0.2.1")).collect();
-    settle().await;
+    yield_to_tasks().await;
     gone.iter().for_each(JoinHandle::abort);
-    settle().await;
+    yield_to_tasks().await;
     fixture.answer(1_000).await;
     assert!(busy.iter().all(JoinHandle::is_finished));
     assert!(fixture.keys.batches.load(Ordering::SeqCst) <= WORKERS * 2, "only the batches that were taken before");

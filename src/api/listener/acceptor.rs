@@ -24,83 +24,83 @@ use crate::{
 };
 
 /// How long a rejected connection is read: closing it at once could discard the response.
-const LISTENED_TO: Duration = Duration::from_millis(500);
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 /// How many bytes of it are read.
-const LISTENED_MOST: u64 = 64 * 1024;
+const MAX_DRAINED_BYTES: u64 = 64 * 1024;
 
 /// Accepts connections, or rejects them with the reason.
 #[derive(Clone)]
 pub(crate) struct Acceptor {
-    pub(crate) doors: Arc<ConnectionLimit>,
+    pub(crate) limit: Arc<ConnectionLimit>,
     pub(crate) tls: Option<TlsAcceptor>,
-    pub(crate) patience: ConnectionTimeouts,
+    pub(crate) timeouts: ConnectionTimeouts,
 }
 
 impl Acceptor {
     /// An accepted connection; an error for a rejected one.
-    pub(crate) async fn admit(
+    pub(crate) async fn accept(
         self,
         stream: TcpStream,
     ) -> Result<(HttpConnection, Protocol, Option<SocketAddr>), DispatchError> {
-        let place = match self.doors.enter() {
-            Some(place) if place.kind() != ConnectionClass::Told => place,
-            told => {
-                self.refuse(stream, told).await;
-                return Err(away());
+        let permit = match self.limit.acquire() {
+            Some(permit) if permit.kind() != ConnectionClass::Rejected => permit,
+            rejected => {
+                self.reject(stream, rejected).await;
+                return Err(aborted_error());
             }
         };
         let peer = stream.peer_addr().ok();
         // Responses are small and complete: nothing is gained by waiting for more to send.
         let _ = stream.set_nodelay(true);
-        let wire = match self.tls {
+        let socket = match self.tls {
             None => Socket::Plain(stream),
-            Some(tls) => match timeout(self.patience.header, tls.accept(stream)).await {
+            Some(tls) => match timeout(self.timeouts.header, tls.accept(stream)).await {
                 Ok(Ok(stream)) => Socket::Tls(Box::new(stream)),
                 Ok(Err(_)) => {
-                    emit(ConnectionAborted { why: ConnectionAbortReason::Handshake });
-                    return Err(away());
+                    emit(ConnectionAborted { reason: ConnectionAbortReason::Handshake });
+                    return Err(aborted_error());
                 }
                 Err(_) => {
-                    emit(ConnectionAborted { why: ConnectionAbortReason::SlowHandshake });
-                    return Err(away());
+                    emit(ConnectionAborted { reason: ConnectionAbortReason::SlowHandshake });
+                    return Err(aborted_error());
                 }
             },
         };
-        Ok((HttpConnection::new(wire, place, self.patience), Protocol::Http1, peer))
+        Ok((HttpConnection::new(socket, permit, self.timeouts), Protocol::Http1, peer))
     }
 }
 
 impl Acceptor {
     /// Sends the reason for a rejection. With a permit, the connection is read for a while, so that the response
     /// arrives for sure.
-    async fn refuse(&self, stream: TcpStream, place: Option<ConnectionPermit>) {
-        let (problem, why) = match (&place, self.doors.is_closing()) {
-            (_, true) => (ProblemType::Draining, ConnectionRejectReason::Ending),
+    async fn reject(&self, stream: TcpStream, permit: Option<ConnectionPermit>) {
+        let (problem, reason) = match (&permit, self.limit.is_closing()) {
+            (_, true) => (ProblemType::Draining, ConnectionRejectReason::ShuttingDown),
             (Some(_), false) => (ProblemType::TooManyConnections, ConnectionRejectReason::Full),
             (None, false) => (ProblemType::TooManyConnections, ConnectionRejectReason::Flood),
         };
-        emit(ConnectionRejected { why });
+        emit(ConnectionRejected { reason });
         // Before the TLS handshake the client could not read a response.
         if self.tls.is_some() {
             return;
         }
-        let words = problem.words();
-        if place.is_some() {
-            let _ = timeout(LISTENED_TO, turn_away(stream, &words)).await;
+        let response = problem.raw_response();
+        if permit.is_some() {
+            let _ = timeout(DRAIN_TIMEOUT, send_and_close(stream, &response)).await;
         } else {
-            let _ = SockRef::from(&stream).send(words.as_bytes());
+            let _ = SockRef::from(&stream).send(response.as_bytes());
         }
     }
 }
 
 /// Sends a response, and closes the connection.
-async fn turn_away(mut stream: TcpStream, words: &str) -> io::Result<()> {
-    stream.write_all(words.as_bytes()).await?;
+async fn send_and_close(mut stream: TcpStream, response: &str) -> io::Result<()> {
+    stream.write_all(response.as_bytes()).await?;
     stream.shutdown().await?;
-    tokio::io::copy(&mut stream.take(LISTENED_MOST), &mut tokio::io::sink()).await.map(drop)
+    tokio::io::copy(&mut stream.take(MAX_DRAINED_BYTES), &mut tokio::io::sink()).await.map(drop)
 }
 
 /// The error for a connection that is not served. It is not reported anywhere.
-fn away() -> DispatchError {
+fn aborted_error() -> DispatchError {
     DispatchError::Io(io::ErrorKind::ConnectionAborted.into())
 }

@@ -162,11 +162,11 @@ impl Certificates {
     pub async fn follow(self, every: Duration) {
         let mut tick = tokio::time::interval(every);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut seen = stamps(&self.files());
+        let mut seen = file_versions(&self.files());
         loop {
             tick.tick().await;
             let files = self.files();
-            let now = stamps(&files);
+            let now = file_versions(&files);
             if now == seen {
                 continue;
             }
@@ -183,10 +183,10 @@ impl Certificates {
 }
 
 /// Modification time and length of each file, which change with its content.
-fn stamps(files: &TlsSettings) -> [Option<(SystemTime, u64)>; 2] {
+fn file_versions(files: &TlsSettings) -> [Option<(SystemTime, u64)>; 2] {
     [&files.cert_file, &files.key_file].map(|file| {
-        let about = fs::metadata(file).ok()?;
-        Some((about.modified().ok()?, about.len()))
+        let metadata = fs::metadata(file).ok()?;
+        Some((metadata.modified().ok()?, metadata.len()))
     })
 }
 

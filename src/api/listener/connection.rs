@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// How long a connection that may only request health has to do so.
-const DOORSTEP_WITHIN: Duration = Duration::from_secs(1);
+const HEALTH_ONLY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The socket of a connection.
 pub(crate) enum Socket {
@@ -46,92 +46,100 @@ pub(crate) struct ConnectionTimeouts {
 }
 
 pub(crate) struct HttpConnection {
-    wire: Socket,
-    patience: ConnectionTimeouts,
-    visit: HttpConnectionState,
+    socket: Socket,
+    timeouts: ConnectionTimeouts,
+    state: HttpConnectionState,
     /// Aborts the connection from elsewhere.
-    line: ConnectionAbort,
+    abort: ConnectionAbort,
     /// Deadline for a request whose first bytes have arrived, and the number of requests before it.
-    header_by: Option<(u64, Pin<Box<Sleep>>)>,
+    header_deadline: Option<(u64, Pin<Box<Sleep>>)>,
     /// Deadline until which the client must read some of the response.
-    write_by: Option<Pin<Box<Sleep>>>,
-    _place: ConnectionPermit,
+    write_deadline: Option<Pin<Box<Sleep>>>,
+    _permit: ConnectionPermit,
 }
 
 impl HttpConnection {
-    pub(crate) fn new(wire: Socket, place: ConnectionPermit, patience: ConnectionTimeouts) -> Self {
-        let visit = HttpConnectionState::new(place.kind());
-        let header_by =
-            (place.kind() == ConnectionClass::Doorstep).then(|| (0, after(DOORSTEP_WITHIN.min(patience.header))));
-        Self { wire, patience, visit, line: ConnectionAbort::default(), header_by, write_by: None, _place: place }
+    pub(crate) fn new(socket: Socket, permit: ConnectionPermit, timeouts: ConnectionTimeouts) -> Self {
+        let state = HttpConnectionState::new(permit.kind());
+        let header_deadline = (permit.kind() == ConnectionClass::HealthOnly)
+            .then(|| (0, sleep_for(HEALTH_ONLY_TIMEOUT.min(timeouts.header))));
+        Self {
+            socket,
+            timeouts,
+            state,
+            abort: ConnectionAbort::default(),
+            header_deadline,
+            write_deadline: None,
+            _permit: permit,
+        }
     }
 
-    pub(crate) fn visit(&self) -> HttpConnectionState {
-        self.visit.clone()
+    pub(crate) fn state(&self) -> HttpConnectionState {
+        self.state.clone()
     }
 
-    pub(crate) fn line(&self) -> ConnectionAbort {
-        self.line.clone()
+    pub(crate) fn abort(&self) -> ConnectionAbort {
+        self.abort.clone()
     }
 
     /// Some bytes have arrived.
-    fn has_read(&mut self) {
-        let (begun, is_answered) = self.visit.progress();
-        let is_waited_for = self.header_by.as_ref().is_some_and(|(since, _)| *since == begun);
+    fn on_read(&mut self) {
+        let (requests, is_answered) = self.state.progress();
+        let is_waited_for = self.header_deadline.as_ref().is_some_and(|(since, _)| *since == requests);
         if is_answered {
-            self.header_by = None;
+            self.header_deadline = None;
         } else if !is_waited_for {
-            self.header_by = Some((begun, after(self.patience.header)));
+            self.header_deadline = Some((requests, sleep_for(self.timeouts.header)));
         }
     }
 
     /// No bytes have arrived. Returns whether a request is overdue.
     fn is_overdue(&mut self, cx: &mut Context<'_>) -> bool {
-        let (begun, is_answered) = self.visit.progress();
-        if is_answered || self.header_by.as_ref().is_some_and(|(since, _)| *since != begun) {
-            self.header_by = None;
+        let (requests, is_answered) = self.state.progress();
+        if is_answered || self.header_deadline.as_ref().is_some_and(|(since, _)| *since != requests) {
+            self.header_deadline = None;
         }
-        self.header_by.as_mut().is_some_and(|(_, by)| by.as_mut().poll(cx).is_ready())
+        self.header_deadline.as_mut().is_some_and(|(_, by)| by.as_mut().poll(cx).is_ready())
     }
 
     /// Aborts the connection if the client reads nothing for too long.
-    fn within_patience<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    fn check_write_timeout<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         // This comes first: a client that starts to read just now must not take what it reads for the complete
         // response.
-        if self.line.is_cut(cx) {
+        if self.abort.is_aborted(cx) {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
         if written.is_ready() {
-            self.write_by = None;
+            self.write_deadline = None;
             return written;
         }
-        let by = self.write_by.get_or_insert_with(|| after(self.patience.write));
+        let by = self.write_deadline.get_or_insert_with(|| sleep_for(self.timeouts.write));
         ready!(by.as_mut().poll(cx));
-        emit(ConnectionAborted { why: ConnectionAbortReason::Unread });
+        emit(ConnectionAborted { reason: ConnectionAbortReason::Unread });
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the response is not read")))
     }
 }
 
-fn after(duration: Duration) -> Pin<Box<Sleep>> {
+fn sleep_for(duration: Duration) -> Pin<Box<Sleep>> {
     Box::pin(sleep_until(Instant::now() + duration))
 }
 
 impl AsyncRead for HttpConnection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        let read = match &mut self.wire {
+        let read = match &mut self.socket {
             Socket::Plain(wire) => Pin::new(wire).poll_read(cx, buffer),
             Socket::Tls(wire) => Pin::new(wire).poll_read(cx, buffer),
         };
         match read {
             Poll::Ready(Ok(())) if buffer.filled().len() > before => {
-                self.has_read();
+                self.on_read();
                 read
             }
             Poll::Ready(_) => read,
-            Poll::Pending if self.line.is_cut(cx) => Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into())),
+            Poll::Pending if self.abort.is_aborted(cx) => Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into())),
             Poll::Pending if self.is_overdue(cx) => {
-                emit(ConnectionAborted { why: ConnectionAbortReason::SlowHeader });
+                emit(ConnectionAborted { reason: ConnectionAbortReason::SlowHeader });
                 Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the request does not arrive")))
             }
             Poll::Pending => Poll::Pending,
@@ -141,26 +149,26 @@ impl AsyncRead for HttpConnection {
 
 impl AsyncWrite for HttpConnection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = match &mut self.wire {
+        let written = match &mut self.socket {
             Socket::Plain(wire) => Pin::new(wire).poll_write(cx, bytes),
             Socket::Tls(wire) => Pin::new(wire).poll_write(cx, bytes),
         };
-        self.within_patience(cx, written)
+        self.check_write_timeout(cx, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = match &mut self.wire {
+        let flushed = match &mut self.socket {
             Socket::Plain(wire) => Pin::new(wire).poll_flush(cx),
             Socket::Tls(wire) => Pin::new(wire).poll_flush(cx),
         };
-        self.within_patience(cx, flushed)
+        self.check_write_timeout(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let shut = match &mut self.wire {
+        let shut = match &mut self.socket {
             Socket::Plain(wire) => Pin::new(wire).poll_shutdown(cx),
             Socket::Tls(wire) => Pin::new(wire).poll_shutdown(cx),
         };
-        self.within_patience(cx, shut)
+        self.check_write_timeout(cx, shut)
     }
 }

@@ -14,65 +14,65 @@ use crate::{
 
 /// How many connections above the limit are rejected at once with a response that is sure to arrive. For more, it is
 /// sent without waiting.
-const TOLD_MOST: usize = 1_024;
+const MAX_REJECTING: usize = 1_024;
 
 /// The connections of one listener.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimit {
     /// The maximum of each class, and the current number.
-    most: [usize; 3],
+    max: [usize; 3],
     count: [AtomicUsize; 3],
     closing: AtomicBool,
-    left: Notify,
+    closed: Notify,
 }
 
 /// What a connection may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionClass {
     /// All requests.
-    Inside = 0,
+    Normal = 0,
     /// Requests for health and metrics.
-    Doorstep = 1,
+    HealthOnly = 1,
     /// Nothing: it is rejected with a response.
-    Told = 2,
+    Rejected = 2,
 }
 
 /// Permission for a connection, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
-    doors: Arc<ConnectionLimit>,
+    limit: Arc<ConnectionLimit>,
     kind: ConnectionClass,
 }
 
 impl ConnectionLimit {
     /// Permits so many connections, and so many more that may request health and metrics.
-    pub(crate) fn new(inside: usize, doorstep: usize) -> Self {
+    pub(crate) fn new(connections: usize, health_connections: usize) -> Self {
         Self {
-            most: [inside, doorstep, TOLD_MOST],
+            max: [connections, health_connections, MAX_REJECTING],
             count: Default::default(),
             closing: AtomicBool::new(false),
-            left: Notify::new(),
+            closed: Notify::new(),
         }
     }
 
     /// The maximum number of connections of all classes.
-    pub(crate) fn most(&self) -> usize {
-        self.most.iter().sum()
+    pub(crate) fn max(&self) -> usize {
+        self.max.iter().sum()
     }
 
     /// Permits a connection in the best class that has room; `None` if there is none, not even for a rejection.
-    pub(crate) fn enter(self: &Arc<Self>) -> Option<ConnectionPermit> {
-        let kinds = [ConnectionClass::Inside, ConnectionClass::Doorstep, ConnectionClass::Told];
+    pub(crate) fn acquire(self: &Arc<Self>) -> Option<ConnectionPermit> {
+        let kinds = [ConnectionClass::Normal, ConnectionClass::HealthOnly, ConnectionClass::Rejected];
         let skip = if self.is_closing() { 2 } else { 0 };
         let kind = kinds.into_iter().skip(skip).find(|kind| {
-            let (count, most) = (&self.count[*kind as usize], self.most[*kind as usize]);
-            let one_more = |count: usize| (count < most).then_some(count + 1);
+            let (count, max) = (&self.count[*kind as usize], self.max[*kind as usize]);
+            let one_more = |count: usize| (count < max).then_some(count + 1);
             count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more).is_ok()
         })?;
-        if kind != ConnectionClass::Told {
+        if kind != ConnectionClass::Rejected {
             emit(ConnectionAccepted);
         }
-        Some(ConnectionPermit { doors: Arc::clone(self), kind })
+        Some(ConnectionPermit { limit: Arc::clone(self), kind })
     }
 
     /// From now on all connections are rejected.
@@ -84,21 +84,21 @@ impl ConnectionLimit {
         self.closing.load(Ordering::SeqCst)
     }
 
-    fn served(&self) -> usize {
-        [ConnectionClass::Inside, ConnectionClass::Doorstep]
+    fn served_count(&self) -> usize {
+        [ConnectionClass::Normal, ConnectionClass::HealthOnly]
             .iter()
             .map(|kind| self.count[*kind as usize].load(Ordering::SeqCst))
             .sum()
     }
 
     /// Waits until all accepted connections are closed.
-    pub(crate) async fn empty(&self) {
+    pub(crate) async fn wait_until_empty(&self) {
         loop {
-            let left = self.left.notified();
-            if self.served() == 0 {
+            let closed = self.closed.notified();
+            if self.served_count() == 0 {
                 return;
             }
-            left.await;
+            closed.await;
         }
     }
 }
@@ -111,10 +111,10 @@ impl ConnectionPermit {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        self.doors.count[self.kind as usize].fetch_sub(1, Ordering::SeqCst);
-        if self.kind != ConnectionClass::Told {
+        self.limit.count[self.kind as usize].fetch_sub(1, Ordering::SeqCst);
+        if self.kind != ConnectionClass::Rejected {
             emit(ConnectionClosed);
-            self.doors.left.notify_waiters();
+            self.limit.closed.notify_waiters();
         }
     }
 }
@@ -124,41 +124,41 @@ mod tests {
     use super::*;
 
     fn kinds(
-        doors: &Arc<ConnectionLimit>,
+        limit: &Arc<ConnectionLimit>,
         count: usize,
     ) -> (Vec<Option<ConnectionPermit>>, Vec<Option<ConnectionClass>>) {
-        let places: Vec<_> = (0..count).map(|_| doors.enter()).collect();
-        let kinds = places.iter().map(|place| place.as_ref().map(ConnectionPermit::kind)).collect();
-        (places, kinds)
+        let permits: Vec<_> = (0..count).map(|_| limit.acquire()).collect();
+        let kinds = permits.iter().map(|place| place.as_ref().map(ConnectionPermit::kind)).collect();
+        (permits, kinds)
     }
 
     #[test]
-    fn those_without_room_wait_at_the_doorstep_then_are_told_then_nothing() {
-        let doors = Arc::new(ConnectionLimit::new(2, 1));
-        let (places, kinds) = kinds(&doors, 3 + TOLD_MOST + 1);
+    fn connections_over_the_limit_get_health_then_a_rejection() {
+        let limit = Arc::new(ConnectionLimit::new(2, 1));
+        let (permits, kinds) = kinds(&limit, 3 + MAX_REJECTING + 1);
         assert_eq!(
             kinds[..3],
-            [Some(ConnectionClass::Inside), Some(ConnectionClass::Inside), Some(ConnectionClass::Doorstep)]
+            [Some(ConnectionClass::Normal), Some(ConnectionClass::Normal), Some(ConnectionClass::HealthOnly)]
         );
-        assert!(kinds[3..3 + TOLD_MOST].iter().all(|kind| *kind == Some(ConnectionClass::Told)));
+        assert!(kinds[3..3 + MAX_REJECTING].iter().all(|kind| *kind == Some(ConnectionClass::Rejected)));
         assert_eq!(kinds.last(), Some(&None));
-        drop(places);
-        assert_eq!(doors.enter().map(|place| place.kind()), Some(ConnectionClass::Inside));
+        drop(permits);
+        assert_eq!(limit.acquire().map(|place| place.kind()), Some(ConnectionClass::Normal));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_closed_door_lets_nobody_in_and_is_empty_when_the_last_one_has_left() {
-        let doors = Arc::new(ConnectionLimit::new(2, 1));
-        let place = doors.enter().unwrap();
-        doors.close();
-        assert_eq!(doors.enter().map(|place| place.kind()), Some(ConnectionClass::Told));
-        let waits = tokio::spawn({
-            let doors = Arc::clone(&doors);
-            async move { doors.empty().await }
+    async fn closed_limit_is_empty_after_the_last_connection() {
+        let limit = Arc::new(ConnectionLimit::new(2, 1));
+        let permit = limit.acquire().unwrap();
+        limit.close();
+        assert_eq!(limit.acquire().map(|permit| permit.kind()), Some(ConnectionClass::Rejected));
+        let waiter = tokio::spawn({
+            let limit = Arc::clone(&limit);
+            async move { limit.wait_until_empty().await }
         });
         tokio::task::yield_now().await;
-        assert!(!waits.is_finished());
-        drop(place);
-        waits.await.unwrap();
+        assert!(!waiter.is_finished());
+        drop(permit);
+        waiter.await.unwrap();
     }
 }

@@ -17,7 +17,7 @@ use actix_web::{
 };
 
 use super::connection_limit::ConnectionClass;
-use crate::api::{body::hold, health, problem::ProblemType, request_id};
+use crate::api::{body::hold_unread_body, health, problem::ProblemType, request_id};
 
 /// The state of a connection, shared by its socket and its requests.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ impl HttpConnectionState {
     }
 
     /// Records that a request has arrived, up to its body.
-    pub(crate) fn begin(&self) -> RequestGuard {
+    pub(crate) fn start_request(&self) -> RequestGuard {
         self.0.begun.set(self.0.begun.get() + 1);
         self.0.under_way.set(self.0.under_way.get() + 1);
         RequestGuard(self.clone())
@@ -67,7 +67,7 @@ impl Drop for RequestGuard {
 /// The body of a response, which ends its request when it has been sent.
 pub(crate) struct TrackedBody<B> {
     pub(crate) body: B,
-    pub(crate) _answering: Option<RequestGuard>,
+    pub(crate) _request: Option<RequestGuard>,
 }
 
 impl<B: MessageBody + Unpin> MessageBody for TrackedBody<B> {
@@ -83,22 +83,22 @@ impl<B: MessageBody + Unpin> MessageBody for TrackedBody<B> {
 }
 
 /// Restricts connections above the limit to one request for health or metrics.
-pub(crate) async fn only_health_on_the_doorstep(
+pub(crate) async fn restrict_to_health(
     mut request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
-    let on_doorstep =
-        request.conn_data::<HttpConnectionState>().is_some_and(|visit| visit.kind() == ConnectionClass::Doorstep);
-    if !on_doorstep {
+    let is_health_only =
+        request.conn_data::<HttpConnectionState>().is_some_and(|visit| visit.kind() == ConnectionClass::HealthOnly);
+    if !is_health_only {
         return Ok(next.call(request).await?.map_into_boxed_body());
     }
     let mut response = if health::PATHS.contains(&request.path()) {
         next.call(request).await?.map_into_boxed_body()
     } else {
-        let (unread, named) = (request.take_payload(), request_id::of(request.headers()));
+        let (unread, id) = (request.take_payload(), request_id::from_headers(request.headers()));
         let mut refused = request.into_response(ProblemType::TooManyConnections.response());
-        request_id::tell(&named, refused.headers_mut());
-        hold(refused, unread).map_into_boxed_body()
+        request_id::set_header(&id, refused.headers_mut());
+        hold_unread_body(refused, unread).map_into_boxed_body()
     };
     response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
     Ok(response)

@@ -14,11 +14,11 @@ pub struct EdgeConfig {
     /// How many are served at once.
     pub connections: usize,
     /// How many more may request health and metrics.
-    pub doorstep: usize,
+    pub health_connections: usize,
     /// How long a request may take to arrive up to its body, and a TLS handshake.
-    pub header_within: Duration,
+    pub header_timeout: Duration,
     /// How long a client may read nothing of a response.
-    pub write_within: Duration,
+    pub write_timeout: Duration,
     /// How long an idle connection stays open for the next request.
     pub keep_alive: Duration,
 }
@@ -27,9 +27,9 @@ impl Default for EdgeConfig {
     fn default() -> Self {
         Self {
             connections: 1_024,
-            doorstep: 16,
-            header_within: Duration::from_secs(5),
-            write_within: Duration::from_secs(10),
+            health_connections: 16,
+            header_timeout: Duration::from_secs(5),
+            write_timeout: Duration::from_secs(10),
             keep_alive: Duration::from_secs(15),
         }
     }

@@ -117,7 +117,7 @@ impl BoundListener {
 
     /// Sets the limits for connections.
     #[must_use]
-    pub fn within(self, edge: EdgeConfig) -> Self {
+    pub fn with_limits(self, edge: EdgeConfig) -> Self {
         Self { edge, ..self }
     }
 
@@ -140,18 +140,18 @@ impl BoundListener {
         control: Option<Control>,
     ) -> io::Result<Listener> {
         let ops = Data::new(HealthState { readiness, metrics, runtime: Handle::current() });
-        let served = control.map(|control| Data::new(AppState::new(control, Handle::current())));
-        self.open(Part::ApiListener, move || {
+        let app_state = control.map(|control| Data::new(AppState::new(control, Handle::current())));
+        self.serve_app(Part::ApiListener, move || {
             App::new()
-                .wrap(from_fn(connection_state::only_health_on_the_doorstep))
+                .wrap(from_fn(connection_state::restrict_to_health))
                 .app_data(ops.clone())
                 .configure(|config| {
-                    if let Some(served) = &served {
-                        control::routes(config, served);
+                    if let Some(app_state) = &app_state {
+                        control::routes(config, app_state);
                     }
                 })
                 .service(scope("").wrap(from_fn(body::without_body)).configure(|config| {
-                    if served.is_some() {
+                    if app_state.is_some() {
                         openapi::routes(config);
                     }
                     health::routes(config);
@@ -160,7 +160,7 @@ impl BoundListener {
     }
 
     /// Starts serving this app.
-    pub(crate) fn open<F, I, S, B>(self, part: Part, app: F) -> io::Result<Listener>
+    pub(crate) fn serve_app<F, I, S, B>(self, part: Part, app: F) -> io::Result<Listener>
     where
         F: Fn() -> I + Clone + Send + 'static,
         I: IntoServiceFactory<S, Request>,
@@ -172,13 +172,13 @@ impl BoundListener {
         B: MessageBody + Unpin + 'static,
     {
         let Self { address, socket, edge, tls } = self;
-        let doors = Arc::new(ConnectionLimit::new(edge.connections, edge.doorstep));
+        let limit = Arc::new(ConnectionLimit::new(edge.connections, edge.health_connections));
         let (drain, drained) = watch::channel(false);
         let tls = tls.map(|certificates| certificates.acceptor());
-        let server = serve::serve(socket, edge, Arc::clone(&doors), tls, drained, app)?;
-        let closer = ListenerHandle { handle: server.handle(), doors, drain: Arc::new(drain) };
+        let server = serve::serve(socket, edge, Arc::clone(&limit), tls, drained, app)?;
+        let handle = ListenerHandle { server: server.handle(), limit, drain: Arc::new(drain) };
         spawn_local(part, server);
-        Ok(Listener { address, closer })
+        Ok(Listener { address, handle })
     }
 }
 
@@ -186,7 +186,7 @@ impl BoundListener {
 #[derive(Debug)]
 pub struct Listener {
     address: SocketAddr,
-    closer: ListenerHandle,
+    handle: ListenerHandle,
 }
 
 impl Listener {
@@ -196,21 +196,21 @@ impl Listener {
     }
 
     /// A handle that closes the listener.
-    pub fn closer(&self) -> ListenerHandle {
-        self.closer.clone()
+    pub fn handle(&self) -> ListenerHandle {
+        self.handle.clone()
     }
 
     /// See [`ListenerHandle::close`].
-    pub async fn stop(self, within: Duration) -> bool {
-        self.closer.close(within).await
+    pub async fn stop(self, max_wait: Duration) -> bool {
+        self.handle.close(max_wait).await
     }
 }
 
 /// Closes a listener.
 #[derive(Clone, Debug)]
 pub struct ListenerHandle {
-    handle: ServerHandle,
-    doors: Arc<ConnectionLimit>,
+    server: ServerHandle,
+    limit: Arc<ConnectionLimit>,
     drain: Arc<watch::Sender<bool>>,
 }
 
@@ -218,11 +218,11 @@ impl ListenerHandle {
     /// Stops accepting connections, and ends the listener once the requests in flight are answered: idle connections
     /// are closed at once, others after their current request, and new ones are rejected with an explanation. Returns
     /// `false` if some were still open after the timeout, and were aborted.
-    pub async fn close(&self, within: Duration) -> bool {
-        self.doors.close();
+    pub async fn close(&self, max_wait: Duration) -> bool {
+        self.limit.close();
         self.drain.send_replace(true);
-        let left = timeout(within, self.doors.empty()).await.is_ok();
-        self.handle.stop(false).await;
-        left
+        let is_empty = timeout(max_wait, self.limit.wait_until_empty()).await.is_ok();
+        self.server.stop(false).await;
+        is_empty
     }
 }

@@ -26,19 +26,19 @@ use crate::api::listener::edge_config::EdgeConfig;
 const WORKERS: usize = 2;
 /// How long a connection may take to close. A rejected request may still be arriving: the response is lost if the
 /// connection closes before that.
-const DISCONNECT_WITHIN: Duration = Duration::from_secs(1);
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// actix-http counts from a cached time that it updates twice a second: without this, timeouts would expire too early
 /// by as much.
-const LOOKED_UP_EVERY: Duration = Duration::from_millis(500);
+const CLOCK_RESOLUTION: Duration = Duration::from_millis(500);
 /// Maximum duration of a stop. The caller stops waiting earlier.
-const STOP_SECONDS: u64 = 600;
+const STOP_TIMEOUT_SECONDS: u64 = 600;
 
 /// Serves an app on the connections that the limit permits. When `drained` becomes true, connections are closed after
 /// their current request.
 pub(crate) fn serve<F, I, S, B>(
     socket: TcpListener,
     config: EdgeConfig,
-    doors: Arc<ConnectionLimit>,
+    limit: Arc<ConnectionLimit>,
     tls: Option<TlsAcceptor>,
     drained: watch::Receiver<bool>,
     app: F,
@@ -54,31 +54,31 @@ where
     B: MessageBody + Unpin + 'static,
 {
     // Rejected connections hold a permit for a moment as well.
-    let most = doors.most();
+    let max_connections = limit.max();
     // The first request of a connection is timed out by actix-http, which responds with 408.
-    let header = config.header_within + LOOKED_UP_EVERY;
-    let patience = ConnectionTimeouts { header, write: config.write_within };
-    let porter = Acceptor { doors, tls, patience };
+    let header = config.header_timeout + CLOCK_RESOLUTION;
+    let timeouts = ConnectionTimeouts { header, write: config.write_timeout };
+    let acceptor = Acceptor { limit, tls, timeouts };
     let server = Server::build()
         .workers(WORKERS)
-        .max_concurrent_connections(most)
-        .shutdown_timeout(STOP_SECONDS)
+        .max_concurrent_connections(max_connections)
+        .shutdown_timeout(STOP_TIMEOUT_SECONDS)
         // Signals end the whole daemon in order, not this listener first.
         .disable_signals()
         .listen("api", socket, move || {
-            let (porter, drained) = (porter.clone(), drained.clone());
+            let (acceptor, drained) = (acceptor.clone(), drained.clone());
             let app = app().into_factory().map_err(|error| error.into().error_response());
             let app = map_config(app, |()| AppConfig::default());
             let app = apply_fn_factory(app, |request: Request, app| {
-                let answering = request.conn_data::<HttpConnectionState>().map(HttpConnectionState::begin);
+                let answering = request.conn_data::<HttpConnectionState>().map(HttpConnectionState::start_request);
                 let answer = app.call(request);
                 async move {
                     let answer: Response<B> = answer.await?.into();
-                    Ok(answer.map_body(|_, body| TrackedBody { body, _answering: answering }))
+                    Ok(answer.map_body(|_, body| TrackedBody { body, _request: answering }))
                 }
             });
             let http = http(app, config, drained);
-            fn_service(move |stream: TcpStream| porter.clone().admit(stream)).and_then(http)
+            fn_service(move |stream: TcpStream| acceptor.clone().accept(stream)).and_then(http)
         })?
         .run();
     Ok(server)
@@ -95,20 +95,20 @@ where
     B: MessageBody + 'static,
 {
     HttpService::<HttpConnection, S, B>::build()
-        .graceful_shutdown_signal(move || begins(drained.clone()))
-        .keep_alive(config.keep_alive + LOOKED_UP_EVERY)
-        .client_request_timeout(config.header_within + LOOKED_UP_EVERY)
-        .client_disconnect_timeout(DISCONNECT_WITHIN + LOOKED_UP_EVERY)
+        .graceful_shutdown_signal(move || wait_for_drain(drained.clone()))
+        .keep_alive(config.keep_alive + CLOCK_RESOLUTION)
+        .client_request_timeout(config.header_timeout + CLOCK_RESOLUTION)
+        .client_disconnect_timeout(DISCONNECT_TIMEOUT + CLOCK_RESOLUTION)
         .on_connect_ext(|connection: &HttpConnection, about| {
-            about.insert(connection.visit());
-            about.insert(connection.line());
+            about.insert(connection.state());
+            about.insert(connection.abort());
         })
         .finish(app)
 }
 
 /// Waits until the value becomes true.
-async fn begins(mut said: watch::Receiver<bool>) {
-    if said.wait_for(|said| *said).await.is_err() {
+async fn wait_for_drain(mut drained: watch::Receiver<bool>) {
+    if drained.wait_for(|drained| *drained).await.is_err() {
         // The sender was dropped, so it never becomes true.
         std::future::pending::<()>().await;
     }

@@ -26,10 +26,10 @@ use super::{
     routes,
     schema::SchemaRef,
 };
-use crate::api::{Route, WAYS};
+use crate::api::{ROUTES, Route};
 
 /// Name of the security scheme.
-const KEY: &str = "key";
+const SECURITY_SCHEME: &str = "key";
 
 const INTRODUCTION: &str = "The control API of Guildhall, for bots and operators.\n\nBodies are JSON. Discord ids are \
     strings, because JavaScript loses digits of such numbers. Times are RFC 3339 in UTC, durations are in \
@@ -40,18 +40,18 @@ const INTRODUCTION: &str = "The control API of Guildhall, for bots and operators
 /// The complete description.
 pub(crate) fn document() -> OpenApi {
     let (mut paths, mut tags, mut shared) = (Paths::new(), Vec::new(), Shared::new());
-    let under = WAYS.iter().filter_map(|way| {
-        let about = routes::about(way.method, way.path)?;
-        Some((full_path(way), method(way.method), about, Some(way.needs)))
+    let under = ROUTES.iter().filter_map(|route| {
+        let doc = routes::doc_for(route.method, route.path)?;
+        Some((full_path(route), method(route.method), doc, Some(route.needs)))
     });
-    let outside = routes::OUTSIDE.iter().map(|(path, about)| ((*path).to_owned(), HttpMethod::Get, about(), None));
-    for (path, method, about, needs) in under.chain(outside) {
-        tags.push(about.tag);
+    let outside = routes::OUTSIDE.iter().map(|(path, doc)| ((*path).to_owned(), HttpMethod::Get, doc(), None));
+    for (path, method, doc, needs) in under.chain(outside) {
+        tags.push(doc.tag);
         let reads = method != HttpMethod::Get;
-        paths.add_path_operation(path, vec![method], operation(about, needs, reads, &mut shared));
+        paths.add_path_operation(path, vec![method], operation(doc, needs, reads, &mut shared));
     }
-    let tags = Tag::ALL.into_iter().filter(|tag| tags.contains(tag)).map(Tag::about);
-    let tags = tags.map(|(name, says)| TagBuilder::new().name(name).description(Some(says)).build());
+    let tags = Tag::ALL.into_iter().filter(|tag| tags.contains(tag)).map(Tag::name_and_description);
+    let tags = tags.map(|(name, description)| TagBuilder::new().name(name).description(Some(description)).build());
     let info = InfoBuilder::new()
         .title("Guildhall")
         .version(env!("CARGO_PKG_VERSION"))
@@ -67,9 +67,9 @@ pub(crate) fn document() -> OpenApi {
 }
 
 /// The path of a route in the notation of OpenAPI.
-fn full_path(way: &Route) -> String {
+fn full_path(route: &Route) -> String {
     let mut path = String::from("/v1");
-    for segment in way.path.split_inclusive('}') {
+    for segment in route.path.split_inclusive('}') {
         match segment.split_once(':') {
             Some((name, _)) => path.extend([name, "}"]),
             None => path.push_str(segment),
@@ -92,29 +92,38 @@ fn method(name: &str) -> HttpMethod {
 type Shared = BTreeMap<String, Response>;
 
 /// One operation; the scope that it needs, if any; and whether its body is read, even if it is not used.
-fn operation(about: RouteDoc, needs: Option<Scope>, reads: bool, shared: &mut Shared) -> Operation {
-    let RouteDoc { tag, name, summary, says, parameters, body, answers, problems } = about;
+fn operation(doc: RouteDoc, needs: Option<Scope>, reads_body: bool, shared: &mut Shared) -> Operation {
+    let RouteDoc {
+        tag,
+        operation_id: name,
+        summary,
+        description: says,
+        parameters,
+        body,
+        responses: answers,
+        problems,
+    } = doc;
     let scope = needs.map(|needs| format!("Requires the scope `{}`.", needs.name()));
     let description = [says, scope.unwrap_or_default()].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
-    let mut may_refuse = problems;
+    let mut may_return = problems;
     let headers: &[ResponseHeader] = if needs.is_some() {
-        may_refuse.extend(problems::ALWAYS);
-        if reads {
-            may_refuse.extend(problems::READING);
+        may_return.extend(problems::ALWAYS);
+        if reads_body {
+            may_return.extend(problems::WITH_BODY);
         }
         &headers::ALWAYS
     } else {
-        may_refuse.extend(problems::OUTSIDE);
+        may_return.extend(problems::OUTSIDE);
         &[]
     };
     let mut operation = OperationBuilder::new()
-        .tag(tag.about().0)
+        .tag(tag.name_and_description().0)
         .operation_id(Some(name))
         .summary(Some(summary))
         .description(Some(description.join("\n\n")).filter(|says| !says.is_empty()))
         .request_body(body.map(request_body));
     for parameter in parameters {
-        let (place, required) = match parameter.place {
+        let (place, required) = match parameter.location {
             ParameterLocation::Path => (ParameterIn::Path, Required::True),
             ParameterLocation::Query => (ParameterIn::Query, Required::False),
             ParameterLocation::Header => (ParameterIn::Header, Required::False),
@@ -124,17 +133,17 @@ fn operation(about: RouteDoc, needs: Option<Scope>, reads: bool, shared: &mut Sh
                 .name(parameter.name)
                 .parameter_in(place)
                 .required(required)
-                .description(Some(parameter.says))
+                .description(Some(parameter.description))
                 .schema(Some(parameter.shape)),
         );
     }
     operation = match needs {
-        Some(needs) => operation.security(SecurityRequirement::new(KEY, [needs.name()])),
+        Some(needs) => operation.security(SecurityRequirement::new(SECURITY_SCHEME, [needs.name()])),
         None => operation.securities(Some([])),
     };
     let mut answers: BTreeMap<u16, Response> =
         answers.into_iter().map(|answer| (answer.status, response(answer, headers))).collect();
-    for ProblemGroup { status, name, response } in problems::refusals(&may_refuse, headers) {
+    for ProblemGroup { status, name, response } in problems::problem_responses(&may_return, headers) {
         // Responses that differ by content type only.
         if let Some(answer) = answers.get_mut(&status) {
             answer.description = format!("{} {}", answer.description, response.description);
@@ -151,27 +160,25 @@ fn operation(about: RouteDoc, needs: Option<Scope>, reads: bool, shared: &mut Sh
 }
 
 fn request_body(body: BodyDoc) -> RequestBody {
-    let examples = body
-        .examples
-        .into_iter()
-        .map(|(says, example)| (slug(&says), ExampleBuilder::new().summary(says).value(Some(example)).build()));
+    let examples = body.examples.into_iter().map(|(description, example)| {
+        (slug(&description), ExampleBuilder::new().summary(description).value(Some(example)).build())
+    });
     let content = ContentBuilder::new().schema(Some(body.shape)).examples_from_iter(examples).build();
     let required = if body.required { Required::True } else { Required::False };
     RequestBodyBuilder::new().content("application/json", content).required(Some(required)).build()
 }
 
 fn response(answer: ResponseDoc, headers: &[ResponseHeader]) -> Response {
-    let mut response = ResponseBuilder::new().description(answer.says);
+    let mut response = ResponseBuilder::new().description(answer.description);
     if let Some(content) = answer.content {
-        let examples = content
-            .examples
-            .into_iter()
-            .map(|(says, example)| (slug(says), ExampleBuilder::new().summary(says).value(Some(example)).build()));
+        let examples = content.examples.into_iter().map(|(description, example)| {
+            (slug(description), ExampleBuilder::new().summary(description).value(Some(example)).build())
+        });
         let described = ContentBuilder::new().schema(Some(content.shape)).examples_from_iter(examples).build();
         response = response.content(content.kind, described);
     }
     let sent = answer.headers.iter().chain(headers);
-    sent.fold(response, |response, sent| response.header_ref(sent.name(), sent.named())).build()
+    sent.fold(response, |response, sent| response.header_ref(sent.name(), sent.component_ref())).build()
 }
 
 /// An identifier derived from a text.
@@ -192,6 +199,6 @@ fn components(shared: Shared) -> Components {
     let components = ComponentsBuilder::new()
         .schemas_from_iter(schemas)
         .responses_from_iter(shared)
-        .security_scheme(KEY, SecurityScheme::Http(key.build()));
+        .security_scheme(SECURITY_SCHEME, SecurityScheme::Http(key.build()));
     headers::components().into_iter().fold(components, |built, (name, header)| built.header(name, header)).build()
 }

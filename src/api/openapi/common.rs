@@ -9,7 +9,7 @@ use utoipa::openapi::{
     schema::{KnownFormat, ObjectBuilder},
 };
 
-use super::schema::{Describe, SchemaRef, formatted, formatted_as, named, one_of_names, text, text_of};
+use super::schema::{Describe, SchemaRef, formatted, formatted_as, one_of_names, schema_ref, text, text_of};
 
 /// A Discord id, in digits: as a number, JavaScript would lose its last ones.
 pub(crate) const SNOWFLAKE: &str = "^(?:[1-9][0-9]{0,17}|[1-3][0-9]{18})$";
@@ -27,7 +27,7 @@ pub(crate) const A_GUILD: &str = "1571715189416398849";
 /// An operation in examples.
 pub(crate) const AN_OPERATION: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
 /// Another operation in examples.
-pub(crate) const ANOTHER: &str = "01890a5d-b1f0-7c2e-9d3a-5f6b7c8d9e0f";
+pub(crate) const ANOTHER_OPERATION: &str = "01890a5d-b1f0-7c2e-9d3a-5f6b7c8d9e0f";
 /// A time in examples.
 pub(crate) const A_TIME: &str = "2026-03-01T12:00:00.000Z";
 /// A slightly later time in examples.
@@ -35,27 +35,27 @@ pub(crate) const LATER: &str = "2026-03-01T12:00:01.250Z";
 
 /// The id of a guild, a role, a channel, a message or a user.
 pub(crate) fn snowflake() -> Ref {
-    named("Snowflake")
+    schema_ref("Snowflake")
 }
 
 /// A time.
 pub(crate) fn time() -> Ref {
-    named("Time")
+    schema_ref("Time")
 }
 
 /// The id of an operation or a dead letter.
 pub(crate) fn operation_id() -> Ref {
-    named("OperationId")
+    schema_ref("OperationId")
 }
 
 /// The start of the next page.
 pub(crate) fn next() -> SchemaRef {
-    super::schema::or_null(text().says("Value of `cursor` for the next page; `null` on the last page."))
+    super::schema::or_null(text().describe("Value of `cursor` for the next page; `null` on the last page."))
 }
 
 /// A path on this server.
 pub(crate) fn href() -> ObjectBuilder {
-    formatted_as("uri-reference").says("Path of this resource.")
+    formatted_as("uri-reference").describe("Path of this resource.")
 }
 
 /// All schemas of this file, by name.
@@ -64,13 +64,13 @@ pub(crate) fn schemas() -> Vec<(&'static str, SchemaRef)> {
     vec![
         (
             "Snowflake",
-            text().pattern(Some(SNOWFLAKE)).says("A Discord id, as a string of digits.").examples([A_GUILD]).into(),
+            text().pattern(Some(SNOWFLAKE)).describe("A Discord id, as a string of digits.").examples([A_GUILD]).into(),
         ),
-        ("Time", formatted(KnownFormat::DateTime).says("A time in UTC, as RFC 3339.").examples([A_TIME]).into()),
+        ("Time", formatted(KnownFormat::DateTime).describe("A time in UTC, as RFC 3339.").examples([A_TIME]).into()),
         (
             "OperationId",
             formatted_as("uuid")
-                .says(
+                .describe(
                     "The id of an operation: a UUID of version 7, so that ids sort by time. Its dead letter has the \
                     same id.",
                 )
@@ -81,18 +81,18 @@ pub(crate) fn schemas() -> Vec<(&'static str, SchemaRef)> {
             "KeyId",
             text()
                 .pattern(Some(KEY_ID))
-                .says("The id of an API key. It is not secret.")
+                .describe("The id of an API key. It is not secret.")
                 .examples(["k7mq2vx9apzd"])
                 .into(),
         ),
         ("ManagedKey", managed_key().into()),
-        ("Kind", one_of_names(OperationKind::ALL.map(OperationKind::name)).says("What an operation does.").into()),
-        ("State", one_of_names(OperationState::ALL.map(OperationState::name)).says(STATES).into()),
-        ("Lane", one_of_names(lanes).says("The priority of a call.").into()),
+        ("Kind", one_of_names(OperationKind::ALL.map(OperationKind::name)).describe("What an operation does.").into()),
+        ("State", one_of_names(OperationState::ALL.map(OperationState::name)).describe(STATES).into()),
+        ("Lane", one_of_names(lanes).describe("The priority of a call.").into()),
         (
             "FailureClass",
             one_of_names(FailureClass::ALL.map(FailureClass::name))
-                .says("The class of a failure, which determines how it is handled.")
+                .describe("The class of a failure, which determines how it is handled.")
                 .into(),
         ),
     ]
@@ -107,6 +107,6 @@ const STATES: &str = "The state of an operation. `scheduled` (not due yet: it is
 fn managed_key() -> ObjectBuilder {
     text_of(1, 100)
         .pattern(Some(KEY))
-        .says("The name by which other operations may refer to the created object: `{\"key\": \"…\"}`.")
+        .describe("The name by which other operations may refer to the created object: `{\"key\": \"…\"}`.")
         .examples(["mods"])
 }

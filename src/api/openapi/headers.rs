@@ -56,17 +56,17 @@ impl ResponseHeader {
     }
 
     /// Its name among the components.
-    const fn key(self) -> &'static str {
+    const fn component_name(self) -> &'static str {
         if matches!(self, Self::NoStore) { "Not-Stored" } else { self.name() }
     }
 
     /// A reference to its description.
-    pub(crate) fn named(self) -> Ref {
-        Ref::new(format!("#/components/headers/{}", self.key()))
+    pub(crate) fn component_ref(self) -> Ref {
+        Ref::new(format!("#/components/headers/{}", self.component_name()))
     }
 
     fn header(self) -> Header {
-        let (says, always, shape): (_, _, ObjectBuilder) = match self {
+        let (description, always, shape): (_, _, ObjectBuilder) = match self {
             Self::RequestId => (
                 "The `X-Request-Id` of the request, or a random id if it has none. The audit contains it, too.",
                 true,
@@ -91,7 +91,7 @@ impl ResponseHeader {
             ),
             Self::RateLimitPolicy => ("The caller's rate limit: `q` requests in `w` seconds.", false, text()),
         };
-        let header = HeaderBuilder::new().description(Some(says)).schema(Some(shape));
+        let header = HeaderBuilder::new().description(Some(description)).schema(Some(shape));
         let required = always.then(|| Extensions::from_iter([("required", true)]));
         header.extensions(required).build()
     }
@@ -103,5 +103,5 @@ pub(crate) const ALWAYS: [ResponseHeader; 3] =
 
 /// All headers, by their names among the components.
 pub(crate) fn components() -> Vec<(&'static str, Header)> {
-    ResponseHeader::ALL.map(|sent| (sent.key(), sent.header())).into()
+    ResponseHeader::ALL.map(|sent| (sent.component_name(), sent.header())).into()
 }

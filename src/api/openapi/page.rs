@@ -20,14 +20,14 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
     form-action 'none'; frame-ancestors 'none'";
 
 /// A file that is compiled into the program.
-struct Fixed {
+struct StaticFile {
     path: &'static str,
     kind: &'static str,
     bytes: &'static [u8],
     tag: HeaderValue,
 }
 
-impl Fixed {
+impl StaticFile {
     fn new(path: &'static str, kind: &'static str, text: &'static str) -> Self {
         let digest = Sha256::digest(text);
         let tag: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
@@ -38,8 +38,8 @@ impl Fixed {
         Self { path, kind, bytes: text.as_bytes(), tag }
     }
 
-    fn answer(&self, request: &HttpRequest) -> HttpResponse {
-        let is_known = request.headers().get_all(IF_NONE_MATCH).any(|known| names(known, &self.tag));
+    fn respond(&self, request: &HttpRequest) -> HttpResponse {
+        let is_known = request.headers().get_all(IF_NONE_MATCH).any(|known| contains_tag(known, &self.tag));
         let mut response = if is_known { HttpResponse::NotModified() } else { HttpResponse::Ok() };
         response
             .insert_header((ETAG, self.tag.clone()))
@@ -53,7 +53,7 @@ impl Fixed {
 }
 
 /// Whether a list of tags contains this one, or `*`. A proxy may have made it a weak one.
-fn names(known: &HeaderValue, tag: &HeaderValue) -> bool {
+fn contains_tag(known: &HeaderValue, tag: &HeaderValue) -> bool {
     let (Ok(known), Ok(tag)) = (known.to_str(), tag.to_str()) else { return false };
     known.split(',').map(str::trim).any(|known| known == "*" || known.trim_start_matches("W/") == tag)
 }
@@ -61,22 +61,22 @@ fn names(known: &HeaderValue, tag: &HeaderValue) -> bool {
 const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-static FIXED: LazyLock<[Fixed; 7]> = LazyLock::new(|| {
+static STATIC_FILES: LazyLock<[StaticFile; 7]> = LazyLock::new(|| {
     [
-        Fixed::new("/openapi.json", "application/json", &COMPACT),
-        Fixed::new("/docs", HTML, include_str!("page/page.html")),
-        Fixed::new("/docs/page.css", "text/css; charset=utf-8", include_str!("page/page.css")),
-        Fixed::new("/docs/page.js", SCRIPT, include_str!("page/page.js")),
-        Fixed::new("/docs/elements.js", SCRIPT, include_str!("page/elements.js")),
-        Fixed::new("/docs/schemas.js", SCRIPT, include_str!("page/schemas.js")),
-        Fixed::new("/docs/trial.js", SCRIPT, include_str!("page/trial.js")),
+        StaticFile::new("/openapi.json", "application/json", &COMPACT),
+        StaticFile::new("/docs", HTML, include_str!("page/page.html")),
+        StaticFile::new("/docs/page.css", "text/css; charset=utf-8", include_str!("page/page.css")),
+        StaticFile::new("/docs/page.js", SCRIPT, include_str!("page/page.js")),
+        StaticFile::new("/docs/elements.js", SCRIPT, include_str!("page/elements.js")),
+        StaticFile::new("/docs/schemas.js", SCRIPT, include_str!("page/schemas.js")),
+        StaticFile::new("/docs/trial.js", SCRIPT, include_str!("page/trial.js")),
     ]
 });
 
 /// Adds all files to an app.
 pub(crate) fn routes(config: &mut web::ServiceConfig) {
-    for fixed in &*FIXED {
-        let answer = move |request: HttpRequest| async move { fixed.answer(&request) };
+    for fixed in &*STATIC_FILES {
+        let answer = move |request: HttpRequest| async move { fixed.respond(&request) };
         let allow = HeaderValue::from_static("GET, HEAD");
         config.service(
             web::resource(fixed.path)

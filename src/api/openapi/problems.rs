@@ -11,7 +11,8 @@ use utoipa::openapi::{
 use super::{
     headers::ResponseHeader,
     schema::{
-        Describe as _, SchemaRef, count, formatted_as, integer, list, may, must, named, number, object, or_null, text,
+        Describe as _, SchemaRef, count, formatted_as, integer, list, number, object, optional, or_null, required,
+        schema_ref, text,
     },
 };
 use crate::api::problem::ProblemType;
@@ -37,56 +38,59 @@ pub(crate) const ALWAYS: [ProblemType; 10] = [
 pub(crate) const OUTSIDE: [ProblemType; 2] = [ProblemType::BodyTooLarge, ProblemType::TooManyConnections];
 
 /// Problems that every route may return that reads a body, even if it does not use it.
-pub(crate) const READING: [ProblemType; 2] = [ProblemType::BodyTooSlow, ProblemType::BadRequest];
+pub(crate) const WITH_BODY: [ProblemType; 2] = [ProblemType::BodyTooSlow, ProblemType::BadRequest];
 
 /// The schemas that all problems share.
 pub(crate) fn schemas() -> Vec<(&'static str, SchemaRef)> {
     let problem = object([
-        must("type", formatted_as("uri").says("The kind of problem. It is stable: programs may compare it.")),
-        must("title", text().says("A short summary of the kind of problem.")),
-        must("status", integer(400, 599).says("The status of the response.")),
-        must("detail", text().says("What failed in this case, and what to do about it. The text is not stable.")),
-        may("errors", list(named("FieldError")).says("All invalid fields.")),
-        may("needs", text().says("The scope that the key lacks.")),
-        may("state", text().says("The state of the operation or breaker, which does not allow the request.")),
-        may("progress", list(named("ProgressStep")).says("The steps that the operation has completed.")),
-        may(
+        required("type", formatted_as("uri").describe("The kind of problem. It is stable: programs may compare it.")),
+        required("title", text().describe("A short summary of the kind of problem.")),
+        required("status", integer(400, 599).describe("The status of the response.")),
+        required(
+            "detail",
+            text().describe("What failed in this case, and what to do about it. The text is not stable."),
+        ),
+        optional("errors", list(schema_ref("FieldError")).describe("All invalid fields.")),
+        optional("needs", text().describe("The scope that the key lacks.")),
+        optional("state", text().describe("The state of the operation or breaker, which does not allow the request.")),
+        optional("progress", list(schema_ref("ProgressStep")).describe("The steps that the operation has completed.")),
+        optional(
             "operation_id",
-            named("OperationId").says(
+            schema_ref("OperationId").describe(
                 "The operation that used the key, or that already redrives this \
             one.",
             ),
         ),
-        may("pending", count().says("Number of operations in the queue.")),
-        may("bound", text().says("The bound on stored data that would be exceeded.")),
-        may("used", count().says("How much of the bound is used: operations, or bytes.")),
-        may("more", count().says("How much the request adds.")),
-        may("most", count().says("Maximum number of operations in the queue, or the value of the bound.")),
-        may("setting", text().says("The setting of the bound.")),
-        may("policy", text().says("The rate limit policy that was exceeded.")),
-        may(
+        optional("pending", count().describe("Number of operations in the queue.")),
+        optional("bound", text().describe("The bound on stored data that would be exceeded.")),
+        optional("used", count().describe("How much of the bound is used: operations, or bytes.")),
+        optional("more", count().describe("How much the request adds.")),
+        optional("most", count().describe("Maximum number of operations in the queue, or the value of the bound.")),
+        optional("setting", text().describe("The setting of the bound.")),
+        optional("policy", text().describe("The rate limit policy that was exceeded.")),
+        optional(
             "retry_after_ms",
-            count().says(
+            count().describe(
                 "When the request would be within the limit, if no other request comes \
             first.",
             ),
         ),
-        may("instance", or_null(text().says("The process that can execute the request."))),
-        may("maximum", number().says("The maximum of the budget.")),
+        optional("instance", or_null(text().describe("The process that can execute the request."))),
+        optional("maximum", number().describe("The maximum of the budget.")),
     ]);
     let error = object([
-        must(
+        required(
             "field",
-            text().says(
+            text().describe(
                 "Path of the field, such as `operations[2].payload.role_id`; a parameter; or empty \
             for the whole body.",
             ),
         ),
-        must("message", text().says("Why the field is invalid, and what is expected.")),
+        required("message", text().describe("Why the field is invalid, and what is expected.")),
     ]);
     vec![
-        ("Problem", problem.says("An error, as defined by RFC 9457.").into()),
-        ("FieldError", error.says("An error in one field.").into()),
+        ("Problem", problem.describe("An error, as defined by RFC 9457.").into()),
+        ("FieldError", error.describe("An error in one field.").into()),
     ]
 }
 
@@ -99,7 +103,7 @@ pub(crate) struct ProblemGroup {
 }
 
 /// Responses with these problems, by status.
-pub(crate) fn refusals(problems: &[ProblemType], headers: &[ResponseHeader]) -> Vec<ProblemGroup> {
+pub(crate) fn problem_responses(problems: &[ProblemType], headers: &[ResponseHeader]) -> Vec<ProblemGroup> {
     let mut by_status: BTreeMap<u16, Vec<ProblemType>> = BTreeMap::new();
     for problem in problems {
         let same = by_status.entry(problem.status().as_u16()).or_default();
@@ -118,26 +122,26 @@ pub(crate) fn refusals(problems: &[ProblemType], headers: &[ResponseHeader]) -> 
 fn response(problems: &[ProblemType], headers: &[ResponseHeader]) -> Response {
     let titles: Vec<_> = problems.iter().map(|problem| format!("`{}`: {}.", problem.name(), problem.title())).collect();
     let response = ResponseBuilder::new().description(titles.join(" ")).content(KIND, content(problems));
-    let own = problems.iter().flat_map(|problem| sends(*problem));
+    let own = problems.iter().flat_map(|problem| headers_of(*problem));
     headers
         .iter()
         .copied()
         .chain(own)
-        .fold(response, |response, sent| response.header_ref(sent.name(), sent.named()))
+        .fold(response, |response, sent| response.header_ref(sent.name(), sent.component_ref()))
         .build()
 }
 
 /// The headers of a problem's response.
-fn sends(problem: ProblemType) -> impl Iterator<Item = ResponseHeader> {
+fn headers_of(problem: ProblemType) -> impl Iterator<Item = ResponseHeader> {
     let response = problem.response();
-    let told = [ResponseHeader::Authenticate, ResponseHeader::RetryAfter];
-    told.into_iter().filter(move |sent| response.headers().contains_key(sent.name()))
+    let headers = [ResponseHeader::Authenticate, ResponseHeader::RetryAfter];
+    headers.into_iter().filter(move |sent| response.headers().contains_key(sent.name()))
 }
 
 fn content(problems: &[ProblemType]) -> Content {
     let types: Vec<Value> = problems.iter().map(|problem| problem.urn().into()).collect();
-    let this = object([may("type", text().enum_values(Some(types)))]);
-    let shape = AllOfBuilder::new().item(named("Problem")).item(this);
+    let this = object([optional("type", text().enum_values(Some(types)))]);
+    let shape = AllOfBuilder::new().item(schema_ref("Problem")).item(this);
     let examples = problems.iter().map(|problem| {
         let example = json!({
             "type": problem.urn(),

@@ -39,7 +39,7 @@ impl Tag {
     ];
 
     /// Its name and its description.
-    pub(crate) const fn about(self) -> (&'static str, &'static str) {
+    pub(crate) const fn name_and_description(self) -> (&'static str, &'static str) {
         match self {
             Self::Operations => ("Operations", "Submit, inspect, cancel and retry operations in Discord."),
             Self::DeadLetters => ("Dead letters", "Operations that failed for good."),
@@ -64,10 +64,10 @@ pub(crate) enum ParameterLocation {
 }
 
 pub(crate) struct ParameterDoc {
-    pub(crate) place: ParameterLocation,
+    pub(crate) location: ParameterLocation,
     pub(crate) name: &'static str,
     pub(crate) shape: SchemaRef,
-    pub(crate) says: &'static str,
+    pub(crate) description: &'static str,
 }
 
 /// A request body, with examples and their summaries.
@@ -80,7 +80,7 @@ pub(crate) struct BodyDoc {
 /// A response that is not a problem.
 pub(crate) struct ResponseDoc {
     pub(crate) status: u16,
-    pub(crate) says: &'static str,
+    pub(crate) description: &'static str,
     pub(crate) content: Option<ContentDoc>,
     pub(crate) headers: Vec<ResponseHeader>,
 }
@@ -95,42 +95,42 @@ pub(crate) struct ContentDoc {
 pub(crate) struct RouteDoc {
     pub(crate) tag: Tag,
     /// The operation id, which is unique.
-    pub(crate) name: &'static str,
+    pub(crate) operation_id: &'static str,
     pub(crate) summary: &'static str,
-    pub(crate) says: String,
+    pub(crate) description: String,
     pub(crate) parameters: Vec<ParameterDoc>,
     pub(crate) body: Option<BodyDoc>,
-    pub(crate) answers: Vec<ResponseDoc>,
+    pub(crate) responses: Vec<ResponseDoc>,
     /// Problems that it may return beside those that every route may return.
     pub(crate) problems: Vec<ProblemType>,
 }
 
 /// Maximum number of entries in a list.
-const PAGE_MOST: u64 = 500;
+const MAX_PAGE_SIZE: u64 = 500;
 /// Default number of entries in a list.
-const PAGE: u64 = 50;
+const DEFAULT_PAGE_SIZE: u64 = 50;
 
 impl RouteDoc {
     pub(crate) const fn new(tag: Tag, name: &'static str, summary: &'static str) -> Self {
         Self {
             tag,
-            name,
+            operation_id: name,
             summary,
-            says: String::new(),
+            description: String::new(),
             parameters: Vec::new(),
             body: None,
-            answers: Vec::new(),
+            responses: Vec::new(),
             problems: Vec::new(),
         }
     }
 
-    pub(crate) fn says(mut self, what: impl Into<String>) -> Self {
-        self.says = what.into();
+    pub(crate) fn description(mut self, what: impl Into<String>) -> Self {
+        self.description = what.into();
         self
     }
 
     /// Adds a problem that it may return.
-    pub(crate) fn refuses(mut self, problem: ProblemType) -> Self {
+    pub(crate) fn problem(mut self, problem: ProblemType) -> Self {
         if !self.problems.contains(&problem) {
             self.problems.push(problem);
         }
@@ -138,39 +138,45 @@ impl RouteDoc {
     }
 
     /// Adds a path parameter.
-    pub(crate) fn path(self, name: &'static str, shape: impl Into<SchemaRef>, says: &'static str) -> Self {
-        self.parameter(ParameterLocation::Path, name, shape.into(), says)
-            .refuses(ProblemType::BadRequest)
-            .refuses(ProblemType::NotFound)
+    pub(crate) fn path(self, name: &'static str, shape: impl Into<SchemaRef>, description: &'static str) -> Self {
+        self.parameter(ParameterLocation::Path, name, shape.into(), description)
+            .problem(ProblemType::BadRequest)
+            .problem(ProblemType::NotFound)
     }
 
     /// Adds a query parameter. Unknown ones are rejected.
-    pub(crate) fn query(self, name: &'static str, shape: impl Into<SchemaRef>, says: &'static str) -> Self {
-        self.parameter(ParameterLocation::Query, name, shape.into(), says).refuses(ProblemType::BadRequest)
+    pub(crate) fn query(self, name: &'static str, shape: impl Into<SchemaRef>, description: &'static str) -> Self {
+        self.parameter(ParameterLocation::Query, name, shape.into(), description).problem(ProblemType::BadRequest)
     }
 
-    pub(crate) fn header(self, name: &'static str, shape: impl Into<SchemaRef>, says: &'static str) -> Self {
-        self.parameter(ParameterLocation::Header, name, shape.into(), says)
+    pub(crate) fn header(self, name: &'static str, shape: impl Into<SchemaRef>, description: &'static str) -> Self {
+        self.parameter(ParameterLocation::Header, name, shape.into(), description)
     }
 
-    fn parameter(mut self, place: ParameterLocation, name: &'static str, shape: SchemaRef, says: &'static str) -> Self {
-        self.parameters.push(ParameterDoc { place, name, shape, says });
+    fn parameter(
+        mut self,
+        place: ParameterLocation,
+        name: &'static str,
+        shape: SchemaRef,
+        description: &'static str,
+    ) -> Self {
+        self.parameters.push(ParameterDoc { location: place, name, shape, description });
         self
     }
 
     /// Adds the parameter for the number of entries.
-    pub(crate) fn limited(self) -> Self {
-        let limit = integer(1, PAGE_MOST).default(Some(PAGE.into()));
+    pub(crate) fn with_limit(self) -> Self {
+        let limit = integer(1, MAX_PAGE_SIZE).default(Some(DEFAULT_PAGE_SIZE.into()));
         self.query("limit", limit, "Maximum number of entries.")
     }
 
     /// Adds the parameters for the number of entries and the page.
-    pub(crate) fn paged(self) -> Self {
-        self.limited().query("cursor", text(), "`next` of the previous response.")
+    pub(crate) fn with_paging(self) -> Self {
+        self.with_limit().query("cursor", text(), "`next` of the previous response.")
     }
 
     /// Adds a required body.
-    pub(crate) fn takes(
+    pub(crate) fn required_body(
         self,
         shape: impl Into<SchemaRef>,
         examples: impl IntoIterator<Item = (impl Into<String>, Value)>,
@@ -179,7 +185,7 @@ impl RouteDoc {
     }
 
     /// Adds an optional body.
-    pub(crate) fn may_take(
+    pub(crate) fn optional_body(
         self,
         shape: impl Into<SchemaRef>,
         examples: impl IntoIterator<Item = (impl Into<String>, Value)>,
@@ -193,45 +199,45 @@ impl RouteDoc {
         shape: SchemaRef,
         examples: impl IntoIterator<Item = (impl Into<String>, Value)>,
     ) -> Self {
-        let examples = examples.into_iter().map(|(says, example)| (says.into(), example)).collect();
+        let examples = examples.into_iter().map(|(description, example)| (description.into(), example)).collect();
         self.body = Some(BodyDoc { required, shape, examples });
-        self.refuses(ProblemType::BadRequest).refuses(ProblemType::NotJson)
+        self.problem(ProblemType::BadRequest).problem(ProblemType::NotJson)
     }
 
     /// Adds a response with JSON.
-    pub(crate) fn answers(
+    pub(crate) fn responses(
         self,
         status: u16,
-        says: &'static str,
+        description: &'static str,
         shape: impl Into<SchemaRef>,
         examples: impl IntoIterator<Item = (&'static str, Value)>,
     ) -> Self {
-        self.answers_as("application/json", status, says, shape, examples)
+        self.responses_as("application/json", status, description, shape, examples)
     }
 
     /// Adds a response with another content type.
-    pub(crate) fn answers_as(
+    pub(crate) fn responses_as(
         mut self,
         kind: &'static str,
         status: u16,
-        says: &'static str,
+        description: &'static str,
         shape: impl Into<SchemaRef>,
         examples: impl IntoIterator<Item = (&'static str, Value)>,
     ) -> Self {
         let content = Some(ContentDoc { kind, shape: shape.into(), examples: examples.into_iter().collect() });
-        self.answers.push(ResponseDoc { status, says, content, headers: Vec::new() });
+        self.responses.push(ResponseDoc { status, description, content, headers: Vec::new() });
         self
     }
 
     /// Adds a response without a body.
-    pub(crate) fn answers_nothing(mut self, status: u16, says: &'static str) -> Self {
-        self.answers.push(ResponseDoc { status, says, content: None, headers: Vec::new() });
+    pub(crate) fn empty_response(mut self, status: u16, description: &'static str) -> Self {
+        self.responses.push(ResponseDoc { status, description, content: None, headers: Vec::new() });
         self
     }
 
     /// Adds a header to the last response.
-    pub(crate) fn with(mut self, header: ResponseHeader) -> Self {
-        if let Some(answer) = self.answers.last_mut() {
+    pub(crate) fn with_header(mut self, header: ResponseHeader) -> Self {
+        if let Some(answer) = self.responses.last_mut() {
             answer.headers.push(header);
         }
         self

@@ -17,25 +17,28 @@ pub(crate) type SchemaRef = RefOr<Schema>;
 pub(crate) struct Field {
     name: &'static str,
     shape: SchemaRef,
-    must: bool,
+    required: bool,
 }
 
 /// A required field.
-pub(crate) fn must(name: &'static str, shape: impl Into<SchemaRef>) -> Field {
-    Field { name, shape: shape.into(), must: true }
+pub(crate) fn required(name: &'static str, shape: impl Into<SchemaRef>) -> Field {
+    Field { name, shape: shape.into(), required: true }
 }
 
 /// An optional field.
-pub(crate) fn may(name: &'static str, shape: impl Into<SchemaRef>) -> Field {
-    Field { name, shape: shape.into(), must: false }
+pub(crate) fn optional(name: &'static str, shape: impl Into<SchemaRef>) -> Field {
+    Field { name, shape: shape.into(), required: false }
 }
 
 /// An object with these fields, to which others may be added later: for responses.
 pub(crate) fn object(fields: impl IntoIterator<Item = Field>) -> ObjectBuilder {
-    fields.into_iter().fold(ObjectBuilder::new().schema_type(Type::Object), |object, Field { name, shape, must }| {
-        let object = object.property(name, shape);
-        if must { object.required(name) } else { object }
-    })
+    fields.into_iter().fold(
+        ObjectBuilder::new().schema_type(Type::Object),
+        |object, Field { name, shape, required: must }| {
+            let object = object.property(name, shape);
+            if must { object.required(name) } else { object }
+        },
+    )
 }
 
 /// An object with these fields only: for requests.
@@ -49,7 +52,7 @@ pub(crate) fn any_object() -> ObjectBuilder {
 }
 
 /// Any JSON.
-pub(crate) fn anything() -> ObjectBuilder {
+pub(crate) fn any_value() -> ObjectBuilder {
     ObjectBuilder::new().schema_type(SchemaType::AnyValue)
 }
 
@@ -77,7 +80,7 @@ pub(crate) fn one_of_names(names: impl IntoIterator<Item = &'static str>) -> Obj
     text().enum_values(Some(names))
 }
 
-pub(crate) fn truth() -> ObjectBuilder {
+pub(crate) fn boolean() -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::Boolean)
 }
 
@@ -106,12 +109,12 @@ pub(crate) fn list_of(min: usize, max: usize, items: impl Into<SchemaRef>) -> Ar
 }
 
 /// A reference to the schema of this name.
-pub(crate) fn named(name: &str) -> Ref {
+pub(crate) fn schema_ref(name: &str) -> Ref {
     Ref::from_schema_name(name)
 }
 
 /// Exactly one of several.
-pub(crate) fn either(shapes: impl IntoIterator<Item = SchemaRef>) -> OneOfBuilder {
+pub(crate) fn one_of(shapes: impl IntoIterator<Item = SchemaRef>) -> OneOfBuilder {
     shapes.into_iter().fold(OneOfBuilder::new(), OneOfBuilder::item)
 }
 
@@ -165,35 +168,35 @@ pub(crate) fn with_one_of(object: ObjectBuilder, fields: &[&str]) -> ObjectBuild
 /// A schema that can have a description.
 pub(crate) trait Describe: Sized {
     /// Sets the description.
-    fn says(self, what: &str) -> Self;
+    fn describe(self, what: &str) -> Self;
 }
 
 impl Describe for ObjectBuilder {
-    fn says(self, what: &str) -> Self {
+    fn describe(self, what: &str) -> Self {
         self.description(Some(what))
     }
 }
 
 impl Describe for ArrayBuilder {
-    fn says(self, what: &str) -> Self {
+    fn describe(self, what: &str) -> Self {
         self.description(Some(what))
     }
 }
 
 impl Describe for OneOfBuilder {
-    fn says(self, what: &str) -> Self {
+    fn describe(self, what: &str) -> Self {
         self.description(Some(what))
     }
 }
 
 impl Describe for AnyOfBuilder {
-    fn says(self, what: &str) -> Self {
+    fn describe(self, what: &str) -> Self {
         self.description(Some(what))
     }
 }
 
 impl Describe for Ref {
-    fn says(mut self, what: &str) -> Self {
+    fn describe(mut self, what: &str) -> Self {
         what.clone_into(&mut self.description);
         self
     }

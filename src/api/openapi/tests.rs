@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{assemble, routes};
-use crate::api::{WAYS, problem::ProblemType};
+use crate::api::{ROUTES, problem::ProblemType};
 
 const COPY: &str = include_str!("../../../docs/openapi.json");
 
@@ -29,13 +29,13 @@ fn all(value: &Value) -> Vec<&Value> {
 }
 
 #[test]
-fn every_way_into_the_api_is_described() {
-    let missing: Vec<_> = WAYS.iter().filter(|way| routes::about(way.method, way.path).is_none()).collect();
+fn every_route_is_documented() {
+    let missing: Vec<_> = ROUTES.iter().filter(|route| routes::doc_for(route.method, route.path).is_none()).collect();
     assert!(missing.is_empty(), "document these routes in src/api/openapi/routes: {missing:#?}");
 }
 
 #[test]
-fn the_parameters_of_a_path_are_those_that_it_names() {
+fn path_parameters_match_the_path() {
     let document = document();
     for (path, item) in document["paths"].as_object().unwrap() {
         let named: Vec<_> = path.split('{').skip(1).map(|part| part.split('}').next().unwrap()).collect();
@@ -49,7 +49,7 @@ fn the_parameters_of_a_path_are_those_that_it_names() {
 }
 
 #[test]
-fn no_two_operations_go_by_one_name_and_each_has_a_summary_a_tag_and_its_scope() {
+fn operation_ids_are_unique_with_summary_tag_and_scope() {
     let document = document();
     let tags: Vec<_> = document["tags"].as_array().unwrap().iter().map(|tag| &tag["name"]).collect();
     let mut names = BTreeSet::new();
@@ -79,7 +79,7 @@ const fn is_listed(problem: ProblemType) -> bool {
 }
 
 #[test]
-fn every_problem_is_described_where_it_may_come_up() {
+fn every_problem_is_documented() {
     assert!(ProblemType::ALL.into_iter().all(is_listed));
     let document = document();
     let said: BTreeSet<_> = all(&document).into_iter().filter_map(Value::as_str).collect();
@@ -90,7 +90,7 @@ fn every_problem_is_described_where_it_may_come_up() {
 }
 
 #[test]
-fn what_is_named_is_there_and_what_is_there_is_named() {
+fn references_resolve_and_components_are_used() {
     let document = document();
     let named: BTreeSet<_> = all(&document).into_iter().filter_map(|value| value.get("$ref")?.as_str()).collect();
     for name in &named {
@@ -118,7 +118,7 @@ fn every_body_has_an_example() {
 }
 
 #[test]
-fn the_copy_among_the_documents_is_up_to_date() {
+fn docs_copy_is_up_to_date() {
     let is_same = COPY == super::description();
     assert!(is_same, "docs/openapi.json is out of date; update it with: cargo run -- openapi > docs/openapi.json");
 }

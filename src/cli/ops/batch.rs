@@ -8,17 +8,17 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     cli::input_file,
-    client::{ApiRequest, ApiResponse, Client, ClientError, part},
+    client::{ApiRequest, ApiResponse, Client, ClientError, path_segment},
 };
 
 /// Maximum number of operations in one request.
-const REQUEST_MOST: usize = 1_000;
+const MAX_OPERATIONS: usize = 1_000;
 /// Maximum of older daemons.
-const OLDER_MOST: usize = 100;
+const MAX_OPERATIONS_OF_OLDER_DAEMONS: usize = 100;
 /// Maximum size of a request with several operations, in bytes; slightly less than any daemon accepts.
-const BYTES_MOST: usize = 900 * 1024;
+const MAX_REQUEST_BYTES: usize = 900 * 1024;
 /// Maximum number of errors that are reported at once.
-const TOLD: usize = 50;
+const MAX_REPORTED_ERRORS: usize = 50;
 
 /// One operation of a file.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,37 +34,37 @@ pub(super) struct BatchOperation {
 /// `key` with their index.
 pub(super) fn read(path: &Path, guild: Option<&str>, key: &str) -> anyhow::Result<Vec<BatchOperation>> {
     let value = input_file::read(path)?;
-    let listed = listed(value, guild).map_err(|problems| wrong(path, &problems))?;
+    let listed = list_operations(value, guild).map_err(|problems| file_error(path, &problems))?;
     if listed.is_empty() {
         bail!("no operations in {}", path.display());
     }
     let mut problems = Vec::new();
-    let mut asked = Vec::with_capacity(listed.len());
+    let mut operations = Vec::with_capacity(listed.len());
     for (index, (guild, one)) in listed.into_iter().enumerate() {
-        match one_of(one, guild, &format!("{key}-{index}")) {
-            Ok((guild, body)) => asked.push(BatchOperation { index, guild, body }),
+        match parse_operation(one, guild, &format!("{key}-{index}")) {
+            Ok((guild, body)) => operations.push(BatchOperation { index, guild, body }),
             Err(problem) => problems.push(format!("operations[{index}]{problem}")),
         }
     }
-    if problems.is_empty() { Ok(asked) } else { Err(wrong(path, &problems)) }
+    if problems.is_empty() { Ok(operations) } else { Err(file_error(path, &problems)) }
 }
 
-fn wrong(path: &Path, problems: &[String]) -> anyhow::Error {
-    let things = if problems.len() == 1 { "error" } else { "errors" };
-    let mut says = format!("{} {things} in the operations of {}:", problems.len(), path.display());
-    for problem in problems.iter().take(TOLD) {
-        says += &format!("\n  {}", crate::terminal_text::plain(problem));
+fn file_error(path: &Path, problems: &[String]) -> anyhow::Error {
+    let noun = if problems.len() == 1 { "error" } else { "errors" };
+    let mut message = format!("{} {noun} in the operations of {}:", problems.len(), path.display());
+    for problem in problems.iter().take(MAX_REPORTED_ERRORS) {
+        message += &format!("\n  {}", crate::terminal_text::escape_controls(problem));
     }
-    anyhow::anyhow!(says)
+    anyhow::anyhow!(message)
 }
 
 /// Parses a list of operations, an object with such a list, or a single operation. Returns each with its default guild.
-fn listed(value: Value, guild: Option<&str>) -> Result<Vec<(Option<String>, Value)>, Vec<String>> {
+fn list_operations(value: Value, guild: Option<&str>) -> Result<Vec<(Option<String>, Value)>, Vec<String>> {
     let own = |guild: Option<&str>| guild.map(str::to_owned);
     match value {
         Value::Array(list) => Ok(list.into_iter().map(|one| (own(guild), one)).collect()),
         Value::Object(mut object) if object.contains_key("operations") => {
-            let named = object.remove("guild_id").map(|named| id(&named)).transpose();
+            let named = object.remove("guild_id").map(|named| parse_guild_id(&named)).transpose();
             let list = object.remove("operations").unwrap_or_default();
             let mut problems: Vec<_> =
                 object.keys().map(|other| format!("{other} is unknown; expected operations and guild_id")).collect();
@@ -86,16 +86,17 @@ fn listed(value: Value, guild: Option<&str>) -> Result<Vec<(Option<String>, Valu
     }
 }
 
-fn one_of(value: Value, guild: Option<String>, key: &str) -> Result<(Option<String>, Value), String> {
+fn parse_operation(value: Value, guild: Option<String>, key: &str) -> Result<(Option<String>, Value), String> {
     let Value::Object(mut fields) = value else { return Err(" must be an object with kind and payload".to_owned()) };
-    let named = fields.remove("guild_id").map(|named| id(&named).map_err(|problem| format!(".guild_id {problem}")));
+    let named =
+        fields.remove("guild_id").map(|named| parse_guild_id(&named).map_err(|problem| format!(".guild_id {problem}")));
     let guild = named.transpose()?.or(guild);
     fields.entry("key").or_insert_with(|| key.into());
     Ok((guild, fields.into()))
 }
 
 /// Parses a guild ID: a string, or a number, since YAML parses it as one.
-fn id(value: &Value) -> Result<String, String> {
+fn parse_guild_id(value: &Value) -> Result<String, String> {
     match value {
         Value::String(text) => Ok(text.clone()),
         Value::Number(number) if number.is_u64() => Ok(number.to_string()),
@@ -106,38 +107,42 @@ fn id(value: &Value) -> Result<String, String> {
 /// Sends the requests, one after the other.
 pub(super) struct BatchSender<'a> {
     client: &'a Client,
-    most: usize,
+    max_operations: usize,
 }
 
 impl<'a> BatchSender<'a> {
     pub(super) const fn new(client: &'a Client) -> Self {
-        Self { client, most: REQUEST_MOST }
+        Self { client, max_operations: MAX_OPERATIONS }
     }
 
     /// Sends all operations; calls `accepted` for each accepted one. On an error, those before it are accepted.
     pub(super) async fn send(
         &mut self,
-        asked: Vec<BatchOperation>,
+        operations: Vec<BatchOperation>,
         accepted: &mut Vec<(usize, Value)>,
     ) -> Result<(), ClientError> {
-        let mut queue = by_guild(asked);
+        let mut queue = group_by_guild(operations);
         queue.reverse();
         while let Some(mut group) = queue.pop() {
-            let rest = group.split_off(cut(&group, self.most));
+            let rest = group.split_off(fitting_count(&group, self.max_operations));
             if !rest.is_empty() {
                 queue.push(rest);
             }
             match self.request(&group).await {
-                Ok(answered) => accepted.extend(taken(&group, answered)),
-                Err(fault) if group.len() > 1 && is_too_much(&fault, group.len()) => {
-                    self.most = if group.len() > OLDER_MOST { OLDER_MOST } else { group.len() / 2 };
+                Ok(answered) => accepted.extend(accepted_operations(&group, answered)),
+                Err(fault) if group.len() > 1 && is_too_many(&fault, group.len()) => {
+                    self.max_operations = if group.len() > MAX_OPERATIONS_OF_OLDER_DAEMONS {
+                        MAX_OPERATIONS_OF_OLDER_DAEMONS
+                    } else {
+                        group.len() / 2
+                    };
                     // Later operations of the guild must stay behind it.
                     if let Some(behind) = queue.pop_if(|next| next[0].guild == group[0].guild) {
                         group.extend(behind);
                     }
                     queue.push(group);
                 }
-                Err(fault) => return Err(placed(fault, &group)),
+                Err(fault) => return Err(with_file_indexes(fault, &group)),
             }
         }
         Ok(())
@@ -145,72 +150,73 @@ impl<'a> BatchSender<'a> {
 
     async fn request(&self, group: &[BatchOperation]) -> Result<ApiResponse, ClientError> {
         let operations: Vec<&Value> = group.iter().map(|asked| &asked.body).collect();
-        let ask = ApiRequest::post(path(group[0].guild.as_deref())).with(json!({ "operations": operations }));
+        let ask =
+            ApiRequest::post(submit_path(group[0].guild.as_deref())).with_body(json!({ "operations": operations }));
         self.client.send(&ask.repeatable()).await
     }
 }
 
 /// Path for submissions to a guild, or without a guild.
-pub(super) fn path(guild: Option<&str>) -> String {
-    guild.map_or_else(|| "/v1/operations".to_owned(), |guild| format!("/v1/guilds/{}/operations", part(guild)))
+pub(super) fn submit_path(guild: Option<&str>) -> String {
+    guild.map_or_else(|| "/v1/operations".to_owned(), |guild| format!("/v1/guilds/{}/operations", path_segment(guild)))
 }
 
 /// Groups operations by guild, in their order.
-fn by_guild(asked: Vec<BatchOperation>) -> Vec<Vec<BatchOperation>> {
+fn group_by_guild(operations: Vec<BatchOperation>) -> Vec<Vec<BatchOperation>> {
     let mut groups: Vec<Vec<BatchOperation>> = Vec::new();
-    let mut places = std::collections::HashMap::new();
-    for one in asked {
-        let place = *places.entry(one.guild.clone()).or_insert_with(|| {
+    let mut indexes = std::collections::HashMap::new();
+    for one in operations {
+        let index = *indexes.entry(one.guild.clone()).or_insert_with(|| {
             groups.push(Vec::new());
             groups.len() - 1
         });
-        groups[place].push(one);
+        groups[index].push(one);
     }
     groups
 }
 
 /// Returns how many operations of a group fit into one request: at least one.
-fn cut(group: &[BatchOperation], most: usize) -> usize {
+fn fitting_count(group: &[BatchOperation], max_operations: usize) -> usize {
     let mut bytes = 0;
     let fits = |one: &&BatchOperation| {
         bytes += one.body.to_string().len() + 1;
-        bytes <= BYTES_MOST
+        bytes <= MAX_REQUEST_BYTES
     };
-    group.iter().take(most).take_while(fits).count().max(1).min(group.len())
+    group.iter().take(max_operations).take_while(fits).count().max(1).min(group.len())
 }
 
 /// Whether the daemon accepts only fewer at once, and has accepted none.
-fn is_too_much(fault: &ClientError, count: usize) -> bool {
-    let Some(refusal) = fault.refusal() else { return false };
+fn is_too_many(error: &ClientError, count: usize) -> bool {
+    let Some(refusal) = error.problem() else { return false };
     let is_count = refusal.status == StatusCode::UNPROCESSABLE_ENTITY
-        && count > OLDER_MOST
+        && count > MAX_OPERATIONS_OF_OLDER_DAEMONS
         && matches!(refusal.errors.as_slice(), [(field, _)] if field == "operations");
     is_count || refusal.status == StatusCode::PAYLOAD_TOO_LARGE
 }
 
 /// Returns the accepted operations, each with its index in the file.
-fn taken(group: &[BatchOperation], answered: ApiResponse) -> Vec<(usize, Value)> {
-    let mut body = answered.body;
+fn accepted_operations(group: &[BatchOperation], response: ApiResponse) -> Vec<(usize, Value)> {
+    let mut body = response.body;
     let Value::Array(list) = body["operations"].take() else { return Vec::new() };
     group.iter().map(|asked| asked.index).zip(list).collect()
 }
 
 /// Replaces the indexes in an error by those of the file.
-fn placed(mut fault: ClientError, group: &[BatchOperation]) -> ClientError {
-    if let ClientError::Refused(refusal) = &mut fault {
-        refusal.rename(|field| place(field, group).unwrap_or_else(|| field.to_owned()));
+fn with_file_indexes(mut error: ClientError, group: &[BatchOperation]) -> ClientError {
+    if let ClientError::Rejected(refusal) = &mut error {
+        refusal.rename_fields(|field| field_in_file(field, group).unwrap_or_else(|| field.to_owned()));
     }
-    fault
+    error
 }
 
-fn place(field: &str, group: &[BatchOperation]) -> Option<String> {
+fn field_in_file(field: &str, group: &[BatchOperation]) -> Option<String> {
     let (index, rest) = field.strip_prefix("operations[")?.split_once(']')?;
-    let asked = group.get(index.parse::<usize>().ok()?)?;
-    Some(format!("operations[{}]{rest}", asked.index))
+    let operation = group.get(index.parse::<usize>().ok()?)?;
+    Some(format!("operations[{}]{rest}", operation.index))
 }
 
 /// Fields of one operation from flags.
-pub(super) fn one(fields: Vec<(&str, Option<Value>)>) -> Value {
+pub(super) fn build_operation(fields: Vec<(&str, Option<Value>)>) -> Value {
     let fields = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
     Value::Object(fields.collect::<Map<_, _>>())
 }
@@ -227,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_a_list_or_has_one_and_each_may_have_a_guild_of_its_own() {
+    fn file_is_a_list_or_an_object_with_one() {
         let listed = file("a.yaml", "- {kind: a, payload: {x: 1}}\n- {kind: b, guild_id: 8, key: mine}\n").unwrap();
         assert_eq!(listed[0].guild.as_deref(), Some("7"));
         assert_eq!(listed[0].body, json!({"kind": "a", "payload": {"x": 1}, "key": "run-0"}));
@@ -238,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_wrong_with_a_file_is_told_at_once() {
+    fn all_errors_of_a_file_are_reported_at_once() {
         let says = |name: &str, text: &str| file(name, text).unwrap_err().to_string();
         let two = says("a.yaml", "- 5\n- {kind: a}\n- {kind: a, guild_id: [1]}\n");
         assert!(two.starts_with("2 errors in the operations of "), "{two}");
@@ -252,21 +258,21 @@ mod tests {
         assert!(says("a.json", "{").contains("is not valid JSON"));
     }
 
-    fn asked(index: usize, guild: &str, size: usize) -> BatchOperation {
+    fn operation(index: usize, guild: &str, size: usize) -> BatchOperation {
         BatchOperation { index, guild: Some(guild.to_owned()), body: json!({"x": "y".repeat(size)}) }
     }
 
     #[test]
-    fn guilds_stay_apart_and_in_order_and_requests_are_bounded() {
-        let groups = by_guild(vec![asked(0, "a", 1), asked(1, "b", 1), asked(2, "a", 1)]);
+    fn requests_are_grouped_by_guild_and_bounded() {
+        let groups = group_by_guild(vec![operation(0, "a", 1), operation(1, "b", 1), operation(2, "a", 1)]);
         let indices: Vec<Vec<usize>> = groups.iter().map(|group| group.iter().map(|one| one.index).collect()).collect();
         assert_eq!(indices, [vec![0, 2], vec![1]]);
-        let many: Vec<_> = (0..1_500).map(|index| asked(index, "a", 1)).collect();
-        assert_eq!((cut(&many, REQUEST_MOST), cut(&many[..3], REQUEST_MOST)), (1_000, 3));
-        let large: Vec<_> = (0..4).map(|index| asked(index, "a", 400 * 1024)).collect();
-        assert_eq!(cut(&large, REQUEST_MOST), 2);
+        let many: Vec<_> = (0..1_500).map(|index| operation(index, "a", 1)).collect();
+        assert_eq!((fitting_count(&many, MAX_OPERATIONS), fitting_count(&many[..3], MAX_OPERATIONS)), (1_000, 3));
+        let large: Vec<_> = (0..4).map(|index| operation(index, "a", 400 * 1024)).collect();
+        assert_eq!(fitting_count(&large, MAX_OPERATIONS), 2);
         assert_eq!(
-            cut(&[asked(0, "a", 2_000_000), asked(1, "a", 1)], REQUEST_MOST),
+            fitting_count(&[operation(0, "a", 2_000_000), operation(1, "a", 1)], MAX_OPERATIONS),
             1,
             "a request has at least one \
             operation"
@@ -274,10 +280,10 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_by_their_place_in_the_file() {
-        let group = [asked(4, "a", 1), asked(9, "a", 1)];
-        assert_eq!(place("operations[1].payload.name", &group).as_deref(), Some("operations[9].payload.name"));
-        assert_eq!(place("operations[0]", &group).as_deref(), Some("operations[4]"));
-        assert_eq!((place("operations", &group), place("operations[7]", &group)), (None, None));
+    fn errors_have_the_index_in_the_file() {
+        let group = [operation(4, "a", 1), operation(9, "a", 1)];
+        assert_eq!(field_in_file("operations[1].payload.name", &group).as_deref(), Some("operations[9].payload.name"));
+        assert_eq!(field_in_file("operations[0]", &group).as_deref(), Some("operations[4]"));
+        assert_eq!((field_in_file("operations", &group), field_in_file("operations[7]", &group)), (None, None));
     }
 }

@@ -6,185 +6,189 @@ use anyhow::bail;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::{progress::ProgressReporter, view::is_over};
+use super::{progress::ProgressReporter, view::is_final};
 use crate::{
     cli::duration,
-    client::{Client, ClientError, OperationStream, StreamItem, part},
+    client::{Client, ClientError, OperationStream, StreamItem, path_segment},
 };
 
 /// Poll interval without a stream; it grows from the first to the second value.
-const LOOKS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
+const POLL_INTERVALS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
 /// Maximum number of operations in one round of polls, so that the daemon is not overloaded.
-const ROUND: usize = 100;
+const POLL_BATCH_SIZE: usize = 100;
 /// State of an operation that the daemon does not have.
 const GONE: &str = "gone";
 
 /// Operations that are followed.
 pub(in crate::cli) struct Follower<'a> {
     client: &'a Client,
-    feed: Option<OperationStream>,
+    stream: Option<OperationStream>,
     /// Each operation in its last known state, in the order in which they were added.
-    known: Vec<Value>,
-    places: BTreeMap<String, usize>,
+    operations: Vec<Value>,
+    indexes: BTreeMap<String, usize>,
     /// Indexes of operations to query, since the stream may not report them.
-    unseen: Vec<usize>,
+    to_query: Vec<usize>,
 }
 
 impl<'a> Follower<'a> {
     /// Opens a stream with these parameters. Operations that are submitted afterwards are not missed.
-    pub(in crate::cli) async fn begin(
+    pub(in crate::cli) async fn open(
         client: &'a Client,
         given: &[(&str, Option<String>)],
     ) -> Result<Self, ClientError> {
         let feed = match OperationStream::open(client, given, None).await {
             Ok(feed) => Some(feed),
-            Err(ClientError::Unknown { .. }) => None,
+            Err(ClientError::Unsupported { .. }) => None,
             // The limit of streams is reached, or the daemon has only just started.
-            Err(fault) if fault.again_after().is_some() => None,
+            Err(fault) if fault.retry_after().is_some() => None,
             Err(fault) => return Err(fault),
         };
-        Ok(Self { feed, ..Self::idle(client) })
+        Ok(Self { stream: feed, ..Self::polling(client) })
     }
 
     /// Follows without a stream, by polling only.
-    pub(super) fn idle(client: &'a Client) -> Self {
-        Self { client, feed: None, known: Vec::new(), places: BTreeMap::new(), unseen: Vec::new() }
+    pub(super) fn polling(client: &'a Client) -> Self {
+        Self { client, stream: None, operations: Vec::new(), indexes: BTreeMap::new(), to_query: Vec::new() }
     }
 
     /// Follows operations that existed before the stream was opened.
-    pub(in crate::cli) fn look_for(&mut self, ids: impl IntoIterator<Item = String>) {
+    pub(in crate::cli) fn follow_existing(&mut self, ids: impl IntoIterator<Item = String>) {
         for id in ids {
             if let Some(at) = self.add(json!({ "id": id })) {
-                self.unseen.push(at);
+                self.to_query.push(at);
             }
         }
     }
 
     /// Follows an operation that was accepted just before the stream was opened.
-    pub(super) fn meet(&mut self, accepted: Value) {
-        if let Some(at) = self.add(accepted).filter(|at| !self.is_over(*at)) {
-            self.unseen.push(at);
+    pub(super) fn follow_accepted(&mut self, accepted: Value) {
+        if let Some(at) = self.add(accepted).filter(|at| !self.is_finished(*at)) {
+            self.to_query.push(at);
         }
     }
 
     /// Follows an operation that was accepted after the stream was opened.
-    pub(in crate::cli) fn expect(&mut self, accepted: Value) {
+    pub(in crate::cli) fn follow_submitted(&mut self, accepted: Value) {
         // The stream reports new operations; a replayed one may have been reported before.
-        let is_told = accepted["replayed"] != true && self.feed.is_some();
-        if is_told {
+        let is_streamed = accepted["replayed"] != true && self.stream.is_some();
+        if is_streamed {
             self.add(accepted);
         } else {
-            self.meet(accepted);
+            self.follow_accepted(accepted);
         }
     }
 
     fn add(&mut self, operation: Value) -> Option<usize> {
         let id = operation["id"].as_str()?.to_owned();
-        let at = self.known.len();
-        if self.places.contains_key(&id) {
+        let at = self.operations.len();
+        if self.indexes.contains_key(&id) {
             return None;
         }
-        self.places.insert(id, at);
-        self.known.push(operation);
+        self.indexes.insert(id, at);
+        self.operations.push(operation);
         Some(at)
     }
 
     /// Number of operations.
     pub(super) fn count(&self) -> usize {
-        self.known.len()
+        self.operations.len()
     }
 
     /// Returns all operations in their last known state.
-    pub(super) fn known(&self) -> Vec<Value> {
-        self.known.clone()
+    pub(super) fn operations(&self) -> Vec<Value> {
+        self.operations.clone()
     }
 
     pub(super) fn all_succeeded(&self) -> bool {
-        self.known.iter().all(|operation| operation["state"] == "succeeded")
+        self.operations.iter().all(|operation| operation["state"] == "succeeded")
     }
 
-    fn is_over(&self, at: usize) -> bool {
-        self.known[at]["state"].as_str().is_some_and(|state| is_over(state) || state == GONE)
+    fn is_finished(&self, at: usize) -> bool {
+        self.operations[at]["state"].as_str().is_some_and(|state| is_final(state) || state == GONE)
     }
 
-    fn left(&self) -> Vec<usize> {
-        (0..self.known.len()).filter(|at| !self.is_over(*at)).collect()
+    fn unfinished(&self) -> Vec<usize> {
+        (0..self.operations.len()).filter(|at| !self.is_finished(*at)).collect()
     }
 
     /// Waits until all operations have finished, and reports every change.
-    pub(super) async fn until_over(&mut self, within: Duration, teller: &mut ProgressReporter) -> anyhow::Result<()> {
-        let deadline = Instant::now() + within;
-        for at in (0..self.known.len()).filter(|at| self.is_over(*at)) {
-            teller.tell(&self.known[at])?;
+    pub(super) async fn wait_until_finished(
+        &mut self,
+        timeout: Duration,
+        reporter: &mut ProgressReporter,
+    ) -> anyhow::Result<()> {
+        let deadline = Instant::now() + timeout;
+        for at in (0..self.operations.len()).filter(|at| self.is_finished(*at)) {
+            reporter.report(&self.operations[at])?;
         }
-        let mut left = self.left().len();
-        let mut pause = LOOKS.0;
-        while left > 0 {
-            let Ok(more) = timeout_at(deadline, self.step(teller, &mut pause)).await else {
+        let mut remaining = self.unfinished().len();
+        let mut pause = POLL_INTERVALS.0;
+        while remaining > 0 {
+            let Ok(more) = timeout_at(deadline, self.step(reporter, &mut pause)).await else {
                 bail!(
-                    "timed out after {}: {left} of {} operations still pending. They continue in the background; \
+                    "timed out after {}: {remaining} of {} operations still pending. They continue in the background; \
                      follow them with `guildhall ops watch`",
-                    duration::told(within),
-                    self.known.len()
+                    duration::format_duration(timeout),
+                    self.operations.len()
                 );
             };
             more?;
-            left = self.left().len();
+            remaining = self.unfinished().len();
         }
         Ok(())
     }
 
     /// Queries the operations that need it, then waits for the next change. Cancel-safe.
-    async fn step(&mut self, teller: &mut ProgressReporter, pause: &mut Duration) -> anyhow::Result<()> {
-        while let Some(at) = self.unseen.last().copied() {
-            if !self.is_over(at) {
-                self.look(at, teller).await?;
+    async fn step(&mut self, reporter: &mut ProgressReporter, pause: &mut Duration) -> anyhow::Result<()> {
+        while let Some(at) = self.to_query.last().copied() {
+            if !self.is_finished(at) {
+                self.query(at, reporter).await?;
             }
-            self.unseen.pop();
+            self.to_query.pop();
         }
-        if self.left().is_empty() {
+        if self.unfinished().is_empty() {
             return Ok(());
         }
-        let Some(feed) = &mut self.feed else {
+        let Some(stream) = &mut self.stream else {
             sleep(*pause).await;
-            *pause = (*pause * 3 / 2).min(LOOKS.1);
-            let mut round = self.left();
-            round.truncate(ROUND);
+            *pause = (*pause * 3 / 2).min(POLL_INTERVALS.1);
+            let mut round = self.unfinished();
+            round.truncate(POLL_BATCH_SIZE);
             // `to_query` is processed from its end.
             round.reverse();
-            self.unseen = round;
+            self.to_query = round;
             return Ok(());
         };
-        match feed.next().await? {
-            StreamItem::Operation(operation) => self.hear(operation, teller),
+        match stream.next().await? {
+            StreamItem::Operation(operation) => self.apply_update(operation, reporter),
             StreamItem::Gap => {
-                self.unseen = self.left();
+                self.to_query = self.unfinished();
                 Ok(())
             }
         }
     }
 
-    async fn look(&mut self, at: usize, teller: &mut ProgressReporter) -> anyhow::Result<()> {
-        let id = self.known[at]["id"].as_str().unwrap_or_default().to_owned();
-        match self.client.get(format!("/v1/operations/{}", part(&id))).await {
-            Ok(answered) => self.hear(answered.body, teller),
-            Err(fault) if fault.is_absent() => {
-                let says = format!("operation {id} does not exist or was removed");
-                self.hear(json!({"id": id, "state": GONE, "error": {"message": says}}), teller)
+    async fn query(&mut self, at: usize, reporter: &mut ProgressReporter) -> anyhow::Result<()> {
+        let id = self.operations[at]["id"].as_str().unwrap_or_default().to_owned();
+        match self.client.get(format!("/v1/operations/{}", path_segment(&id))).await {
+            Ok(response) => self.apply_update(response.body, reporter),
+            Err(error) if error.is_not_found() => {
+                let message = format!("operation {id} does not exist or was removed");
+                self.apply_update(json!({"id": id, "state": GONE, "error": {"message": message}}), reporter)
             }
-            Err(fault) => Err(fault.into()),
+            Err(error) => Err(error.into()),
         }
     }
 
     /// Applies a new state of an operation, if it is followed.
-    fn hear(&mut self, operation: Value, teller: &mut ProgressReporter) -> anyhow::Result<()> {
-        let Some(at) = operation["id"].as_str().and_then(|id| self.places.get(id).copied()) else { return Ok(()) };
+    fn apply_update(&mut self, operation: Value, reporter: &mut ProgressReporter) -> anyhow::Result<()> {
+        let Some(at) = operation["id"].as_str().and_then(|id| self.indexes.get(id).copied()) else { return Ok(()) };
         // The stream may report a state that a query has returned already, or an older one.
-        if self.is_over(at) {
+        if self.is_finished(at) {
             return Ok(());
         }
-        let is_new = self.known[at]["state"] != operation["state"];
-        self.known[at] = operation;
-        if is_new { teller.tell(&self.known[at]) } else { Ok(()) }
+        let is_new = self.operations[at]["state"] != operation["state"];
+        self.operations[at] = operation;
+        if is_new { reporter.report(&self.operations[at]) } else { Ok(()) }
     }
 }

@@ -12,7 +12,7 @@ use crate::{
         output::Output,
         suggest,
     },
-    client::{Client, ListRequest, part},
+    client::{Client, ListRequest, path_segment},
 };
 
 #[derive(clap::Args, Debug)]
@@ -33,10 +33,10 @@ pub(super) struct ListArgs {
     #[arg(long, value_name = "ID")]
     deployment: Option<String>,
     /// Show only operations accepted after this time: RFC 3339, or an age such as 2h
-    #[arg(long, value_name = "TIME", value_parser = duration::when)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_time)]
     created_after: Option<String>,
     /// Show only operations accepted before this time
-    #[arg(long, value_name = "TIME", value_parser = duration::when)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_time)]
     created_before: Option<String>,
     #[command(flatten)]
     wanted: PageArgs,
@@ -59,19 +59,25 @@ pub(super) async fn list(client: &Client, out: &Output, args: ListArgs) -> anyho
         ("created_after", args.created_after),
         ("created_before", args.created_before),
     ];
-    let most = args.wanted.most();
-    let pages =
-        ListRequest { path: "/v1/operations", list: "operations", cursor: "cursor", given, most, feature: None };
+    let most = args.wanted.max_entries();
+    let pages = ListRequest {
+        path: "/v1/operations",
+        list: "operations",
+        cursor: "cursor",
+        filters: given,
+        max_entries: most,
+        feature: None,
+    };
     listing::show(client, out, pages, "No matching operations.", view::table).await
 }
 
 pub(super) async fn show(client: &Client, out: &Output, args: &ShowArgs) -> anyhow::Result<ExitCode> {
     let mut shown = Vec::new();
     for id in &args.ids {
-        shown.push(client.get(format!("/v1/operations/{}", part(id))).await?.body);
+        shown.push(client.get(format!("/v1/operations/{}", path_segment(id))).await?.body);
     }
     let value = if let [one] = shown.as_slice() { one.clone() } else { view::list_value(&shown) };
-    let all = |paint| shown.iter().map(|one: &Value| view::whole(one, paint)).collect::<Vec<_>>().join("\n");
+    let all = |paint| shown.iter().map(|one: &Value| view::details(one, paint)).collect::<Vec<_>>().join("\n");
     out.show(&value, all)?;
     Ok(ExitCode::SUCCESS)
 }

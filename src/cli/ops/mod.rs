@@ -66,7 +66,7 @@ pub(super) struct WaitArgs {
 
 impl WaitArgs {
     /// Returns how long to wait; `None` without `--wait`.
-    pub(super) fn within(self) -> Option<Duration> {
+    pub(super) fn timeout(self) -> Option<Duration> {
         self.wait.then_some(self.wait_timeout)
     }
 }
@@ -76,20 +76,20 @@ pub(super) async fn wait_for(
     client: &Client,
     out: &Output,
     ids: Vec<String>,
-    within: Duration,
+    timeout: Duration,
 ) -> anyhow::Result<ExitCode> {
-    let mut follow = Follower::begin(client, &[]).await?;
-    follow.look_for(ids);
-    finish(follow, out, within).await
+    let mut follow = Follower::open(client, &[]).await?;
+    follow.follow_existing(ids);
+    finish(follow, out, timeout).await
 }
 
 /// Follows all operations until they have finished, and prints them.
-async fn finish(mut follow: Follower<'_>, out: &Output, within: Duration) -> anyhow::Result<ExitCode> {
-    let mut teller = ProgressReporter::aside(out, follow.count());
-    let ended = follow.until_over(within, &mut teller).await;
-    teller.end();
-    let known = follow.known();
-    out.show(&view::list_value(&known), |paint| view::table(&known).print(paint))?;
-    ended?;
+async fn finish(mut follow: Follower<'_>, out: &Output, timeout: Duration) -> anyhow::Result<ExitCode> {
+    let mut reporter = ProgressReporter::with_summary_only(out, follow.count());
+    let result = follow.wait_until_finished(timeout, &mut reporter).await;
+    reporter.finish();
+    let operations = follow.operations();
+    out.show(&view::list_value(&operations), |paint| view::table(&operations).print(paint))?;
+    result?;
     Ok(if follow.all_succeeded() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

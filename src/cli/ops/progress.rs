@@ -5,10 +5,10 @@ use std::io::{self, IsTerminal as _};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 
-use super::view::{self, is_over};
+use super::view::{self, is_final};
 use crate::{
     cli::output::{Output, Painter},
-    terminal_text::plain,
+    terminal_text::escape_controls,
 };
 
 /// Template of the progress bar.
@@ -17,7 +17,7 @@ const BAR: &str = "{elapsed_precise} [{bar:40}] {pos}/{len} finished, {msg}";
 /// Reports changes of operations.
 pub(in crate::cli) struct ProgressReporter {
     out: Output,
-    how: ProgressMode,
+    mode: ProgressMode,
     succeeded: usize,
     failed: usize,
 }
@@ -33,39 +33,44 @@ enum ProgressMode {
 
 impl ProgressReporter {
     /// Creates a reporter that prints each change of `count` operations.
-    pub(super) fn ahead(out: &Output, count: usize) -> Self {
-        let is_seen = io::stdout().is_terminal() && io::stderr().is_terminal();
-        let how = if count > 1 && out.is_table() && is_seen { bar(count) } else { ProgressMode::Lines };
+    pub(super) fn printing_changes(out: &Output, count: usize) -> Self {
+        let is_terminal = io::stdout().is_terminal() && io::stderr().is_terminal();
+        let how = if count > 1 && out.is_table() && is_terminal { bar(count) } else { ProgressMode::Lines };
         Self::new(out, how)
     }
 
     /// Creates a reporter for a command that waits for operations and prints all of them at the end.
-    pub(super) fn aside(out: &Output, count: usize) -> Self {
+    pub(super) fn with_summary_only(out: &Output, count: usize) -> Self {
         let how = if count > 1 && io::stderr().is_terminal() { bar(count) } else { ProgressMode::Silent };
         Self::new(out, how)
     }
 
     fn new(out: &Output, how: ProgressMode) -> Self {
-        Self { out: *out, how, succeeded: 0, failed: 0 }
+        Self { out: *out, mode: how, succeeded: 0, failed: 0 }
     }
 
     /// Reports a change.
-    pub(super) fn tell(&mut self, operation: &Value) -> anyhow::Result<()> {
+    pub(super) fn report(&mut self, operation: &Value) -> anyhow::Result<()> {
         let state = operation["state"].as_str().unwrap_or_default();
-        let is_end = is_over(state) || !is_known(state);
+        let is_end = is_final(state) || !is_known(state);
         match (is_end, state == "succeeded") {
             (true, true) => self.succeeded += 1,
             (true, false) => self.failed += 1,
             (false, _) => {}
         }
-        match &self.how {
+        match &self.mode {
             ProgressMode::Lines => return self.out.show_next(operation, |paint| view::line(operation, paint)),
             ProgressMode::Bar(bar) => {
                 if is_end && state != "succeeded" {
                     bar.println(view::line(operation, Painter::for_terminal(true)));
                 }
                 let last = format!("{} {}", operation["kind"].as_str().unwrap_or_default(), state);
-                bar.set_message(format!("{} succeeded, {} not; last: {}", self.succeeded, self.failed, plain(&last)));
+                bar.set_message(format!(
+                    "{} succeeded, {} not; last: {}",
+                    self.succeeded,
+                    self.failed,
+                    escape_controls(&last)
+                ));
                 bar.inc(u64::from(is_end));
             }
             ProgressMode::Silent => {}
@@ -74,8 +79,8 @@ impl ProgressReporter {
     }
 
     /// Ends the report.
-    pub(super) fn end(&self) {
-        if let ProgressMode::Bar(bar) = &self.how {
+    pub(super) fn finish(&self) {
+        if let ProgressMode::Bar(bar) = &self.mode {
             bar.finish_and_clear();
         }
     }

@@ -32,7 +32,7 @@ pub(super) struct Args {
     kind: Option<String>,
     /// Payload of the operation: JSON, @FILE to read a file, or - for standard input
     #[arg(long, value_name = "JSON|@FILE|-", conflicts_with = "file")]
-    payload: Option<String>,
+    parse_payload: Option<String>,
     /// Submit all operations of a file: YAML, or JSON if the name ends with .json; - for standard input
     #[arg(short, long, value_name = "FILE", conflicts_with = "kind")]
     file: Option<PathBuf>,
@@ -57,7 +57,7 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(client: &Client, out: &Output, args: Args) -> anyhow::Result<ExitCode> {
-    let key = args.idempotency_key.clone().unwrap_or_else(made_up);
+    let key = args.idempotency_key.clone().unwrap_or_else(random_key);
     match args.file.clone() {
         Some(file) => many(client, out, &args, &file, &key).await,
         None => one(client, out, args, &key).await,
@@ -66,55 +66,56 @@ pub(super) async fn run(client: &Client, out: &Output, args: Args) -> anyhow::Re
 
 async fn one(client: &Client, out: &Output, args: Args, key: &str) -> anyhow::Result<ExitCode> {
     let millis = |span: Duration| Value::from(u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
-    let body = batch::one(vec![
+    let body = batch::build_operation(vec![
         ("kind", args.kind.map(Value::from)),
-        ("payload", Some(args.payload.as_deref().map(payload).transpose()?.unwrap_or_else(|| json!({})))),
+        ("payload", Some(args.parse_payload.as_deref().map(parse_payload).transpose()?.unwrap_or_else(|| json!({})))),
         ("key", Some(key.into())),
         ("reason", args.reason.map(Value::from)),
         ("delay_ms", args.delay.map(millis)),
         ("deadline_ms", args.deadline.map(millis)),
         ("max_attempts", args.max_attempts.map(Value::from)),
     ]);
-    let mut ask = ApiRequest::post(batch::path(args.guild.as_deref())).with(body).repeatable();
-    if let Some(within) = args.waiting.within() {
+    let mut ask = ApiRequest::post(batch::submit_path(args.guild.as_deref())).with_body(body).repeatable();
+    if let Some(within) = args.waiting.timeout() {
         let prefer = within.clamp(Duration::from_secs(1), PREFER_MOST);
-        ask = ask.header("prefer", format!("wait={}", prefer.as_secs())).waiting(prefer);
+        ask = ask.with_header("prefer", format!("wait={}", prefer.as_secs())).with_extra_wait(prefer);
     }
-    let answered = client.send(&ask).await.map_err(|fault| unclear(fault, 0, 1, key))?;
-    let Some(within) = args.waiting.within() else {
+    let answered = client.send(&ask).await.map_err(|fault| with_resume_hint(fault, 0, 1, key))?;
+    let Some(within) = args.waiting.timeout() else {
         out.show(&answered.body, |paint| view::table(std::slice::from_ref(&answered.body)).print(paint))?;
         return Ok(ExitCode::SUCCESS);
     };
     let mut follow = match answered.body["state"].as_str() {
-        Some(state) if view::is_over(state) => Follower::idle(client),
-        _ => Follower::begin(client, &[("guild_id", args.guild)]).await?,
+        Some(state) if view::is_final(state) => Follower::polling(client),
+        _ => Follower::open(client, &[("guild_id", args.guild)]).await?,
     };
-    follow.meet(answered.body);
+    follow.follow_accepted(answered.body);
     finish(follow, out, within).await
 }
 
 async fn many(client: &Client, out: &Output, args: &Args, file: &Path, key: &str) -> anyhow::Result<ExitCode> {
-    let asked = batch::read(file, args.guild.as_deref(), key)?;
-    let count = asked.len();
-    let guild = asked[0].guild.clone().filter(|guild| asked.iter().all(|one| one.guild.as_ref() == Some(guild)));
+    let operations = batch::read(file, args.guild.as_deref(), key)?;
+    let count = operations.len();
+    let guild =
+        operations[0].guild.clone().filter(|guild| operations.iter().all(|one| one.guild.as_ref() == Some(guild)));
     // Opened before the submission, so that no change is missed.
-    let follow = match args.waiting.within() {
-        Some(within) => Some((Follower::begin(client, &[("guild_id", guild)]).await?, within)),
+    let follow = match args.waiting.timeout() {
+        Some(timeout) => Some((Follower::open(client, &[("guild_id", guild)]).await?, timeout)),
         None => None,
     };
     let mut accepted = Vec::with_capacity(count);
-    let sent = BatchSender::new(client).send(asked, &mut accepted).await;
-    let taken = accepted.len();
+    let sent = BatchSender::new(client).send(operations, &mut accepted).await;
+    let accepted_count = accepted.len();
     accepted.sort_by_key(|(index, _)| *index);
     let accepted: Vec<Value> = accepted.into_iter().map(|(_, one)| one).collect();
-    let failed = sent.map_err(|fault| unclear(fault, taken, count, key)).err();
+    let failed = sent.map_err(|fault| with_resume_hint(fault, accepted_count, count, key)).err();
     match (failed, follow) {
-        (None, Some((mut follow, within))) => {
-            accepted.into_iter().for_each(|one| follow.expect(one));
-            finish(follow, out, within).await
+        (None, Some((mut follow, timeout))) => {
+            accepted.into_iter().for_each(|one| follow.follow_submitted(one));
+            finish(follow, out, timeout).await
         }
         (failed, _) => {
-            if taken > 0 {
+            if accepted_count > 0 {
                 out.show(&view::list_value(&accepted), |paint| view::table(&accepted).print(paint))?;
             }
             failed.map_or(Ok(ExitCode::SUCCESS), Err)
@@ -123,17 +124,20 @@ async fn many(client: &Client, out: &Output, args: &Args, file: &Path, key: &str
 }
 
 /// Adds to an error how to continue without executing anything twice.
-fn unclear(fault: ClientError, taken: usize, count: usize, key: &str) -> anyhow::Error {
-    if taken == 0 && !fault.is_unclear() {
-        return fault.into();
+fn with_resume_hint(error: ClientError, accepted_count: usize, count: usize, key: &str) -> anyhow::Error {
+    if accepted_count == 0 && !error.is_outcome_unknown() {
+        return error.into();
     }
-    let before =
-        if taken == 0 { String::new() } else { format!("{taken} of {count} operations were accepted, then: ") };
-    anyhow::anyhow!("{before}{fault}\nRun the same with --idempotency-key {key} to continue: nothing runs twice.")
+    let before = if accepted_count == 0 {
+        String::new()
+    } else {
+        format!("{accepted_count} of {count} operations were accepted, then: ")
+    };
+    anyhow::anyhow!("{before}{error}\nRun the same with --idempotency-key {key} to continue: nothing runs twice.")
 }
 
 /// Reads a payload from its argument.
-fn payload(given: &str) -> anyhow::Result<Value> {
+fn parse_payload(given: &str) -> anyhow::Result<Value> {
     match given.strip_prefix('@') {
         Some(path) => input_file::read(Path::new(path)),
         None if given == "-" => input_file::read(Path::new("-")),
@@ -144,7 +148,7 @@ fn payload(given: &str) -> anyhow::Result<Value> {
 }
 
 /// Returns a new random key.
-fn made_up() -> String {
+fn random_key() -> String {
     let bytes: [u8; 16] = random::bytes().unwrap_or_else(|_| fastrand::u128(..).to_le_bytes());
     format!("cli-{:032x}", u128::from_le_bytes(bytes))
 }

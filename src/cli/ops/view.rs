@@ -3,10 +3,10 @@
 use guildhall_core::operation::{OperationState, Progress};
 use serde_json::{Value, json};
 
-use crate::cli::output::{Color, Painter, TableCell, TextTable, fields, short, text, time};
+use crate::cli::output::{Color, Painter, TableCell, TextTable, fields, text, time, truncate};
 
 /// Maximum length of a note in a list.
-const NOTE_MOST: usize = 80;
+const MAX_NOTE_CHARS: usize = 80;
 
 /// Formats a list of operations of the API.
 pub(super) fn list_value(operations: &[Value]) -> Value {
@@ -28,7 +28,7 @@ pub(super) fn table(operations: &[Value]) -> TextTable {
             TableCell::state(text(&operation["state"])),
             tries.into(),
             time(&operation["created_at"]).into(),
-            TableCell::tinted(short(&note(operation), NOTE_MOST), Color::Dim),
+            TableCell::tinted(truncate(&note(operation), MAX_NOTE_CHARS), Color::Dim),
         ]);
     }
     table
@@ -54,9 +54,12 @@ fn outcome(result: &Value) -> String {
     let Some(fields) = result.as_object() else {
         return if result.is_null() { String::new() } else { result.to_string() };
     };
-    let (said, others): (Vec<_>, Vec<_>) = fields.iter().partition(|(name, _)| *name == "outcome");
-    let said = said.into_iter().map(|(_, value)| text(value));
-    said.chain(others.into_iter().map(|(name, value)| format!("{name} {}", text(value)))).collect::<Vec<_>>().join(" ")
+    let (outcome_text, others): (Vec<_>, Vec<_>) = fields.iter().partition(|(name, _)| *name == "outcome");
+    let outcome_text = outcome_text.into_iter().map(|(_, value)| text(value));
+    outcome_text
+        .chain(others.into_iter().map(|(name, value)| format!("{name} {}", text(value))))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// Formats a change of an operation on one line.
@@ -66,7 +69,7 @@ pub(super) fn line(operation: &Value, paint: Painter) -> String {
     let at = at.into_iter().find(|at| !at.is_null()).map_or_else(|| "-".to_owned(), time);
     let guild = operation["guild_id"].as_str().map_or_else(String::new, |guild| format!("  guild {guild}"));
     let note = note(operation);
-    let note = if note.is_empty() { note } else { format!("  {}", short(&note, NOTE_MOST)) };
+    let note = if note.is_empty() { note } else { format!("  {}", truncate(&note, MAX_NOTE_CHARS)) };
     format!(
         "{at}  {}  {}{}  {}{}",
         paint.tint(&text(&operation["id"]), Color::None),
@@ -78,7 +81,7 @@ pub(super) fn line(operation: &Value, paint: Painter) -> String {
 }
 
 /// Formats all details of one operation.
-pub(super) fn whole(operation: &Value, paint: Painter) -> String {
+pub(super) fn details(operation: &Value, paint: Painter) -> String {
     let at = |name: &str| -> TableCell { time(&operation[name]).into() };
     let plain = |name: &str| -> TableCell { text(&operation[name]).into() };
     let tries = format!("{} of {}", text(&operation["attempts"]), text(&operation["max_attempts"]));
@@ -120,14 +123,14 @@ pub(super) fn whole(operation: &Value, paint: Painter) -> String {
     if !error.is_null() {
         let status = error["status"].as_u64().map_or_else(String::new, |status| format!(", Discord status {status}"));
         let code = error["code"].as_u64().map_or_else(String::new, |code| format!(", code {code}"));
-        let says = format!("{} ({}{status}{code})", text(&error["message"]), text(&error["class"]));
-        pairs.push(("error", TableCell::tinted(says, Color::Bad)));
+        let message = format!("{} ({}{status}{code})", text(&error["message"]), text(&error["class"]));
+        pairs.push(("error", TableCell::tinted(message, Color::Bad)));
     }
     if !operation["result"].is_null() {
         pairs.push(("result", operation["result"].to_string().into()));
     }
     let mut out = fields(&pairs, paint);
-    out += &happened(operation, paint);
+    out += &history(operation, paint);
     out
 }
 
@@ -139,17 +142,17 @@ fn waits_for(waits: &Value) -> String {
 }
 
 /// Formats its history: its timeline, or else its attempts.
-fn happened(operation: &Value, paint: Painter) -> String {
+fn history(operation: &Value, paint: Painter) -> String {
     let entries = |name: &str| operation[name].as_array().filter(|list| !list.is_empty());
     if let Some(timeline) = entries("timeline") {
         let mut table = TextTable::new(&["AT", "WHAT", "TRY", "DETAIL"]);
         for entry in timeline {
-            let what = text(&entry["what"]);
-            let tint = Color::of_state(&what);
+            let event = text(&entry["what"]);
+            let tint = Color::of_state(&event);
             let detail = entry["detail"].as_str().unwrap_or_default();
             table.row(vec![
                 time(&entry["at"]).into(),
-                TableCell::tinted(what, tint),
+                TableCell::tinted(event, tint),
                 text(&entry["attempt"]).into(),
                 TableCell::tinted(detail, Color::Dim),
             ]);
@@ -172,7 +175,7 @@ fn happened(operation: &Value, paint: Painter) -> String {
 }
 
 /// Whether this state is final.
-pub(super) fn is_over(state: &str) -> bool {
+pub(super) fn is_final(state: &str) -> bool {
     OperationState::from_name(state).is_some_and(OperationState::is_final)
 }
 
@@ -191,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_has_a_row_and_a_change_a_line_for_each() {
+    fn operations_are_rows_and_changes_are_lines() {
         assert_eq!(
             table(&[operation()]).print(Painter::none()),
             "ID    KIND         GUILD  STATE  TRIES  CREATED               NOTE\n\
@@ -206,8 +209,8 @@ mod tests {
     }
 
     #[test]
-    fn everything_about_one_ends_with_what_happened() {
-        let whole = whole(&operation(), Painter::none());
+    fn details_end_with_the_history() {
+        let whole = details(&operation(), Painter::none());
         assert!(
             whole.contains("error    Missing \\u{1b}[0mPermissions (forbidden, Discord status 403, code 50013)\n"),
             "{whole}"
@@ -219,12 +222,12 @@ mod tests {
     #[test]
     fn partial_operation_shows_its_steps() {
         let mut partial = operation();
-        assert!(!whole(&partial, Painter::none()).contains("done "));
+        assert!(!details(&partial, Painter::none()).contains("done "));
         partial["progress"] = json!([
             {"step": "message_sent", "channel_id": "9", "message_id": "10", "key": "rules"},
             {"step": "role_overwrite_set", "channel_id": "9", "role_id": "7"},
         ]);
-        let shown = whole(&partial, Painter::none());
+        let shown = details(&partial, Painter::none());
         let steps = "sent message 10 in channel 9, set the overwrite of role 7 in channel 9\n";
         assert!(shown.contains(steps), "{shown}");
     }

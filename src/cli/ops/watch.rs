@@ -35,35 +35,35 @@ pub(super) struct Args {
 
 pub(super) async fn run(client: &Client, out: &Output, args: Args) -> anyhow::Result<ExitCode> {
     if args.ids.is_empty() {
-        return all(client, out, args).await;
+        return watch_all(client, out, args).await;
     }
-    let mut follow = Follower::begin(client, &[("guild_id", args.guild)]).await?;
-    follow.look_for(args.ids);
-    let mut teller = ProgressReporter::ahead(out, follow.count());
-    let ended = follow.until_over(args.within, &mut teller).await;
-    teller.end();
-    ended?;
+    let mut follow = Follower::open(client, &[("guild_id", args.guild)]).await?;
+    follow.follow_existing(args.ids);
+    let mut reporter = ProgressReporter::printing_changes(out, follow.count());
+    let result = follow.wait_until_finished(args.within, &mut reporter).await;
+    reporter.finish();
+    result?;
     if follow.count() > 1 {
-        out.note(&teller.summary());
+        out.note(&reporter.summary());
     }
     Ok(if follow.all_succeeded() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Prints all changes until Ctrl-C.
-async fn all(client: &Client, out: &Output, args: Args) -> anyhow::Result<ExitCode> {
+async fn watch_all(client: &Client, out: &Output, args: Args) -> anyhow::Result<ExitCode> {
     let given = [("guild_id", args.guild), ("kind", args.kind), ("state", args.state)];
     let opened = OperationStream::open(client, &given, args.after).await;
     let mut feed = match opened {
         Ok(feed) => feed,
-        Err(fault @ ClientError::Unknown { .. }) => {
-            bail!("{fault}. Without the stream, only operations given by ID can be followed");
+        Err(error @ ClientError::Unsupported { .. }) => {
+            bail!("{error}. Without the stream, only operations given by ID can be followed");
         }
-        Err(fault) => return Err(fault.into()),
+        Err(error) => return Err(error.into()),
     };
     out.note("Following operations; press Ctrl-C to stop.");
     loop {
         match feed.next().await? {
-            StreamItem::Operation(operation) => tell(out, &operation)?,
+            StreamItem::Operation(operation) => print_change(out, &operation)?,
             StreamItem::Gap => {
                 eprintln!("some changes were missed: the stream was disconnected for too long");
             }
@@ -71,6 +71,6 @@ async fn all(client: &Client, out: &Output, args: Args) -> anyhow::Result<ExitCo
     }
 }
 
-fn tell(out: &Output, operation: &Value) -> anyhow::Result<()> {
+fn print_change(out: &Output, operation: &Value) -> anyhow::Result<()> {
     out.show_next(operation, |paint| view::line(operation, paint))
 }

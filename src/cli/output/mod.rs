@@ -98,11 +98,11 @@ pub(super) fn time(value: &Value) -> String {
 }
 
 /// Shortens a long text.
-pub(super) fn short(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
+pub(super) fn truncate(text: &str, max_chars: usize) -> String {
+    if text.chars().count() <= max_chars {
         return text.to_owned();
     }
-    let mut short: String = text.chars().take(most.saturating_sub(1)).collect();
+    let mut short: String = text.chars().take(max_chars.saturating_sub(1)).collect();
     short.push('…');
     short
 }
@@ -114,10 +114,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_written_for_people() {
+    fn values_are_formatted_for_people() {
         assert_eq!(text(&json!(["a", 1, null, true])), "a, 1, -, yes");
         assert_eq!(time(&json!("2026-01-31T12:00:00.123Z")), "2026-01-31T12:00:00Z");
         assert_eq!(time(&json!(null)), "-");
-        assert_eq!((short("abcdef", 6), short("abcdefg", 6)), ("abcdef".to_owned(), "abcde…".to_owned()));
+        assert_eq!((truncate("abcdef", 6), truncate("abcdefg", 6)), ("abcdef".to_owned(), "abcde…".to_owned()));
     }
 }

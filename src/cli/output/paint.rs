@@ -2,7 +2,7 @@
 
 use std::env;
 
-use crate::terminal_text::plain;
+use crate::terminal_text::escape_controls;
 
 /// The role of a text, which decides its colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl Painter {
 
     /// Returns a text in its colour. Control characters are escaped.
     pub(crate) fn tint(self, text: &str, tint: Color) -> String {
-        let text = plain(text);
+        let text = escape_controls(text);
         match (self.on, tint) {
             (false, _) | (true, Color::None) => text.into_owned(),
             (true, tint) => format!("\u{1b}[{}m{text}\u{1b}[0m", tint.code()),
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_are_ours_alone() {
+    fn escape_sequences_in_text_are_escaped() {
         let on = Painter { on: true };
         assert_eq!(on.tint("dead", Color::of_state("dead")), "\u{1b}[31mdead\u{1b}[0m");
         assert_eq!(on.tint("a\u{1b}[2Jb", Color::None), "a\\u{1b}[2Jb");

@@ -1,7 +1,7 @@
 //! Tables with columns as wide as their content.
 
 use super::{Color, Painter};
-use crate::terminal_text::plain;
+use crate::terminal_text::escape_controls;
 
 /// A cell of a table.
 #[derive(Clone, Debug, Default)]
@@ -22,7 +22,7 @@ impl TableCell {
     }
 
     fn width(&self) -> usize {
-        plain(&self.text).chars().count()
+        escape_controls(&self.text).chars().count()
     }
 }
 
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_as_wide_as_what_is_in_them() {
+    fn columns_fit_their_content() {
         let mut table = TextTable::new(&["ID", "STATE", "NOTE"]);
         table.row(vec!["1".into(), TableCell::state("succeeded"), "".into()]);
         table.row(vec!["éé22".into(), TableCell::state("dead"), "a\nb".into()]);

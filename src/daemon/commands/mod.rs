@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Maximum duration of a sync, including the waits that Discord requires.
-const WITHIN: Duration = Duration::from_secs(90);
+const SYNC_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Whether changes are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub enum SyncMode {
     /// Make the changes.
     Apply,
     /// Only compute the changes.
-    Look,
+    DryRun,
 }
 
 /// Result of a sync.
@@ -52,39 +52,39 @@ pub struct SyncResult {
 pub async fn sync(
     settings: &Settings,
     token: SecretValue,
-    wanted: &Commands,
+    desired: &Commands,
     scope: CommandScope,
     mode: SyncMode,
     daemon: &Result<Client, String>,
 ) -> Result<SyncResult, SyncError> {
     let gate = CommandGate::find(settings, &token, daemon).await?;
-    let errand = RetryingClient::new(&gate, scope, WITHIN);
-    let synced = run(&errand, wanted, scope, mode).await;
+    let client = RetryingClient::new(&gate, scope, SYNC_TIMEOUT);
+    let synced = run(&client, desired, scope, mode).await;
     gate.leave().await;
     synced
 }
 
 async fn run(
-    errand: &RetryingClient<'_>,
-    wanted: &Commands,
+    client: &RetryingClient<'_>,
+    desired: &Commands,
     scope: CommandScope,
     mode: SyncMode,
 ) -> Result<SyncResult, SyncError> {
-    let application = errand.json(Method::GET, "/applications/@me", None).await?;
+    let application = client.json(Method::GET, "/applications/@me", None).await?;
     let Some(application) = application["id"].as_str().and_then(|id| id.parse::<u64>().ok()) else {
         return Err(SyncError::Unreadable);
     };
-    let place = match scope {
+    let path = match scope {
         CommandScope::Global => format!("/applications/{application}/commands"),
         CommandScope::Guild(guild) => format!("/applications/{application}/guilds/{guild}/commands"),
     };
-    let there = errand.json(Method::GET, &format!("{place}?with_localizations=true"), None).await?;
-    let Value::Array(there) = there else { return Err(SyncError::Unreadable) };
-    let plan = plan(wanted, &there, scope);
+    let existing = client.json(Method::GET, &format!("{path}?with_localizations=true"), None).await?;
+    let Value::Array(existing) = existing else { return Err(SyncError::Unreadable) };
+    let plan = plan(desired, &existing, scope);
     let sent = plan.is_needed() && mode == SyncMode::Apply;
     if sent {
         // Idempotent, so it may be sent again.
-        errand.json(Method::PUT, &place, Some(&plan.body)).await?;
+        client.json(Method::PUT, &path, Some(&plan.body)).await?;
     }
     Ok(SyncResult { plan, sent })
 }

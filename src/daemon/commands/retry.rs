@@ -8,16 +8,16 @@ use http::{HeaderMap, HeaderValue, Method, header};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::sync_error::{DAILY_CREATES, SyncError, refusal};
+use super::sync_error::{DAILY_CREATES, SyncError, response_error};
 use crate::daemon::command_gate::CommandGate;
 use crate::discord::rest::raw;
 use crate::events::{CommandSyncDelayed, emit};
 
 /// Wait before the first retry; it doubles with every retry.
-const FIRST_WAIT: Duration = Duration::from_millis(500);
+const INITIAL_BACKOFF: Duration = Duration::from_millis(500);
 
 /// Waits up to this are not reported.
-const UNTOLD: Duration = Duration::from_secs(1);
+const UNREPORTED_WAIT: Duration = Duration::from_secs(1);
 
 /// Calls for the commands of one scope, with one deadline for all of them.
 pub(crate) struct RetryingClient<'a> {
@@ -27,45 +27,45 @@ pub(crate) struct RetryingClient<'a> {
 }
 
 impl<'a> RetryingClient<'a> {
-    pub(crate) fn new(gate: &'a CommandGate, scope: CommandScope, within: Duration) -> Self {
-        Self { gate, scope, deadline: Instant::now() + within }
+    pub(crate) fn new(gate: &'a CommandGate, scope: CommandScope, timeout: Duration) -> Self {
+        Self { gate, scope, deadline: Instant::now() + timeout }
     }
 
     /// Makes an idempotent call, and returns Discord's response.
     pub(crate) async fn json(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, SyncError> {
-        let answered = self.answer(method, path, body).await?;
-        if answered.class != ResponseClass::Success {
-            return Err(refusal(&answered, self.scope));
+        let response = self.send(method, path, body).await?;
+        if response.class != ResponseClass::Success {
+            return Err(response_error(&response, self.scope));
         }
-        serde_json::from_slice(&answered.body).map_err(|_| SyncError::Unreadable)
+        serde_json::from_slice(&response.body).map_err(|_| SyncError::Unreadable)
     }
 
-    async fn answer(&self, method: Method, path: &str, body: Option<&Value>) -> Result<RestResponse, SyncError> {
-        let mut wait = FIRST_WAIT;
+    async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Result<RestResponse, SyncError> {
+        let mut wait = INITIAL_BACKOFF;
         loop {
-            let (why, after) = match self.gate.call(self.request(method.clone(), path, body)).await {
-                CallOutcome::Answered(answered) => match answered.class {
+            let (reason, retry_after) = match self.gate.call(self.request(method.clone(), path, body)).await {
+                CallOutcome::Answered(response) => match response.class {
                     // A daily limit, whatever its status: it is not waited for.
-                    _ if answered.code == Some(DAILY_CREATES) => return Ok(answered),
+                    _ if response.code == Some(DAILY_CREATES) => return Ok(response),
                     ResponseClass::RateLimited { retry_after, .. } => ("it returned 429".to_owned(), Some(retry_after)),
                     ResponseClass::Blocked { retry_after } => ("it blocks this IP address".to_owned(), retry_after),
-                    ResponseClass::ServerError => (format!("it returned {}", answered.status.as_u16()), None),
+                    ResponseClass::ServerError => (format!("it returned {}", response.status.as_u16()), None),
                     ResponseClass::Success
                     | ResponseClass::Unauthorized
                     | ResponseClass::InteractionEnded
                     | ResponseClass::Forbidden
                     | ResponseClass::NotFound
-                    | ResponseClass::Rejected => return Ok(answered),
+                    | ResponseClass::Rejected => return Ok(response),
                 },
                 CallOutcome::NotSent(not_sent) => (not_sent.to_string(), not_sent.retry_after),
                 CallOutcome::Unknown(unknown) => (unknown.to_string(), None),
             };
-            let pause = after.unwrap_or(wait);
+            let pause = retry_after.unwrap_or(wait);
             if Instant::now() + pause >= self.deadline {
-                return Err(SyncError::NoAnswer { why, again_in: after });
+                return Err(SyncError::NoResponse { reason, retry_after: retry_after });
             }
-            if pause > UNTOLD {
-                emit(CommandSyncDelayed { why: &why, pause });
+            if pause > UNREPORTED_WAIT {
+                emit(CommandSyncDelayed { reason: &reason, retry_after: pause });
             }
             sleep(pause).await;
             wait *= 2;

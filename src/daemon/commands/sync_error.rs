@@ -15,7 +15,7 @@ pub(crate) const DAILY_CREATES: u32 = 30_034;
 /// A field is invalid.
 const INVALID_FORM: u32 = 50_035;
 /// Maximum number of Discord's field errors that are reported.
-const TOLD: usize = 50;
+const MAX_FIELD_ERRORS: usize = 50;
 
 /// Why the commands were not synchronized.
 #[derive(Debug, thiserror::Error)]
@@ -69,22 +69,22 @@ pub enum SyncError {
         Vec<FieldError>,
     ),
     /// Any other error.
-    #[error("Discord refused the commands ({}{}): {says}", status.as_u16(), CodeDisplay(*code))]
+    #[error("Discord refused the commands ({}{}): {message}", status.as_u16(), CodeDisplay(*code))]
     Refused {
         /// The status.
         status: StatusCode,
         /// Discord's error code.
         code: Option<u32>,
         /// Discord's message.
-        says: String,
+        message: String,
     },
     /// Discord did not respond in time.
-    #[error("Discord did not respond in time: {why}{}", RetryInDisplay(*again_in))]
-    NoAnswer {
+    #[error("Discord did not respond in time: {reason}{}", RetryInDisplay(*retry_after))]
+    NoResponse {
         /// The last failure.
-        why: String,
+        reason: String,
         /// When to try again, if Discord reported it.
-        again_in: Option<Duration>,
+        retry_after: Option<Duration>,
     },
     /// The response is not one of Discord's.
     #[error("the response is not from Discord; check discord.api_url")]
@@ -115,7 +115,7 @@ struct FieldErrorsDisplay<'a>(&'a [FieldError]);
 impl fmt::Display for FieldErrorsDisplay<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Discord refused the commands (code 50035); nothing was changed:")?;
-        self.0.iter().try_for_each(|one| write!(f, "\n  `{}`: {}", one.field, one.message))
+        self.0.iter().try_for_each(|error| write!(f, "\n  `{}`: {}", error.field, error.message))
     }
 }
 
@@ -131,46 +131,46 @@ impl fmt::Display for RetryInDisplay {
 }
 
 /// Converts an error response.
-pub(crate) fn refusal(answered: &RestResponse, scope: CommandScope) -> SyncError {
-    let (status, code) = (answered.status, answered.code);
-    let body: Value = serde_json::from_slice(&answered.body).unwrap_or_default();
+pub(crate) fn response_error(response: &RestResponse, scope: CommandScope) -> SyncError {
+    let (status, code) = (response.status, response.code);
+    let body: Value = serde_json::from_slice(&response.body).unwrap_or_default();
     match (status, code) {
         (_, Some(DAILY_CREATES)) => SyncError::DailyCreates { scope },
         (_, Some(INVALID_FORM)) => {
-            let mut complaints = Vec::new();
-            complain("commands", &body["errors"], &mut complaints);
-            if complaints.is_empty() {
-                let says = body["message"].as_str().unwrap_or("no message").to_owned();
-                return SyncError::Refused { status, code, says };
+            let mut errors = Vec::new();
+            collect_errors("commands", &body["errors"], &mut errors);
+            if errors.is_empty() {
+                let message = body["message"].as_str().unwrap_or("no message").to_owned();
+                return SyncError::Refused { status, code, message };
             }
-            SyncError::Invalid(complaints)
+            SyncError::Invalid(errors)
         }
         (StatusCode::UNAUTHORIZED, _) => SyncError::Unauthorized,
         (StatusCode::FORBIDDEN, _) => SyncError::Forbidden { scope, code },
         (StatusCode::NOT_FOUND, _) => SyncError::NotFound { scope, code },
         (_, _) => {
-            let says = body["message"].as_str().unwrap_or("no message").to_owned();
-            SyncError::Refused { status, code, says }
+            let message = body["message"].as_str().unwrap_or("no message").to_owned();
+            SyncError::Refused { status, code, message }
         }
     }
 }
 
 /// Converts Discord's tree of errors to a list, each with its path in the file.
-fn complain(path: &str, node: &Value, found: &mut Vec<FieldError>) {
-    for (name, below) in node.as_object().into_iter().flatten() {
-        if found.len() >= TOLD {
+fn collect_errors(path: &str, node: &Value, errors: &mut Vec<FieldError>) {
+    for (name, children) in node.as_object().into_iter().flatten() {
+        if errors.len() >= MAX_FIELD_ERRORS {
             return;
         }
         if name == "_errors" {
-            for error in below.as_array().into_iter().flatten() {
+            for error in children.as_array().into_iter().flatten() {
                 let message = error["message"].as_str().unwrap_or("is invalid").to_owned();
-                found.push(FieldError { field: path.to_owned(), message });
+                errors.push(FieldError { field: path.to_owned(), message });
             }
             continue;
         }
         let is_index = name.bytes().all(|byte| byte.is_ascii_digit());
         let path = if is_index { format!("{path}[{name}]") } else { format!("{path}.{name}") };
-        complain(&path, below, found);
+        collect_errors(&path, children, errors);
     }
 }
 
@@ -182,36 +182,36 @@ mod tests {
 
     use super::*;
 
-    fn says(status: u16, body: &str) -> String {
+    fn message(status: u16, body: &str) -> String {
         let code =
             serde_json::from_str::<Value>(body).unwrap()["code"].as_u64().map(|code| u32::try_from(code).unwrap());
-        let answered = RestResponse {
+        let response = RestResponse {
             status: StatusCode::from_u16(status).unwrap(),
             headers: HeaderMap::new(),
             body: Bytes::copy_from_slice(body.as_bytes()),
             class: ResponseClass::Rejected,
             code,
         };
-        refusal(&answered, CommandScope::Guild(7)).to_string()
+        response_error(&response, CommandScope::Guild(7)).to_string()
     }
 
     #[test]
-    fn each_refusal_says_what_to_do() {
-        assert!(says(401, "{}").contains("GUILDHALL__DISCORD__TOKEN"));
-        let forbidden = says(403, r#"{"code": 50001}"#);
+    fn each_error_says_what_to_do() {
+        assert!(message(401, "{}").contains("GUILDHALL__DISCORD__TOKEN"));
+        let forbidden = message(403, r#"{"code": 50001}"#);
         assert!(forbidden.contains("in guild 7") && forbidden.contains("applications.commands"), "{forbidden}");
-        assert!(says(404, r#"{"code": 10004}"#).contains("check --guild"));
-        assert!(says(400, r#"{"code": 30034}"#).contains("tomorrow"));
-        assert!(says(400, r#"{"code": 30032, "message": "Too many"}"#).contains("(400, code 30032): Too many"));
+        assert!(message(404, r#"{"code": 10004}"#).contains("check --guild"));
+        assert!(message(400, r#"{"code": 30034}"#).contains("tomorrow"));
+        assert!(message(400, r#"{"code": 30032, "message": "Too many"}"#).contains("(400, code 30032): Too many"));
     }
 
     #[test]
-    fn what_discord_finds_wrong_is_told_by_its_place_in_the_file() {
+    fn field_errors_name_the_path_in_the_file() {
         let body = r#"{"code": 50035, "errors": {"2": {
             "options": {"0": {"name": {"_errors": [{"code": "X", "message": "Odd name"}]}}},
             "_errors": [{"code": "Y", "message": "Too long"}]}}}"#;
-        let says = says(400, body);
-        assert!(says.contains("\n  `commands[2]`: Too long"), "{says}");
-        assert!(says.contains("\n  `commands[2].options[0].name`: Odd name"), "{says}");
+        let message = message(400, body);
+        assert!(message.contains("\n  `commands[2]`: Too long"), "{message}");
+        assert!(message.contains("\n  `commands[2].options[0].name`: Odd name"), "{message}");
     }
 }

@@ -4,7 +4,7 @@
 
 use guildhall_actors::telemetry::emit;
 use guildhall_actors::telemetry::submission::ForeignTargetRefused;
-use guildhall_core::access::{Bounds, Owner, no_such};
+use guildhall_core::access::{Bounds, Owner, not_found_message};
 use guildhall_core::operation::FailureClass;
 use guildhall_core::operation::payload::Location;
 use http::Method;
@@ -14,54 +14,54 @@ use super::execution_error::ExecutionError;
 use super::model::DiscordGuildObject;
 
 /// Rejects an operation that names a channel, a webhook or a guild of another owner.
-pub(crate) async fn check(errand: &ExecutionContext<'_>) -> Result<(), ExecutionError> {
-    let work = errand.work;
+pub(crate) async fn check(context: &ExecutionContext<'_>) -> Result<(), ExecutionError> {
+    let work = context.work;
     if work.bounds == Bounds::Anywhere {
         return Ok(());
     }
-    let names = work.payload.locations();
-    let mut names = names.map_err(|untold| {
+    let locations = work.payload.locations();
+    let mut locations = locations.map_err(|error| {
         ExecutionError::failed(
             FailureClass::Forbidden,
             format!(
                 "the payload \
-        {untold}"
+        {error}"
             ),
         )
     })?;
     // A response to an interaction: checked when the operation was accepted.
-    names.retain(|name| !matches!(name, Location::Webhook(id, Some(_)) if *id == errand.application()));
-    if names.is_empty() {
+    locations.retain(|location| !matches!(location, Location::Webhook(id, Some(_)) if *id == context.application()));
+    if locations.is_empty() {
         return Ok(());
     }
-    let known = errand.whose(names.clone()).await?;
-    for (name, known) in names.into_iter().zip(known) {
-        let whose = match known {
-            Some(whose) => whose,
-            None => match look_up(errand, &name).await {
-                Ok(whose) => whose,
+    let owners = context.owners(locations.clone()).await?;
+    for (location, owners) in locations.into_iter().zip(owners) {
+        let owner = match owners {
+            Some(owner) => owner,
+            None => match fetch_owner(context, &location).await {
+                Ok(owner) => owner,
                 // A missing object has no owner: the call will fail with Discord's own error.
-                Err(stop) if stop.is_gone() => continue,
-                Err(stop) => return Err(stop),
+                Err(error) if error.is_gone() => continue,
+                Err(error) => return Err(error),
             },
         };
-        if !work.bounds.admit(&work.tenant, work.guild, &whose) {
+        if !work.bounds.allows(&work.tenant, work.guild, &owner) {
             emit(ForeignTargetRefused { at: "dispatch" });
-            return Err(ExecutionError::failed(FailureClass::NotFound, no_such(&name, work.guild)));
+            return Err(ExecutionError::failed(FailureClass::NotFound, not_found_message(&location, work.guild)));
         }
     }
     Ok(())
 }
 
 /// Requests the owner of a location from Discord, and stores it.
-pub(crate) async fn look_up(errand: &ExecutionContext<'_>, name: &Location) -> Result<Owner, ExecutionError> {
-    let path = match name {
+pub(crate) async fn fetch_owner(context: &ExecutionContext<'_>, location: &Location) -> Result<Owner, ExecutionError> {
+    let path = match location {
         Location::Channel(id) => format!("/channels/{id}"),
         Location::Webhook(id, None) => format!("/webhooks/{id}"),
         Location::Webhook(id, Some(token)) => format!("/webhooks/{id}/{token}"),
         // The store knows the owner of every guild.
-        Location::Guild(id) => return errand.learn(name.clone(), Some(*id)).await,
+        Location::Guild(id) => return context.store_guild(location.clone(), Some(*id)).await,
     };
-    let seen: DiscordGuildObject = errand.read(errand.json(Method::GET, &path, None::<&()>)?).await?;
-    errand.learn(name.clone(), seen.guild_id).await
+    let object: DiscordGuildObject = context.read(context.json(Method::GET, &path, None::<&()>)?).await?;
+    context.store_guild(location.clone(), object.guild_id).await
 }

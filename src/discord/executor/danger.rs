@@ -18,31 +18,31 @@ use guildhall_core::access::{
 use guildhall_core::operation::payload::{Location, Method, Request};
 use guildhall_core::operation::{FailureClass, Payload};
 
-use super::bounds::look_up;
-use super::execution_context::{ExecutionContext, named};
+use super::bounds::fetch_owner;
+use super::execution_context::{ExecutionContext, typed_id};
 use super::execution_error::ExecutionError;
 use super::model::{DiscordChannel, DiscordMember, DiscordOverwrite, DiscordRole};
 
 /// Rejects an operation that grants a dangerous permission and was accepted without the scope for it.
-pub(crate) async fn check(errand: &ExecutionContext<'_>) -> Result<(), ExecutionError> {
-    if may_give(errand) {
+pub(crate) async fn check(context: &ExecutionContext<'_>) -> Result<(), ExecutionError> {
+    if may_grant(context) {
         return Ok(());
     }
-    let effect = PermissionEffect::of(&errand.work.payload, errand.work.guild);
+    let effect = PermissionEffect::of(&context.work.payload, context.work.guild);
     if let Some(danger) = effect.danger() {
-        return Err(refused(&danger));
+        return Err(rejection(&danger));
     }
     if let Some(assigned) = effect.assigned() {
-        check_roles(errand, assigned).await?;
+        check_roles(context, assigned).await?;
     }
     if let Some(denials) = effect.denials()
         && let Some(channel) = denials.channel
     {
-        match errand.look::<DiscordChannel>(errand.builders().channel(named(channel)?)).await {
-            Ok(seen) => check_denials(errand, denials, &seen.permission_overwrites)?,
+        match context.fetch::<DiscordChannel>(context.builders().channel(typed_id(channel)?)).await {
+            Ok(seen) => check_denials(context, denials, &seen.permission_overwrites)?,
             // Without the channel there is nothing to grant: the call fails with Discord's own error.
-            Err(stop) if stop.is_gone() => {}
-            Err(stop) => return Err(stop),
+            Err(error) if error.is_gone() => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(())
@@ -50,76 +50,79 @@ pub(crate) async fn check(errand: &ExecutionContext<'_>) -> Result<(), Execution
 
 /// Rejects an operation that removes the denial of a dangerous permission from these overwrites.
 pub(crate) fn check_denials(
-    errand: &ExecutionContext<'_>,
+    context: &ExecutionContext<'_>,
     denials: &Denials,
     present: &[DiscordOverwrite],
 ) -> Result<(), ExecutionError> {
-    if may_give(errand) {
+    if may_grant(context) {
         return Ok(());
     }
     let lifted = denials.lifted(present.iter().map(|overwrite| (overwrite.id, overwrite.deny)));
-    lifted.map_or(Ok(()), |danger| Err(refused(&danger)))
+    lifted.map_or(Ok(()), |danger| Err(rejection(&danger)))
 }
 
-fn may_give(errand: &ExecutionContext<'_>) -> bool {
-    errand.work.scopes.allow(Scope::Danger)
+fn may_grant(context: &ExecutionContext<'_>) -> bool {
+    context.work.scopes.allow(Scope::Danger)
 }
 
-fn refused(danger: &Danger) -> ExecutionError {
+fn rejection(danger: &Danger) -> ExecutionError {
     emit(DangerRefused { at: "dispatch", danger });
     ExecutionError::failed(FailureClass::Forbidden, MissingAccess::Danger(*danger).to_string())
 }
 
-async fn check_roles(errand: &ExecutionContext<'_>, assigned: &AssignedRoles) -> Result<(), ExecutionError> {
+async fn check_roles(context: &ExecutionContext<'_>, assigned: &AssignedRoles) -> Result<(), ExecutionError> {
     let guild = match assigned.guild {
         RoleGuild::Guild(guild) => guild,
-        RoleGuild::Channel(channel) => match guild_of(errand, channel).await? {
+        RoleGuild::Channel(channel) => match guild_of(context, channel).await? {
             Some(guild) => guild,
             // A channel without a guild has no roles to grant: Discord's error says why the call is rejected.
             None => return Ok(()),
         },
     };
-    let (mut roles, is_cached) = match errand.roles().get(guild) {
-        Some(known) => (known, true),
-        None => (read_roles(errand, guild).await?, false),
+    let (mut roles, is_cached) = match context.roles().get(guild) {
+        Some(cached) => (cached, true),
+        None => (read_roles(context, guild).await?, false),
     };
     if is_cached && assigned.danger(&roles).is_err() {
         // The role may be newer than the cache.
-        roles = read_roles(errand, guild).await?;
+        roles = read_roles(context, guild).await?;
     }
     let unknown = |UnknownRole(role): UnknownRole| {
         ExecutionError::failed(FailureClass::NotFound, format!("no role {role} in guild {guild}"))
     };
     let Some(danger) = assigned.danger(&roles).map_err(unknown)? else { return Ok(()) };
-    let Some(member) = assigned.replaces else { return Err(refused(&danger)) };
+    let Some(member) = assigned.replaces else { return Err(rejection(&danger)) };
     // Roles that the member already has are not granted.
-    let held = match errand.look::<DiscordMember>(errand.builders().guild_member(named(guild)?, named(member)?)).await {
+    let held = match context
+        .fetch::<DiscordMember>(context.builders().guild_member(typed_id(guild)?, typed_id(member)?))
+        .await
+    {
         Ok(member) => member.roles,
-        Err(stop) if stop.is_gone() => Vec::new(),
-        Err(stop) => return Err(stop),
+        Err(error) if error.is_gone() => Vec::new(),
+        Err(error) => return Err(error),
     };
-    assigned.without(&held).danger(&roles).map_err(unknown)?.map_or(Ok(()), |danger| Err(refused(&danger)))
+    assigned.without(&held).danger(&roles).map_err(unknown)?.map_or(Ok(()), |danger| Err(rejection(&danger)))
 }
 
 /// Returns the guild of a channel, if the channel exists and has one.
-async fn guild_of(errand: &ExecutionContext<'_>, channel: u64) -> Result<Option<u64>, ExecutionError> {
+async fn guild_of(context: &ExecutionContext<'_>, channel: u64) -> Result<Option<u64>, ExecutionError> {
     let location = Location::Channel(channel);
-    let known = errand.whose(vec![location.clone()]).await?.into_iter().next().flatten();
-    match known {
-        Some(whose) => Ok(whose.guild),
-        None => match look_up(errand, &location).await {
-            Ok(whose) => Ok(whose.guild),
-            Err(stop) if stop.is_gone() => Ok(None),
-            Err(stop) => Err(stop),
+    let cached = context.owners(vec![location.clone()]).await?.into_iter().next().flatten();
+    match cached {
+        Some(owner) => Ok(owner.guild),
+        None => match fetch_owner(context, &location).await {
+            Ok(owner) => Ok(owner.guild),
+            Err(error) if error.is_gone() => Ok(None),
+            Err(error) => Err(error),
         },
     }
 }
 
 /// Reads the permissions of a guild's roles: their own, and those that channel overwrites allow.
-async fn read_roles(errand: &ExecutionContext<'_>, guild: u64) -> Result<Arc<GuildRoles>, ExecutionError> {
-    let read = errand.roles().begin(guild);
-    let roles: Vec<DiscordRole> = errand.look(errand.builders().roles(named(guild)?)).await?;
-    let channels: Vec<DiscordChannel> = errand.look(errand.builders().guild_channels(named(guild)?)).await?;
+async fn read_roles(context: &ExecutionContext<'_>, guild: u64) -> Result<Arc<GuildRoles>, ExecutionError> {
+    let read = context.roles().start_read(guild);
+    let roles: Vec<DiscordRole> = context.fetch(context.builders().roles(typed_id(guild)?)).await?;
+    let channels: Vec<DiscordChannel> = context.fetch(context.builders().guild_channels(typed_id(guild)?)).await?;
     let roles = roles.iter().map(|role| (role.id, role.permissions));
     let overwrites = channels.iter().flat_map(|channel| &channel.permission_overwrites);
     Ok(read.finish(GuildRoles::new(roles, overwrites.map(|overwrite| (overwrite.id, overwrite.allow)))))
@@ -130,8 +133,8 @@ pub(crate) struct RoleCacheInvalidation<'a>(ExecutionContext<'a>);
 
 impl<'a> RoleCacheInvalidation<'a> {
     /// Returns a guard for an operation that changes roles or overwrites.
-    pub(crate) fn of(errand: ExecutionContext<'a>) -> Option<Self> {
-        let changes = match &errand.work.payload {
+    pub(crate) fn of(context: ExecutionContext<'a>) -> Option<Self> {
+        let changes_roles = match &context.work.payload {
             Payload::CreateRole(_)
             | Payload::DeleteRole(_)
             | Payload::EnsureRole(_)
@@ -159,7 +162,7 @@ impl<'a> RoleCacheInvalidation<'a> {
             | Payload::Read(_) => false,
         };
         // Lazily: dropping a guard has an effect.
-        changes.then(|| Self(errand))
+        changes_roles.then(|| Self(context))
     }
 }
 
@@ -175,8 +178,8 @@ impl Drop for RoleCacheInvalidation<'_> {
         // A call may be about another guild than its operation, or about a channel of one.
         match work.payload.locations().as_deref() {
             Ok([]) => {}
-            Ok(names) if names.iter().all(|name| matches!(name, Location::Guild(_))) => {
-                names.iter().for_each(|name| roles.invalidate(name.id()));
+            Ok(locations) if locations.iter().all(|location| matches!(location, Location::Guild(_))) => {
+                locations.iter().for_each(|location| roles.invalidate(location.id()));
             }
             Ok(_) | Err(_) => roles.clear(),
         }

@@ -19,11 +19,11 @@ pub(crate) enum Similarity {
 }
 
 /// Compares a message with this body.
-pub(crate) fn of_message(body: &MessageBody, seen: &DiscordMessage) -> Similarity {
+pub(crate) fn compare_message(body: &MessageBody, seen: &DiscordMessage) -> Similarity {
     if !same_content(body.content.as_deref(), &seen.content) {
         return Similarity::Other;
     }
-    let (embeds, components) = (listed(body.embeds.as_deref()), listed(body.components.as_deref()));
+    let (embeds, components) = (or_empty(body.embeds.as_deref()), or_empty(body.components.as_deref()));
     // Discord adds embeds for links in the text, after those that were sent.
     if embeds.len() > seen.embeds.len() || components.len() != seen.components.len() {
         return Similarity::Other;
@@ -36,30 +36,30 @@ pub(crate) fn of_message(body: &MessageBody, seen: &DiscordMessage) -> Similarit
 }
 
 /// Compares a message with an edit of it. Fields that the edit does not set are ignored.
-pub(crate) fn of_edit(body: &MessageBody, seen: &DiscordMessage) -> Similarity {
+pub(crate) fn compare_edit(body: &MessageBody, seen: &DiscordMessage) -> Similarity {
     if body.content.is_some() && !same_content(body.content.as_deref(), &seen.content) {
         return Similarity::Other;
     }
-    let mut likeness = Similarity::Same;
-    if let Some(wanted) = &body.embeds {
+    let mut similarity = Similarity::Same;
+    if let Some(desired) = &body.embeds {
         // Embeds that Discord adds for links have other types.
         let own: Vec<&Value> = seen.embeds.iter().filter(|embed| is_sent(embed)).collect();
-        if own.len() != wanted.len() || wanted.iter().zip(&own).any(|(wanted, seen)| texts_differ(wanted, seen)) {
+        if own.len() != desired.len() || desired.iter().zip(&own).any(|(desired, seen)| texts_differ(desired, seen)) {
             return Similarity::Other;
         }
-        if !wanted.iter().zip(own).all(|(wanted, seen)| within(wanted, seen)) {
-            likeness = Similarity::Alike;
+        if !desired.iter().zip(own).all(|(desired, seen)| is_contained(desired, seen)) {
+            similarity = Similarity::Alike;
         }
     }
-    if let Some(wanted) = &body.components {
-        if wanted.len() != seen.components.len() {
+    if let Some(desired) = &body.components {
+        if desired.len() != seen.components.len() {
             return Similarity::Other;
         }
-        if !same_list(wanted, &seen.components) {
-            likeness = Similarity::Alike;
+        if !same_list(desired, &seen.components) {
+            similarity = Similarity::Alike;
         }
     }
-    likeness
+    similarity
 }
 
 fn is_sent(embed: &Value) -> bool {
@@ -67,43 +67,43 @@ fn is_sent(embed: &Value) -> bool {
 }
 
 /// Whether the texts of two embeds differ. Discord stores titles and descriptions unchanged except for white space.
-fn texts_differ(wanted: &Value, seen: &Value) -> bool {
+fn texts_differ(desired: &Value, seen: &Value) -> bool {
     let text = |embed: &Value, field: &str| embed[field].as_str().unwrap_or_default().trim().to_owned();
-    ["title", "description"].iter().any(|field| text(wanted, field) != text(seen, field))
+    ["title", "description"].iter().any(|field| text(desired, field) != text(seen, field))
 }
 
-fn listed(list: Option<&[Value]>) -> &[Value] {
+fn or_empty(list: Option<&[Value]>) -> &[Value] {
     list.unwrap_or_default()
 }
 
 /// Whether the text of a message equals this one.
-pub(crate) fn same_content(wanted: Option<&str>, seen: &str) -> bool {
-    wanted.unwrap_or_default().trim() == seen.trim()
+pub(crate) fn same_content(desired: Option<&str>, seen: &str) -> bool {
+    desired.unwrap_or_default().trim() == seen.trim()
 }
 
 /// Whether a message has these embeds. Those that Discord added for links are ignored.
-pub(crate) fn same_embeds(wanted: &[Value], seen: &[Value]) -> bool {
-    seen.len() >= wanted.len() && same_list(wanted, &seen[..wanted.len()])
+pub(crate) fn same_embeds(desired: &[Value], seen: &[Value]) -> bool {
+    seen.len() >= desired.len() && same_list(desired, &seen[..desired.len()])
 }
 
 /// Whether each item of a list is contained in its counterpart.
-pub(crate) fn same_list(wanted: &[Value], seen: &[Value]) -> bool {
-    wanted.len() == seen.len() && wanted.iter().zip(seen).all(|(wanted, seen)| within(wanted, seen))
+pub(crate) fn same_list(desired: &[Value], seen: &[Value]) -> bool {
+    desired.len() == seen.len() && desired.iter().zip(seen).all(|(desired, seen)| is_contained(desired, seen))
 }
 
 /// Whether `seen` contains everything in `desired`. Discord may add more.
-fn within(wanted: &Value, seen: &Value) -> bool {
-    match (wanted, seen) {
-        (Value::Object(wanted), Value::Object(seen)) => wanted.iter().all(|(name, wanted)| match seen.get(name) {
-            Some(seen) if name == "timestamp" => same_instant(wanted, seen),
-            Some(seen) => within(wanted, seen),
+fn is_contained(desired: &Value, seen: &Value) -> bool {
+    match (desired, seen) {
+        (Value::Object(desired), Value::Object(seen)) => desired.iter().all(|(name, desired)| match seen.get(name) {
+            Some(seen) if name == "timestamp" => same_instant(desired, seen),
+            Some(seen) => is_contained(desired, seen),
             // A default equals an absent field.
-            None => is_default(wanted),
+            None => is_default(desired),
         }),
-        (Value::Array(wanted), Value::Array(seen)) => same_list(wanted, seen),
-        (Value::String(wanted), Value::String(seen)) => wanted.trim() == seen.trim(),
-        (wanted, Value::Null) => is_default(wanted),
-        (wanted, seen) => wanted == seen,
+        (Value::Array(desired), Value::Array(seen)) => same_list(desired, seen),
+        (Value::String(desired), Value::String(seen)) => desired.trim() == seen.trim(),
+        (desired, Value::Null) => is_default(desired),
+        (desired, seen) => desired == seen,
     }
 }
 
@@ -120,28 +120,28 @@ fn is_default(value: &Value) -> bool {
 
 /// Discord returns `2024-05-01T12:00:00Z` as `2024-05-01T12:00:00+00:00`, or with a fraction. Compared to the second;
 /// zones other than UTC count as different.
-fn same_instant(wanted: &Value, seen: &Value) -> bool {
+fn same_instant(desired: &Value, seen: &Value) -> bool {
     let second = |value: &Value| {
         let text = value.as_str()?;
         let (second, zone) = text.split_at_checked(19)?;
         let zone = zone.trim_start_matches(|letter: char| letter == '.' || letter.is_ascii_digit());
         matches!(zone, "Z" | "+00:00").then(|| second.to_owned())
     };
-    wanted == seen || (second(wanted).is_some() && second(wanted) == second(seen))
+    desired == seen || (second(desired).is_some() && second(desired) == second(seen))
 }
 
 /// Whether a channel of this type, whose name in Discord is `seen`, was given the name `desired`. Names of text
 /// channels are in lowercase and have dashes for spaces; repeated dashes and ASCII punctuation may be removed. Only
 /// `desired` is normalized, so that two names that Discord distinguishes are not confused.
-pub(crate) fn same_name(kind: ChannelType, wanted: &str, seen: Option<&str>) -> bool {
-    let (Some(seen), wanted) = (seen, wanted.trim()) else { return false };
+pub(crate) fn same_name(kind: ChannelType, desired: &str, seen: Option<&str>) -> bool {
+    let (Some(seen), desired) = (seen, desired.trim()) else { return false };
     match kind {
-        ChannelType::Voice | ChannelType::Category | ChannelType::Stage => seen == wanted,
+        ChannelType::Voice | ChannelType::Category | ChannelType::Stage => seen == desired,
         ChannelType::Text | ChannelType::Announcement | ChannelType::Forum => {
-            let small = wanted.split_whitespace().collect::<Vec<_>>().join("-").to_lowercase();
+            let small = desired.split_whitespace().collect::<Vec<_>>().join("-").to_lowercase();
             let bare: String = small.chars().filter(|letter| !is_dropped(*letter)).collect();
             let shapes = [single_dashes(&small), single_dashes(&bare), small, bare];
-            seen == wanted || shapes.iter().any(|shape| shape == seen)
+            seen == desired || shapes.iter().any(|shape| shape == seen)
         }
     }
 }
@@ -181,43 +181,43 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_the_same_in_the_form_that_discord_keeps_it_in() {
-        let kept = json!([{ "type": "rich", "title": "Hi", "timestamp": "2024-05-01T12:00:00.500000+00:00",
+    fn message_equals_its_normalized_form() {
+        let stored = json!([{ "type": "rich", "title": "Hi", "timestamp": "2024-05-01T12:00:00.500000+00:00",
             "fields": [{ "name": "a", "value": "b", "inline": false }] }, { "type": "link", "url": "https://x.example" }]);
         let sent = json!([{ "title": "Hi ", "timestamp": "2024-05-01T12:00:00.5Z", "color": 0,
             "fields": [{ "name": "a", "value": "b" }] }]);
-        assert_eq!(of_message(&body(Some(" x "), &sent), &seen("x", &kept, &json!([]))), Similarity::Same);
+        assert_eq!(compare_message(&body(Some(" x "), &sent), &seen("x", &stored, &json!([]))), Similarity::Same);
         let link = seen("https://x.example", &json!([{ "type": "link" }]), &json!([]));
-        assert_eq!(of_message(&body(Some("https://x.example"), &json!(null)), &link), Similarity::Same);
+        assert_eq!(compare_message(&body(Some("https://x.example"), &json!(null)), &link), Similarity::Same);
     }
 
     #[test]
-    fn a_message_that_differs_in_its_embeds_only_is_alike_and_one_in_its_text_is_another() {
-        let kept = seen("x", &json!([{ "title": "Hi" }]), &json!([]));
-        assert_eq!(of_message(&body(Some("x"), &json!([{ "title": "Ho" }])), &kept), Similarity::Alike);
-        assert_eq!(of_message(&body(Some("y"), &json!([{ "title": "Hi" }])), &kept), Similarity::Other);
-        assert_eq!(of_message(&body(None, &json!([{ "title": "Hi" }])), &kept), Similarity::Other);
-        assert_eq!(of_message(&body(Some("x"), &json!([{}, {}])), &kept), Similarity::Other);
+    fn different_embeds_are_alike_and_a_different_text_is_other() {
+        let stored = seen("x", &json!([{ "title": "Hi" }]), &json!([]));
+        assert_eq!(compare_message(&body(Some("x"), &json!([{ "title": "Ho" }])), &stored), Similarity::Alike);
+        assert_eq!(compare_message(&body(Some("y"), &json!([{ "title": "Hi" }])), &stored), Similarity::Other);
+        assert_eq!(compare_message(&body(None, &json!([{ "title": "Hi" }])), &stored), Similarity::Other);
+        assert_eq!(compare_message(&body(Some("x"), &json!([{}, {}])), &stored), Similarity::Other);
         let buttons = seen("x", &json!([]), &json!([{ "type": 1, "id": 1 }]));
-        assert_eq!(of_message(&body(Some("x"), &json!([])), &buttons), Similarity::Other);
+        assert_eq!(compare_message(&body(Some("x"), &json!([])), &buttons), Similarity::Other);
     }
 
     #[test]
-    fn an_edit_is_compared_by_what_it_says() {
-        let kept = seen("x", &json!([{ "type": "rich", "title": "Hi", "color": 5 }, { "type": "link" }]), &json!([]));
-        assert_eq!(of_edit(&body(Some("x"), &json!(null)), &kept), Similarity::Same);
-        assert_eq!(of_edit(&body(None, &json!([{ "title": "Hi", "color": 5 }])), &kept), Similarity::Same);
-        assert_eq!(of_edit(&body(None, &json!([{ "title": "Hi", "color": 6 }])), &kept), Similarity::Alike);
-        assert_eq!(of_edit(&body(None, &json!([{ "title": "Ho", "color": 5 }])), &kept), Similarity::Other);
-        assert_eq!(of_edit(&body(None, &json!([])), &kept), Similarity::Other, "expected no embeds of its own");
-        assert_eq!(of_edit(&body(Some("y"), &json!(null)), &kept), Similarity::Other);
+    fn edit_is_compared_by_the_fields_it_sets() {
+        let stored = seen("x", &json!([{ "type": "rich", "title": "Hi", "color": 5 }, { "type": "link" }]), &json!([]));
+        assert_eq!(compare_edit(&body(Some("x"), &json!(null)), &stored), Similarity::Same);
+        assert_eq!(compare_edit(&body(None, &json!([{ "title": "Hi", "color": 5 }])), &stored), Similarity::Same);
+        assert_eq!(compare_edit(&body(None, &json!([{ "title": "Hi", "color": 6 }])), &stored), Similarity::Alike);
+        assert_eq!(compare_edit(&body(None, &json!([{ "title": "Ho", "color": 5 }])), &stored), Similarity::Other);
+        assert_eq!(compare_edit(&body(None, &json!([])), &stored), Similarity::Other, "expected no embeds of its own");
+        assert_eq!(compare_edit(&body(Some("y"), &json!(null)), &stored), Similarity::Other);
         let buttons = MessageBody { components: Some(vec![json!({ "type": 1 })]), ..MessageBody::default() };
-        assert_eq!(of_edit(&buttons, &kept), Similarity::Other);
+        assert_eq!(compare_edit(&buttons, &stored), Similarity::Other);
     }
 
     #[test]
-    fn a_name_is_the_same_in_the_shape_that_discord_gives_it() {
-        for (wanted, seen) in [
+    fn name_equals_its_normalized_form() {
+        for (desired, seen) in [
             ("Match Day", "match-day"),
             ("match-day", "match-day"),
             ("Ää  b!", "ää-b"),
@@ -226,7 +226,7 @@ mod tests {
             ("a - b", "a-b"),
             ("a_b", "a_b"),
         ] {
-            assert!(same_name(ChannelType::Text, wanted, Some(seen)), "{wanted} {seen}");
+            assert!(same_name(ChannelType::Text, desired, Some(seen)), "{desired} {seen}");
         }
         assert!(!same_name(ChannelType::Text, "a-b", Some("ab")));
         assert!(!same_name(ChannelType::Text, "a b", Some("a--b")));

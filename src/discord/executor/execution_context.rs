@@ -21,7 +21,7 @@ use twilight_model::id::Id;
 use twilight_model::id::marker::GuildMarker;
 
 use super::execution_error::{self, ExecutionError, RepeatSafety};
-use super::snowflake::lowest_at;
+use super::snowflake::lowest_id_at;
 use super::{DiscordExecutor, ExecutorConfig};
 use crate::clock::{Clocks, SystemTimeSource, TimeSource as _};
 use crate::discord::rest::{CallBuilder, raw, with_reason};
@@ -29,7 +29,7 @@ use crate::discord::rest::{CallBuilder, raw, with_reason};
 /// An operation, and what is needed to execute it.
 #[derive(Clone, Copy)]
 pub(crate) struct ExecutionContext<'a> {
-    performer: &'a DiscordExecutor,
+    executor: &'a DiscordExecutor,
     pub(crate) work: &'a Execution,
     charge: Charge,
 }
@@ -44,43 +44,43 @@ pub(crate) enum Charge {
 }
 
 impl<'a> ExecutionContext<'a> {
-    pub(crate) fn new(performer: &'a DiscordExecutor, work: &'a Execution, charge: Charge) -> Self {
-        Self { performer, work, charge }
+    pub(crate) fn new(executor: &'a DiscordExecutor, work: &'a Execution, charge: Charge) -> Self {
+        Self { executor, work, charge }
     }
 
     pub(crate) fn config(&self) -> &'a ExecutorConfig {
-        &self.performer.config
+        &self.executor.config
     }
 
     /// Store time.
     pub(crate) fn now(&self) -> UnixMs {
-        self.performer.clocks.as_ref().map_or_else(|| SystemTimeSource.wall(), Clocks::now)
+        self.executor.clocks.as_ref().map_or_else(|| SystemTimeSource.wall(), Clocks::now)
     }
 
     /// The lowest id that an object of this operation can have, with a margin. Ids are in Discord's time, the intent is
     /// in store time.
     pub(crate) fn lowest_id(&self, margin: Duration) -> u64 {
         let intent = self.work.intent_at;
-        let intent = self.performer.clocks.as_ref().map_or(intent, |clocks| clocks.discord_time_of(intent));
-        lowest_at(intent, margin)
+        let intent = self.executor.clocks.as_ref().map_or(intent, |clocks| clocks.discord_time_of(intent));
+        lowest_id_at(intent, margin)
     }
 
     pub(crate) fn calls(&self) -> &'a CallBuilder {
-        &self.performer.calls
+        &self.executor.calls
     }
 
     /// Twilight's builders.
     pub(crate) fn builders(&self) -> &'a Client {
-        self.performer.calls.builders()
+        self.executor.calls.builders()
     }
 
     pub(crate) fn application(&self) -> u64 {
-        self.performer.application.get()
+        self.executor.application.get()
     }
 
     /// The bot's user id.
     pub(crate) fn bot(&self) -> u64 {
-        self.performer.bot.get()
+        self.executor.bot.get()
     }
 
     /// The guild of the operation.
@@ -90,31 +90,31 @@ impl<'a> ExecutionContext<'a> {
     }
 
     /// The owners of these locations, where known.
-    pub(crate) async fn whose(&self, locations: Vec<Location>) -> Result<Vec<Option<Owner>>, ExecutionError> {
-        Ok(self.performer.known.whose(locations).await?)
+    pub(crate) async fn owners(&self, locations: Vec<Location>) -> Result<Vec<Option<Owner>>, ExecutionError> {
+        Ok(self.executor.ownership.owners(locations).await?)
     }
 
     /// Stores the guild that a location belongs to, and returns its owner.
-    pub(crate) async fn learn(&self, location: Location, guild: Option<u64>) -> Result<Owner, ExecutionError> {
-        Ok(self.performer.known.learn(location, guild).await?)
+    pub(crate) async fn store_guild(&self, location: Location, guild: Option<u64>) -> Result<Owner, ExecutionError> {
+        Ok(self.executor.ownership.store_guild(location, guild).await?)
     }
 
     /// The cache of role permissions.
     pub(crate) fn roles(&self) -> &'a RoleCache {
-        &self.performer.roles
+        &self.executor.roles
     }
 
     /// Returns those of these objects that have no owner yet.
-    pub(crate) async fn strangers(&self, kind: ManagedKind, ids: Vec<u64>) -> Result<Vec<u64>, ExecutionError> {
+    pub(crate) async fn without_owner(&self, kind: ManagedKind, ids: Vec<u64>) -> Result<Vec<u64>, ExecutionError> {
         if ids.is_empty() {
             return Ok(ids);
         }
-        let bound = self.performer.known.bound(kind, ids.clone()).await?;
+        let bound = self.executor.ownership.bound(kind, ids.clone()).await?;
         Ok(ids.into_iter().filter(|id| !bound.contains(id)).collect())
     }
 
     /// Reads an object.
-    pub(crate) async fn look<T: DeserializeOwned>(&self, builder: impl TryIntoRequest) -> Result<T, ExecutionError> {
+    pub(crate) async fn fetch<T: DeserializeOwned>(&self, builder: impl TryIntoRequest) -> Result<T, ExecutionError> {
         self.read(self.calls().build::<T>(builder)?.request).await
     }
 
@@ -125,7 +125,7 @@ impl<'a> ExecutionContext<'a> {
         let answer = self
             .exchange(request, RepeatSafety::Harmless)
             .await
-            .and_then(|answered| read(&answered, RepeatSafety::Harmless));
+            .and_then(|response| read(&response, RepeatSafety::Harmless));
         answer.map_err(ExecutionError::without_effect)
     }
 
@@ -142,43 +142,47 @@ impl<'a> ExecutionContext<'a> {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<RestRequest, ExecutionError> {
-        let wrong = |why: String| ExecutionError::failed(FailureClass::Validation, why);
+        let invalid = |message: String| ExecutionError::failed(FailureClass::Validation, message);
         let mut headers = HeaderMap::new();
         let body = match body {
             Some(body) => {
                 headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-                RequestBody::Whole(Bytes::from(serde_json::to_vec(body).map_err(|error| wrong(error.to_string()))?))
+                RequestBody::Whole(Bytes::from(serde_json::to_vec(body).map_err(|error| invalid(error.to_string()))?))
             }
             None => RequestBody::Empty,
         };
         let credential = Credential::Application(self.application());
-        raw(method, path, headers, body, credential).map_err(|error| wrong(error.to_string()))
+        raw(method, path, headers, body, credential).map_err(|error| invalid(error.to_string()))
     }
 
     /// Sends a call with a reason for the audit log, which carries the operation's marker.
     pub(crate) async fn send_marked(
         &self,
         mut request: RestRequest,
-        again: RepeatSafety,
+        repeat_safety: RepeatSafety,
     ) -> Result<RestResponse, ExecutionError> {
         with_reason(&mut request, &self.work.marker.reason(self.work.reason.as_deref()))?;
-        self.send(request, again).await
+        self.send(request, repeat_safety).await
     }
 
     /// Sends a call. A call with an effect is sent only after the store has recorded that it may be in flight.
     pub(crate) async fn send(
         &self,
         mut request: RestRequest,
-        again: RepeatSafety,
+        repeat_safety: RepeatSafety,
     ) -> Result<RestResponse, ExecutionError> {
         match request.effects {
             Effects::None => self.work.journal.on_read(),
             Effects::Idempotent | Effects::Creates => request.before_send = self.work.journal.hook(),
         }
-        self.exchange(request, again).await
+        self.exchange(request, repeat_safety).await
     }
 
-    async fn exchange(&self, mut request: RestRequest, again: RepeatSafety) -> Result<RestResponse, ExecutionError> {
+    async fn exchange(
+        &self,
+        mut request: RestRequest,
+        repeat_safety: RepeatSafety,
+    ) -> Result<RestResponse, ExecutionError> {
         request.lane = self.work.lane;
         request.max_wait = self.work.max_wait;
         request.guild = request.guild.or(self.work.guild);
@@ -187,28 +191,31 @@ impl<'a> ExecutionContext<'a> {
             Charge::Daemon => Submitter::default(),
         };
         let (is_own_guild, reads) = (request.guild == self.work.guild, request.method == Method::GET);
-        request.right = self.work.right.clone();
+        request.lease = self.work.lease.clone();
         request.trace = self.work.trace;
-        let mut judged = execution_error::judge(self.performer.rest.call(request).await, again);
+        let mut result = execution_error::evaluate(self.executor.rest.call(request).await, repeat_safety);
         if reads {
-            judged = judged.map_err(ExecutionError::without_effect);
+            result = result.map_err(ExecutionError::without_effect);
         }
-        if is_own_guild { judged.map_err(ExecutionError::in_queue_of_guild) } else { judged }
+        if is_own_guild { result.map_err(ExecutionError::in_queue_of_guild) } else { result }
     }
 }
 
 /// Decodes a successful response.
-pub(crate) fn read<T: DeserializeOwned>(answered: &RestResponse, again: RepeatSafety) -> Result<T, ExecutionError> {
-    serde_json::from_slice(&answered.body).map_err(|error| {
-        let why = format!("unexpected response from Discord: {error}");
-        execution_error::doubt(again, Some(answered.status.as_u16()), why)
+pub(crate) fn read<T: DeserializeOwned>(
+    response: &RestResponse,
+    repeat_safety: RepeatSafety,
+) -> Result<T, ExecutionError> {
+    serde_json::from_slice(&response.body).map_err(|error| {
+        let message = format!("unexpected response from Discord: {error}");
+        execution_error::unknown_outcome(repeat_safety, Some(response.status.as_u16()), message)
     })
 }
 
 /// Converts a resolved reference to a typed id.
-pub(crate) fn id<M>(reference: &Reference) -> Result<Id<M>, ExecutionError> {
+pub(crate) fn reference_id<M>(reference: &Reference) -> Result<Id<M>, ExecutionError> {
     match reference {
-        Reference::Id(id) => named(*id),
+        Reference::Id(id) => typed_id(*id),
         Reference::Key(_) | Reference::Operation(_) => Err(ExecutionError::failed(
             FailureClass::Validation,
             "the payload contains a reference that was not resolved",
@@ -217,6 +224,6 @@ pub(crate) fn id<M>(reference: &Reference) -> Result<Id<M>, ExecutionError> {
 }
 
 /// Converts a number to a typed id.
-pub(crate) fn named<M>(id: u64) -> Result<Id<M>, ExecutionError> {
+pub(crate) fn typed_id<M>(id: u64) -> Result<Id<M>, ExecutionError> {
     Id::new_checked(id).ok_or_else(|| ExecutionError::failed(FailureClass::Validation, "0 is not a valid id"))
 }

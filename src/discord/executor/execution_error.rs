@@ -43,7 +43,7 @@ pub(crate) enum RepeatSafety {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ExecutionError {
     /// Nothing happened; retry later.
-    Held { retry_after: Option<Duration>, hold: HoldScope, reason: &'static str, why: String, status: Option<u16> },
+    Held { retry_after: Option<Duration>, hold: HoldScope, reason: &'static str, message: String, status: Option<u16> },
     /// Failed, without an effect.
     Failed(Failure),
     /// May have taken effect: there was no response, or the response does not show it.
@@ -59,8 +59,8 @@ impl ExecutionError {
     /// Extends the hold to the whole queue, for an operation in the queue of the guild that the call was for.
     pub(crate) fn in_queue_of_guild(self) -> Self {
         match self {
-            Self::Held { retry_after, reason: reason @ GUILD_SHARE, why, status, hold: _ } => {
-                Self::Held { retry_after, hold: HoldScope::All, reason, why, status }
+            Self::Held { retry_after, reason: reason @ GUILD_SHARE, message, status, hold: _ } => {
+                Self::Held { retry_after, hold: HoldScope::All, reason, message, status }
             }
             Self::Held { .. } | Self::Failed(_) | Self::Unknown(_) => self,
         }
@@ -75,7 +75,7 @@ impl ExecutionError {
     }
 
     /// Whether Discord responded with this status and one of these codes.
-    pub(crate) fn is(&self, status: u16, codes: &[u32]) -> bool {
+    pub(crate) fn is_response(&self, status: u16, codes: &[u32]) -> bool {
         match self {
             Self::Failed(Failure { status: Some(found), code: Some(code), .. }) => {
                 *found == status && codes.contains(code)
@@ -97,12 +97,12 @@ impl ExecutionError {
     }
 
     /// Converts the error of a search to its result.
-    pub(crate) fn unasked(self, ask_again: Duration) -> ReconcileResult {
+    pub(crate) fn into_reconcile_result(self, retry_delay: Duration) -> ReconcileResult {
         match self {
-            Self::Held { retry_after, hold, reason, why, .. } => {
+            Self::Held { retry_after, hold, reason, message, .. } => {
                 // The reason of a search is carried only in its text.
-                let why = if why.ends_with(reason) { why } else { format!("{why}: {reason}") };
-                ReconcileResult::Held { retry_after: retry_after.unwrap_or(ask_again), hold, why }
+                let message = if message.ends_with(reason) { message } else { format!("{message}: {reason}") };
+                ReconcileResult::Held { retry_after: retry_after.unwrap_or(retry_delay), scope: hold, message }
             }
             Self::Unknown(Failure { message, .. }) => ReconcileResult::Failed(message),
             Self::Failed(Failure { class, message, .. }) => match class {
@@ -121,10 +121,10 @@ impl ExecutionError {
 }
 
 impl From<ExecutionError> for ExecutionResult {
-    fn from(stop: ExecutionError) -> Self {
-        match stop {
-            ExecutionError::Held { retry_after, hold, reason, why, status } => {
-                Self::Held { retry_after, hold, reason, why, status }
+    fn from(error: ExecutionError) -> Self {
+        match error {
+            ExecutionError::Held { retry_after, hold, reason, message: why, status } => {
+                Self::Held { retry_after, scope: hold, reason, message: why, status }
             }
             ExecutionError::Failed(failure) => Self::Failed(failure),
             ExecutionError::Unknown(failure) => Self::Unknown(failure),
@@ -145,26 +145,26 @@ impl From<StoreError> for ExecutionError {
 }
 
 /// Returns the response of a successful call, or the error that its outcome means.
-pub(crate) fn judge(outcome: CallOutcome, again: RepeatSafety) -> Result<RestResponse, ExecutionError> {
+pub(crate) fn evaluate(outcome: CallOutcome, repeat_safety: RepeatSafety) -> Result<RestResponse, ExecutionError> {
     match outcome {
-        CallOutcome::NotSent(not_sent) => Err(unsent(not_sent)),
-        CallOutcome::Unknown(unknown) => Err(doubt(again, None, unknown.to_string())),
-        CallOutcome::Answered(answered) => judge_answer(answered, again),
+        CallOutcome::NotSent(not_sent) => Err(not_sent_error(not_sent)),
+        CallOutcome::Unknown(unknown) => Err(unknown_outcome(repeat_safety, None, unknown.to_string())),
+        CallOutcome::Answered(response) => evaluate_response(response, repeat_safety),
     }
 }
 
 /// The error for a call whose outcome is unknown.
-pub(crate) fn doubt(again: RepeatSafety, status: Option<u16>, why: String) -> ExecutionError {
-    let class = match again {
+pub(crate) fn unknown_outcome(repeat_safety: RepeatSafety, status: Option<u16>, message: String) -> ExecutionError {
+    let class = match repeat_safety {
         RepeatSafety::Harmless => FailureClass::Transient,
         RepeatSafety::Doubles => FailureClass::Ambiguous,
     };
-    ExecutionError::Unknown(Failure { status, ..Failure::new(class, why) })
+    ExecutionError::Unknown(Failure { status, ..Failure::new(class, message) })
 }
 
-fn unsent(NotSent { retry_after, why, reason }: NotSent) -> ExecutionError {
+fn not_sent_error(NotSent { retry_after, message, reason }: NotSent) -> ExecutionError {
     let hold = match reason {
-        "malformed" => return ExecutionError::failed(FailureClass::Validation, why),
+        "malformed" => return ExecutionError::failed(FailureClass::Validation, message),
         "interaction_ended" => {
             return ExecutionError::failed(
                 FailureClass::NotFound,
@@ -173,45 +173,45 @@ fn unsent(NotSent { retry_after, why, reason }: NotSent) -> ExecutionError {
         }
         "route_limit" => HoldScope::Route,
         "invalid_requests_key_share" | "invalid_requests_tenant_share" | GUILD_SHARE => HoldScope::Caller,
-        "breaker_open" | "breaker_half_open" | "breaker_forced_open" => held_by(&why, reason),
+        "breaker_open" | "breaker_half_open" | "breaker_forced_open" => breaker_hold_scope(&message, reason),
         // The invalid request limit, a ban, the global limit, a full wait queue, no connection, shutdown, and unknown
         // reasons.
         _ => HoldScope::All,
     };
-    ExecutionError::Held { retry_after, hold, reason, why, status: None }
+    ExecutionError::Held { retry_after, hold, reason, message, status: None }
 }
 
 /// What an open breaker holds. Its key precedes the reason in the text.
-fn held_by(why: &str, reason: &str) -> HoldScope {
-    let key = why.strip_suffix(reason).and_then(|text| text.strip_suffix(": "));
+fn breaker_hold_scope(message: &str, reason: &str) -> HoldScope {
+    let key = message.strip_suffix(reason).and_then(|text| text.strip_suffix(": "));
     match key.and_then(|key| key.parse::<BreakerKey>().ok()).map(|key| key.kind()) {
         Some(BreakerKind::Route | BreakerKind::Pair) => HoldScope::Route,
         Some(BreakerKind::Address | BreakerKind::Discord | BreakerKind::Target) | None => HoldScope::All,
     }
 }
 
-fn judge_answer(answered: RestResponse, again: RepeatSafety) -> Result<RestResponse, ExecutionError> {
-    let status = answered.status.as_u16();
-    let told = || {
-        let code = answered.code.filter(|code| *code != 0).map(|code| format!(" (code {code})")).unwrap_or_default();
-        match error_body::told(&answered.body) {
-            Some(said) => format!("Discord returned {status}{code}: {said}"),
+fn evaluate_response(response: RestResponse, repeat_safety: RepeatSafety) -> Result<RestResponse, ExecutionError> {
+    let status = response.status.as_u16();
+    let describe = || {
+        let code = response.code.filter(|code| *code != 0).map(|code| format!(" (code {code})")).unwrap_or_default();
+        match error_body::format_error(&response.body) {
+            Some(details) => format!("Discord returned {status}{code}: {details}"),
             None => format!("Discord returned {status}{code}"),
         }
     };
     let failed = |class, advice: &str| {
-        let message = format!("{}{advice}", told());
+        let message = format!("{}{advice}", describe());
         Err(ExecutionError::Failed(Failure {
             status: Some(status),
-            code: answered.code,
+            code: response.code,
             ..Failure::new(class, message)
         }))
     };
     let held = |retry_after, hold, reason| {
-        Err(ExecutionError::Held { retry_after, hold, reason, why: told(), status: Some(status) })
+        Err(ExecutionError::Held { retry_after, hold, reason, message: describe(), status: Some(status) })
     };
-    match answered.class {
-        ResponseClass::Success => Ok(answered),
+    match response.class {
+        ResponseClass::Success => Ok(response),
         ResponseClass::RateLimited { scope, retry_after } => {
             let (hold, reason) = match scope {
                 RateLimitScope::User => (HoldScope::Route, "rate_limited"),
@@ -226,16 +226,16 @@ fn judge_answer(answered: RestResponse, again: RepeatSafety) -> Result<RestRespo
         ResponseClass::InteractionEnded => failed(FailureClass::NotFound, "; the interaction has expired"),
         ResponseClass::Forbidden => failed(FailureClass::Forbidden, "; give the bot the missing permission"),
         ResponseClass::NotFound => failed(FailureClass::NotFound, ""),
-        ResponseClass::Rejected => match answered.code {
+        ResponseClass::Rejected => match response.code {
             // "Maximum number of … reached", of any kind of object.
             Some(30_000..=30_999) => {
                 failed(FailureClass::Conflict, "; remove objects that are no longer needed, then submit again")
             }
             // Not a response of the API itself: a redirect, which is not followed.
-            _ if status < 400 => Err(doubt(again, Some(status), told())),
+            _ if status < 400 => Err(unknown_outcome(repeat_safety, Some(status), describe())),
             _ => failed(FailureClass::Validation, ""),
         },
-        ResponseClass::ServerError => Err(doubt(again, Some(status), told())),
+        ResponseClass::ServerError => Err(unknown_outcome(repeat_safety, Some(status), describe())),
     }
 }
 
@@ -246,30 +246,30 @@ mod tests {
 
     use super::*;
 
-    fn not_sent(reason: &'static str, why: &str) -> ExecutionError {
+    fn not_sent(reason: &'static str, message: &str) -> ExecutionError {
         let retry_after = Some(Duration::from_secs(3));
-        let outcome = CallOutcome::NotSent(NotSent { retry_after, why: why.to_owned(), reason });
-        judge(outcome, RepeatSafety::Doubles).unwrap_err()
+        let outcome = CallOutcome::NotSent(NotSent { retry_after, message: message.to_owned(), reason });
+        evaluate(outcome, RepeatSafety::Doubles).unwrap_err()
     }
 
-    fn hold_of(stop: ExecutionError) -> HoldScope {
-        match stop {
+    fn hold_of(error: ExecutionError) -> HoldScope {
+        match error {
             ExecutionError::Held { hold, .. } => hold,
             ExecutionError::Failed(failure) | ExecutionError::Unknown(failure) => panic!("not held: {failure}"),
         }
     }
 
     #[test]
-    fn what_was_not_sent_is_held_with_those_who_would_be_held_too() {
+    fn unsent_calls_hold_everything_that_would_be_held_too() {
         for reason in ["global_limit", "blocked", "unauthorized", "unreachable", "shutting_down", "queue_full"] {
             assert_eq!(hold_of(not_sent(reason, "because")), HoldScope::All, "{reason}");
         }
         assert_eq!(hold_of(not_sent("route_limit", "because")), HoldScope::Route);
         for by in [HolderKind::Key, HolderKind::Tenant, HolderKind::Guild] {
-            let stop = not_sent(by.reason(), "because");
-            assert_eq!(hold_of(stop.clone()), HoldScope::Caller);
+            let error = not_sent(by.reason(), "because");
+            assert_eq!(hold_of(error.clone()), HoldScope::Caller);
             let within = if by == HolderKind::Guild { HoldScope::All } else { HoldScope::Caller };
-            assert_eq!(hold_of(stop.in_queue_of_guild()), within);
+            assert_eq!(hold_of(error.in_queue_of_guild()), within);
         }
         let pair = "discord:42/POST /guilds/{id}/roles#7: breaker_open";
         assert_eq!(hold_of(not_sent("breaker_open", pair)), HoldScope::Route);
@@ -278,18 +278,21 @@ mod tests {
     }
 
     #[test]
-    fn a_doubt_is_ambiguous_only_about_what_would_be_made_twice() {
-        let class = |again| match judge(CallOutcome::Unknown(NoResponse { why: "cut".into() }), again).unwrap_err() {
-            ExecutionError::Unknown(failure) => failure.class,
-            ExecutionError::Failed(failure) => panic!("the outcome is known: {failure}"),
-            ExecutionError::Held { why, .. } => panic!("{why}"),
-        };
+    fn unknown_outcome_is_ambiguous_only_for_creating_calls() {
+        let class =
+            |repeat_safety| match evaluate(CallOutcome::Unknown(NoResponse { message: "cut".into() }), repeat_safety)
+                .unwrap_err()
+            {
+                ExecutionError::Unknown(failure) => failure.class,
+                ExecutionError::Failed(failure) => panic!("the outcome is known: {failure}"),
+                ExecutionError::Held { message: why, .. } => panic!("{why}"),
+            };
         assert_eq!(class(RepeatSafety::Harmless), FailureClass::Transient);
         assert_eq!(class(RepeatSafety::Doubles), FailureClass::Ambiguous);
     }
 
     #[test]
-    fn what_cannot_be_sent_at_all_fails_for_good() {
+    fn unsendable_calls_fail_permanently() {
         assert!(matches!(
             not_sent("malformed", "no"),
             ExecutionError::Failed(Failure { class: FailureClass::Validation, .. })

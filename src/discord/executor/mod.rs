@@ -52,7 +52,7 @@ use crate::clock::Clocks;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExecutorConfig {
     /// Maximum size of a response that is stored as an operation's result, in bytes.
-    pub most_result: usize,
+    pub max_result_bytes: usize,
     /// Clock difference to tolerate beyond what was measured. An object that is older than the intent by more than this
     /// was not created by it.
     pub clock_slack: Duration,
@@ -60,22 +60,22 @@ pub struct ExecutorConfig {
     /// unambiguous.
     pub log_reach: Duration,
     /// How long Discord retains its audit log, with a margin.
-    pub log_kept: Duration,
+    pub log_retention: Duration,
     /// Maximum number of pages of the audit log, or of a channel's messages, to read in one search.
-    pub most_pages: u32,
+    pub max_pages: u32,
     /// Delay before a search that could not be made is retried, if no other delay is known.
-    pub ask_again: Duration,
+    pub retry_delay: Duration,
 }
 
 impl Default for ExecutorConfig {
     fn default() -> Self {
         Self {
-            most_result: 256 * 1024,
+            max_result_bytes: 256 * 1024,
             clock_slack: Duration::from_secs(60),
             log_reach: Duration::from_secs(10 * 60),
-            log_kept: Duration::from_secs(44 * 24 * 60 * 60),
-            most_pages: 10,
-            ask_again: Duration::from_secs(5),
+            log_retention: Duration::from_secs(44 * 24 * 60 * 60),
+            max_pages: 10,
+            retry_delay: Duration::from_secs(5),
         }
     }
 }
@@ -86,7 +86,7 @@ pub struct DiscordExecutor {
     calls: CallBuilder,
     application: Id<ApplicationMarker>,
     bot: Id<UserMarker>,
-    known: Box<dyn ObjectOwnership>,
+    ownership: Box<dyn ObjectOwnership>,
     roles: Arc<RoleCache>,
     clocks: Option<Clocks>,
     config: ExecutorConfig,
@@ -114,7 +114,7 @@ impl DiscordExecutor {
         rest: Arc<dyn Rest>,
         application: Id<ApplicationMarker>,
         bot: Id<UserMarker>,
-        known: impl ObjectOwnership + 'static,
+        ownership: impl ObjectOwnership + 'static,
         config: ExecutorConfig,
     ) -> Self {
         let roles = Arc::new(RoleCache::new(RoleCacheConfig::default()));
@@ -123,7 +123,7 @@ impl DiscordExecutor {
             calls: CallBuilder::new(application),
             application,
             bot,
-            known: Box::new(known),
+            ownership: Box::new(ownership),
             roles,
             clocks: None,
             config,
@@ -144,38 +144,38 @@ impl DiscordExecutor {
     }
 }
 
-async fn perform(errand: &ExecutionContext<'_>) -> Result<ExecutionOutput, ExecutionError> {
-    bounds::check(errand).await?;
-    danger::check(errand).await?;
-    let _changes = danger::RoleCacheInvalidation::of(*errand);
-    match &errand.work.payload {
-        Payload::CreateRole(payload) => roles::create(errand, payload).await,
-        Payload::DeleteRole(payload) => roles::delete(errand, payload).await,
-        Payload::AssignRole(payload) => roles::assign(errand, payload).await,
-        Payload::RemoveRole(payload) => roles::remove(errand, payload).await,
-        Payload::CreateChannel(payload) => channels::create(errand, payload).await,
-        Payload::DeleteChannel(payload) => channels::delete(errand, payload).await,
-        Payload::UpdatePermissions(payload) => overwrites::update(errand, payload).await,
-        Payload::SetMemberRoles(payload) => roles::set(errand, payload).await,
-        Payload::EnsureRole(payload) => roles::ensure(errand, payload).await,
-        Payload::EnsureChannel(payload) => channels::ensure(errand, payload).await,
-        Payload::ReplaceOverwrites(payload) => overwrites::replace(errand, payload).await,
-        Payload::Reorder(payload) => reorder::reorder(errand, payload).await,
-        Payload::EnsureMessage(payload) => messages::ensure(errand, payload).await,
-        Payload::SendMessage(payload) => messages::send(errand, payload).await,
-        Payload::EditMessage(payload) => messages::edit(errand, payload).await,
-        Payload::DeleteMessage(payload) => messages::delete(errand, payload).await,
-        Payload::SendDm(payload) => messages::send_dm(errand, payload).await,
-        Payload::DeferReply(payload) => interactions::defer(errand, payload).await,
-        Payload::SendFollowup(payload) => interactions::follow_up(errand, payload).await,
-        Payload::EditOriginal(payload) => interactions::edit_original(errand, payload).await,
-        Payload::Read(payload) => raw_request::read(errand, payload).await,
-        Payload::Request(payload) => raw_request::request(errand, payload).await,
+async fn perform(context: &ExecutionContext<'_>) -> Result<ExecutionOutput, ExecutionError> {
+    bounds::check(context).await?;
+    danger::check(context).await?;
+    let _changes = danger::RoleCacheInvalidation::of(*context);
+    match &context.work.payload {
+        Payload::CreateRole(payload) => roles::create(context, payload).await,
+        Payload::DeleteRole(payload) => roles::delete(context, payload).await,
+        Payload::AssignRole(payload) => roles::assign(context, payload).await,
+        Payload::RemoveRole(payload) => roles::remove(context, payload).await,
+        Payload::CreateChannel(payload) => channels::create(context, payload).await,
+        Payload::DeleteChannel(payload) => channels::delete(context, payload).await,
+        Payload::UpdatePermissions(payload) => overwrites::update(context, payload).await,
+        Payload::SetMemberRoles(payload) => roles::set(context, payload).await,
+        Payload::EnsureRole(payload) => roles::ensure(context, payload).await,
+        Payload::EnsureChannel(payload) => channels::ensure(context, payload).await,
+        Payload::ReplaceOverwrites(payload) => overwrites::replace(context, payload).await,
+        Payload::Reorder(payload) => reorder::reorder(context, payload).await,
+        Payload::EnsureMessage(payload) => messages::ensure(context, payload).await,
+        Payload::SendMessage(payload) => messages::send(context, payload).await,
+        Payload::EditMessage(payload) => messages::edit(context, payload).await,
+        Payload::DeleteMessage(payload) => messages::delete(context, payload).await,
+        Payload::SendDm(payload) => messages::send_dm(context, payload).await,
+        Payload::DeferReply(payload) => interactions::defer(context, payload).await,
+        Payload::SendFollowup(payload) => interactions::follow_up(context, payload).await,
+        Payload::EditOriginal(payload) => interactions::edit_original(context, payload).await,
+        Payload::Read(payload) => raw_request::read(context, payload).await,
+        Payload::Request(payload) => raw_request::request(context, payload).await,
     }
 }
 
 impl OperationExecutor for DiscordExecutor {
-    fn perform(&self, work: Execution) -> ExecutorFuture<'_, ExecutionResult> {
+    fn execute(&self, work: Execution) -> ExecutorFuture<'_, ExecutionResult> {
         Box::pin(async move {
             let done = perform(&ExecutionContext::new(self, &work, Charge::Submitter)).await;
             done.map_or_else(ExecutionResult::from, ExecutionResult::Done)
@@ -185,14 +185,14 @@ impl OperationExecutor for DiscordExecutor {
     fn reconcile(&self, work: Execution) -> ExecutorFuture<'_, ReconcileResult> {
         Box::pin(async move {
             let found = crate::discord::reconcile::reconcile(&ExecutionContext::new(self, &work, Charge::Daemon)).await;
-            found.unwrap_or_else(|stop| stop.unasked(self.config.ask_again))
+            found.unwrap_or_else(|error| error.into_reconcile_result(self.config.retry_delay))
         })
     }
 
     fn verify(&self, work: Execution) -> ExecutorFuture<'_, ReconcileResult> {
         Box::pin(async move {
             let found = verify::verify(&ExecutionContext::new(self, &work, Charge::Daemon)).await;
-            found.unwrap_or_else(|stop| stop.unasked(self.config.ask_again))
+            found.unwrap_or_else(|error| error.into_reconcile_result(self.config.retry_delay))
         })
     }
 }

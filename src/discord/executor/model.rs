@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_are_read_with_what_they_leave_out_and_what_is_new() {
+    fn objects_decode_with_missing_and_unknown_fields() {
         let channel = r#"{"id":"5","type":99,"name":null,"parent_id":null,"brand_new":{},"permission_overwrites":
             [{"id":"1","type":0,"allow":"1024","deny":"0"}]}"#;
         let channel: DiscordChannel = serde_json::from_str(channel).unwrap();

@@ -13,23 +13,23 @@ pub trait ObjectOwnership: Send + Sync {
     fn bound(&self, kind: ManagedKind, ids: Vec<u64>) -> StoreFuture<'_, Vec<u64>>;
 
     /// The owners of these, where known.
-    fn whose(&self, locations: Vec<Location>) -> StoreFuture<'_, Vec<Option<Owner>>>;
+    fn owners(&self, locations: Vec<Location>) -> StoreFuture<'_, Vec<Option<Owner>>>;
 
     /// Stores the guild that a location belongs to, or that it belongs to none, and returns its owner.
-    fn learn(&self, location: Location, guild: Option<u64>) -> StoreFuture<'_, Owner>;
+    fn store_guild(&self, location: Location, guild: Option<u64>) -> StoreFuture<'_, Owner>;
 }
 
 impl<S: OperationStore + ?Sized> ObjectOwnership for Arc<S> {
     fn bound(&self, kind: ManagedKind, ids: Vec<u64>) -> StoreFuture<'_, Vec<u64>> {
-        OperationStore::bound(&**self, kind, ids)
+        OperationStore::find_bound(&**self, kind, ids)
     }
 
-    fn whose(&self, locations: Vec<Location>) -> StoreFuture<'_, Vec<Option<Owner>>> {
-        OperationStore::whose(&**self, locations)
+    fn owners(&self, locations: Vec<Location>) -> StoreFuture<'_, Vec<Option<Owner>>> {
+        OperationStore::owners(&**self, locations)
     }
 
-    fn learn(&self, location: Location, guild: Option<u64>) -> StoreFuture<'_, Owner> {
-        OperationStore::learn(&**self, location, guild)
+    fn store_guild(&self, location: Location, guild: Option<u64>) -> StoreFuture<'_, Owner> {
+        OperationStore::record_location(&**self, location, guild)
     }
 }
 
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_store_will_do() {
+    fn every_store_implements_ownership() {
         fn takes<K: ObjectOwnership + 'static>() {}
         takes::<Arc<dyn OperationStore>>();
     }

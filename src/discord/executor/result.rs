@@ -30,40 +30,52 @@ impl ObjectOutcome {
 }
 
 /// The result for a role or a channel that was created or ensured. A key is bound to it.
-pub(crate) fn object(
+pub(crate) fn object_output(
     kind: ManagedKind,
     id: u64,
-    how: ObjectOutcome,
+    outcome: ObjectOutcome,
     key: Option<&str>,
     status: u16,
 ) -> ExecutionOutput {
-    let named = match kind {
+    let id_field = match kind {
         ManagedKind::Role => "role_id",
         ManagedKind::Channel => "channel_id",
         ManagedKind::Message => "message_id",
     };
     ExecutionOutput {
-        result: json!({ named: id.to_string(), "outcome": how.name() }),
-        made: Some(id),
-        bind: bound(kind, id, None, how, key),
+        result: json!({ id_field: id.to_string(), "outcome": outcome.name() }),
+        created: Some(id),
+        bind: bindings(kind, id, None, outcome, key),
         unbind: Vec::new(),
         status: Some(status),
     }
 }
 
 /// The result for a message that was sent or ensured.
-pub(crate) fn message(channel: u64, id: u64, how: ObjectOutcome, key: Option<&str>, status: u16) -> ExecutionOutput {
+pub(crate) fn message_output(
+    channel: u64,
+    id: u64,
+    outcome: ObjectOutcome,
+    key: Option<&str>,
+    status: u16,
+) -> ExecutionOutput {
     ExecutionOutput {
-        result: json!({ "channel_id": channel.to_string(), "message_id": id.to_string(), "outcome": how.name() }),
-        made: Some(id),
-        bind: bound(ManagedKind::Message, id, Some(channel), how, key),
+        result: json!({ "channel_id": channel.to_string(), "message_id": id.to_string(), "outcome": outcome.name() }),
+        created: Some(id),
+        bind: bindings(ManagedKind::Message, id, Some(channel), outcome, key),
         unbind: Vec::new(),
         status: Some(status),
     }
 }
 
-fn bound(kind: ManagedKind, id: u64, channel: Option<u64>, how: ObjectOutcome, key: Option<&str>) -> Vec<Binding> {
-    let origin = match how {
+fn bindings(
+    kind: ManagedKind,
+    id: u64,
+    channel: Option<u64>,
+    outcome: ObjectOutcome,
+    key: Option<&str>,
+) -> Vec<Binding> {
+    let origin = match outcome {
         ObjectOutcome::Created | ObjectOutcome::Updated | ObjectOutcome::Unchanged | ObjectOutcome::Found => "created",
         ObjectOutcome::Adopted => "adopted",
     };
@@ -72,14 +84,14 @@ fn bound(kind: ManagedKind, id: u64, channel: Option<u64>, how: ObjectOutcome, k
 }
 
 /// The result for an object that was deleted, or did not exist.
-pub(crate) fn deleted(
-    answer: Result<u16, ExecutionError>,
+pub(crate) fn delete_output(
+    result: Result<u16, ExecutionError>,
     gone: Option<(ManagedKind, u64)>,
 ) -> Result<ExecutionOutput, ExecutionError> {
-    let (was_there, status) = match answer {
+    let (was_there, status) = match result {
         Ok(status) => (true, status),
-        Err(stop) if stop.is_gone() => (false, 404),
-        Err(stop) => return Err(stop),
+        Err(error) if error.is_gone() => (false, 404),
+        Err(error) => return Err(error),
     };
     Ok(ExecutionOutput {
         result: json!({ "deleted": was_there }),
@@ -90,7 +102,7 @@ pub(crate) fn deleted(
 }
 
 /// The result for an object that an earlier attempt deleted.
-pub(crate) fn was_deleted(gone: (ManagedKind, u64)) -> ExecutionOutput {
+pub(crate) fn already_deleted_output(gone: (ManagedKind, u64)) -> ExecutionOutput {
     ExecutionOutput {
         result: json!({ "deleted": true }),
         unbind: vec![gone],
@@ -100,21 +112,21 @@ pub(crate) fn was_deleted(gone: (ManagedKind, u64)) -> ExecutionOutput {
 }
 
 /// The error when several objects match.
-pub(crate) fn several_match(what: &str, name: &str, key: &str, ids: &[u64]) -> ExecutionError {
-    let shown: Vec<String> = ids.iter().take(10).map(u64::to_string).collect();
+pub(crate) fn several_match(kind: &str, name: &str, key: &str, ids: &[u64]) -> ExecutionError {
+    let displayed: Vec<String> = ids.iter().take(10).map(u64::to_string).collect();
     let message = format!(
-        "{} {what} are named `{name}` and have no key ({}): rename or delete all but the one for `{key}`, or submit \
+        "{} {kind} are named `{name}` and have no key ({}): rename or delete all but the one for `{key}`, or submit \
          again without `adopt` to create a new one",
         ids.len(),
-        shown.join(", "),
+        displayed.join(", "),
     );
     ExecutionError::failed(FailureClass::Conflict, message)
 }
 
 /// An object that disappeared during the operation is searched for again.
-pub(crate) fn vanished(stop: ExecutionError, what: &str) -> ExecutionError {
-    if stop.is_gone() {
-        return ExecutionError::failed(FailureClass::Transient, format!("{what} was deleted during the operation"));
+pub(crate) fn retry_if_gone(error: ExecutionError, object: &str) -> ExecutionError {
+    if error.is_gone() {
+        return ExecutionError::failed(FailureClass::Transient, format!("{object} was deleted during the operation"));
     }
-    stop
+    error
 }

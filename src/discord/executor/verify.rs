@@ -23,28 +23,28 @@ use super::{channels, interactions, messages, overwrites, reorder, roles};
 use crate::discord::reconcile;
 
 /// Checks whether the effect is in place.
-pub(crate) async fn verify(errand: &ExecutionContext<'_>) -> Result<ReconcileResult, ExecutionError> {
-    match &errand.work.payload {
-        Payload::AssignRole(payload) => roles::verify_assigned(errand, payload).await,
-        Payload::RemoveRole(payload) => roles::verify_removed(errand, payload).await,
-        Payload::SetMemberRoles(payload) => roles::verify_set(errand, payload).await,
-        Payload::DeleteRole(payload) => roles::verify_deleted(errand, payload).await,
-        Payload::EnsureRole(payload) => roles::verify_ensured(errand, payload).await,
-        Payload::DeleteChannel(payload) => channels::verify_deleted(errand, payload).await,
-        Payload::EnsureChannel(payload) => channels::verify_ensured(errand, payload).await,
-        Payload::UpdatePermissions(payload) => overwrites::verify_updated(errand, payload).await,
-        Payload::ReplaceOverwrites(payload) => overwrites::verify_replaced(errand, payload).await,
-        Payload::Reorder(payload) => reorder::verify_reordered(errand, payload).await,
-        Payload::EditMessage(payload) => messages::verify_edited(errand, payload).await,
-        Payload::DeleteMessage(payload) => messages::verify_deleted(errand, payload).await,
-        Payload::EnsureMessage(payload) => messages::verify_ensured(errand, payload).await,
-        Payload::DeferReply(payload) => interactions::verify_deferred(errand, payload).await,
-        Payload::EditOriginal(payload) => interactions::verify_edited(errand, payload).await,
+pub(crate) async fn verify(context: &ExecutionContext<'_>) -> Result<ReconcileResult, ExecutionError> {
+    match &context.work.payload {
+        Payload::AssignRole(payload) => roles::verify_assigned(context, payload).await,
+        Payload::RemoveRole(payload) => roles::verify_removed(context, payload).await,
+        Payload::SetMemberRoles(payload) => roles::verify_set(context, payload).await,
+        Payload::DeleteRole(payload) => roles::verify_deleted(context, payload).await,
+        Payload::EnsureRole(payload) => roles::verify_ensured(context, payload).await,
+        Payload::DeleteChannel(payload) => channels::verify_deleted(context, payload).await,
+        Payload::EnsureChannel(payload) => channels::verify_ensured(context, payload).await,
+        Payload::UpdatePermissions(payload) => overwrites::verify_updated(context, payload).await,
+        Payload::ReplaceOverwrites(payload) => overwrites::verify_replaced(context, payload).await,
+        Payload::Reorder(payload) => reorder::verify_reordered(context, payload).await,
+        Payload::EditMessage(payload) => messages::verify_edited(context, payload).await,
+        Payload::DeleteMessage(payload) => messages::verify_deleted(context, payload).await,
+        Payload::EnsureMessage(payload) => messages::verify_ensured(context, payload).await,
+        Payload::DeferReply(payload) => interactions::verify_deferred(context, payload).await,
+        Payload::EditOriginal(payload) => interactions::verify_edited(context, payload).await,
         Payload::CreateRole(_)
         | Payload::CreateChannel(_)
         | Payload::SendMessage(_)
         | Payload::SendDm(_)
-        | Payload::SendFollowup(_) => reconcile::reconcile(errand).await,
+        | Payload::SendFollowup(_) => reconcile::reconcile(context).await,
         Payload::Read(_) | Payload::Request(Request { method: Method::Get, .. }) => Ok(ReconcileResult::Absent),
         Payload::Request(Request { method, .. }) => Ok(ReconcileResult::Unclear(format!(
             "the {} request was sent, but its outcome is unknown, and only its author knows what it changes: check \

@@ -12,9 +12,9 @@ pub(super) enum IdentifyDecided<'a> {
     /// Permitted and counted.
     Granted { shard: u32 },
     /// The daily session starts are used up.
-    Spent { shard: u32, again_in: Duration },
+    Spent { shard: u32, retry_in: Duration },
     /// Session starts cannot be counted.
-    Uncounted { shard: u32, error: &'a str, again_in: Duration },
+    Uncounted { shard: u32, error: &'a str, retry_in: Duration },
 }
 
 impl InternalEvent for IdentifyDecided<'_> {
@@ -25,7 +25,7 @@ impl InternalEvent for IdentifyDecided<'_> {
                 debug!(shard, "shard may identify");
                 "granted"
             }
-            Self::Spent { shard, again_in } => {
+            Self::Spent { shard, retry_in: again_in } => {
                 error!(
                     shard,
                     again_in_ms = ms(again_in),
@@ -34,7 +34,7 @@ impl InternalEvent for IdentifyDecided<'_> {
                 );
                 "spent"
             }
-            Self::Uncounted { shard, error, again_in } => {
+            Self::Uncounted { shard, error, retry_in: again_in } => {
                 let again_in_ms = ms(again_in);
                 warn!(shard, error, again_in_ms, "cannot count session starts; the shard waits");
                 "uncounted"

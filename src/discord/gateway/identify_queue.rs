@@ -26,11 +26,11 @@ use super::events::IdentifyDecided;
 use crate::events::emit;
 
 /// Timeout of a store request.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often the limit is checked and reported while it is used up.
-const LOOKS_EVERY: Duration = Duration::from_secs(60);
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// Waits between attempts while the store does not respond.
-const RETRIES: BackoffConfig = BackoffConfig { base: Duration::from_millis(200), cap: Duration::from_secs(10) };
+const STORE_BACKOFF: BackoffConfig = BackoffConfig { base: Duration::from_millis(200), cap: Duration::from_secs(10) };
 
 /// Limits on identifying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,9 +40,9 @@ pub struct IdentifyLimits {
     /// Minimum time between two identifies of a bucket.
     pub spacing: Duration,
     /// Maximum number per day.
-    pub a_day: u32,
+    pub max_per_day: u32,
     /// Remaining session starts as Discord reports them, if requested: another process may use the token, too.
-    pub left: Option<SessionStartLimit>,
+    pub remaining_starts: Option<SessionStartLimit>,
 }
 
 /// Remaining session starts of the day, as Discord reports them.
@@ -57,13 +57,13 @@ pub struct SessionStartLimit {
 /// Permits shards to identify one at a time, within the limits, and never without counting.
 #[derive(Clone)]
 pub struct IdentifyQueue {
-    desk: Arc<IdentifyLimiter>,
+    limiter: Arc<IdentifyLimiter>,
     runtime: Handle,
 }
 
 impl fmt::Debug for IdentifyQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IdentifyQueue").field("limits", &self.desk.limits).finish_non_exhaustive()
+        f.debug_struct("IdentifyQueue").field("limits", &self.limiter.limits).finish_non_exhaustive()
     }
 }
 
@@ -71,20 +71,28 @@ impl IdentifyQueue {
     /// Creates a queue that counts in this store. Calls `observer` when the daily limit is used up. Needs a Tokio
     /// runtime, which runs the requests.
     pub fn new(store: Arc<dyn EventStore>, limits: IdentifyLimits, clock: WallClock, observer: ShardObserver) -> Self {
-        let left = limits.left.map(|left| (left.remaining, Instant::now() + left.reset_after));
-        let lines = (0..limits.max_concurrency.max(1)).map(|_| Mutex::default()).collect();
-        let desk = IdentifyLimiter { store, limits, clock, observer, lines, left: std::sync::Mutex::new(left) };
-        Self { desk: Arc::new(desk), runtime: Handle::current() }
+        let remaining =
+            limits.remaining_starts.map(|remaining| (remaining.remaining, Instant::now() + remaining.reset_after));
+        let locks = (0..limits.max_concurrency.max(1)).map(|_| Mutex::default()).collect();
+        let limiter = IdentifyLimiter {
+            store,
+            limits,
+            clock,
+            observer,
+            bucket_locks: locks,
+            remaining: std::sync::Mutex::new(remaining),
+        };
+        Self { limiter: Arc::new(limiter), runtime: Handle::current() }
     }
 }
 
 impl Queue for IdentifyQueue {
     fn enqueue(&self, shard: u32) -> oneshot::Receiver<()> {
-        let (go, waits) = oneshot::channel();
-        let desk = Arc::clone(&self.desk);
+        let (grant, granted) = oneshot::channel();
+        let limiter = Arc::clone(&self.limiter);
         // If this task failed, the shard would wait forever.
-        spawn_finite_on(&self.runtime, Part::Identify, async move { desk.serve(shard, go).await });
-        waits
+        spawn_finite_on(&self.runtime, Part::Identify, async move { limiter.serve(shard, grant).await });
+        granted
     }
 }
 
@@ -94,44 +102,44 @@ struct IdentifyLimiter {
     clock: WallClock,
     observer: ShardObserver,
     /// One lock for each bucket: its holder queries the store, the others wait.
-    lines: Vec<Mutex<()>>,
+    bucket_locks: Vec<Mutex<()>>,
     /// Remaining starts as Discord reports them, and when they reset.
-    left: std::sync::Mutex<Option<(u32, Instant)>>,
+    remaining: std::sync::Mutex<Option<(u32, Instant)>>,
 }
 
 impl IdentifyLimiter {
     /// Waits until the shard may identify, or no longer waits for it.
-    async fn serve(&self, shard: u32, mut go: oneshot::Sender<()>) {
+    async fn serve(&self, shard: u32, mut grant: oneshot::Sender<()>) {
         let bucket = shard % u32::from(self.limits.max_concurrency.max(1));
-        let turn = async {
-            let line = self.lines.get(bucket as usize).expect("invariant: each bucket has a lock");
-            let _first = line.lock().await;
-            self.turn(shard, bucket).await;
+        let wait = async {
+            let lock = self.bucket_locks.get(bucket as usize).expect("invariant: each bucket has a lock");
+            let _guard = lock.lock().await;
+            self.wait_for_permit(shard, bucket).await;
         };
         tokio::select! {
             biased;
-            () = go.closed() => return,
-            () = turn => {}
+            () = grant.closed() => return,
+            () = wait => {}
         }
         emit(IdentifyDecided::Granted { shard });
         // If the shard no longer waits, one start is counted that was not used.
-        let _ = go.send(());
+        let _ = grant.send(());
     }
 
-    async fn turn(&self, shard: u32, bucket: u32) {
-        let mut patience = ReconnectBackoff::new(RETRIES);
+    async fn wait_for_permit(&self, shard: u32, bucket: u32) {
+        let mut backoff = ReconnectBackoff::new(STORE_BACKOFF);
         loop {
-            let wait = match self.ask(bucket).await {
-                Ok(IdentifyDecision::Now) => return,
+            let wait = match self.request(bucket).await {
+                Ok(IdentifyDecision::Allowed) => return,
                 Ok(IdentifyDecision::Wait(wait)) => wait,
-                Ok(IdentifyDecision::Spent(again_in)) => {
-                    emit(IdentifyDecided::Spent { shard, again_in });
-                    (self.observer)(ShardEvent::OutOfIdentifies { shard, again_in });
-                    again_in.min(LOOKS_EVERY)
+                Ok(IdentifyDecision::Exhausted(again_in)) => {
+                    emit(IdentifyDecided::Spent { shard, retry_in: again_in });
+                    (self.observer)(ShardEvent::OutOfIdentifies { shard, retry_in: again_in });
+                    again_in.min(CHECK_INTERVAL)
                 }
                 Err(error) => {
-                    let again_in = patience.wait_after_useless(fastrand::f64()).max(RETRIES.base / 2);
-                    emit(IdentifyDecided::Uncounted { shard, error: &error, again_in });
+                    let again_in = backoff.next_wait(fastrand::f64()).max(STORE_BACKOFF.base / 2);
+                    emit(IdentifyDecided::Uncounted { shard, error: &error, retry_in: again_in });
                     again_in
                 }
             };
@@ -140,27 +148,27 @@ impl IdentifyLimiter {
         }
     }
 
-    async fn ask(&self, bucket: u32) -> Result<IdentifyDecision, String> {
-        if let Err(again_in) = self.take_left() {
-            return Ok(IdentifyDecision::Spent(again_in));
+    async fn request(&self, bucket: u32) -> Result<IdentifyDecision, String> {
+        if let Err(again_in) = self.take_remaining() {
+            return Ok(IdentifyDecision::Exhausted(again_in));
         }
         let spacing = if self.limits.max_concurrency == 0 { Duration::ZERO } else { self.limits.spacing };
-        let ask = IdentifyRequest { bucket, spacing, a_day: self.limits.a_day, now: self.clock.now() };
-        let answer = match timeout(ANSWERS_WITHIN, self.store.identify(ask)).await {
-            Ok(answer) => answer.map_err(|error| error.to_string()),
-            Err(_) => Err(format!("the store did not respond within {} s", ANSWERS_WITHIN.as_secs())),
+        let request = IdentifyRequest { bucket, spacing, daily_limit: self.limits.max_per_day, now: self.clock.now() };
+        let response = match timeout(STORE_TIMEOUT, self.store.identify(request)).await {
+            Ok(response) => response.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("the store did not respond within {} s", STORE_TIMEOUT.as_secs())),
         };
-        if answer != Ok(IdentifyDecision::Now) {
-            self.give_left();
+        if response != Ok(IdentifyDecision::Allowed) {
+            self.refund_remaining();
         }
-        answer
+        response
     }
 
     /// Takes one of the starts that Discord reports as remaining.
-    fn take_left(&self) -> Result<(), Duration> {
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        match left.as_mut() {
-            Some((_, until)) if *until <= Instant::now() => *left = None,
+    fn take_remaining(&self) -> Result<(), Duration> {
+        let mut guard = self.remaining.lock().unwrap_or_else(PoisonError::into_inner);
+        match guard.as_mut() {
+            Some((_, until)) if *until <= Instant::now() => *guard = None,
             Some((0, until)) => return Err(until.duration_since(Instant::now())),
             Some((remaining, _)) => *remaining -= 1,
             None => {}
@@ -168,8 +176,8 @@ impl IdentifyLimiter {
         Ok(())
     }
 
-    fn give_left(&self) {
-        if let Some((remaining, _)) = self.left.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+    fn refund_remaining(&self) {
+        if let Some((remaining, _)) = self.remaining.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             *remaining += 1;
         }
     }

@@ -75,9 +75,9 @@ pub struct ShardPoolConfig<Q> {
     /// How much each shard buffers while there is no room.
     pub buffer: FlowLimit,
     /// Backoff between connection attempts.
-    pub reconnects: BackoffConfig,
+    pub backoff: BackoffConfig,
     /// Timeout for a connection and its HELLO.
-    pub hello_within: Duration,
+    pub hello_timeout: Duration,
     /// Clock for the time at which events are received.
     pub clock: WallClock,
 }
@@ -101,16 +101,16 @@ pub struct ShardPool {
     ends: mpsc::Receiver<ShardEnd>,
     /// Dropping it ends the threads.
     _alive: watch::Sender<()>,
-    roster: ShardSet,
-    set_token: Setter,
+    shard_set: ShardSet,
+    set_token: DebugTokenSetter,
 }
 
 /// Sets the token of new connections to the gateway.
 pub type TokenSetter = Arc<dyn Fn(&SecretValue) + Send + Sync>;
 
-struct Setter(TokenSetter);
+struct DebugTokenSetter(TokenSetter);
 
-impl std::fmt::Debug for Setter {
+impl std::fmt::Debug for DebugTokenSetter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Setter")
     }
@@ -128,19 +128,19 @@ impl ShardPool {
     /// When the operating system cannot start a thread.
     pub fn start<Q>(
         mut config: ShardPoolConfig<Q>,
-        mut feeds: impl FnMut(u32) -> ShardSender,
+        mut senders: impl FnMut(u32) -> ShardSender,
         observer: impl Fn(ShardEvent) + Send + Sync + 'static,
     ) -> io::Result<Self>
     where
         Q: Queue + Clone + Unpin + Send + Sync + 'static,
     {
         let range = config.range;
-        let mut kept: BTreeMap<u32, StoredSession> =
-            usable(std::mem::take(&mut config.resume), config.shards).collect();
-        let shards = Self::ready(config, observer)?;
-        for number in range.numbers() {
-            let resume = kept.remove(&number).map(|session| ResumeState { session, unread: BTreeSet::new() });
-            shards.roster.open(number, feeds(number), resume, LeaseGuard::always());
+        let mut sessions: BTreeMap<u32, StoredSession> =
+            resumable_sessions(std::mem::take(&mut config.resume), config.shards).collect();
+        let shards = Self::start_threads(config, observer)?;
+        for number in range.ids() {
+            let resume = sessions.remove(&number).map(|session| ResumeState { session, unread: BTreeSet::new() });
+            shards.shard_set.open(number, senders(number), resume, LeaseGuard::always());
         }
         Ok(shards)
     }
@@ -150,7 +150,7 @@ impl ShardPool {
     /// # Errors
     ///
     /// When the operating system cannot start a thread.
-    pub fn ready<Q>(
+    pub fn start_threads<Q>(
         config: ShardPoolConfig<Q>,
         observer: impl Fn(ShardEvent) + Send + Sync + 'static,
     ) -> io::Result<Self>
@@ -158,8 +158,8 @@ impl ShardPool {
         Q: Queue + Clone + Unpin + Send + Sync + 'static,
     {
         let observer: ShardObserver = Arc::new(observer);
-        let manners =
-            ShardConfig { buffer: config.buffer, reconnects: config.reconnects, hello_within: config.hello_within };
+        let shard_config =
+            ShardConfig { buffer: config.buffer, backoff: config.backoff, hello_timeout: config.hello_timeout };
         let (intents, queue) = (config.intents, config.queue.clone());
         let (gateway_url, presence) = (config.gateway_url, config.presence);
         let template = Arc::new(ConfigTemplate::new(&config.token, move |token: &SecretValue| {
@@ -176,17 +176,17 @@ impl ShardPool {
         }));
         let new_token = Arc::clone(&template);
         let set_token: TokenSetter = Arc::new(move |token| new_token.set_token(token));
-        let (alive, lives) = watch::channel(());
-        let count = config.range.numbers().len();
-        let (tell, ends) = mpsc::channel(count);
-        let mut desks = Vec::new();
-        for place in 0..config.threads.clamp(1, count) {
+        let (alive, alive_rx) = watch::channel(());
+        let count = config.range.ids().len();
+        let (ends_tx, ends) = mpsc::channel(count);
+        let mut threads = Vec::new();
+        for index in 0..config.threads.clamp(1, count) {
             let runtime = Builder::new_current_thread().enable_all().build()?;
-            let (desk, hired) = mpsc::channel(count);
-            let lives = lives.clone();
-            let name = format!("shards-{place}");
-            supervision::thread(Part::ShardThread, name, move || work(&runtime, lives, hired))?;
-            desks.push(desk);
+            let (tasks_tx, tasks) = mpsc::channel(count);
+            let alive_rx = alive_rx.clone();
+            let name = format!("shards-{index}");
+            supervision::thread(Part::ShardThread, name, move || run_thread(&runtime, alive_rx, tasks))?;
+            threads.push(tasks_tx);
         }
         let shards = config.shards;
         let prepare: PrepareShard = Box::new(move |open| {
@@ -201,13 +201,13 @@ impl ShardPool {
                 sender,
                 observer: Arc::clone(&observer),
                 clock: config.clock.clone(),
-                config: manners,
+                config: shard_config,
                 lease,
                 on_exit,
             })
         });
-        let roster = ShardSet::new(prepare, intents, desks, tell);
-        Ok(Self { ends, _alive: alive, roster, set_token: Setter(set_token) })
+        let shard_set = ShardSet::new(prepare, intents, threads, ends_tx);
+        Ok(Self { ends, _alive: alive, shard_set, set_token: DebugTokenSetter(set_token) })
     }
 
     /// Returns a function that sets the token of new connections. Existing connections are unaffected.
@@ -227,30 +227,30 @@ impl ShardPool {
 
     /// Opens and closes single shards.
     #[must_use]
-    pub const fn roster(&self) -> &ShardSet {
-        &self.roster
+    pub const fn shard_set(&self) -> &ShardSet {
+        &self.shard_set
     }
 
     /// Closes every shard with code 4000, so that sessions can be resumed, and waits until the peer has responded. May
     /// be called again if the wait was cancelled.
     pub async fn shutdown(&mut self) {
-        self.roster.close_all().await;
+        self.shard_set.close_all().await;
     }
 
     /// Numbers of the shards that have not ended yet.
     #[must_use]
     pub fn open(&self) -> Vec<u32> {
-        self.roster.all_open()
+        self.shard_set.open_numbers()
     }
 }
 
 /// Sessions that can be resumed, by shard.
-fn usable(kept: Vec<StoredSession>, shards: u32) -> impl Iterator<Item = (u32, StoredSession)> {
-    kept.into_iter().filter(move |kept| kept.shards == shards).map(|kept| (kept.shard, kept))
+fn resumable_sessions(sessions: Vec<StoredSession>, shards: u32) -> impl Iterator<Item = (u32, StoredSession)> {
+    sessions.into_iter().filter(move |sessions| sessions.shards == shards).map(|sessions| (sessions.shard, sessions))
 }
 
 /// Runs shards on a thread until the pool is dropped.
-fn work(runtime: &Runtime, mut lives: watch::Receiver<()>, mut hired: mpsc::Receiver<StartShard>) {
+fn run_thread(runtime: &Runtime, mut alive: watch::Receiver<()>, mut tasks: mpsc::Receiver<StartShard>) {
     // Actors run in a local set. Dropping it drops the shards.
     LocalSet::new().block_on(runtime, async move {
         let mut ticks = pin!(failpoint::ticks(Part::ShardThread));
@@ -258,8 +258,8 @@ fn work(runtime: &Runtime, mut lives: watch::Receiver<()>, mut hired: mpsc::Rece
             tokio::select! {
                 biased;
                 // Nothing is ever sent: this returns when the sender is dropped.
-                _ = lives.changed() => return,
-                Some(start) = hired.recv() => start(),
+                _ = alive.changed() => return,
+                Some(start) = tasks.recv() => start(),
                 never = &mut ticks => match never {},
             }
         }
@@ -273,17 +273,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_of_another_number_of_shards_is_of_no_use() {
-        let kept = |shard, shards| StoredSession {
+    fn session_of_another_shard_count_is_ignored() {
+        let session = |shard, shards| StoredSession {
             shard,
             shards,
             session: "s".into(),
             resume_url: None,
             confirmed: 1,
             at: UnixMs::new(0),
-            under: None,
+            fence: None,
         };
-        let usable: Vec<_> = usable(vec![kept(0, 2), kept(0, 1), kept(1, 2)], 2).map(|(shard, _)| shard).collect();
+        let usable: Vec<_> =
+            resumable_sessions(vec![session(0, 2), session(0, 1), session(1, 2)], 2).map(|(shard, _)| shard).collect();
         assert_eq!(usable, [0, 1]);
     }
 }

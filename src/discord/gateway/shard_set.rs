@@ -59,7 +59,7 @@ struct Inner {
 
 impl fmt::Debug for ShardSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ShardSet").field("open", &self.all_open()).finish_non_exhaustive()
+        f.debug_struct("ShardSet").field("open", &self.open_numbers()).finish_non_exhaustive()
     }
 }
 
@@ -95,19 +95,19 @@ impl ShardSet {
 
     /// Closes a shard with code 4000, so that its session can be resumed, and waits until the peer has responded. After
     /// the timeout, drops the connection. The shard has ended when this returns.
-    pub async fn close(&self, number: u32, within: Duration) {
+    pub async fn close(&self, number: u32, limit: Duration) {
         let gone = || !self.inner.open().contains_key(&number);
-        self.dismiss(Some(number));
-        if timeout(within, self.until(gone)).await.is_err() {
+        self.request_stop(Some(number));
+        if timeout(limit, self.wait_until(gone)).await.is_err() {
             let handle = self.inner.open().get(&number).cloned();
             handle.inspect(ShardHandle::abort);
-            self.until(gone).await;
+            self.wait_until(gone).await;
         }
     }
 
     pub(super) async fn close_all(&self) {
-        self.dismiss(None);
-        self.until(|| self.inner.open().is_empty()).await;
+        self.request_stop(None);
+        self.wait_until(|| self.inner.open().is_empty()).await;
     }
 
     /// Closes a shard's connection with code 4000 and makes another one, which resumes the session. Returns `false` if
@@ -130,26 +130,26 @@ impl ShardSet {
         self.inner.open().contains_key(&number)
     }
 
-    pub(super) fn all_open(&self) -> Vec<u32> {
+    pub(super) fn open_numbers(&self) -> Vec<u32> {
         self.inner.open().keys().copied().collect()
     }
 
     /// Waits until a shard ends, for any reason. Shards that ended earlier do not count.
-    pub async fn an_end(&self) {
+    pub async fn wait_for_end(&self) {
         let mut ended = self.inner.ended.subscribe();
         // Never fails: this set holds the sender.
         let _ = ended.changed().await;
     }
 
-    fn dismiss(&self, which: Option<u32>) {
+    fn request_stop(&self, shard: Option<u32>) {
         let open = self.inner.open();
-        let closing = open.iter().filter(|(number, _)| which.is_none_or(|which| which == **number));
+        let closing = open.iter().filter(|(number, _)| shard.is_none_or(|shard| shard == **number));
         closing.for_each(|(_, handle)| handle.close());
     }
 
-    async fn until(&self, holds: impl Fn() -> bool) {
+    async fn wait_until(&self, condition: impl Fn() -> bool) {
         let mut ended = self.inner.ended.subscribe();
-        while !holds() {
+        while !condition() {
             if ended.changed().await.is_err() {
                 return;
             }

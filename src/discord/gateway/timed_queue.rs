@@ -10,39 +10,40 @@ use twilight_gateway::queue::Queue;
 #[derive(Clone, Debug)]
 pub(super) struct TimedQueue<Q> {
     queue: Q,
-    came: Arc<Mutex<Option<Instant>>>,
+    granted_at: Arc<Mutex<Option<Instant>>>,
 }
 
 impl<Q> TimedQueue<Q> {
     pub(super) fn new(queue: Q) -> Self {
-        Self { queue, came: Arc::default() }
+        Self { queue, granted_at: Arc::default() }
     }
 
     /// When the last request was granted; `None` while it is pending.
-    pub(super) fn came(&self) -> Option<Instant> {
-        *self.came.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn granted_at(&self) -> Option<Instant> {
+        *self.granted_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<Q: Queue> Queue for TimedQueue<Q> {
     fn enqueue(&self, shard: u32) -> oneshot::Receiver<()> {
-        let set = |came: &Mutex<Option<Instant>>, to| *came.lock().unwrap_or_else(PoisonError::into_inner) = to;
-        set(&self.came, None);
-        let (mut go, waits) = oneshot::channel();
-        let (asked, came) = (self.queue.enqueue(shard), Arc::clone(&self.came));
+        let set =
+            |granted_at: &Mutex<Option<Instant>>, to| *granted_at.lock().unwrap_or_else(PoisonError::into_inner) = to;
+        set(&self.granted_at, None);
+        let (mut grant, granted) = oneshot::channel();
+        let (request, granted_at) = (self.queue.enqueue(shard), Arc::clone(&self.granted_at));
         // If this task failed, the shard would wait forever.
         spawn_finite(Part::Identify, async move {
             tokio::select! {
                 biased;
                 // The shard no longer waits; dropping the receiver informs the queue.
-                () = go.closed() => {}
-                allowed = asked => if allowed.is_ok() {
-                    set(&came, Some(Instant::now()));
-                    let _ = go.send(());
+                () = grant.closed() => {}
+                allowed = request => if allowed.is_ok() {
+                    set(&granted_at, Some(Instant::now()));
+                    let _ = grant.send(());
                 },
             }
         });
-        waits
+        granted
     }
 }
 
@@ -53,13 +54,13 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_turn_is_remembered_until_the_next_is_asked_for() {
-        let turn = TimedQueue::new(InMemoryQueue::new(1, 10, std::time::Duration::from_secs(60), 10));
-        assert_eq!(turn.came(), None);
-        turn.enqueue(0).await.unwrap();
-        assert!(turn.came().is_some());
-        let waits = turn.enqueue(0);
-        assert_eq!(turn.came(), None);
-        drop(waits);
+    async fn grant_time_is_stored_until_the_next_request() {
+        let queue = TimedQueue::new(InMemoryQueue::new(1, 10, std::time::Duration::from_secs(60), 10));
+        assert_eq!(queue.granted_at(), None);
+        queue.enqueue(0).await.unwrap();
+        assert!(queue.granted_at().is_some());
+        let granted = queue.enqueue(0);
+        assert_eq!(queue.granted_at(), None);
+        drop(granted);
     }
 }

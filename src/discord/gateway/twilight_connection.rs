@@ -78,7 +78,7 @@ impl<Q: Queue + Clone + Unpin + Send + Sync + 'static> GatewayConnection for Twi
     }
 
     fn identify_granted_at(&self) -> Option<Instant> {
-        self.shard.config().queue().came()
+        self.shard.config().queue().granted_at()
     }
 
     fn close(&mut self) {

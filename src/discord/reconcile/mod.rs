@@ -37,21 +37,21 @@ use guildhall_actors::ports::ReconcileResult;
 use guildhall_core::operation::Payload;
 use guildhall_core::operation::payload::Method;
 
-pub(crate) use self::messages::sent_and_pinned;
+pub(crate) use self::messages::verify_sent_and_pinned;
 use self::objects::MatchPolicy;
 use crate::discord::executor::execution_context::ExecutionContext;
 use crate::discord::executor::execution_error::ExecutionError;
 
 /// Searches for the effect of an earlier attempt.
-pub(crate) async fn reconcile(errand: &ExecutionContext<'_>) -> Result<ReconcileResult, ExecutionError> {
-    match &errand.work.payload {
-        Payload::CreateRole(payload) => objects::role(errand, &payload.role, payload.key.as_deref(), MatchPolicy::Taken).await,
-        Payload::EnsureRole(payload) => objects::role(errand, &payload.role, Some(&payload.key), MatchPolicy::of(payload.adopt)).await,
-        Payload::CreateChannel(payload) => objects::channel(errand, &payload.channel, payload.key.as_deref(), MatchPolicy::Taken).await,
-        Payload::EnsureChannel(payload) => objects::channel(errand, &payload.channel, Some(&payload.key), MatchPolicy::of(payload.adopt)).await,
-        Payload::SendMessage(payload) => messages::sent(errand, payload).await,
-        Payload::EnsureMessage(payload) => messages::ensured(errand, payload).await,
-        Payload::SendDm(payload) => messages::sent_to_user(errand, payload).await,
+pub(crate) async fn reconcile(context: &ExecutionContext<'_>) -> Result<ReconcileResult, ExecutionError> {
+    match &context.work.payload {
+        Payload::CreateRole(payload) => objects::find_role(context, &payload.role, payload.key.as_deref(), MatchPolicy::AsCreated).await,
+        Payload::EnsureRole(payload) => objects::find_role(context, &payload.role, Some(&payload.key), MatchPolicy::of(payload.adopt)).await,
+        Payload::CreateChannel(payload) => objects::find_channel(context, &payload.channel, payload.key.as_deref(), MatchPolicy::AsCreated).await,
+        Payload::EnsureChannel(payload) => objects::find_channel(context, &payload.channel, Some(&payload.key), MatchPolicy::of(payload.adopt)).await,
+        Payload::SendMessage(payload) => messages::reconcile_message(context, payload).await,
+        Payload::EnsureMessage(payload) => messages::reconcile_ensured(context, payload).await,
+        Payload::SendDm(payload) => messages::reconcile_dm(context, payload).await,
         Payload::SendFollowup(_) => Ok(ReconcileResult::Unclear(
             "the followup was sent without a response, and followups cannot be identified afterwards: check whether it \
              exists"

@@ -10,7 +10,7 @@ use twilight_model::id::marker::ChannelMarker;
 use super::audit_log::{self, MarkerSearch};
 use super::visibility::{self, Visibility};
 use crate::discord::executor::diff;
-use crate::discord::executor::execution_context::{ExecutionContext, id};
+use crate::discord::executor::execution_context::{ExecutionContext, reference_id};
 use crate::discord::executor::execution_error::ExecutionError;
 use crate::discord::executor::model::{DiscordChannel, DiscordRole};
 use crate::discord::executor::result;
@@ -20,130 +20,132 @@ use crate::discord::executor::result::ObjectOutcome;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MatchPolicy {
     /// As created by the operation.
-    Taken,
+    AsCreated,
     /// Leave it to the operation: the next execution adopts a matching object, no matter who created it, and updates
     /// it.
-    Left,
+    LeaveToOperation,
 }
 
 impl MatchPolicy {
     /// The policy of an `ensure_…` operation.
     pub(crate) const fn of(adopt: bool) -> Self {
-        if adopt { Self::Left } else { Self::Taken }
+        if adopt { Self::LeaveToOperation } else { Self::AsCreated }
     }
 
-    fn found(self, errand: &ExecutionContext<'_>, kind: ManagedKind, id: u64, key: Option<&str>) -> ReconcileResult {
+    fn result(self, context: &ExecutionContext<'_>, kind: ManagedKind, id: u64, key: Option<&str>) -> ReconcileResult {
         match self {
-            Self::Taken => found(errand, kind, id, ObjectOutcome::Adopted, key),
-            Self::Left => ReconcileResult::Absent,
+            Self::AsCreated => found_result(context, kind, id, ObjectOutcome::Adopted, key),
+            Self::LeaveToOperation => ReconcileResult::Absent,
         }
     }
 }
 
 /// Searches for the role that this operation created.
-pub(crate) async fn role(
-    errand: &ExecutionContext<'_>,
-    wanted: &NewRole,
+pub(crate) async fn find_role(
+    context: &ExecutionContext<'_>,
+    desired: &NewRole,
     key: Option<&str>,
-    match_is: MatchPolicy,
+    policy: MatchPolicy,
 ) -> Result<ReconcileResult, ExecutionError> {
-    let others = match audit_log::trace(errand, AuditLogEventType::RoleCreate).await? {
-        MarkerSearch::Made(id) => return Ok(found(errand, ManagedKind::Role, id, ObjectOutcome::Found, key)),
+    let others = match audit_log::find_marker(context, AuditLogEventType::RoleCreate).await? {
+        MarkerSearch::Found(id) => return Ok(found_result(context, ManagedKind::Role, id, ObjectOutcome::Found, key)),
         // The log may lag, so a missing entry alone is no proof: the list must agree.
-        MarkerSearch::Nothing { others } => others,
-        MarkerSearch::Silent => Vec::new(),
+        MarkerSearch::Absent { others } => others,
+        MarkerSearch::Unknown => Vec::new(),
     };
-    let roles: Vec<DiscordRole> = errand.look(errand.builders().roles(errand.guild()?)).await?;
-    if holds_bound(errand, roles.iter().map(|role| role.id)) {
+    let roles: Vec<DiscordRole> = context.fetch(context.builders().roles(context.guild()?)).await?;
+    if contains_bound(context, roles.iter().map(|role| role.id)) {
         return Ok(ReconcileResult::Absent);
     }
-    let first = first_possible(errand);
+    let first = lowest_possible_id(context);
     let alike = roles
         .iter()
-        .filter(|role| role.id >= first && !role.managed && role.name.trim() == wanted.name.trim())
+        .filter(|role| role.id >= first && !role.managed && role.name.trim() == desired.name.trim())
         .map(|role| role.id)
         .filter(|id| !others.contains(id));
-    let free = errand.strangers(ManagedKind::Role, alike.collect()).await?;
+    let free = context.without_owner(ManagedKind::Role, alike.collect()).await?;
     Ok(match free.as_slice() {
         // The list of a guild's roles is always complete.
         [] => ReconcileResult::Absent,
-        [one] => match_is.found(errand, ManagedKind::Role, *one, key),
-        several => ReconcileResult::Unclear(several_made("roles", &wanted.name, several)),
+        [one] => policy.result(context, ManagedKind::Role, *one, key),
+        several => ReconcileResult::Unclear(several_created("roles", &desired.name, several)),
     })
 }
 
 /// Searches for the channel that this operation created.
-pub(crate) async fn channel(
-    errand: &ExecutionContext<'_>,
-    wanted: &NewChannel,
+pub(crate) async fn find_channel(
+    context: &ExecutionContext<'_>,
+    desired: &NewChannel,
     key: Option<&str>,
-    match_is: MatchPolicy,
+    policy: MatchPolicy,
 ) -> Result<ReconcileResult, ExecutionError> {
-    let (log_is_whole, others) = match audit_log::trace(errand, AuditLogEventType::ChannelCreate).await? {
-        MarkerSearch::Made(id) => return Ok(found(errand, ManagedKind::Channel, id, ObjectOutcome::Found, key)),
-        MarkerSearch::Nothing { others } => (true, others),
-        MarkerSearch::Silent => (false, Vec::new()),
+    let (log_is_complete, others) = match audit_log::find_marker(context, AuditLogEventType::ChannelCreate).await? {
+        MarkerSearch::Found(id) => {
+            return Ok(found_result(context, ManagedKind::Channel, id, ObjectOutcome::Found, key));
+        }
+        MarkerSearch::Absent { others } => (true, others),
+        MarkerSearch::Unknown => (false, Vec::new()),
     };
-    let channels: Vec<DiscordChannel> = errand.look(errand.builders().guild_channels(errand.guild()?)).await?;
-    if holds_bound(errand, channels.iter().map(|channel| channel.id)) {
+    let channels: Vec<DiscordChannel> = context.fetch(context.builders().guild_channels(context.guild()?)).await?;
+    if contains_bound(context, channels.iter().map(|channel| channel.id)) {
         return Ok(ReconcileResult::Absent);
     }
-    let parent: Option<Id<ChannelMarker>> = wanted.parent.as_ref().map(id).transpose()?;
-    let first = first_possible(errand);
+    let parent: Option<Id<ChannelMarker>> = desired.parent.as_ref().map(reference_id).transpose()?;
+    let first = lowest_possible_id(context);
     let alike = channels.iter().filter(|channel| {
         channel.id >= first
             && !others.contains(&channel.id)
-            && channel.kind == wanted.kind.number()
+            && channel.kind == desired.kind.number()
             && channel.parent_id == parent.map(Id::get)
-            && diff::same_name(wanted.kind, &wanted.name, channel.name.as_deref())
+            && diff::same_name(desired.kind, &desired.name, channel.name.as_deref())
     });
-    let free = errand.strangers(ManagedKind::Channel, alike.map(|channel| channel.id).collect()).await?;
+    let free = context.without_owner(ManagedKind::Channel, alike.map(|channel| channel.id).collect()).await?;
     Ok(match free.as_slice() {
         // The log includes channels that the list may omit.
-        [] if log_is_whole => ReconcileResult::Absent,
-        [] => match visibility::of_new_channel(errand, wanted, parent, &channels).await? {
+        [] if log_is_complete => ReconcileResult::Absent,
+        [] => match visibility::of_new_channel(context, desired, parent, &channels).await? {
             Visibility::Clear => ReconcileResult::Absent,
             Visibility::Obscured => ReconcileResult::Unclear(format!(
                 "channel `{}` is not in the guild's list, but the bot may be unable to see it there, and it cannot \
                  read the audit log: check whether the channel exists, and give the bot VIEW_AUDIT_LOG",
-                wanted.name
+                desired.name
             )),
         },
-        [one] => match_is.found(errand, ManagedKind::Channel, *one, key),
-        several => ReconcileResult::Unclear(several_made("channels", &wanted.name, several)),
+        [one] => policy.result(context, ManagedKind::Channel, *one, key),
+        several => ReconcileResult::Unclear(several_created("channels", &desired.name, several)),
     })
 }
 
 /// Whether the object of an `ensure_…` exists: then nothing had to be created, and nothing was.
-fn holds_bound(errand: &ExecutionContext<'_>, mut ids: impl Iterator<Item = u64>) -> bool {
-    errand.work.bound.is_some_and(|(bound, _)| ids.any(|id| id == bound))
+fn contains_bound(context: &ExecutionContext<'_>, mut ids: impl Iterator<Item = u64>) -> bool {
+    context.work.existing.is_some_and(|(bound, _)| ids.any(|id| id == bound))
 }
 
 /// The lowest id that an object of this operation can have.
-fn first_possible(errand: &ExecutionContext<'_>) -> u64 {
-    errand.lowest_id(errand.config().clock_slack)
+fn lowest_possible_id(context: &ExecutionContext<'_>) -> u64 {
+    context.lowest_id(context.config().clock_slack)
 }
 
-fn found(
-    errand: &ExecutionContext<'_>,
+fn found_result(
+    context: &ExecutionContext<'_>,
     kind: ManagedKind,
     id: u64,
-    how: ObjectOutcome,
+    outcome: ObjectOutcome,
     key: Option<&str>,
 ) -> ReconcileResult {
-    let gone = errand.work.bound.map(|(gone, _)| (kind, gone)).filter(|(_, gone)| *gone != id);
+    let gone = context.work.existing.map(|(gone, _)| (kind, gone)).filter(|(_, gone)| *gone != id);
     ReconcileResult::Found(ExecutionOutput {
         unbind: gone.into_iter().collect(),
-        ..result::object(kind, id, how, key, 200)
+        ..result::object_output(kind, id, outcome, key, 200)
     })
 }
 
-fn several_made(what: &str, name: &str, ids: &[u64]) -> String {
-    let shown: Vec<String> = ids.iter().take(10).map(u64::to_string).collect();
+fn several_created(kind: &str, name: &str, ids: &[u64]) -> String {
+    let displayed: Vec<String> = ids.iter().take(10).map(u64::to_string).collect();
     format!(
-        "{} {what} named `{name}` were created about that time and belong to no operation ({}): delete those that \
+        "{} {kind} named `{name}` were created about that time and belong to no operation ({}): delete those that \
          should not exist, and give the bot VIEW_AUDIT_LOG so that the right one can be identified",
         ids.len(),
-        shown.join(", ")
+        displayed.join(", ")
     )
 }

@@ -5,7 +5,7 @@ use guildhall_core::operation::payload::NewChannel;
 use twilight_model::id::Id;
 use twilight_model::id::marker::ChannelMarker;
 
-use crate::discord::executor::execution_context::{ExecutionContext, named};
+use crate::discord::executor::execution_context::{ExecutionContext, typed_id};
 use crate::discord::executor::execution_error::ExecutionError;
 use crate::discord::executor::model::{DiscordChannel, DiscordMember, DiscordOverwrite, DiscordRole};
 use crate::discord::executor::overwrites;
@@ -25,24 +25,24 @@ pub(crate) enum Visibility {
 /// Whether the bot would see a channel with these properties. A channel without overwrites of its own inherits those of
 /// its category.
 pub(crate) async fn of_new_channel(
-    errand: &ExecutionContext<'_>,
-    wanted: &NewChannel,
+    context: &ExecutionContext<'_>,
+    desired: &NewChannel,
     parent: Option<Id<ChannelMarker>>,
     listed: &[DiscordChannel],
 ) -> Result<Visibility, ExecutionError> {
-    let overwrites: Vec<DiscordOverwrite> = match (&wanted.overwrites, parent) {
-        (Some(own), _) => overwrites::wired(own)?.into_iter().map(overwrites::OverwriteForm::seen).collect(),
+    let overwrites: Vec<DiscordOverwrite> = match (&desired.overwrites, parent) {
+        (Some(own), _) => overwrites::to_forms(own)?.into_iter().map(overwrites::OverwriteForm::to_model).collect(),
         (None, None) => Vec::new(),
         (None, Some(parent)) => match listed.iter().find(|channel| channel.id == parent.get()) {
             Some(category) => category.permission_overwrites.clone(),
             None => return Ok(Visibility::Obscured),
         },
     };
-    let guild = errand.guild()?;
-    let roles: Vec<DiscordRole> = errand.look(errand.builders().roles(guild)).await?;
-    let member: DiscordMember = errand.look(errand.builders().guild_member(guild, named(errand.bot())?)).await?;
-    let viewer = Viewer { everyone: guild.get(), user: errand.bot(), roles: &member.roles };
-    Ok(viewer.sight(&roles, &overwrites))
+    let guild = context.guild()?;
+    let roles: Vec<DiscordRole> = context.fetch(context.builders().roles(guild)).await?;
+    let member: DiscordMember = context.fetch(context.builders().guild_member(guild, typed_id(context.bot())?)).await?;
+    let viewer = Viewer { everyone: guild.get(), user: context.bot(), roles: &member.roles };
+    Ok(viewer.visibility(&roles, &overwrites))
 }
 
 /// The member whose view is computed.
@@ -55,7 +55,7 @@ struct Viewer<'a> {
 impl Viewer<'_> {
     /// Discord's order: the guild's roles, then the channel's overwrites for everyone, for all roles of the viewer
     /// together, and for the viewer alone.
-    fn sight(&self, roles: &[DiscordRole], overwrites: &[DiscordOverwrite]) -> Visibility {
+    fn visibility(&self, roles: &[DiscordRole], overwrites: &[DiscordOverwrite]) -> Visibility {
         let own = |role: u64| role == self.everyone || self.roles.contains(&role);
         let base = roles.iter().filter(|role| own(role.id)).fold(0, |bits, role| bits | role.permissions);
         if base & ADMINISTRATOR != 0 {
@@ -92,23 +92,30 @@ mod tests {
         serde_json::from_value(role).unwrap()
     }
 
-    fn sight(roles: &[DiscordRole], overwrites: &[(u64, u8, u64, u64)]) -> Visibility {
+    fn visibility(roles: &[DiscordRole], overwrites: &[(u64, u8, u64, u64)]) -> Visibility {
         let overwrites: Vec<DiscordOverwrite> =
             overwrites.iter().map(|&(id, kind, allow, deny)| DiscordOverwrite { id, kind, allow, deny }).collect();
-        Viewer { everyone: GUILD, user: BOT, roles: &[5, 6] }.sight(roles, &overwrites)
+        Viewer { everyone: GUILD, user: BOT, roles: &[5, 6] }.visibility(roles, &overwrites)
     }
 
     #[test]
-    fn overwrites_are_weighed_in_discords_order() {
+    fn overwrites_apply_in_discords_order() {
         let (everyone, view) = ([role(GUILD, VIEW_CHANNEL), role(5, 0), role(7, ADMINISTRATOR)], VIEW_CHANNEL);
-        assert_eq!(sight(&everyone, &[]), Visibility::Clear);
-        assert_eq!(sight(&everyone, &[(GUILD, 0, 0, view)]), Visibility::Obscured);
-        assert_eq!(sight(&everyone, &[(5, 0, view, 0), (GUILD, 0, 0, view)]), Visibility::Clear);
-        assert_eq!(sight(&everyone, &[(GUILD, 0, 0, view), (5, 0, view, 0), (BOT, 1, 0, view)]), Visibility::Obscured);
-        assert_eq!(sight(&everyone, &[(5, 0, 0, view), (6, 0, view, 0)]), Visibility::Clear, "roles count together");
-        assert_eq!(sight(&everyone, &[(8, 0, 0, view), (4, 1, 0, view)]), Visibility::Clear, "not the bot's");
-        assert_eq!(sight(&[role(GUILD, 0)], &[]), Visibility::Obscured);
-        assert_eq!(sight(&[role(GUILD, 0), role(6, ADMINISTRATOR)], &[(BOT, 1, 0, view)]), Visibility::Clear);
+        assert_eq!(visibility(&everyone, &[]), Visibility::Clear);
+        assert_eq!(visibility(&everyone, &[(GUILD, 0, 0, view)]), Visibility::Obscured);
+        assert_eq!(visibility(&everyone, &[(5, 0, view, 0), (GUILD, 0, 0, view)]), Visibility::Clear);
+        assert_eq!(
+            visibility(&everyone, &[(GUILD, 0, 0, view), (5, 0, view, 0), (BOT, 1, 0, view)]),
+            Visibility::Obscured
+        );
+        assert_eq!(
+            visibility(&everyone, &[(5, 0, 0, view), (6, 0, view, 0)]),
+            Visibility::Clear,
+            "roles count together"
+        );
+        assert_eq!(visibility(&everyone, &[(8, 0, 0, view), (4, 1, 0, view)]), Visibility::Clear, "not the bot's");
+        assert_eq!(visibility(&[role(GUILD, 0)], &[]), Visibility::Obscured);
+        assert_eq!(visibility(&[role(GUILD, 0), role(6, ADMINISTRATOR)], &[(BOT, 1, 0, view)]), Visibility::Clear);
     }
 
     /// All permissions of a member in a channel, computed step by step as in Discord's documentation.
@@ -136,7 +143,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_the_bot_sees_is_what_discord_computes(
+        fn visibility_equals_discords_computation(
             everyone in 0u64..4096, five in 0u64..4096, stranger in 0u64..4096,
             picked in proptest::sample::subsequence(vec![(GUILD, 0u8), (5, 0), (6, 0), (7, 0), (BOT, 1), (8, 1)], 0..=6),
             bits in proptest::collection::vec((0u64..4096, 0u64..4096), 6),
@@ -145,7 +152,7 @@ mod tests {
                 picked.iter().zip(bits).map(|(&(id, kind), (allow, deny))| (id, kind, allow, deny)).collect();
             let roles = [role(GUILD, everyone), role(5, five), role(7, stranger)];
             let sees = permissions(everyone | five, &[5, 6], &overwrites) & VIEW_CHANNEL != 0;
-            prop_assert_eq!(sight(&roles, &overwrites) == Visibility::Clear, sees);
+            prop_assert_eq!(visibility(&roles, &overwrites) == Visibility::Clear, sees);
         }
     }
 }

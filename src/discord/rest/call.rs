@@ -20,10 +20,10 @@ use twilight_model::id::{
 use super::raw;
 
 /// The header that carries the reason for the audit log.
-const REASON: HeaderName = HeaderName::from_static("x-audit-log-reason");
+const REASON_HEADER: HeaderName = HeaderName::from_static("x-audit-log-reason");
 
 /// Maximum length of a reason in Discord, in characters.
-const LONGEST_REASON: usize = 512;
+const MAX_REASON_CHARS: usize = 512;
 
 /// A call whose response contains a `T`.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub struct Call<T> {
     /// The request to send.
     pub request: RestRequest,
     /// Reads the response.
-    pub answer: ResponseDecoder<T>,
+    pub decoder: ResponseDecoder<T>,
 }
 
 /// Reads the response to a [`Call`].
@@ -99,9 +99,10 @@ impl<T> Call<T> {
         let path = format!("/{}", built.path());
         // An interaction's calls need no bot token. They use the application's credential all the same: the gate uses
         // it to tell the webhooks of its own interactions from other webhooks.
-        let own = format!("/webhooks/{application}/");
+        let own_webhooks = format!("/webhooks/{application}/");
         let credential =
-            if built.use_authorization_token() || path.starts_with("/interactions/") || path.starts_with(&own) {
+            if built.use_authorization_token() || path.starts_with("/interactions/") || path.starts_with(&own_webhooks)
+            {
                 Credential::Application(application.get())
             } else {
                 Credential::Anonymous
@@ -118,8 +119,8 @@ impl<T> Call<T> {
             request.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
             request.body = RequestBody::Whole(Bytes::copy_from_slice(body));
         }
-        raw::complete(&mut request);
-        Ok(Self { request, answer: ResponseDecoder(PhantomData) })
+        raw::fill_derived_fields(&mut request);
+        Ok(Self { request, decoder: ResponseDecoder(PhantomData) })
     }
 
     /// Adds a reason for the audit log.
@@ -139,14 +140,14 @@ impl<T> Call<T> {
     }
 
     /// Sets the lane.
-    pub fn on(mut self, lane: Lane) -> Self {
+    pub fn with_lane(mut self, lane: Lane) -> Self {
         self.request.lane = lane;
         self
     }
 
     /// Sets the maximum time to wait for a permit.
-    pub fn waiting(mut self, at_most: Duration) -> Self {
-        self.request.max_wait = at_most;
+    pub fn with_max_wait(mut self, max_wait: Duration) -> Self {
+        self.request.max_wait = max_wait;
         self
     }
 }
@@ -157,13 +158,13 @@ impl<T: DeserializeOwned> ResponseDecoder<T> {
     /// # Errors
     ///
     /// When the response is an error, or does not have the expected form.
-    pub fn read(self, answered: &RestResponse) -> Result<T, DecodeError> {
-        let RestResponse { status, class, code, .. } = *answered;
+    pub fn decode(self, response: &RestResponse) -> Result<T, DecodeError> {
+        let RestResponse { status, class, code, .. } = *response;
         if class != ResponseClass::Success {
             return Err(DecodeError::Refused { status, class, code });
         }
         // An empty body decodes as `null`.
-        let body: &[u8] = if answered.body.is_empty() { b"null" } else { &answered.body };
+        let body: &[u8] = if response.body.is_empty() { b"null" } else { &response.body };
         serde_json::from_slice(body).map_err(|error| DecodeError::Body(error.to_string()))
     }
 }
@@ -175,24 +176,24 @@ impl<T: DeserializeOwned> ResponseDecoder<T> {
 /// When the reason is empty or too long.
 pub fn with_reason(request: &mut RestRequest, reason: &str) -> Result<(), CallError> {
     let length = reason.chars().count();
-    if length == 0 || length > LONGEST_REASON {
+    if length == 0 || length > MAX_REASON_CHARS {
         return Err(CallError::Reason(length));
     }
     let encoded = utf8_percent_encode(reason, NON_ALPHANUMERIC).to_string();
     let value = HeaderValue::from_str(&encoded).expect("invariant: percent-encoded text is ASCII");
-    request.headers.insert(REASON, value);
+    request.headers.insert(REASON_HEADER, value);
     Ok(())
 }
 
 /// Converts an error of twilight, with its causes: they name the invalid field.
 pub(super) fn invalid(error: &(dyn Error + 'static)) -> CallError {
-    let mut why = error.to_string();
+    let mut message = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        why = format!("{why}: {error}");
+        message = format!("{message}: {error}");
         cause = error.source();
     }
-    CallError::Invalid(why)
+    CallError::Invalid(message)
 }
 
 #[cfg(test)]
@@ -201,15 +202,15 @@ mod tests {
 
     use super::*;
 
-    fn answered(status: StatusCode, class: ResponseClass, body: &'static str) -> RestResponse {
+    fn response(status: StatusCode, class: ResponseClass, body: &'static str) -> RestResponse {
         RestResponse { status, headers: HeaderMap::new(), body: Bytes::from_static(body.as_bytes()), class, code: None }
     }
 
     #[test]
-    fn a_reason_is_kept_whole_whatever_it_is_written_in() {
+    fn reason_survives_percent_encoding() {
         let mut request = RestRequest::new(Method::POST, "/guilds/1/roles", Credential::Application(1));
         with_reason(&mut request, "für Ordnung [gh:7]\n").unwrap();
-        let sent = request.headers[REASON].to_str().unwrap();
+        let sent = request.headers[REASON_HEADER].to_str().unwrap();
         assert_eq!(percent_encoding::percent_decode_str(sent).decode_utf8().unwrap(), "für Ordnung [gh:7]\n");
         assert_eq!(with_reason(&mut request, ""), Err(CallError::Reason(0)));
         assert_eq!(with_reason(&mut request, &"ü".repeat(513)), Err(CallError::Reason(513)));
@@ -217,15 +218,17 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_read_only_if_it_is_a_success_of_the_right_kind() {
+    fn only_successful_responses_of_the_expected_form_decode() {
         let numbers = ResponseDecoder::<Vec<u8>>(PhantomData);
-        assert_eq!(numbers.read(&answered(StatusCode::OK, ResponseClass::Success, "[1,2]")).unwrap(), [1, 2]);
+        assert_eq!(numbers.decode(&response(StatusCode::OK, ResponseClass::Success, "[1,2]")).unwrap(), [1, 2]);
         assert!(matches!(
-            numbers.read(&answered(StatusCode::OK, ResponseClass::Success, "{}")),
+            numbers.decode(&response(StatusCode::OK, ResponseClass::Success, "{}")),
             Err(DecodeError::Body(_))
         ));
-        let refused = numbers.read(&answered(StatusCode::NOT_FOUND, ResponseClass::NotFound, "[1]"));
+        let refused = numbers.decode(&response(StatusCode::NOT_FOUND, ResponseClass::NotFound, "[1]"));
         assert!(matches!(refused, Err(DecodeError::Refused { class: ResponseClass::NotFound, .. })));
-        ResponseDecoder::<()>(PhantomData).read(&answered(StatusCode::NO_CONTENT, ResponseClass::Success, "")).unwrap();
+        ResponseDecoder::<()>(PhantomData)
+            .decode(&response(StatusCode::NO_CONTENT, ResponseClass::Success, ""))
+            .unwrap();
     }
 }

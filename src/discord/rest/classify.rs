@@ -26,10 +26,10 @@ const INVALID_WEBHOOK_TOKEN: u32 = 50_027;
 const DEFAULT_WAIT: Duration = Duration::from_secs(1);
 
 /// Longer waits are treated as invalid. The longest that have been observed are about a day.
-const LONGEST_WAIT: Duration = Duration::from_secs(31 * 86_400);
+const MAX_WAIT: Duration = Duration::from_secs(31 * 86_400);
 
 /// A bucket's id is a short hash; a longer value is ignored.
-const LONGEST_BUCKET: usize = 128;
+const MAX_BUCKET_LEN: usize = 128;
 
 /// The fields of an error body that classify it. A field of the wrong type is ignored.
 #[derive(Default, Deserialize)]
@@ -42,7 +42,7 @@ struct ErrorBody {
 
 impl ErrorBody {
     fn retry_after(&self) -> Option<Duration> {
-        wait(self.retry_after.as_f64()?)
+        parse_wait(self.retry_after.as_f64()?)
     }
 }
 
@@ -56,7 +56,7 @@ pub fn classify(credential: Credential, status: StatusCode, headers: &HeaderMap,
     let error: Option<ErrorBody> = serde_json::from_slice(body).ok();
     let code = error.as_ref().and_then(|error| error.code.as_u64()).and_then(|code| u32::try_from(code).ok());
     let class = match status {
-        StatusCode::TOO_MANY_REQUESTS => too_many(headers, error.as_ref()),
+        StatusCode::TOO_MANY_REQUESTS => classify_429(headers, error.as_ref()),
         // A call without the bot's token says nothing about that token when it fails.
         StatusCode::UNAUTHORIZED if code == Some(INVALID_WEBHOOK_TOKEN) || credential == Credential::Anonymous => {
             ResponseClass::InteractionEnded
@@ -101,12 +101,12 @@ pub(super) fn api_date(status: StatusCode, headers: &HeaderMap, class: ResponseC
 
 /// A 429 is from Discord if it names a limit of Discord, or if it came through Discord's proxy (`Via`) and its body has
 /// a retry time. Any other is from Cloudflare: the 1015 page, or the fixed JSON body.
-fn too_many(headers: &HeaderMap, error: Option<&ErrorBody>) -> ResponseClass {
+fn classify_429(headers: &HeaderMap, error: Option<&ErrorBody>) -> ResponseClass {
     let names_limit = ["x-ratelimit-scope", "x-ratelimit-global", "x-ratelimit-bucket"]
         .iter()
         .any(|name| headers.contains_key(*name));
     let in_body = error.and_then(ErrorBody::retry_after);
-    let in_header = text(headers, header::RETRY_AFTER.as_str()).and_then(|text| text.parse().ok()).and_then(wait);
+    let in_header = text(headers, header::RETRY_AFTER.as_str()).and_then(|text| text.parse().ok()).and_then(parse_wait);
     // `None` is less than any wait.
     let retry_after = in_header.max(in_body);
     let genuine = error.is_some() && (names_limit || (headers.contains_key(header::VIA) && in_body.is_some()));
@@ -131,7 +131,7 @@ fn scope(headers: &HeaderMap, error: Option<&ErrorBody>) -> RateLimitScope {
 /// Reads the five headers of a bucket. Returns `None` unless all are present and valid.
 fn rate_headers(headers: &HeaderMap) -> Option<RateHeaders> {
     let bucket = text(headers, "x-ratelimit-bucket")?;
-    if bucket.is_empty() || bucket.len() > LONGEST_BUCKET {
+    if bucket.is_empty() || bucket.len() > MAX_BUCKET_LEN {
         return None;
     }
     let limit: u32 = text(headers, "x-ratelimit-limit")?.parse().ok()?;
@@ -140,7 +140,7 @@ fn rate_headers(headers: &HeaderMap) -> Option<RateHeaders> {
         return None;
     }
     let reset_ms = epoch_ms(text(headers, "x-ratelimit-reset")?.parse().ok()?)?;
-    let reset_after = wait(text(headers, "x-ratelimit-reset-after")?.parse().ok()?)?;
+    let reset_after = parse_wait(text(headers, "x-ratelimit-reset-after")?.parse().ok()?)?;
     Some(RateHeaders { bucket: bucket.to_owned(), limit, remaining, reset_ms, reset_after })
 }
 
@@ -149,9 +149,9 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 }
 
 /// Converts seconds to a wait. Returns `None` for a value that no sane server sends.
-fn wait(seconds: f64) -> Option<Duration> {
+fn parse_wait(seconds: f64) -> Option<Duration> {
     let wait = Duration::try_from_secs_f64(seconds).ok()?;
-    (wait <= LONGEST_WAIT).then_some(wait)
+    (wait <= MAX_WAIT).then_some(wait)
 }
 
 /// Converts seconds since 1970 to milliseconds.
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn only_dates_of_the_api_itself_count() {
+    fn only_dates_from_the_api_count() {
         const DATE: (&str, &str) = ("date", "Sun, 06 Nov 1994 08:49:37 GMT");
         const JSON: (&str, &str) = ("content-type", "application/json");
         let date = |status: u16, pairs: &[(&str, &str)]| {
@@ -203,11 +203,11 @@ mod tests {
             let class = classify(BOT, status, &headers, b"{}").class;
             api_date(status, &headers, class).map(UnixMs::millis)
         };
-        let then = Some(784_111_777_000);
-        assert_eq!(date(200, &[DATE, JSON]), then);
-        assert_eq!(date(204, &[DATE]), then);
-        assert_eq!(date(404, &[DATE, JSON]), then);
-        assert_eq!(date(429, &[DATE, JSON, ("x-ratelimit-scope", "user")]), then);
+        let expected = Some(784_111_777_000);
+        assert_eq!(date(200, &[DATE, JSON]), expected);
+        assert_eq!(date(204, &[DATE]), expected);
+        assert_eq!(date(404, &[DATE, JSON]), expected);
+        assert_eq!(date(429, &[DATE, JSON, ("x-ratelimit-scope", "user")]), expected);
         assert_eq!(date(200, &[JSON]), None, "no date");
         assert_eq!(date(200, &[("date", "yesterday"), JSON]), None);
         assert_eq!(date(403, &[DATE, ("content-type", "text/html")]), None, "a page from Cloudflare");
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buckets_headers_are_read_to_the_millisecond() {
+    fn bucket_headers_parse_to_the_millisecond() {
         let rate = classify(BOT, StatusCode::OK, &headers(BUCKET), b"[]").rate.unwrap();
         assert_eq!(rate.bucket, "abcd1234");
         assert_eq!((rate.limit, rate.remaining), (5, 0));
@@ -227,12 +227,12 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_whose_headers_are_missing_or_make_no_sense_is_none() {
+    fn missing_or_invalid_bucket_headers_are_ignored() {
         for (missing, _) in BUCKET {
-            let kept = BUCKET.into_iter().filter(|(name, _)| *name != missing);
-            assert_eq!(classify(BOT, StatusCode::OK, &headers(kept), b"").rate, None, "{missing}");
+            let rest = BUCKET.into_iter().filter(|(name, _)| *name != missing);
+            assert_eq!(classify(BOT, StatusCode::OK, &headers(rest), b"").rate, None, "{missing}");
         }
-        let long = "b".repeat(LONGEST_BUCKET + 1);
+        let long = "b".repeat(MAX_BUCKET_LEN + 1);
         for (name, value) in [
             ("x-ratelimit-bucket", ""),
             ("x-ratelimit-bucket", &long),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_429_of_discord_says_whose_limit_it_is_and_the_longer_of_its_two_waits() {
+    fn discord_429_gives_its_scope_and_the_longer_wait() {
         let via = ("via", "1.1 google");
         let body = r#"{"message":"You are being rate limited.","retry_after":64.57,"global":false}"#;
         let user = [via, ("retry-after", "65"), ("x-ratelimit-scope", "user"), ("x-ratelimit-bucket", "b")];
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_429_that_does_not_say_how_long_waits_all_the_same() {
+    fn a_429_without_a_wait_uses_the_default() {
         for body in ["{}", r#"{"retry_after":"soon"}"#, r#"{"retry_after":-4}"#, r#"{"retry_after":1e99}"#] {
             let class = class_of(429, &[("x-ratelimit-scope", "user"), ("retry-after", "-1")], body);
             assert_eq!(
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn cloudflares_ban_is_told_from_a_429_of_discord() {
+    fn cloudflare_ban_differs_from_a_discord_429() {
         let page = "<html><h1>Error 1015</h1></html>";
         let fixed = r#"{"message": "You are being blocked from accessing our API temporarily", "code": 0}"#;
         let genuine = r#"{"message":"You are being rate limited.","retry_after":2.5,"global":false}"#;
@@ -295,23 +295,23 @@ mod tests {
     }
 
     #[test]
-    fn a_403_or_a_502_as_a_page_is_no_ban() {
+    fn html_403_or_502_is_not_a_ban() {
         assert_eq!(class_of(403, &[], "<html>Sorry, you have been blocked</html>"), ResponseClass::Forbidden);
         assert_eq!(class_of(502, &[], "<html>Bad gateway</html>"), ResponseClass::ServerError);
     }
 
     #[test]
-    fn a_401_condemns_the_bots_token_only_where_it_was_used_and_found_wrong() {
-        let wrong = br#"{"message":"401: Unauthorized","code":0}"#;
-        let ended = br#"{"message":"Invalid Webhook Token","code":50027}"#;
-        let class = |who, body| classify(who, StatusCode::UNAUTHORIZED, &HeaderMap::new(), body).class;
-        assert_eq!(class(BOT, wrong), ResponseClass::Unauthorized);
-        assert_eq!(class(BOT, ended), ResponseClass::InteractionEnded);
-        assert_eq!(class(Credential::Anonymous, wrong), ResponseClass::InteractionEnded);
+    fn a_401_counts_against_the_bot_token_only_if_it_was_used() {
+        let invalid_token = br#"{"message":"401: Unauthorized","code":0}"#;
+        let expired_webhook = br#"{"message":"Invalid Webhook Token","code":50027}"#;
+        let class = |credential, body| classify(credential, StatusCode::UNAUTHORIZED, &HeaderMap::new(), body).class;
+        assert_eq!(class(BOT, invalid_token), ResponseClass::Unauthorized);
+        assert_eq!(class(BOT, expired_webhook), ResponseClass::InteractionEnded);
+        assert_eq!(class(Credential::Anonymous, invalid_token), ResponseClass::InteractionEnded);
     }
 
     #[test]
-    fn other_answers_have_the_class_of_their_status_and_the_code_of_their_body() {
+    fn other_responses_are_classified_by_status_and_error_code() {
         let body = br#"{"message":"Missing Permissions","code":50013}"#;
         for (status, class) in [
             (204, ResponseClass::Success),
@@ -333,7 +333,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_that_a_server_sends_can_break_it(
+        fn arbitrary_responses_never_panic(
             status in 100u16..1000,
             values in proptest::collection::vec(proptest::collection::vec(prop_oneof![Just(b'\t'), 32u8..127, 128u8..=255], 0..24), 9),
             body in proptest::collection::vec(any::<u8>(), 0..64),
@@ -348,7 +348,7 @@ mod tests {
         }
 
         #[test]
-        fn any_sane_numbers_come_back_as_they_were_sent(
+        fn valid_numbers_round_trip(
             limit in 1u32.., used in 0u32.., reset_ms in 0u64..10_000_000_000_000, after_ms in 0u64..1_000_000_000,
         ) {
             let remaining = limit - used % limit;

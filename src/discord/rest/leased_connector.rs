@@ -20,7 +20,7 @@ use tower_service::Service;
 #[derive(Clone, Debug)]
 pub(super) struct LeasedConnector<C> {
     pub(super) inner: C,
-    pub(super) right: LeaseGuard,
+    pub(super) lease: LeaseGuard,
 }
 
 impl<C> Service<Uri> for LeasedConnector<C>
@@ -37,8 +37,8 @@ where
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let (connecting, right) = (self.inner.call(uri), self.right.clone());
-        Box::pin(async move { Ok(LeasedConnection { inner: connecting.await?, right }) })
+        let (connecting, lease) = (self.inner.call(uri), self.lease.clone());
+        Box::pin(async move { Ok(LeasedConnection { inner: connecting.await?, lease }) })
     }
 }
 
@@ -46,12 +46,12 @@ where
 #[derive(Debug)]
 pub(super) struct LeasedConnection<T> {
     inner: T,
-    right: LeaseGuard,
+    lease: LeaseGuard,
 }
 
 impl<T> LeasedConnection<T> {
     fn check(&self) -> Result<(), Error> {
-        if self.right.holds() { Ok(()) } else { Err(Error::other("the lease expired before the call was written")) }
+        if self.lease.holds() { Ok(()) } else { Err(Error::other("the lease expired before the call was written")) }
     }
 }
 

@@ -9,13 +9,13 @@ use serde_json::{Map, Value};
 use super::call::{CallError, invalid};
 
 /// Maximum length of a nonce in Discord, in characters.
-const LONGEST_NONCE: usize = 25;
+const MAX_NONCE_CHARS: usize = 25;
 
 /// Sets a message's nonce. If it is sent again within a few minutes, Discord returns the first message and creates no
 /// other.
 pub(super) fn with_nonce(request: &mut RestRequest, nonce: &str) -> Result<(), CallError> {
     let length = nonce.chars().count();
-    if length == 0 || length > LONGEST_NONCE {
+    if length == 0 || length > MAX_NONCE_CHARS {
         return Err(CallError::Nonce(length));
     }
     let json = request.headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");

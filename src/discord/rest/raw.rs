@@ -44,16 +44,16 @@ pub fn raw(
     if !matches!(method, Method::GET | Method::HEAD | Method::POST | Method::PUT | Method::PATCH | Method::DELETE) {
         return Err(RawRequestError::Method);
     }
-    check(path)?;
+    validate_path(path)?;
     let mut request = RestRequest::new(method, path, credential);
     request.headers = headers;
     request.body = body;
-    complete(&mut request);
+    fill_derived_fields(&mut request);
     Ok(request)
 }
 
 /// Limits and permissions follow from the path, so it must be unambiguous.
-fn check(path: &str) -> Result<(), RawRequestError> {
+fn validate_path(path: &str) -> Result<(), RawRequestError> {
     if !path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
         return Err(RawRequestError::Character);
     }
@@ -74,7 +74,7 @@ fn check(path: &str) -> Result<(), RawRequestError> {
 }
 
 /// Sets what follows from path and body: the guild that the call counts for, and the sublimit.
-pub(super) fn complete(request: &mut RestRequest) {
+pub(super) fn fill_derived_fields(request: &mut RestRequest) {
     let path = request.path.split_once('?').map_or(request.path.as_str(), |(path, _)| path);
     let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
     if let ["guilds", id, ..] = parts.as_slice() {
@@ -82,14 +82,14 @@ pub(super) fn complete(request: &mut RestRequest) {
     }
     if let (&Method::PATCH, ["channels", _], RequestBody::Whole(body)) =
         (&request.method, parts.as_slice(), &request.body)
-        && renames(body)
+        && changes_name_or_topic(body)
     {
         request.sub = Some(SublimitKind::ChannelName);
     }
 }
 
 /// Whether a change of a channel sets its name or its topic, including to null.
-fn renames(body: &[u8]) -> bool {
+fn changes_name_or_topic(body: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Change {
         #[serde(default, deserialize_with = "present")]
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_could_be_read_in_two_ways_is_refused_with_the_reason() {
+    fn ambiguous_paths_are_rejected_with_a_reason() {
         for (text, error) in [
             ("", RawRequestError::NoSlash),
             ("users/@me", RawRequestError::NoSlash),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ordinary_path_is_taken_as_it_is() {
+    fn ordinary_paths_are_accepted_unchanged() {
         for text in
             ["/users/@me", "/guilds/1/audit-logs?before=..%2F#".trim_end_matches('#'), "/a/...", "/a/b.c?d=/../"]
         {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_a_channels_name_or_topic_has_a_limit_of_its_own() {
+    fn channel_name_and_topic_changes_have_their_own_limit() {
         let sub = |method, path, body: &'static str| {
             raw(method, path, HeaderMap::new(), RequestBody::Whole(Bytes::from_static(body.as_bytes())), BOT)
                 .unwrap()
@@ -180,7 +180,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_path_that_is_taken_reads_the_same_to_every_url_parser(text in "/[a-z./%25?#\\\\@ 0-9eEfF-]{0,24}") {
+        fn accepted_paths_parse_the_same_in_every_url_parser(text in "/[a-z./%25?#\\\\@ 0-9eEfF-]{0,24}") {
             if path(&text).is_ok() {
                 let url = url::Url::parse(&format!("http://127.0.0.1/api{text}")).unwrap();
                 let (path, query) = text.split_once('?').map_or((text.as_str(), None), |(path, query)| (path, Some(query)));

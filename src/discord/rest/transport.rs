@@ -46,7 +46,7 @@ const MAX_IDLE: usize = 64;
 
 /// Headers that belong to a connection or that the transport sets itself. Values from a caller are removed. They
 /// include `Accept-Encoding`, because responses are read here.
-const OWN_HEADERS: [header::HeaderName; 15] = [
+const RESERVED_HEADERS: [header::HeaderName; 15] = [
     header::ACCEPT_ENCODING,
     header::AUTHORIZATION,
     header::CONNECTION,
@@ -128,12 +128,12 @@ impl fmt::Debug for Authorization {
 
 impl Authorization {
     fn new(token: &SecretValue) -> Result<Self, TransportConfigError> {
-        Ok(Self(Arc::new(RwLock::new(Self::written(token)?))))
+        Ok(Self(Arc::new(RwLock::new(Self::header_value(token)?))))
     }
 
-    fn written(token: &SecretValue) -> Result<HeaderValue, TransportConfigError> {
-        let written = HeaderValue::from_str(&format!("Bot {}", token.expose()));
-        let mut header = written.map_err(|_| TransportConfigError::Token)?;
+    fn header_value(token: &SecretValue) -> Result<HeaderValue, TransportConfigError> {
+        let parsed = HeaderValue::from_str(&format!("Bot {}", token.expose()));
+        let mut header = parsed.map_err(|_| TransportConfigError::Token)?;
         header.set_sensitive(true);
         Ok(header)
     }
@@ -144,7 +144,7 @@ impl Authorization {
     ///
     /// When the token cannot be an HTTP header value. The token is then unchanged.
     pub fn set(&self, token: &SecretValue) -> Result<(), TransportConfigError> {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Self::written(token)?;
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Self::header_value(token)?;
         Ok(())
     }
 
@@ -194,7 +194,7 @@ impl HyperTransport {
         }
         let authorization = Authorization::new(&config.token)?;
 
-        let client = pooled(config.connect_timeout, config.pool_idle, LeaseGuard::always());
+        let client = pooled_client(config.connect_timeout, config.pool_idle, LeaseGuard::always());
         Ok(Self {
             leased: client.clone(),
             leases_all: false,
@@ -212,8 +212,8 @@ impl HyperTransport {
 
     /// Sets the lease of this process. Calls that depend on a lease are written only while it is valid.
     #[must_use]
-    pub fn under(self, lease: LeaseGuard) -> Self {
-        Self { leased: pooled(self.connect_timeout, self.pool_idle, lease), ..self }
+    pub fn with_lease(self, lease: LeaseGuard) -> Self {
+        Self { leased: pooled_client(self.connect_timeout, self.pool_idle, lease), ..self }
     }
 
     /// Returns the token that calls carry. A new token that is set there applies from the next call on.
@@ -224,14 +224,14 @@ impl HyperTransport {
 
     /// Compares the `Date` of every response of Discord's API with these clocks.
     #[must_use]
-    pub fn reporting_dates_to(self, clocks: Clocks) -> Self {
+    pub fn with_clocks(self, clocks: Clocks) -> Self {
         Self { clocks: Some(clocks), ..self }
     }
 
     /// Sets the lease of this process. No call is written unless it is valid.
     #[must_use]
-    pub fn only_under(self, lease: LeaseGuard) -> Self {
-        Self { leases_all: true, ..self.under(lease) }
+    pub fn with_lease_for_all_calls(self, lease: LeaseGuard) -> Self {
+        Self { leases_all: true, ..self.with_lease(lease) }
     }
 
     /// Sends a call once, and reads the whole response.
@@ -239,24 +239,24 @@ impl HyperTransport {
         let started = Instant::now();
         let sent = self.clocks.as_ref().map(Clocks::monotonic);
         let credential = request.credential;
-        let client = if self.leases_all || request.right.may_end() { &self.leased } else { &self.client };
+        let client = if self.leases_all || request.lease.may_end() { &self.leased } else { &self.client };
         let mut request = self.prepare(request)?;
         let mut connection = capture_connection(&mut request);
-        let mut answer = pin!(client.request(request));
+        let mut response = pin!(client.request(request));
 
         let deadline = started + self.request_timeout;
         let connect_by = (started + self.connect_timeout).min(deadline);
-        let answered = tokio::select! {
+        let result = tokio::select! {
             biased;
-            answered = &mut answer => Some(answered),
-            () = connected(&mut connection) => None,
+            result = &mut response => Some(result),
+            () = wait_until_connected(&mut connection) => None,
             () = sleep_until(connect_by) => return Err(TransportError::Connect("connection timed out".to_owned())),
         };
-        let answered = match answered {
-            Some(answered) => answered,
-            None => timeout_at(deadline, answer).await.map_err(|_| TransportError::TimedOut)?,
+        let result = match result {
+            Some(result) => result,
+            None => timeout_at(deadline, response).await.map_err(|_| TransportError::TimedOut)?,
         };
-        let (head, body) = answered.map_err(|error| failure(&error, &connection))?.into_parts();
+        let (head, body) = result.map_err(|error| classify_failure(&error, &connection))?.into_parts();
         let arrived = self.clocks.as_ref().map(Clocks::monotonic);
         let body = timeout_at(deadline, self.read(body)).await.map_err(|_| TransportError::TimedOut)??;
         let Classification { class, code, rate } = classify(credential, head.status, &head.headers, &body);
@@ -270,7 +270,7 @@ impl HyperTransport {
 
     /// Builds the HTTP request.
     fn prepare(&self, request: RestRequest) -> Result<http::Request<OutgoingBody>, TransportError> {
-        let malformed = |why: &str| TransportError::Malformed(why.to_owned());
+        let malformed = |reason: &str| TransportError::Malformed(reason.to_owned());
         if request.method == Method::CONNECT {
             return Err(malformed("CONNECT is not a valid method for a REST API"));
         }
@@ -296,7 +296,7 @@ impl HyperTransport {
     }
 
     fn out_headers(&self, mut headers: HeaderMap, credential: Credential) -> HeaderMap {
-        for name in OWN_HEADERS {
+        for name in RESERVED_HEADERS {
             headers.remove(name);
         }
         headers.insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
@@ -313,9 +313,9 @@ impl HyperTransport {
         match Limited::new(body, self.max_response_bytes).collect().await {
             Ok(whole) => Ok(whole.to_bytes()),
             Err(error) if error.is::<LengthLimitError>() => {
-                let most = self.max_response_bytes;
+                let max = self.max_response_bytes;
                 Err(TransportError::Broken(format!(
-                    "the response is larger than {most} bytes \
+                    "the response is larger than {max} bytes \
                     (rest.max_response_bytes)"
                 )))
             }
@@ -334,7 +334,7 @@ impl Transport for HyperTransport {
 }
 
 /// Creates a client with pooled connections.
-fn pooled(connect_timeout: Duration, idle: Duration, right: LeaseGuard) -> RestHttpClient {
+fn pooled_client(connect_timeout: Duration, idle: Duration, lease: LeaseGuard) -> RestHttpClient {
     let mut tcp = HttpConnector::new();
     // The outer connector checks the scheme.
     tcp.enforce_http(false);
@@ -354,7 +354,7 @@ fn pooled(connect_timeout: Duration, idle: Duration, right: LeaseGuard) -> RestH
         // Retries only calls that a connection has returned unread: its task had not yet taken the call from the queue
         // when the peer closed the connection, so no byte of the call was written.
         .retry_canceled_requests(true)
-        .build(LeasedConnector { inner: connector, right })
+        .build(LeasedConnector { inner: connector, lease })
 }
 
 fn out_body(body: RequestBody) -> OutgoingBody {
@@ -366,16 +366,16 @@ fn out_body(body: RequestBody) -> OutgoingBody {
 }
 
 /// Waits until the call has a connection. From then on it may be in flight.
-async fn connected(connection: &mut CaptureConnection) {
+async fn wait_until_connected(connection: &mut CaptureConnection) {
     drop(connection.wait_for_connection_metadata().await);
 }
 
 /// Classifies a failed call by whether it may have been sent. It was never sent if it had no connection, or if the
 /// connection returned it.
-fn failure(error: &hyper_util::client::legacy::Error, connection: &CaptureConnection) -> TransportError {
+fn classify_failure(error: &hyper_util::client::legacy::Error, connection: &CaptureConnection) -> TransportError {
     let cause = error.source().and_then(|source| source.downcast_ref::<hyper::Error>());
-    let given_back = cause.is_some_and(hyper::Error::is_canceled);
-    if error.is_connect() || given_back || connection.connection_metadata().is_none() {
+    let returned = cause.is_some_and(hyper::Error::is_canceled);
+    if error.is_connect() || returned || connection.connection_metadata().is_none() {
         TransportError::Connect(chain(error))
     } else {
         TransportError::Broken(chain(error))

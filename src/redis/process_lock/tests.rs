@@ -20,8 +20,8 @@ fn take(folder: &TempDir) -> ProcessLock {
 }
 
 /// Releases a lock as the kernel does when its process dies. Returns its id.
-fn die(seat: ProcessLock) -> String {
-    seat.id
+fn release_as_dead(lock: ProcessLock) -> String {
+    lock.id
 }
 
 fn files(folder: &TempDir) -> Vec<String> {
@@ -32,119 +32,119 @@ fn files(folder: &TempDir) -> Vec<String> {
 }
 
 #[test]
-fn each_process_has_a_seat_and_an_id_of_its_own_and_only_its_user_sees_them() {
+fn each_process_has_its_own_private_lock_file_and_id() {
     let folder = folder();
-    let seats: Vec<_> = (0..3).map(|_| take(&folder)).collect();
+    let locks: Vec<_> = (0..3).map(|_| take(&folder)).collect();
     assert_eq!(files(&folder), ["0.seat", "1.seat", "2.seat"]);
-    let ids: HashSet<_> = seats.iter().map(ProcessLock::id).collect();
-    let lives: HashSet<_> = seats.iter().map(ProcessLock::life).collect();
+    let ids: HashSet<_> = locks.iter().map(ProcessLock::id).collect();
+    let lives: HashSet<_> = locks.iter().map(ProcessLock::life).collect();
     assert_eq!((ids.len(), lives.len()), (3, 3));
     assert!(ids.iter().all(|id| is_id(id)), "{ids:?}");
-    assert!(seats.iter().all(|seat| seat.dead().is_empty()));
+    assert!(locks.iter().all(|lock| lock.dead_ids().is_empty()));
     let mode = |path: &str| fs::metadata(folder.path().join(path)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("42"), mode("42/0.seat")), (0o700, 0o600));
 }
 
 #[test]
-fn the_dead_are_told_of_until_everybody_knows() {
+fn dead_ids_are_reported_until_forgotten() {
     let folder = folder();
     let first = take(&folder);
     let mut second = take(&folder);
-    let dead = [die(first)];
-    assert_eq!(second.dead(), dead);
-    assert_eq!(second.dead(), dead);
+    let dead = [release_as_dead(first)];
+    assert_eq!(second.dead_ids(), dead);
+    assert_eq!(second.dead_ids(), dead);
     second.forget(&dead);
-    assert_eq!(second.dead(), [""; 0]);
+    assert_eq!(second.dead_ids(), [""; 0]);
     assert_eq!(files(&folder), ["1.seat"]);
 }
 
 #[test]
-fn whoever_takes_a_dead_ones_seat_has_a_new_id_and_tells_of_the_old_one() {
+fn reused_lock_file_has_a_new_id_and_reports_the_old_one() {
     let folder = folder();
-    let first = die(take(&folder));
+    let first = release_as_dead(take(&folder));
     let mut second = take(&folder);
     assert_ne!(second.id(), first);
-    assert_eq!(second.dead(), [&*first]);
+    assert_eq!(second.dead_ids(), [&*first]);
     second.forget(&[first]);
-    assert_eq!(second.dead(), [""; 0]);
+    assert_eq!(second.dead_ids(), [""; 0]);
     assert_eq!(files(&folder), ["0.seat"]);
 }
 
 #[test]
-fn a_death_is_not_lost_with_the_one_that_should_have_told_of_it() {
+fn death_is_still_reported_if_its_reporter_dies() {
     let folder = folder();
-    let first = die(take(&folder));
-    let second = die(take(&folder));
+    let first = release_as_dead(take(&folder));
+    let second = release_as_dead(take(&folder));
     let mut third = take(&folder);
-    assert_eq!(third.dead(), [&*second, &*first]);
+    assert_eq!(third.dead_ids(), [&*second, &*first]);
     third.forget(&[first]);
-    assert_eq!(third.dead(), [&*second]);
-    third.leave();
-    assert_eq!(take(&folder).dead(), [second]);
+    assert_eq!(third.dead_ids(), [&*second]);
+    third.release();
+    assert_eq!(take(&folder).dead_ids(), [second]);
 }
 
 #[test]
-fn a_seat_holds_no_more_ids_than_its_bound() {
+fn lock_file_holds_at_most_the_maximum_of_ids() {
     let folder = folder();
-    let ids: Vec<_> = (0..MOST_IDS + 5).map(|_| die(take(&folder))).collect();
-    let seat = take(&folder);
-    let newest: Vec<_> = ids.iter().rev().take(MOST_IDS - 1).cloned().collect();
-    assert_eq!(seat.dead(), newest);
+    let ids: Vec<_> = (0..MAX_IDS + 5).map(|_| release_as_dead(take(&folder))).collect();
+    let lock = take(&folder);
+    let newest: Vec<_> = ids.iter().rev().take(MAX_IDS - 1).cloned().collect();
+    assert_eq!(lock.dead_ids(), newest);
 }
 
 #[test]
-fn whoever_says_goodbye_leaves_nothing() {
+fn released_lock_leaves_no_file() {
     let folder = folder();
     let stays = take(&folder);
-    take(&folder).leave();
-    assert_eq!(stays.dead(), [""; 0]);
+    take(&folder).release();
+    assert_eq!(stays.dead_ids(), [""; 0]);
     assert_eq!(files(&folder), ["0.seat"]);
 }
 
 #[test]
-fn nobody_forgets_the_living() {
+fn live_processes_are_never_forgotten() {
     let folder = folder();
     let first = take(&folder);
     let mut second = take(&folder);
     second.forget(&[first.id.clone(), second.id.clone()]);
     assert_eq!(files(&folder), ["0.seat", "1.seat"]);
-    assert_eq!(second.dead(), [""; 0]);
-    let first = die(first);
-    assert_eq!(second.dead(), [first]);
+    assert_eq!(second.dead_ids(), [""; 0]);
+    let first = release_as_dead(first);
+    assert_eq!(second.dead_ids(), [first]);
 }
 
 #[test]
-fn a_file_that_holds_no_id_is_nobodys_death() {
+fn file_without_an_id_reports_no_death() {
     let folder = folder();
-    let seat = take(&folder);
+    let lock = take(&folder);
     fs::write(folder.path().join("42/7.seat"), "none\n\u{0}\nABC\n").unwrap();
     fs::write(folder.path().join("42/note.txt"), "0123456789abcdef0123456789abcdef\n").unwrap();
     fs::create_dir(folder.path().join("42/8.seat")).unwrap();
-    assert_eq!(seat.dead(), [""; 0]);
+    assert_eq!(lock.dead_ids(), [""; 0]);
 }
 
 #[test]
-fn a_seat_that_is_removed_while_somebody_sits_there_is_made_anew() {
+fn removed_lock_file_is_created_again() {
     let folder = folder();
     let first = take(&folder);
     fs::remove_file(folder.path().join("42/0.seat")).unwrap();
     let second = take(&folder);
     assert_eq!(files(&folder), ["0.seat"]);
-    die(first);
-    assert_eq!(second.dead(), [""; 0]);
+    release_as_dead(first);
+    assert_eq!(second.dead_ids(), [""; 0]);
 }
 
 #[test]
-fn all_seats_may_be_taken() {
+fn taking_a_lock_fails_if_all_files_are_taken() {
     let folder = folder();
-    let seats: Vec<_> = (0..SEATS).map(|_| take(&folder)).collect();
+    let locks: Vec<_> = (0..MAX_LOCK_FILES).map(|_| take(&folder)).collect();
     let error = ProcessLock::take(&folder.path().join("42")).unwrap_err();
     assert!(matches!(error, ProcessLockError::Full { .. }), "{error}");
-    drop(seats);
+    drop(locks);
 }
 
 #[test]
-fn a_folder_that_others_may_write_to_is_not_used() {
+fn folder_writable_by_others_is_rejected() {
     let folder = folder();
     let open = folder.path().join("42");
     fs::create_dir(&open).unwrap();
@@ -153,9 +153,9 @@ fn a_folder_that_others_may_write_to_is_not_used() {
     assert!(matches!(error, ProcessLockError::Foreign { .. }), "{error}");
 
     fs::set_permissions(&open, fs::Permissions::from_mode(0o755)).unwrap();
-    let about = fs::metadata(&open).unwrap();
-    assert!(is_safe(&about, about.uid()));
-    assert_eq!(is_safe(&about, about.uid() + 1), about.uid() == 0);
+    let metadata = fs::metadata(&open).unwrap();
+    assert!(is_safe(&metadata, metadata.uid()));
+    assert_eq!(is_safe(&metadata, metadata.uid() + 1), metadata.uid() == 0);
 }
 
 #[derive(Clone, Default)]
@@ -172,25 +172,25 @@ impl Write for Log {
 }
 
 #[test]
-fn a_process_that_finds_no_seat_goes_on_without_and_says_so_once() {
+fn process_without_a_lock_file_continues_and_warns_once() {
     let folder = folder();
     let file = folder.path().join("file");
     fs::write(&file, "").unwrap();
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
-    let mut seat = tracing::subscriber::with_default(subscriber, || {
-        let mut seat = ProcessLock::take_or_do_without(&file.join("42"));
-        assert_eq!(seat.dead(), [""; 0]);
-        seat.forget(&["0123456789abcdef0123456789abcdef".to_owned()]);
-        seat
+    let mut lock = tracing::subscriber::with_default(subscriber, || {
+        let mut lock = ProcessLock::take_or_continue_without(&file.join("42"));
+        assert_eq!(lock.dead_ids(), [""; 0]);
+        lock.forget(&["0123456789abcdef0123456789abcdef".to_owned()]);
+        lock
     });
-    assert!(is_id(seat.id()));
+    assert!(is_id(lock.id()));
     let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     assert_eq!(text.lines().count(), 1, "{text}");
     assert!(text.contains("redis.seat_dir") && text.contains(file.to_str().unwrap()), "{text}");
-    seat.forget(&[]);
-    seat.leave();
+    lock.forget(&[]);
+    lock.release();
 }
 
 #[test]
@@ -203,22 +203,22 @@ fn a_folder_belongs_to_one_application_and_one_user() {
 }
 
 /// Names the folder in which a child takes its lock file.
-const CHILD: &str = "GUILDHALL_TEST_SEAT_FOLDER";
+const CHILD_FOLDER_VARIABLE: &str = "GUILDHALL_TEST_SEAT_FOLDER";
 
 /// Not a test: a process with a lock file, until it is killed.
 #[test]
 #[ignore = "run by another test, in a process of its own"]
 fn child() {
-    let Some(folder) = env::var_os(CHILD) else { return };
-    let seat = ProcessLock::take(Path::new(&folder)).unwrap();
-    println!("\nseat {}", seat.id());
+    let Some(folder) = env::var_os(CHILD_FOLDER_VARIABLE) else { return };
+    let lock = ProcessLock::take(Path::new(&folder)).unwrap();
+    println!("\nseat {}", lock.id());
     io::stdin().read_to_end(&mut Vec::new()).unwrap();
 }
 
 fn spawn(folder: &TempDir) -> (Child, String) {
     let mut child = Command::new(env::current_exe().unwrap())
         .args(["--ignored", "--exact", "redis::process_lock::tests::child", "--nocapture"])
-        .env(CHILD, folder.path().join("42"))
+        .env(CHILD_FOLDER_VARIABLE, folder.path().join("42"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -229,41 +229,41 @@ fn spawn(folder: &TempDir) -> (Child, String) {
 }
 
 #[test]
-fn a_process_that_is_killed_is_known_to_be_dead_at_once() {
+fn killed_process_is_detected_as_dead_at_once() {
     let folder = folder();
-    let seat = take(&folder);
+    let lock = take(&folder);
     let (mut one, one_id) = spawn(&folder);
     let (mut other, other_id) = spawn(&folder);
-    assert_eq!(seat.dead(), [""; 0]);
+    assert_eq!(lock.dead_ids(), [""; 0]);
     one.kill().unwrap();
     one.wait().unwrap();
-    assert_eq!(seat.dead(), [&*one_id]);
+    assert_eq!(lock.dead_ids(), [&*one_id]);
     other.kill().unwrap();
     other.wait().unwrap();
-    assert_eq!(seat.dead(), [one_id, other_id]);
+    assert_eq!(lock.dead_ids(), [one_id, other_id]);
 }
 
 #[test]
-fn however_many_come_and_go_at_once_nobody_who_lives_is_told_dead() {
+fn live_processes_are_never_reported_dead_under_contention() {
     let folder = folder();
     let living = Mutex::new(HashSet::new());
     let come_and_go = |number: usize| {
         for round in 0..60_usize {
-            let mut seat = take(&folder);
-            living.lock().unwrap().insert(seat.id.clone());
-            let dead = seat.dead();
+            let mut lock = take(&folder);
+            living.lock().unwrap().insert(lock.id.clone());
+            let dead = lock.dead_ids();
             {
                 let living = living.lock().unwrap();
                 assert!(dead.iter().all(|id| !living.contains(id)), "{dead:?} are not all dead: {living:?}");
             }
             if (round + number).is_multiple_of(3) {
-                seat.forget(&dead);
+                lock.forget(&dead);
             }
-            living.lock().unwrap().remove(seat.id());
+            living.lock().unwrap().remove(lock.id());
             if (round + number).is_multiple_of(2) {
-                seat.leave();
+                lock.release();
             } else {
-                die(seat);
+                release_as_dead(lock);
             }
         }
     };

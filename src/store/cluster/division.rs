@@ -29,7 +29,7 @@ pub struct DivisionRequest {
     /// Name of the limit: processes with the same name divide it.
     pub scope: String,
     /// Name of the lock that shows on this machine whether the process is alive. Empty if it has none.
-    pub seat: String,
+    pub lock_name: String,
 }
 
 /// State that the heartbeat task and the gate exchange.
@@ -68,8 +68,8 @@ impl DivisionState {
         self.usage.subscribe()
     }
 
-    pub(super) fn is_dead(&self, seat: &str) -> bool {
-        self.dead.lock().unwrap_or_else(PoisonError::into_inner).contains(seat)
+    pub(super) fn is_dead(&self, lock_name: &str) -> bool {
+        self.dead.lock().unwrap_or_else(PoisonError::into_inner).contains(lock_name)
     }
 
     pub(super) fn departure_hold(&self) -> Option<Duration> {
@@ -82,13 +82,15 @@ impl DivisionState {
         let until = share.sends_until().filter(|_| !has_left);
         self.until.store(until.map_or(0, Timestamp::micros), Ordering::Release);
         let allowance = share.allowance();
-        self.allowance.send_if_modified(|told| std::mem::replace(told, allowance) != allowance).then_some(allowance)
+        self.allowance
+            .send_if_modified(|current| std::mem::replace(current, allowance) != allowance)
+            .then_some(allowance)
     }
 
     /// From now on nothing may be sent, whatever is in flight.
-    pub(super) fn end(&self) {
+    pub(super) fn stop(&self) {
         let config = self.request().map(|request| &request.config);
-        self.depart(config.map_or(Duration::ZERO, |config| config.hold_after_goodbye(1)));
+        self.depart(config.map_or(Duration::ZERO, |config| config.hold_after_leave(1)));
     }
 
     fn depart(&self, hold: Duration) {
@@ -124,7 +126,7 @@ impl LimitDivision {
     pub(in crate::store) fn join(members: Arc<ClusterMember>, request: DivisionRequest) -> Self {
         let config = request.config.clone();
         let _ = members.division.request.set(request);
-        members.hurry.notify_one();
+        members.heartbeat_now.notify_one();
         Self { members, config }
     }
 
@@ -137,22 +139,22 @@ impl LimitDivision {
 
     /// The right to send. It ends with the lease, and when the share is lost.
     #[must_use]
-    pub fn right(&self) -> LeaseGuard {
+    pub fn lease_guard(&self) -> LeaseGuard {
         LeaseGuard::while_held(Arc::clone(&self.members.division) as Arc<_>)
     }
 
     /// Reports the locks of processes of this machine that are certainly dead: no process has to wait for their leases.
-    pub fn report_dead(&self, seats: Vec<String>) {
+    pub fn report_dead(&self, lock_names: Vec<String>) {
         let mut dead = self.members.division.dead.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_news = seats.iter().any(|seat| !dead.contains(seat));
-        *dead = seats.into_iter().collect();
-        if is_news {
-            self.members.hurry.notify_one();
+        let is_new = lock_names.iter().any(|lock_name| !dead.contains(lock_name));
+        *dead = lock_names.into_iter().collect();
+        if is_new {
+            self.members.heartbeat_now.notify_one();
         }
     }
 
     /// Nothing more is sent; `in_flight` calls have no response yet. The store is notified when it is closed.
     pub fn depart(&self, in_flight: u32) {
-        self.members.division.depart(self.config.hold_after_goodbye(in_flight));
+        self.members.division.depart(self.config.hold_after_leave(in_flight));
     }
 }

@@ -28,7 +28,7 @@ use crate::{
         events::{InstancesCounted, LeaseHeld, LimitDivided, ProcessLeaseLost, QueuesTakenOver, StoreFailed},
         operation_row::time,
         rows::{RowValue, Rows, query, with_rows},
-        write::{LINES, NEXT_DUE, signed},
+        write::{NEXT_DUE, QUEUE_NUMBERS, signed},
     },
 };
 
@@ -36,7 +36,7 @@ use crate::{
 pub(in crate::store) const NOW: &str = "(EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint";
 
 /// Delay of the next check after the end of another process's lease, so that the lease has expired by then.
-const AFTER_END: Duration = Duration::from_millis(20);
+const EXPIRY_CHECK_DELAY: Duration = Duration::from_millis(20);
 
 /// State of the other processes, as read from the store.
 #[derive(Debug)]
@@ -44,20 +44,20 @@ struct ClusterSnapshot {
     /// Processes with a valid lease, and whether they take work.
     live: BTreeSet<(Uuid, bool)>,
     /// Time until the next lease of another process ends, if it is not renewed.
-    next_end: Option<Duration>,
+    next_expiry: Option<Duration>,
     /// The table of shares, if this process divides a limit.
     shares: Option<Vec<ShareRow>>,
 }
 
 /// Maximum number of consecutive actions on shares before other work is done.
-const MOST_ACTIONS: usize = 64;
+const MAX_ACTIONS: usize = 64;
 
 /// The share of a limit, and its row.
 struct HeldShare {
     machine: LimitShare,
     request: DivisionRequest,
     /// Sequence numbers of the last renewal that was tried, and of the last one that was committed.
-    beat: u64,
+    heartbeat: u64,
     renewed: u64,
 }
 
@@ -79,9 +79,9 @@ pub(in crate::store) struct HeartbeatTask {
     lease: LeaseSettings,
     timeout: Duration,
     live: BTreeSet<(Uuid, bool)>,
-    beaten: Option<Instant>,
+    last_heartbeat: Option<Instant>,
     /// Phase that is stored, so that the other processes know it.
-    said: Option<MemberPhase>,
+    stored_phase: Option<MemberPhase>,
     /// The share of a limit, once this process divides one.
     share: Option<HeldShare>,
 }
@@ -96,10 +96,10 @@ impl HeartbeatTask {
         session: TransactionSetup,
         channel: String,
     ) -> Result<Self, EngineError> {
-        let mut keeper = Self::new(settings, members, clocks, connection, session, channel);
-        keeper.free_orphans().await?;
-        keeper.beat(true).await?;
-        Ok(keeper)
+        let mut task = Self::new(settings, members, clocks, connection, session, channel);
+        task.free_orphans().await?;
+        task.heartbeat(true).await?;
+        Ok(task)
     }
 
     /// Gives up the lease over a connection of its own, for a process whose writer or heartbeat may have failed.
@@ -110,10 +110,8 @@ impl HeartbeatTask {
         channel: String,
     ) {
         // Without a connection the lease ends by itself.
-        if let Ok(connection) = connect::writing(settings).await {
-            Self::new(settings, members, clocks, connection, TransactionSetup::of(settings), channel)
-                .say_goodbye()
-                .await;
+        if let Ok(connection) = connect::open_writer(settings).await {
+            Self::new(settings, members, clocks, connection, TransactionSetup::of(settings), channel).leave().await;
         }
     }
 
@@ -134,10 +132,10 @@ impl HeartbeatTask {
             started_at: signed(clocks.now().millis()),
             clocks,
             lease: settings.lease,
-            timeout: settings.timeout.min(settings.lease.lasts / 2),
+            timeout: settings.timeout.min(settings.lease.duration / 2),
             live: BTreeSet::new(),
-            beaten: None,
-            said: None,
+            last_heartbeat: None,
+            stored_phase: None,
             share: None,
         }
     }
@@ -145,68 +143,68 @@ impl HeartbeatTask {
     /// Runs until it is stopped; then gives up the lease.
     pub(in crate::store) async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let mut usage = self.members.division.usage();
-        let mut look_at = Instant::now() + self.lease.heartbeat;
+        let mut next_check = Instant::now() + self.lease.heartbeat;
         loop {
             let mut is_usage = false;
             tokio::select! {
                 () = async { drop(stop.wait_for(|stop| *stop).await) } => break,
-                () = self.members.hurry.notified() => {}
+                () = self.members.heartbeat_now.notified() => {}
                 Ok(()) = usage.changed() => is_usage = true,
-                () = tokio::time::sleep_until(look_at) => {}
-                () = self.share_wakes() => {}
+                () = tokio::time::sleep_until(next_check) => {}
+                () = self.share_wakeup() => {}
             }
             failpoint::message(Part::Heartbeat);
             let members = Arc::clone(&self.members);
-            let Some(_writes) = members.writes().await else { return };
+            let Some(_writes) = members.write_guard().await else { return };
             if let Some(share) = &mut self.share {
                 share.machine.on_usage(*usage.borrow_and_update());
             }
             if is_usage && self.share.is_some() {
-                self.settle_shares().await;
+                self.run_share_actions().await;
                 continue;
             }
-            let next = match self.look().await {
+            let next = match self.refresh().await {
                 Ok(seen) => {
-                    let left = self.until_heartbeat();
-                    seen.next_end.map_or(left, |end| left.min(end + AFTER_END))
+                    let remaining = self.until_heartbeat();
+                    seen.next_expiry.map_or(remaining, |end| remaining.min(end + EXPIRY_CHECK_DELAY))
                 }
-                Err(trouble) => {
-                    emit(StoreFailed { what: "heartbeat", why: trouble.meaning().name(), says: &trouble.says() });
+                Err(error) => {
+                    emit(StoreFailed { action: "heartbeat", class: error.class().name(), message: &error.message() });
                     self.lease.heartbeat / 5
                 }
             };
-            look_at = Instant::now() + next;
-            emit(LeaseHeld { held: self.members.tenure.left().is_some() });
+            next_check = Instant::now() + next;
+            emit(LeaseHeld { held: self.members.process_lease.remaining().is_some() });
         }
-        self.say_goodbye().await;
+        self.leave().await;
     }
 
     /// Renews the lease if it is due, and reads the state of the other processes.
-    async fn look(&mut self) -> Result<ClusterSnapshot, EngineError> {
-        let is_new = self.share.is_none() && self.begin_share();
-        let hurry = is_new || self.said != Some(self.members.standing());
+    async fn refresh(&mut self) -> Result<ClusterSnapshot, EngineError> {
+        let is_new = self.share.is_none() && self.start_share();
+        let hurry = is_new || self.stored_phase != Some(self.members.phase());
         let is_due = self.until_heartbeat().is_zero() || hurry;
-        let mut seen = if is_due { self.beat(false).await? } else { self.look_around().await? };
-        self.see_shares(&mut seen);
-        self.settle_shares().await;
+        let mut seen = if is_due { self.heartbeat(false).await? } else { self.refresh_members().await? };
+        self.update_shares(&mut seen);
+        self.run_share_actions().await;
         Ok(seen)
     }
 
     fn until_heartbeat(&self) -> Duration {
-        self.beaten.map_or(Duration::ZERO, |at| self.lease.heartbeat.saturating_sub(at.elapsed()))
+        self.last_heartbeat.map_or(Duration::ZERO, |at| self.lease.heartbeat.saturating_sub(at.elapsed()))
     }
 
     /// Starts to divide a limit if that was requested.
-    fn begin_share(&mut self) -> bool {
+    fn start_share(&mut self) -> bool {
         let Some(mut request) = self.members.division.request().cloned() else { return false };
-        request.config.lease = self.lease.lasts;
-        let machine = LimitShare::new(request.config.clone(), MemberId(self.members.me.as_u128()));
-        self.share = Some(HeldShare { machine, request, beat: 0, renewed: 0 });
+        request.config.lease = self.lease.duration;
+        let machine = LimitShare::new(request.config.clone(), MemberId(self.members.id.as_u128()));
+        self.share = Some(HeldShare { machine, request, heartbeat: 0, renewed: 0 });
         true
     }
 
     /// Waits until an action on shares becomes possible by time alone.
-    async fn share_wakes(&self) {
+    async fn share_wakeup(&self) {
         let now = division::now();
         match self.share.as_ref().and_then(|share| share.machine.next_wake(now)) {
             Some(then) => tokio::time::sleep(then.since(now)).await,
@@ -214,7 +212,7 @@ impl HeartbeatTask {
         }
     }
 
-    fn see_shares(&mut self, seen: &mut ClusterSnapshot) {
+    fn update_shares(&mut self, seen: &mut ClusterSnapshot) {
         if let (Some(share), Some(rows)) = (&mut self.share, seen.shares.take()) {
             share.machine.on_rows(rows, division::now());
         }
@@ -229,13 +227,13 @@ impl HeartbeatTask {
     }
 
     /// Performs the actions on shares that are due now.
-    async fn settle_shares(&mut self) {
-        for _ in 0..MOST_ACTIONS {
+    async fn run_share_actions(&mut self) {
+        for _ in 0..MAX_ACTIONS {
             let action = self.share.as_mut().and_then(|share| share.machine.next_action(division::now()));
             // The allowance may have decreased.
             self.publish_share();
             let Some(action) = action else { return };
-            let done = self.within(self.change_share(action)).await;
+            let done = self.with_timeout(self.change_share(action)).await;
             let Some(share) = &mut self.share else { return };
             let now = division::now();
             match done {
@@ -244,20 +242,20 @@ impl HeartbeatTask {
                     share.machine.on_refused(action, now);
                     // The table has changed.
                     if matches!(action, ShareAction::Lower { .. }) {
-                        self.beaten = None;
-                        self.members.hurry.notify_one();
+                        self.last_heartbeat = None;
+                        self.members.heartbeat_now.notify_one();
                     }
-                    if let Ok(mut seen) = self.look_around().await {
-                        self.see_shares(&mut seen);
+                    if let Ok(mut seen) = self.refresh_members().await {
+                        self.update_shares(&mut seen);
                     }
                 }
-                Err(trouble) => {
+                Err(error) => {
                     share.machine.on_failed(action, now);
                     // The next renewal shows the outcome.
-                    self.beaten = None;
-                    self.members.hurry.notify_one();
+                    self.last_heartbeat = None;
+                    self.members.heartbeat_now.notify_one();
                     self.publish_share();
-                    emit(StoreFailed { what: "share", why: trouble.meaning().name(), says: &trouble.says() });
+                    emit(StoreFailed { action: "share", class: error.class().name(), message: &error.message() });
                     return;
                 }
             }
@@ -268,44 +266,44 @@ impl HeartbeatTask {
     async fn change_share(&self, action: ShareAction) -> Result<bool, EngineError> {
         let Some(share) = &self.share else { return Ok(false) };
         let on = self.begin().await?;
-        let changed = share_rows::change(&on, &share.request, self.members.me, share.renewed, action).await?;
+        let changed = share_rows::change(&on, &share.request, self.members.id, share.renewed, action).await?;
         if changed && !matches!(action, ShareAction::Reserve { .. }) {
-            self.say(&on, &Notification::members()).await?;
+            self.notify(&on, &Notification::members()).await?;
         }
         on.commit().await?;
         Ok(changed)
     }
 
     /// Renews the lease, and reads the state of the other processes.
-    async fn beat(&mut self, first: bool) -> Result<ClusterSnapshot, EngineError> {
+    async fn heartbeat(&mut self, first: bool) -> Result<ClusterSnapshot, EngineError> {
         // The lease counts from before the request, on a clock that also counts while the machine sleeps.
-        let (asked, standing) = (boot_time(), self.members.standing());
+        let (requested_at, phase) = (boot_time(), self.members.phase());
         if let Some(share) = &mut self.share {
-            share.beat += 1;
+            share.heartbeat += 1;
         }
-        let (renewed, renewal) = self.within(self.renew(standing)).await?;
-        (self.beaten, self.said) = (Some(Instant::now()), Some(standing));
+        let (renewed, renewal) = self.with_timeout(self.renew(phase)).await?;
+        (self.last_heartbeat, self.stored_phase) = (Some(Instant::now()), Some(phase));
         if !renewed && !first {
-            self.members.tell(ClusterEvent::Disowned);
+            self.members.send_event(ClusterEvent::LeaseLost);
             emit(ProcessLeaseLost);
         }
-        let until = asked + self.lease.lasts.saturating_sub(self.lease.margin);
-        self.members.tenure.extend(until);
+        let until = requested_at + self.lease.duration.saturating_sub(self.lease.margin);
+        self.members.process_lease.extend(until);
         if let (Some(share), Some(renewal)) = (&mut self.share, renewal) {
-            share.renewed = share.beat;
+            share.renewed = share.heartbeat;
             share.machine.on_renewed(renewal, division::timestamp(until), division::now());
         }
         self.publish_share();
-        let seen = self.look_around().await;
-        if standing == MemberPhase::Leaving {
-            self.members.left.send_replace(true);
+        let seen = self.refresh_members().await;
+        if phase == MemberPhase::Leaving {
+            self.members.leave_announced.send_replace(true);
         }
         seen
     }
 
     /// Extends the lease, and renews the share of a limit with it. Returns `false` if the lease had expired and a new
     /// one has started.
-    async fn renew(&self, standing: MemberPhase) -> Result<(bool, Option<Renewal>), EngineError> {
+    async fn renew(&self, phase: MemberPhase) -> Result<(bool, Option<Renewal>), EngineError> {
         let renew = format!(
             "UPDATE instances SET seen_at = {NOW}, lease_until = {NOW} + $2, leaving = $3 WHERE id = $1
             RETURNING (SELECT COUNT(*) FROM instances i WHERE i.leaving <> $3 AND i.id = $1), {NOW}"
@@ -315,8 +313,8 @@ impl HeartbeatTask {
             VALUES ($1, $4, $5, {NOW}, {NOW} + $2, $3)"
         );
         let on = self.begin().await?;
-        let lasts = signed(u64::try_from(self.lease.lasts.as_millis()).unwrap_or(u64::MAX));
-        let values = vec![self.members.me.into(), lasts.into(), standing.number().into()];
+        let duration = signed(u64::try_from(self.lease.duration.as_millis()).unwrap_or(u64::MAX));
+        let values = vec![self.members.id.into(), duration.into(), phase.number().into()];
         let sent = self.clocks.monotonic();
         let renewed = query(&on, &renew, values.clone()).await?;
         if let Some(row) = renewed.first() {
@@ -327,50 +325,50 @@ impl HeartbeatTask {
             None => {
                 // The process that removed this lease has freed its queues. This process must forget them before it can
                 // claim any again.
-                self.members.tenure.clear();
+                self.members.process_lease.clear();
                 let more = [self.name.clone().into(), self.started_at.into()];
                 query(&on, &begin, values.into_iter().chain(more).collect()).await?;
                 true
             }
         };
         let renewal = match &self.share {
-            Some(share) => Some(share_rows::renew(&on, &share.request, self.members.me, share.beat).await?),
+            Some(share) => Some(share_rows::renew(&on, &share.request, self.members.id, share.heartbeat).await?),
             None => None,
         };
         if has_changed || matches!(renewal, Some(Renewal::Joined { .. })) {
-            self.say(&on, &Notification::members()).await?;
+            self.notify(&on, &Notification::members()).await?;
         }
         on.commit().await?;
         Ok((!renewed.is_empty(), renewal))
     }
 
     /// Reads which processes are alive, and takes over from those that are not.
-    async fn look_around(&mut self) -> Result<ClusterSnapshot, EngineError> {
-        let (mut seen, dead) = self.within(self.see()).await?;
+    async fn refresh_members(&mut self) -> Result<ClusterSnapshot, EngineError> {
+        let (mut seen, dead) = self.with_timeout(self.read_members()).await?;
         if !dead.is_empty() {
-            self.within(self.take_over()).await?;
-            (seen, _) = self.within(self.see()).await?;
+            self.with_timeout(self.take_over()).await?;
+            (seen, _) = self.with_timeout(self.read_members()).await?;
         }
         if seen.live != self.live {
             self.live.clone_from(&seen.live);
-            self.settle();
+            self.update_slots();
         }
         Ok(seen)
     }
 
     /// Computes which queues belong to this process, from the processes that are alive.
-    fn settle(&self) {
-        let me = self.members.me;
+    fn update_slots(&self) {
+        let own_id = self.members.id;
         let here: Vec<Uuid> = self.live.iter().filter(|(_, here)| *here).map(|(id, _)| *id).collect();
-        let slots = if here.contains(&me) { Slots::of(me, &here) } else { Slots::NONE };
+        let slots = if here.contains(&own_id) { Slots::of(own_id, &here) } else { Slots::NONE };
         self.members.set_slots(slots);
-        let others = self.live.iter().any(|(id, _)| *id != me);
+        let others = self.live.iter().any(|(id, _)| *id != own_id);
         self.members.shared.store(others, std::sync::atomic::Ordering::Release);
-        self.members.tell(ClusterEvent::Members);
+        self.members.send_event(ClusterEvent::Members);
         emit(InstancesCounted { live: self.live.len() });
     }
 
-    async fn see(&self) -> Result<(ClusterSnapshot, Vec<Uuid>), EngineError> {
+    async fn read_members(&self) -> Result<(ClusterSnapshot, Vec<Uuid>), EngineError> {
         let select = format!("SELECT id, leaving, lease_until - {NOW} FROM instances ORDER BY id");
         let on = self.begin().await?;
         let rows = query(&on, &select, Vec::new()).await?;
@@ -379,19 +377,19 @@ impl HeartbeatTask {
             None => None,
         };
         on.commit().await?;
-        let mut seen = ClusterSnapshot { live: BTreeSet::new(), next_end: None, shares };
+        let mut seen = ClusterSnapshot { live: BTreeSet::new(), next_expiry: None, shares };
         let mut dead = Vec::new();
         for row in rows {
-            let (id, standing): (Uuid, i64) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
-            let left: i64 = row.try_get_by_index(2)?;
-            if id != self.members.me && left <= 0 {
+            let (id, phase): (Uuid, i64) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
+            let remaining: i64 = row.try_get_by_index(2)?;
+            if id != self.members.id && remaining <= 0 {
                 dead.push(id);
                 continue;
             }
-            seen.live.insert((id, standing == MemberPhase::Here.number()));
-            if id != self.members.me {
-                let end = Duration::from_millis(left.unsigned_abs());
-                seen.next_end = Some(seen.next_end.map_or(end, |other| other.min(end)));
+            seen.live.insert((id, phase == MemberPhase::Active.number()));
+            if id != self.members.id {
+                let end = Duration::from_millis(remaining.unsigned_abs());
+                seen.next_expiry = Some(seen.next_expiry.map_or(end, |other| other.min(end)));
             }
         }
         Ok((seen, dead))
@@ -400,20 +398,20 @@ impl HeartbeatTask {
     /// Frees the queues of processes whose leases have ended. Their fences increase, so that later writes of these
     /// processes have no effect.
     async fn take_over(&self) -> Result<(), EngineError> {
-        let bury = format!(
+        let remove = format!(
             "DELETE FROM instances WHERE id IN
             (SELECT id FROM instances WHERE lease_until <= {NOW} AND id <> $1 FOR UPDATE SKIP LOCKED) RETURNING id, name"
         );
         let on = self.begin().await?;
-        let buried = query(&on, &bury, vec![self.members.me.into()]).await?;
-        for row in &buried {
+        let removed = query(&on, &remove, vec![self.members.id.into()]).await?;
+        for row in &removed {
             let (id, name): (Uuid, String) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
             let freed = self.free(&on, "owner = $1", vec![id.into()]).await?;
             emit(QueuesTakenOver { from: &name, queues: freed });
         }
         // A process that is inside a transaction, perhaps frozen, is removed after its connection has been ended.
-        if !buried.is_empty() {
-            self.say(&on, &Notification::members()).await?;
+        if !removed.is_empty() {
+            self.notify(&on, &Notification::members()).await?;
         }
         on.commit().await?;
         Ok(())
@@ -432,55 +430,55 @@ impl HeartbeatTask {
     async fn free(
         &self,
         on: &DatabaseTransaction,
-        which: &str,
+        condition: &str,
         values: Vec<sea_orm::Value>,
     ) -> Result<u64, EngineError> {
         // Shards are freed together with the queues.
         let shards = format!(
             "UPDATE shard_owners SET owner = NULL, fence = fence + 1, freed_at = {NOW} WHERE (shards, shard) IN
-            (SELECT shards, shard FROM shard_owners WHERE {which} ORDER BY shards, shard FOR UPDATE)"
+            (SELECT shards, shard FROM shard_owners WHERE {condition} ORDER BY shards, shard FOR UPDATE)"
         );
         query(on, &shards, values.clone()).await?;
         // The queues are locked by a statement of their own, so that the next statement also sees the operations that
         // were submitted by the transactions that this one waited for. A single statement would read operations as they
         // were before it waited; a queue that it then considers empty would never become due.
-        let lock = format!("SELECT queue FROM guild_queues WHERE {which} ORDER BY queue FOR UPDATE");
+        let lock = format!("SELECT queue FROM guild_queues WHERE {condition} ORDER BY queue FOR UPDATE");
         let rows = query(on, &lock, values).await?;
-        let line = |row: &QueryResult| Ok::<_, EngineError>(RowValue::Number(row.try_get_by_index(0)?));
-        let lines = Rows::of(rows.iter().map(line).collect::<Result<Vec<_>, _>>()?);
-        if lines.is_empty() {
+        let queue = |row: &QueryResult| Ok::<_, EngineError>(RowValue::Number(row.try_get_by_index(0)?));
+        let queues = Rows::of(rows.iter().map(queue).collect::<Result<Vec<_>, _>>()?);
+        if queues.is_empty() {
             return Ok(0);
         }
         let free = format!(
             "UPDATE guild_queues SET owner = NULL, fence = fence + 1, ready_at = {NEXT_DUE} FROM {{v}} WHERE queue = v.line
             RETURNING queue"
         );
-        Ok(with_rows(on, &free, LINES, lines, Vec::new()).await?.len() as u64)
+        Ok(with_rows(on, &free, QUEUE_NUMBERS, queues, Vec::new()).await?.len() as u64)
     }
 
-    async fn say_goodbye(&self) {
+    async fn leave(&self) {
         // From now on nothing may be sent for these queues: other processes can own them.
-        self.members.tenure.clear();
-        self.members.division.end();
+        self.members.process_lease.clear();
+        self.members.division.stop();
         let goodbye = async {
             let on = self.begin().await?;
-            query(&on, "DELETE FROM instances WHERE id = $1", vec![self.members.me.into()]).await?;
+            query(&on, "DELETE FROM instances WHERE id = $1", vec![self.members.id.into()]).await?;
             let division = &self.members.division;
             if let Some((request, hold)) = division.request().zip(division.departure_hold()) {
-                share_rows::depart(&on, request, self.members.me, hold).await?;
+                share_rows::depart(&on, request, self.members.id, hold).await?;
             }
-            self.free(&on, "owner = $1", vec![self.members.me.into()]).await?;
-            self.say(&on, &Notification::members()).await?;
+            self.free(&on, "owner = $1", vec![self.members.id.into()]).await?;
+            self.notify(&on, &Notification::members()).await?;
             on.commit().await?;
             Ok::<_, EngineError>(())
         };
         // If this fails, the lease ends by itself.
-        let _ = self.within(goodbye).await;
+        let _ = self.with_timeout(goodbye).await;
         let _ = timeout(Duration::from_secs(1), self.connection.clone().close()).await;
     }
 
-    async fn say(&self, on: &DatabaseTransaction, said: &Notification) -> Result<(), EngineError> {
-        if let Some(payload) = said.payload() {
+    async fn notify(&self, on: &DatabaseTransaction, notification: &Notification) -> Result<(), EngineError> {
+        if let Some(payload) = notification.payload() {
             query(on, "SELECT pg_notify($1, $2)", vec![self.channel.clone().into(), payload.into()]).await?;
         }
         Ok(())
@@ -492,7 +490,7 @@ impl HeartbeatTask {
         Ok(on)
     }
 
-    async fn within<T>(&self, doing: impl Future<Output = Result<T, EngineError>>) -> Result<T, EngineError> {
-        timeout(self.timeout, doing).await.unwrap_or_else(|_| Err(crate::store::write::late()))
+    async fn with_timeout<T>(&self, future: impl Future<Output = Result<T, EngineError>>) -> Result<T, EngineError> {
+        timeout(self.timeout, future).await.unwrap_or_else(|_| Err(crate::store::write::timeout_error()))
     }
 }

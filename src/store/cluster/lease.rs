@@ -47,39 +47,39 @@ impl ProcessLease {
     }
 
     /// Remaining time of the lease. `None` if it has ended.
-    pub(super) fn left(&self) -> Option<Duration> {
+    pub(super) fn remaining(&self) -> Option<Duration> {
         let until = Duration::from_micros(self.until.load(Ordering::Acquire));
-        until.checked_sub(boot_time()).filter(|left| !left.is_zero())
+        until.checked_sub(boot_time()).filter(|remaining| !remaining.is_zero())
     }
 
-    pub(in crate::store) fn take(&self, queue: i64, fence: i64) {
+    pub(in crate::store) fn add_queue(&self, queue: i64, fence: i64) {
         self.held().insert(queue, fence);
     }
 
-    pub(in crate::store) fn let_go(&self, queue: i64, fence: i64) {
+    pub(in crate::store) fn remove_queue(&self, queue: i64, fence: i64) {
         let mut held = self.held();
         if held.get(&queue) == Some(&fence) {
             held.remove(&queue);
         }
     }
 
-    pub(in crate::store) fn has(&self, queue: i64, fence: i64) -> bool {
+    pub(in crate::store) fn has_queue(&self, queue: i64, fence: i64) -> bool {
         self.held().get(&queue) == Some(&fence)
     }
 
-    pub(in crate::store) fn take_shard(&self, claim: &ShardClaim) {
+    pub(in crate::store) fn add_shard(&self, claim: &ShardClaim) {
         self.shards().insert((claim.shards, claim.shard), signed(claim.fence));
     }
 
-    pub(in crate::store) fn let_go_of_shard(&self, claim: &ShardClaim) {
-        let (mut shards, which) = (self.shards(), (claim.shards, claim.shard));
-        if shards.get(&which) == Some(&signed(claim.fence)) {
-            shards.remove(&which);
+    pub(in crate::store) fn remove_shard(&self, claim: &ShardClaim) {
+        let (mut shards, key) = (self.shards(), (claim.shards, claim.shard));
+        if shards.get(&key) == Some(&signed(claim.fence)) {
+            shards.remove(&key);
         }
     }
 
-    pub(in crate::store) fn has_shard(&self, which: (u32, u32), fence: i64) -> bool {
-        self.shards().get(&which) == Some(&fence)
+    pub(in crate::store) fn has_shard(&self, key: (u32, u32), fence: i64) -> bool {
+        self.shards().get(&key) == Some(&fence)
     }
 
     /// Forgets all queues and shards: other processes may own them.
@@ -99,35 +99,35 @@ impl ProcessLease {
 
 impl LeaseCheck for ProcessLease {
     fn holds(&self) -> bool {
-        self.left().is_some()
+        self.remaining().is_some()
     }
 }
 
 /// The right to act for one queue.
 #[derive(Debug)]
 pub(in crate::store) struct QueueLease {
-    pub(in crate::store) tenure: Arc<ProcessLease>,
+    pub(in crate::store) process_lease: Arc<ProcessLease>,
     pub(in crate::store) queue: i64,
     pub(in crate::store) fence: i64,
 }
 
 impl LeaseCheck for QueueLease {
     fn holds(&self) -> bool {
-        self.tenure.left().is_some() && self.tenure.has(self.queue, self.fence)
+        self.process_lease.remaining().is_some() && self.process_lease.has_queue(self.queue, self.fence)
     }
 }
 
 /// The right to be connected for one shard.
 #[derive(Debug)]
 pub(in crate::store) struct ShardLease {
-    pub(in crate::store) tenure: Arc<ProcessLease>,
+    pub(in crate::store) process_lease: Arc<ProcessLease>,
     pub(in crate::store) claim: ShardClaim,
 }
 
 impl LeaseCheck for ShardLease {
     fn holds(&self) -> bool {
         let ShardClaim { shards, shard, fence } = self.claim;
-        self.tenure.left().is_some() && self.tenure.has_shard((shards, shard), signed(fence))
+        self.process_lease.remaining().is_some() && self.process_lease.has_shard((shards, shard), signed(fence))
     }
 }
 
@@ -136,22 +136,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_right_ends_with_the_lease_and_with_the_queue() {
-        let tenure = Arc::new(ProcessLease::none());
-        let right = QueueLease { tenure: Arc::clone(&tenure), queue: 1, fence: 7 };
-        tenure.take(1, 7);
-        assert!(!right.holds());
-        tenure.extend(boot_time() + Duration::from_secs(60));
-        assert!(right.holds());
+    fn guard_ends_with_the_lease_and_with_the_queue() {
+        let lease = Arc::new(ProcessLease::none());
+        let guard = QueueLease { process_lease: Arc::clone(&lease), queue: 1, fence: 7 };
+        lease.add_queue(1, 7);
+        assert!(!guard.holds());
+        lease.extend(boot_time() + Duration::from_secs(60));
+        assert!(guard.holds());
         // A later claim of the same process is another right.
-        tenure.take(1, 8);
-        assert!(!right.holds());
-        tenure.let_go(1, 7);
-        assert!(tenure.has(1, 8));
-        tenure.take(1, 7);
-        tenure.extend(boot_time());
-        assert!(!right.holds());
+        lease.add_queue(1, 8);
+        assert!(!guard.holds());
+        lease.remove_queue(1, 7);
+        assert!(lease.has_queue(1, 8));
+        lease.add_queue(1, 7);
+        lease.extend(boot_time());
+        assert!(!guard.holds());
         let alone = ProcessLease::forever();
-        assert!(alone.left().is_some());
+        assert!(alone.remaining().is_some());
     }
 }

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Delay before the next attempt to listen. Until then the slow poll finds changes.
-const AGAIN: Duration = Duration::from_millis(500);
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// Listens until it is aborted. After each connect it assumes that anything may have changed, since notifications were
 /// missed.
@@ -22,26 +22,26 @@ pub(in crate::store) async fn listen(
     members: Arc<ClusterMember>,
     pool: Pool<Postgres>,
     channel: String,
-    within: Duration,
+    time_limit: Duration,
 ) {
     loop {
-        let error = match timeout(within, tune_in(&pool, &channel)).await {
+        let error = match timeout(time_limit, connect(&pool, &channel)).await {
             Ok(Ok(mut listener)) => {
                 emit(ListenerConnected);
-                members.tell(ClusterEvent::Members);
-                members.tell(ClusterEvent::Anything);
+                members.send_event(ClusterEvent::Members);
+                members.send_event(ClusterEvent::Anything);
                 members.tick();
-                hear(&members, &mut listener).await
+                forward_notifications(&members, &mut listener).await
             }
             Ok(Err(error)) => error.to_string(),
             Err(_) => "no response within the timeout".to_owned(),
         };
         emit(ListenerDisconnected { error: &error });
-        sleep(AGAIN).await;
+        sleep(RETRY_DELAY).await;
     }
 }
 
-async fn tune_in(pool: &Pool<Postgres>, channel: &str) -> Result<PgListener, Error> {
+async fn connect(pool: &Pool<Postgres>, channel: &str) -> Result<PgListener, Error> {
     let mut listener = PgListener::connect_with(pool).await?;
     listener.eager_reconnect(false);
     listener.listen(channel).await?;
@@ -49,20 +49,20 @@ async fn tune_in(pool: &Pool<Postgres>, channel: &str) -> Result<PgListener, Err
 }
 
 /// Forwards notifications until the connection is lost. Returns the error.
-async fn hear(members: &ClusterMember, listener: &mut PgListener) -> String {
+async fn forward_notifications(members: &ClusterMember, listener: &mut PgListener) -> String {
     loop {
         match listener.try_recv().await {
-            Ok(Some(heard)) => {
+            Ok(Some(notification)) => {
                 failpoint::message(Part::StoreListener);
-                if Notification::tells_of_changes(heard.payload()) {
+                if Notification::has_changes(notification.payload()) {
                     members.tick();
                 }
-                for notice in Notification::heard(heard.payload()) {
-                    if notice == ClusterEvent::Members {
+                for event in Notification::events(notification.payload()) {
+                    if event == ClusterEvent::Members {
                         // The heartbeat task finds out which processes joined or left, and reports it.
-                        members.hurry.notify_one();
+                        members.heartbeat_now.notify_one();
                     } else {
-                        members.tell(notice);
+                        members.send_event(event);
                     }
                 }
             }

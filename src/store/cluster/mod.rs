@@ -47,7 +47,7 @@ pub(super) use self::{
 use super::write::signed;
 
 /// Capacity of the event channel. A receiver that lags behind further checks everything.
-const NOTICES: usize = 1_024;
+const EVENT_CAPACITY: usize = 1_024;
 
 /// A change that another process made, or a change of membership.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub enum ClusterEvent {
     /// Shards were freed, or are requested.
     Shards,
     /// This process was considered dead, and its queues are free or belong to others.
-    Disowned,
+    LeaseLost,
     /// Anything may have changed.
     Anything,
 }
@@ -70,7 +70,7 @@ pub enum ClusterEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum MemberPhase {
-    Here = 0,
+    Active = 0,
     /// It is about to end.
     Leaving = 1,
     /// It cannot send anything yet.
@@ -87,22 +87,22 @@ impl MemberPhase {
 /// Membership state of this process.
 #[derive(Debug)]
 pub(super) struct ClusterMember {
-    me: Uuid,
-    tenure: Arc<ProcessLease>,
+    id: Uuid,
+    process_lease: Arc<ProcessLease>,
     /// The share of a rate limit that this process has, if it divides one.
     division: Arc<DivisionState>,
     slots: RwLock<Slots>,
     /// Whether there are other processes.
     shared: AtomicBool,
-    standing: AtomicU8,
+    phase: AtomicU8,
     /// Whether this process has given up everything. Locked for reading during writes, so that nothing is claimed
     /// afterwards.
-    given_up: RwLockAsync<bool>,
+    writes_stopped: RwLockAsync<bool>,
     /// Whether the other processes know that it is leaving.
-    left: watch::Sender<bool>,
+    leave_announced: watch::Sender<bool>,
     /// Requests a heartbeat now.
-    hurry: Notify,
-    notices: broadcast::Sender<ClusterEvent>,
+    heartbeat_now: Notify,
+    events: broadcast::Sender<ClusterEvent>,
     /// Increments when operations may have changed.
     ticks: watch::Sender<u64>,
 }
@@ -110,62 +110,63 @@ pub(super) struct ClusterMember {
 impl ClusterMember {
     /// A process that does not share its store.
     pub(super) fn alone() -> Arc<Self> {
-        Self::new(ProcessLease::forever(), Slots::ALL, MemberPhase::Here)
+        Self::new(ProcessLease::forever(), Slots::ALL, MemberPhase::Active)
     }
 
     /// A process that may share its store. It may do nothing before its first heartbeat.
-    pub(super) fn among_others(standing: MemberPhase) -> Arc<Self> {
-        Self::new(ProcessLease::none(), Slots::NONE, standing)
+    pub(super) fn among_others(phase: MemberPhase) -> Arc<Self> {
+        Self::new(ProcessLease::none(), Slots::NONE, phase)
     }
 
-    fn new(tenure: ProcessLease, slots: Slots, standing: MemberPhase) -> Arc<Self> {
+    fn new(process_lease: ProcessLease, slots: Slots, phase: MemberPhase) -> Arc<Self> {
         Arc::new(Self {
-            me: Uuid::from_u128(fastrand::u128(..)),
-            tenure: Arc::new(tenure),
+            id: Uuid::from_u128(fastrand::u128(..)),
+            process_lease: Arc::new(process_lease),
             division: Arc::default(),
             slots: RwLock::new(slots),
             shared: AtomicBool::new(false),
-            standing: AtomicU8::new(standing as u8),
-            given_up: RwLockAsync::new(false),
-            left: watch::Sender::new(false),
-            hurry: Notify::new(),
-            notices: broadcast::Sender::new(NOTICES),
+            phase: AtomicU8::new(phase as u8),
+            writes_stopped: RwLockAsync::new(false),
+            leave_announced: watch::Sender::new(false),
+            heartbeat_now: Notify::new(),
+            events: broadcast::Sender::new(EVENT_CAPACITY),
             ticks: watch::Sender::new(0),
         })
     }
 
-    pub(super) fn me(&self) -> Uuid {
-        self.me
+    pub(super) fn id(&self) -> Uuid {
+        self.id
     }
 
-    pub(super) fn tenure(&self) -> &ProcessLease {
-        &self.tenure
+    pub(super) fn process_lease(&self) -> &ProcessLease {
+        &self.process_lease
     }
 
     /// Guard to hold during a write. `None` once everything was given up.
-    pub(super) async fn writes(&self) -> Option<RwLockReadGuard<'_, bool>> {
-        let given_up = self.given_up.read().await;
-        (!*given_up).then_some(given_up)
+    pub(super) async fn write_guard(&self) -> Option<RwLockReadGuard<'_, bool>> {
+        let stopped = self.writes_stopped.read().await;
+        (!*stopped).then_some(stopped)
     }
 
     /// From now on this process sends and writes nothing. Waits for the write in progress.
-    pub(super) async fn give_up(&self) {
-        self.tenure.end();
-        self.division.end();
-        *self.given_up.write().await = true;
+    pub(super) async fn stop_writes(&self) {
+        self.process_lease.end();
+        self.division.stop();
+        *self.writes_stopped.write().await = true;
     }
 
     pub(super) fn lease(&self) -> LeaseGuard {
-        LeaseGuard::while_held(Arc::clone(&self.tenure) as Arc<_>)
+        LeaseGuard::while_held(Arc::clone(&self.process_lease) as Arc<_>)
     }
 
-    pub(super) fn right(&self, queue: Queue, Fence(fence): Fence) -> LeaseGuard {
-        let held = QueueLease { tenure: Arc::clone(&self.tenure), queue: queue.number(), fence: signed(fence) };
+    pub(super) fn queue_guard(&self, queue: Queue, Fence(fence): Fence) -> LeaseGuard {
+        let held =
+            QueueLease { process_lease: Arc::clone(&self.process_lease), queue: queue.number(), fence: signed(fence) };
         LeaseGuard::while_held(Arc::new(held))
     }
 
-    pub(super) fn shard_right(&self, claim: ShardClaim) -> LeaseGuard {
-        LeaseGuard::while_held(Arc::new(ShardLease { tenure: Arc::clone(&self.tenure), claim }))
+    pub(super) fn shard_guard(&self, claim: ShardClaim) -> LeaseGuard {
+        LeaseGuard::while_held(Arc::new(ShardLease { process_lease: Arc::clone(&self.process_lease), claim }))
     }
 
     pub(super) fn slots(&self) -> Slots {
@@ -186,15 +187,15 @@ impl ClusterMember {
         self.shared.load(Ordering::Acquire)
     }
 
-    fn standing(&self) -> MemberPhase {
-        [MemberPhase::Here, MemberPhase::Leaving, MemberPhase::Arriving]
+    fn phase(&self) -> MemberPhase {
+        [MemberPhase::Active, MemberPhase::Leaving, MemberPhase::Arriving]
             .into_iter()
-            .find(|standing| *standing as u8 == self.standing.load(Ordering::Acquire))
+            .find(|phase| *phase as u8 == self.phase.load(Ordering::Acquire))
             .expect("invariant: only these values are stored")
     }
 
-    pub(super) fn notices(&self) -> broadcast::Receiver<ClusterEvent> {
-        self.notices.subscribe()
+    pub(super) fn events(&self) -> broadcast::Receiver<ClusterEvent> {
+        self.events.subscribe()
     }
 
     /// Signals that operations may have changed, here or in another process.
@@ -210,33 +211,33 @@ impl ClusterMember {
     pub(super) fn wake(&self, queues: BTreeSet<i64>) {
         if !queues.is_empty() {
             let queues = queues.into_iter().map(|queue| (Queue::from_number(queue), None)).collect();
-            self.tell(ClusterEvent::Queues(queues));
+            self.send_event(ClusterEvent::Queues(queues));
         }
     }
 
-    fn tell(&self, notice: ClusterEvent) {
+    fn send_event(&self, event: ClusterEvent) {
         // Without a receiver this process executes nothing.
-        let _ = self.notices.send(notice);
+        let _ = self.events.send(event);
     }
 
     /// From now on this process takes its part of the work.
     pub(super) fn arrive(&self) {
-        let (from, to) = (MemberPhase::Arriving as u8, MemberPhase::Here as u8);
-        if self.standing.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            self.hurry.notify_one();
+        let (from, to) = (MemberPhase::Arriving as u8, MemberPhase::Active as u8);
+        if self.phase.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            self.heartbeat_now.notify_one();
         }
     }
 
     /// Notifies the other processes that this one is about to end, so that they take the queues that it releases. Waits
     /// until they can know it, up to the timeout.
-    pub(super) async fn leave(&self, within: Duration) {
+    pub(super) async fn leave(&self, timeout: Duration) {
         if !self.has_others() {
             return;
         }
-        self.standing.store(MemberPhase::Leaving as u8, Ordering::Release);
-        self.hurry.notify_one();
-        let mut left = self.left.subscribe();
+        self.phase.store(MemberPhase::Leaving as u8, Ordering::Release);
+        self.heartbeat_now.notify_one();
+        let mut announced = self.leave_announced.subscribe();
         // If the notification fails, they find out later.
-        let _ = tokio::time::timeout(within, left.wait_for(|left| *left)).await;
+        let _ = tokio::time::timeout(timeout, announced.wait_for(|announced| *announced)).await;
     }
 }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::ClusterEvent;
 
 /// Maximum number of queues in one message; PostgreSQL accepts less than 8,000 bytes.
-const MOST: usize = 100;
+const MAX_QUEUES: usize = 100;
 
 /// Changes of a process that are relevant to other processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ pub(in crate::store) struct Notification {
     cancelled: Vec<(i64, Uuid)>,
     /// Operations that were expedited, with their queues.
     #[serde(default, rename = "h", skip_serializing_if = "Vec::is_empty")]
-    hastened: Vec<(i64, Uuid)>,
+    expedited: Vec<(i64, Uuid)>,
     #[serde(default, rename = "p", skip_serializing_if = "is_false")]
     pauses: bool,
     #[serde(default, rename = "m", skip_serializing_if = "is_false")]
@@ -54,7 +54,7 @@ impl Notification {
         Self { changes: true, ..Self::default() }
     }
 
-    pub(in crate::store) fn say_changes(&mut self) {
+    pub(in crate::store) fn set_changes(&mut self) {
         self.changes = true;
     }
 
@@ -74,14 +74,14 @@ impl Notification {
         }
     }
 
-    pub(in crate::store) fn hastened(&mut self, queue: i64, id: OperationId) {
+    pub(in crate::store) fn expedited(&mut self, queue: i64, id: OperationId) {
         if self.has_room() {
-            self.hastened.push((queue, id.uuid()));
+            self.expedited.push((queue, id.uuid()));
         }
     }
 
     fn has_room(&mut self) -> bool {
-        self.anything |= self.queues.len() + self.cancelled.len() + self.hastened.len() >= MOST;
+        self.anything |= self.queues.len() + self.cancelled.len() + self.expedited.len() >= MAX_QUEUES;
         !self.anything
     }
 
@@ -94,30 +94,30 @@ impl Notification {
     }
 
     /// Whether operations have changed, for change feeds. A message that cannot be read may mean anything.
-    pub(super) fn tells_of_changes(payload: &str) -> bool {
-        serde_json::from_str::<Self>(payload).map_or(true, |said| said.changes || said.anything)
+    pub(super) fn has_changes(payload: &str) -> bool {
+        serde_json::from_str::<Self>(payload).map_or(true, |notification| notification.changes || notification.anything)
     }
 
     /// Events that a message stands for. A message that cannot be read may mean anything.
-    pub(super) fn heard(payload: &str) -> Vec<ClusterEvent> {
-        let Ok(said) = serde_json::from_str::<Self>(payload) else { return vec![ClusterEvent::Anything] };
-        let mut notices = Vec::new();
-        let words = |of: Vec<(i64, Uuid)>, word: fn(OperationId) -> QueueSignal| {
-            of.into_iter().map(move |(queue, id)| (queue, Some(word(OperationId::from_uuid(id)))))
+    pub(super) fn events(payload: &str) -> Vec<ClusterEvent> {
+        let Ok(notification) = serde_json::from_str::<Self>(payload) else { return vec![ClusterEvent::Anything] };
+        let mut events = Vec::new();
+        let signals = |of: Vec<(i64, Uuid)>, signal: fn(OperationId) -> QueueSignal| {
+            of.into_iter().map(move |(queue, id)| (queue, Some(signal(OperationId::from_uuid(id)))))
         };
-        let queues = said.queues.into_iter().map(|queue| (queue, None));
+        let queues = notification.queues.into_iter().map(|queue| (queue, None));
         let all = queues
-            .chain(words(said.cancelled, QueueSignal::Cancelled))
-            .chain(words(said.hastened, QueueSignal::Hastened));
-        let all: Vec<_> = all.map(|(queue, word)| (Queue::from_number(queue), word)).collect();
+            .chain(signals(notification.cancelled, QueueSignal::Cancelled))
+            .chain(signals(notification.expedited, QueueSignal::Expedited));
+        let all: Vec<_> = all.map(|(queue, signal)| (Queue::from_number(queue), signal)).collect();
         if !all.is_empty() {
-            notices.push(ClusterEvent::Queues(all));
+            events.push(ClusterEvent::Queues(all));
         }
-        notices.extend(said.pauses.then_some(ClusterEvent::Pauses));
-        notices.extend(said.members.then_some(ClusterEvent::Members));
-        notices.extend(said.shards.then_some(ClusterEvent::Shards));
-        notices.extend(said.anything.then_some(ClusterEvent::Anything));
-        notices
+        events.extend(notification.pauses.then_some(ClusterEvent::Pauses));
+        events.extend(notification.members.then_some(ClusterEvent::Members));
+        events.extend(notification.shards.then_some(ClusterEvent::Shards));
+        events.extend(notification.anything.then_some(ClusterEvent::Anything));
+        events
     }
 }
 
@@ -126,34 +126,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_heard() {
+    fn notification_round_trips() {
         let id = OperationId::new(1, [7; 10]);
-        let mut said = Notification::default();
-        assert_eq!(said.payload(), None);
-        said.queue(5);
-        said.cancelled(-6, id);
-        said.hastened(-7, id);
-        said.pauses();
-        let heard = Notification::heard(&said.payload().unwrap());
+        let mut notification = Notification::default();
+        assert_eq!(notification.payload(), None);
+        notification.queue(5);
+        notification.cancelled(-6, id);
+        notification.expedited(-7, id);
+        notification.pauses();
+        let events = Notification::events(&notification.payload().unwrap());
         let queues = vec![
             (Queue::Guild(5), None),
             (Queue::Keyed(-6), Some(QueueSignal::Cancelled(id))),
-            (Queue::Keyed(-7), Some(QueueSignal::Hastened(id))),
+            (Queue::Keyed(-7), Some(QueueSignal::Expedited(id))),
         ];
-        assert_eq!(heard, [ClusterEvent::Queues(queues), ClusterEvent::Pauses]);
-        assert_eq!(Notification::heard(&Notification::members().payload().unwrap()), [ClusterEvent::Members]);
-        assert!(!Notification::tells_of_changes(&said.payload().unwrap()));
+        assert_eq!(events, [ClusterEvent::Queues(queues), ClusterEvent::Pauses]);
+        assert_eq!(Notification::events(&Notification::members().payload().unwrap()), [ClusterEvent::Members]);
+        assert!(!Notification::has_changes(&notification.payload().unwrap()));
         let changes = Notification::changes().payload().unwrap();
-        assert!(Notification::tells_of_changes(&changes) && Notification::heard(&changes).is_empty());
+        assert!(Notification::has_changes(&changes) && Notification::events(&changes).is_empty());
     }
 
     #[test]
-    fn too_much_to_say_is_said_to_be_so_and_fits() {
-        let mut said = Notification::default();
-        (0..10_000).for_each(|n| said.hastened(i64::MIN + n, OperationId::new(1, [0; 10])));
-        let payload = said.payload().unwrap();
+    fn oversized_notification_is_marked_and_fits() {
+        let mut notification = Notification::default();
+        (0..10_000).for_each(|n| notification.expedited(i64::MIN + n, OperationId::new(1, [0; 10])));
+        let payload = notification.payload().unwrap();
         assert!(payload.len() < 7_900, "{} bytes", payload.len());
-        assert!(Notification::heard(&payload).contains(&ClusterEvent::Anything));
-        assert_eq!(Notification::heard("what?"), [ClusterEvent::Anything]);
+        assert!(Notification::events(&payload).contains(&ClusterEvent::Anything));
+        assert_eq!(Notification::events("what?"), [ClusterEvent::Anything]);
     }
 }

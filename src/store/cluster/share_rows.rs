@@ -29,17 +29,17 @@ fn share(row: &QueryResult, column: usize) -> Result<u32, EngineError> {
 pub(super) async fn renew(
     on: &DatabaseTransaction,
     request: &DivisionRequest,
-    me: Uuid,
-    beat: u64,
+    own_id: Uuid,
+    heartbeat: u64,
 ) -> Result<Renewal, EngineError> {
     const RENEW: &str = "UPDATE limit_shares SET beat = $3 WHERE scope = $1 AND instance = $2 RETURNING share, turn";
     const JOIN: &str = "INSERT INTO limit_shares (scope, instance, beat, seat, hold_ms, share, departed, turn)
         SELECT $1, $2, $3, $4, $5, 0, 0, COALESCE(MAX(turn), 0) + 1 FROM limit_shares WHERE scope = $1 RETURNING turn";
-    let values = vec![request.scope.clone().into(), me.into(), signed(beat).into()];
+    let values = vec![request.scope.clone().into(), own_id.into(), signed(heartbeat).into()];
     if let Some(row) = query(on, RENEW, values.clone()).await?.first() {
         return Ok(Renewal::Extended { share: share(row, 0)?, turn: number(row, 1)? });
     }
-    let more = [request.seat.clone().into(), millis(request.config.hold()).into()];
+    let more = [request.lock_name.clone().into(), millis(request.config.hold()).into()];
     let rows = query(on, JOIN, values.into_iter().chain(more).collect()).await?;
     Ok(Renewal::Joined { turn: rows.first().map_or(Ok(1), |row| number(row, 0))? })
 }
@@ -53,15 +53,15 @@ pub(super) async fn read(
     const READ: &str = "SELECT instance, beat, turn, share, hold_ms, departed, seat FROM limit_shares WHERE scope = $1";
     let mut rows = Vec::new();
     for row in query(on, READ, vec![scope.into()]).await? {
-        let seat: String = row.try_get_by_index(6)?;
+        let lock_name: String = row.try_get_by_index(6)?;
         rows.push(ShareRow {
             member: MemberId(row.try_get_by_index::<Uuid>(0)?.as_u128()),
-            beat: number(&row, 1)?,
+            heartbeat: number(&row, 1)?,
             turn: number(&row, 2)?,
             share: share(&row, 3)?,
             hold: Duration::from_millis(number(&row, 4)?),
             has_left: number(&row, 5)? != 0,
-            is_dead: !seat.is_empty() && division.is_dead(&seat),
+            is_dead: !lock_name.is_empty() && division.is_dead(&lock_name),
         });
     }
     Ok(rows)
@@ -72,11 +72,11 @@ pub(super) async fn read(
 pub(super) async fn change(
     on: &DatabaseTransaction,
     request: &DivisionRequest,
-    me: Uuid,
-    beat: u64,
+    own_id: Uuid,
+    heartbeat: u64,
     action: ShareAction,
 ) -> Result<bool, EngineError> {
-    let own = vec![request.scope.clone().into(), me.into(), signed(beat).into()];
+    let own = vec![request.scope.clone().into(), own_id.into(), signed(heartbeat).into()];
     let changed = match action {
         ShareAction::Reserve { share } => {
             // A statement of its own: the next one then sees everything that was committed before the lock was free.
@@ -96,13 +96,13 @@ pub(super) async fn change(
             let more = [i64::from(share).into(), turn.map(signed).into()];
             query(on, LOWER, own.into_iter().chain(more).collect()).await?
         }
-        ShareAction::Remove { member, beat } => {
+        ShareAction::Remove { member, heartbeat } => {
             // A row that is being renewed, perhaps by a frozen process, is skipped.
             const REMOVE: &str =
                 "DELETE FROM limit_shares WHERE (scope, instance) IN (SELECT scope, instance FROM limit_shares
                 WHERE scope = $1 AND instance = $2 AND beat = $3 FOR UPDATE SKIP LOCKED) RETURNING share";
             let other = Uuid::from_u128(member.0);
-            query(on, REMOVE, vec![request.scope.clone().into(), other.into(), signed(beat).into()]).await?
+            query(on, REMOVE, vec![request.scope.clone().into(), other.into(), signed(heartbeat).into()]).await?
         }
     };
     Ok(!changed.is_empty())
@@ -112,12 +112,12 @@ pub(super) async fn change(
 pub(super) async fn depart(
     on: &DatabaseTransaction,
     request: &DivisionRequest,
-    me: Uuid,
+    own_id: Uuid,
     hold: Duration,
 ) -> Result<(), EngineError> {
     const DEPART: &str =
         "UPDATE limit_shares SET departed = 1, beat = beat + 1, hold_ms = $3 WHERE scope = $1 AND instance = $2";
-    let values = vec![request.scope.clone().into(), me.into(), millis(hold).into()];
+    let values = vec![request.scope.clone().into(), own_id.into(), millis(hold).into()];
     query(on, DEPART, values).await?;
     Ok(())
 }

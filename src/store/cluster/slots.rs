@@ -29,11 +29,11 @@ impl Slots {
     pub(in crate::store) const NONE: Self = Self([0; SLOTS / 8]);
 
     /// The slots of one process among these processes.
-    pub(in crate::store) fn of(me: Uuid, all: &[Uuid]) -> Self {
+    pub(in crate::store) fn of(own_id: Uuid, all: &[Uuid]) -> Self {
         let mut slots = Self::NONE;
         for slot in 0..SLOTS {
             let best = all.iter().copied().max_by_key(|id| (score(slot, *id), *id));
-            if best == Some(me) {
+            if best == Some(own_id) {
                 slots.0[slot / 8] |= 1 << (slot % 8);
             }
         }
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_queues_of_a_process_that_goes_change_hands() {
+    fn only_queues_of_a_leaving_process_move() {
         let before = ids(4);
         let after = &before[..3];
         for id in after {

@@ -9,10 +9,10 @@ use guildhall_migrations::{Migration, Migrator};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr};
 
 use super::{
-    OpenError,
+    OpenError, close_connection,
     connect::{self, ADVISORY_LOCK},
     events::NewerStoreAccepted,
-    let_go, lock_file,
+    lock_file,
     row_security::{self, RepairMode},
     rows::query,
 };
@@ -67,7 +67,7 @@ pub enum Compatibility<'a> {
 impl MigrationStatus {
     /// Whether this program can use the store with it.
     #[must_use]
-    pub fn fit(&self) -> Compatibility<'_> {
+    pub fn compatibility(&self) -> Compatibility<'_> {
         match (self.applied, &self.known_hash, &self.stored_hash) {
             (false, _, _) => Compatibility::Pending,
             (true, Some(known), Some(stored)) if known != stored => Compatibility::Changed { stored, known },
@@ -91,8 +91,8 @@ impl MigrationStatus {
     }
 
     /// Why this program cannot use a store that has it.
-    pub(super) fn refusal(&self) -> Option<OpenError> {
-        match self.fit() {
+    pub(super) fn to_open_error(&self) -> Option<OpenError> {
+        match self.compatibility() {
             Compatibility::Pending | Compatibility::Applied | Compatibility::Newer => None,
             Compatibility::Changed { stored, known } => {
                 Some(OpenError::Changed { name: self.name.clone(), stored: stored.to_owned(), known: known.to_owned() })
@@ -114,14 +114,14 @@ pub async fn up(settings: &Settings) -> Result<Vec<MigrationStatus>, OpenError> 
 
 async fn up_with(settings: &Settings, history: &KnownMigrations) -> Result<Vec<MigrationStatus>, OpenError> {
     let _file = lock_file(settings)?;
-    let on = alone(settings).await?;
+    let on = migration_connection(settings).await?;
     let applied = apply_missing(&on, history).await;
     let applied = match applied {
         Ok(()) => row_security::prepare(settings, RepairMode::Yes).await.map(|_| ()),
         Err(error) => Err(error),
     };
-    let steps = steps_of(&on, history).await;
-    let_go(on).await;
+    let steps = read_status_of(&on, history).await;
+    close_connection(on).await;
     applied.and(steps)
 }
 
@@ -133,27 +133,27 @@ async fn up_with(settings: &Settings, history: &KnownMigrations) -> Result<Vec<M
 pub async fn down(settings: &Settings, count: u32) -> Result<Vec<MigrationStatus>, OpenError> {
     let history = Migrator::migrations();
     let _file = lock_file(settings)?;
-    let on = alone(settings).await?;
-    let taken_back = take_back(&on, &history, count).await;
-    let steps = steps_of(&on, &history).await;
-    let_go(on).await;
-    taken_back.and(steps)
+    let on = migration_connection(settings).await?;
+    let reverted = revert(&on, &history, count).await;
+    let steps = read_status_of(&on, &history).await;
+    close_connection(on).await;
+    reverted.and(steps)
 }
 
-async fn take_back(on: &DatabaseConnection, history: &KnownMigrations, count: u32) -> Result<(), OpenError> {
-    let steps = steps_of(on, history).await?;
-    refuse(&steps)?;
+async fn revert(on: &DatabaseConnection, history: &KnownMigrations, count: u32) -> Result<(), OpenError> {
+    let steps = read_status_of(on, history).await?;
+    check_compatible(&steps)?;
     if let Some(step) = steps.iter().find(|step| !step.is_known()) {
         return Err(OpenError::Newer { unknown: step.name.clone(), needs: None });
     }
-    refuse_living(on).await?;
+    refuse_if_in_use(on).await?;
     let applied = record::applied(on).await.map_err(OpenError::engine)?;
     let newest = history.iter().rev().filter_map(|migration| {
         let stored = applied.iter().find(|one| one.number == Some(migration.number()))?;
         Some((migration, stored))
     });
     for (migration, stored) in newest.take(usize::try_from(count).unwrap_or(usize::MAX)) {
-        record::take_back(on, &**migration, &stored.name).await.map_err(OpenError::migration)?;
+        record::revert(on, &**migration, &stored.name).await.map_err(OpenError::migration)?;
     }
     Ok(())
 }
@@ -161,9 +161,9 @@ async fn take_back(on: &DatabaseConnection, history: &KnownMigrations, count: u3
 /// Applies missing migrations, and records those that were applied before hashes were recorded. Requires the migration
 /// lock.
 async fn apply_missing(on: &DatabaseConnection, history: &KnownMigrations) -> Result<(), OpenError> {
-    record::install(on).await.map_err(OpenError::migration)?;
-    let steps = steps_of(on, history).await?;
-    refuse(&steps)?;
+    record::create_tables(on).await.map_err(OpenError::migration)?;
+    let steps = read_status_of(on, history).await?;
+    check_compatible(&steps)?;
     let of_store = |migration: &dyn Migration| {
         steps.iter().find(|step| guildhall_migrations::number(&step.name) == Some(migration.number()))
     };
@@ -173,7 +173,7 @@ async fn apply_missing(on: &DatabaseConnection, history: &KnownMigrations) -> Re
     let newest_applied = newest_applied.filter_map(|step| guildhall_migrations::number(&step.name)).max();
     // Running processes know the migrations that the store has now, and perhaps no others.
     if missing.iter().any(|migration| Some(migration.compatible_from()) > newest_applied) {
-        refuse_living(on).await?;
+        refuse_if_in_use(on).await?;
     }
     for migration in missing {
         record::apply(on, migration).await.map_err(OpenError::migration)?;
@@ -186,8 +186,8 @@ async fn apply_missing(on: &DatabaseConnection, history: &KnownMigrations) -> Re
 
 /// A connection with the migration lock: no other process migrates at the same time. It has no statement timeout. The
 /// lock ends with the connection.
-async fn alone(settings: &Settings) -> Result<DatabaseConnection, OpenError> {
-    let on = connect::direct(settings).await.map_err(OpenError::engine)?;
+async fn migration_connection(settings: &Settings) -> Result<DatabaseConnection, OpenError> {
+    let on = connect::open_direct(settings).await.map_err(OpenError::engine)?;
     if on.get_database_backend() != DbBackend::Postgres {
         return Ok(on);
     }
@@ -198,7 +198,7 @@ async fn alone(settings: &Settings) -> Result<DatabaseConnection, OpenError> {
     match query(&on, "SELECT 1 FROM pg_advisory_lock($1)", vec![ADVISORY_LOCK.into()]).await {
         Ok(_) => Ok(on),
         Err(error) => {
-            let_go(on).await;
+            close_connection(on).await;
             // 55P03: lock_not_available.
             let is_held = error.to_string().contains("lock timeout");
             Err(if is_held { OpenError::Migrating } else { OpenError::engine(error) })
@@ -217,8 +217,8 @@ pub async fn status(settings: &Settings) -> Result<Vec<MigrationStatus>, OpenErr
     {
         return Ok(compare(&Migrator::migrations(), DbBackend::Sqlite, Vec::new()));
     }
-    let reading = connect::reading(settings).map_err(OpenError::engine)?;
-    let read = steps(&reading).await;
+    let reading = connect::open_reader(settings).map_err(OpenError::engine)?;
+    let read = read_status(&reading).await;
     reading.close().await;
     read
 }
@@ -229,13 +229,16 @@ pub(super) async fn prepare(settings: &Settings) -> Result<(), OpenError> {
 }
 
 async fn prepare_with(settings: &Settings, history: &KnownMigrations) -> Result<(), OpenError> {
-    let on = connect::direct(settings).await.map_err(OpenError::engine)?;
-    let steps = steps_of(&on, history).await;
-    let_go(on).await;
+    let on = connect::open_direct(settings).await.map_err(OpenError::engine)?;
+    let steps = read_status_of(&on, history).await;
+    close_connection(on).await;
     let steps = steps?;
-    refuse(&steps)?;
-    let newer: Vec<_> =
-        steps.iter().filter(|step| step.fit() == Compatibility::Newer).map(|step| step.name.as_str()).collect();
+    check_compatible(&steps)?;
+    let newer: Vec<_> = steps
+        .iter()
+        .filter(|step| step.compatibility() == Compatibility::Newer)
+        .map(|step| step.name.as_str())
+        .collect();
     if !newer.is_empty() {
         emit(NewerStoreAccepted { migrations: &newer.join(", ") });
     }
@@ -248,14 +251,14 @@ async fn prepare_with(settings: &Settings, history: &KnownMigrations) -> Result<
         return Ok(());
     }
     // Another process may have migrated it by the time this one gets the lock.
-    let on = alone(settings).await?;
+    let on = migration_connection(settings).await?;
     let migrated = apply_missing(&on, history).await;
-    let_go(on).await;
+    close_connection(on).await;
     migrated
 }
 
 /// Returns an error if other processes use the store.
-async fn refuse_living(on: &DatabaseConnection) -> Result<(), OpenError> {
+async fn refuse_if_in_use(on: &DatabaseConnection) -> Result<(), OpenError> {
     const LIVING: &str = "SELECT COUNT(*) FROM instances
         WHERE lease_until > (EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint";
     if on.get_database_backend() != DbBackend::Postgres || !has_instances(on).await.map_err(OpenError::engine)? {
@@ -273,15 +276,15 @@ async fn has_instances(on: &DatabaseConnection) -> Result<bool, DbErr> {
     Ok(!query(on, COLUMN, Vec::new()).await?.is_empty())
 }
 
-fn refuse(steps: &[MigrationStatus]) -> Result<(), OpenError> {
-    steps.iter().find_map(MigrationStatus::refusal).map_or(Ok(()), Err)
+fn check_compatible(steps: &[MigrationStatus]) -> Result<(), OpenError> {
+    steps.iter().find_map(MigrationStatus::to_open_error).map_or(Ok(()), Err)
 }
 
-pub(super) async fn steps(connection: &impl ConnectionTrait) -> Result<Vec<MigrationStatus>, OpenError> {
-    steps_of(connection, &Migrator::migrations()).await
+pub(super) async fn read_status(connection: &impl ConnectionTrait) -> Result<Vec<MigrationStatus>, OpenError> {
+    read_status_of(connection, &Migrator::migrations()).await
 }
 
-async fn steps_of(
+async fn read_status_of(
     connection: &impl ConnectionTrait,
     history: &KnownMigrations,
 ) -> Result<Vec<MigrationStatus>, OpenError> {

@@ -39,7 +39,7 @@ pub(super) struct AppliedMigration {
 }
 
 /// Creates the tables for the records.
-pub(super) async fn install(on: &DatabaseConnection) -> Result<(), DbErr> {
+pub(super) async fn create_tables(on: &DatabaseConnection) -> Result<(), DbErr> {
     for table in TABLES {
         on.execute_unprepared(table).await?;
     }
@@ -62,7 +62,7 @@ pub(super) async fn apply(on: &DatabaseConnection, migration: &dyn Migration) ->
 }
 
 /// Reverts a migration that has this name in the store, and removes its records, in one transaction.
-pub(super) async fn take_back(on: &DatabaseConnection, migration: &dyn Migration, stored: &str) -> Result<(), DbErr> {
+pub(super) async fn revert(on: &DatabaseConnection, migration: &dyn Migration, stored: &str) -> Result<(), DbErr> {
     let transaction = on.begin().await?;
     migration.down(&SchemaManager::new(&transaction)).await?;
     query(&transaction, "DELETE FROM seaql_migrations WHERE version = $1", vec![stored.into()]).await?;

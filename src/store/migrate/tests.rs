@@ -48,27 +48,27 @@ fn newest_known() -> u32 {
 }
 
 /// Locations for a store of each engine.
-struct Places {
+struct StoreLocations {
     folder: TempDir,
     server: PostgresServer,
 }
 
-impl Places {
+impl StoreLocations {
     fn new() -> Self {
         Self { folder: tempfile::tempdir().unwrap(), server: PostgresServer::start() }
     }
 
     async fn both(&self, name: &str) -> [Settings; 2] {
         let file = format!("sqlite:{}/{name}.db", self.folder.path().display());
-        [settings(&file), settings(&self.server.database().await)]
+        [settings(&file), settings(&self.server.create_database().await)]
     }
 }
 
-async fn work_with(store: &Store, n: u8) {
+async fn submit_and_read(store: &Store, n: u8) {
     let new = NewOperation { bounds: Bounds::Anywhere, ..operation("default", 7, n) };
     let submitted = store.submit(vec![new.clone()]).await.unwrap().remove(0);
     assert!(matches!(submitted, SubmitResult::Accepted { .. }), "{submitted:?}");
-    assert_eq!(store.show(new.id).await.unwrap().unwrap().stored.state, OperationState::Queued);
+    assert_eq!(store.get(new.id).await.unwrap().unwrap().stored.state, OperationState::Queued);
     let page = store.load(Queue::Guild(7), 0, 99).await.unwrap();
     assert!(page.operations.iter().any(|stored| stored.operation.id == new.id));
     let listed = store.list(OperationFilter { limit: 99, ..OperationFilter::default() }).await.unwrap();
@@ -77,20 +77,20 @@ async fn work_with(store: &Store, n: u8) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_of_a_newer_compatible_version_is_used() {
-    let places = Places::new();
+    let places = StoreLocations::new();
     for settings in places.both("expand").await {
         let store = Store::open(&settings).await.unwrap();
-        work_with(&store, 1).await;
+        submit_and_read(&store, 1).await;
         store.close().await;
         let next = newer(vec![Box::new(EXPAND)]);
         up_with(&settings, &next).await.unwrap();
 
         let store = Store::open(&settings).await.unwrap();
-        work_with(&store, 2).await;
+        submit_and_read(&store, 2).await;
         store.close().await;
         let steps = up(&settings).await.unwrap();
         assert_eq!(
-            steps.last().map(|step| (step.name.as_str(), step.fit())),
+            steps.last().map(|step| (step.name.as_str(), step.compatibility())),
             Some(("9001_expand", Compatibility::Newer))
         );
         assert_eq!(status(&settings).await.unwrap(), steps);
@@ -103,7 +103,7 @@ async fn a_store_of_a_newer_compatible_version_is_used() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_of_a_newer_breaking_version_is_refused() {
-    let places = Places::new();
+    let places = StoreLocations::new();
     let (known, unknown) = (newest_known(), newest_known() + 1);
     for (needs, refused) in [(9002, true), (unknown, true), (known, false)] {
         for settings in places.both(&needs.to_string()).await {
@@ -114,8 +114,11 @@ async fn a_store_of_a_newer_breaking_version_is_refused() {
                 let error = OpenError::Newer { unknown: "9002_break".to_owned(), needs: Some(needs) };
                 assert_eq!((opened, migrated), (Err(error.clone()), Err(error.clone())));
                 assert_eq!(Store::open(&settings).await.map(|_| ()), Err(error.clone()));
-                let says = error.to_string();
-                assert!(says.contains(&format!("migration {needs:04}")) && says.contains("or a newer one"), "{says}");
+                let message = error.to_string();
+                assert!(
+                    message.contains(&format!("migration {needs:04}")) && message.contains("or a newer one"),
+                    "{message}"
+                );
             } else {
                 assert_eq!((opened, migrated), (Ok(()), Ok(())));
             }
@@ -135,7 +138,7 @@ async fn a_changed_migration_is_refused_with_both_hashes() {
         down: &[],
     };
     const OTHER: NewStep = NewStep { up: &["CREATE TABLE extra (id {uuid} PRIMARY KEY, note BIGINT)"], ..EXPAND };
-    let places = Places::new();
+    let places = StoreLocations::new();
     for settings in places.both("changed").await {
         up_with(&settings, &newer(vec![Box::new(EXPAND)])).await.unwrap();
         prepare_with(&settings, &newer(vec![Box::new(SAME)])).await.unwrap();
@@ -151,23 +154,23 @@ async fn a_changed_migration_is_refused_with_both_hashes() {
         let other = newer(vec![Box::new(OTHER)]);
         assert_eq!(prepare_with(&settings, &other).await, Err(changed.clone()));
         assert_eq!(up_with(&settings, &other).await, Err(changed.clone()));
-        let says = changed.to_string();
-        assert!(says.contains(&EXPAND.hash(engine)) && says.contains(&OTHER.hash(engine)), "{says}");
+        let message = changed.to_string();
+        assert!(message.contains(&EXPAND.hash(engine)) && message.contains(&OTHER.hash(engine)), "{message}");
         // A migration with another number in between is applied, and no other.
         let between = NewStep { name: "9000_between", up: &["CREATE TABLE late (id {uuid})"], down: &[] };
         let steps = up_with(&settings, &newer(vec![Box::new(between), Box::new(EXPAND)])).await.unwrap();
-        assert!(steps.iter().all(|step| step.fit() == Compatibility::Applied), "{steps:?}");
+        assert!(steps.iter().all(|step| step.compatibility() == Compatibility::Applied), "{steps:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hashes_are_recorded_for_a_store_that_has_none() {
-    let places = Places::new();
+    let places = StoreLocations::new();
     for settings in places.both("unrecorded").await {
         up(&settings).await.unwrap();
-        let on = connect::direct(&settings).await.unwrap();
+        let on = connect::open_direct(&settings).await.unwrap();
         on.execute_unprepared("DROP TABLE applied_migrations").await.unwrap();
-        let_go(on).await;
+        close_connection(on).await;
         let recorded = async || {
             let steps = status(&settings).await.unwrap();
             steps.iter().filter(|step| step.stored_hash.is_some()).count()
@@ -183,7 +186,7 @@ async fn hashes_are_recorded_for_a_store_that_has_none() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_breaking_migration_waits_until_older_processes_end() {
     let server = PostgresServer::start();
-    let settings = settings(&server.database().await);
+    let settings = settings(&server.create_database().await);
     let store = Store::open(&settings).await.unwrap();
     let next = newer(vec![Box::new(EXPAND), breaking(9001)]);
     assert_eq!(up_with(&settings, &next).await, Err(OpenError::Alive { count: 1 }));
@@ -191,7 +194,7 @@ async fn a_breaking_migration_waits_until_older_processes_end() {
     assert!(applied.iter().all(MigrationStatus::is_known), "nothing of it was applied");
     // A migration that only expands is applied while a process uses the store.
     up_with(&settings, &newer(vec![Box::new(EXPAND)])).await.unwrap();
-    work_with(&store, 1).await;
+    submit_and_read(&store, 1).await;
     store.close().await;
     up_with(&settings, &next).await.unwrap();
 }
@@ -202,11 +205,11 @@ async fn migrations_run_no_statement_that_their_hash_does_not_cover() {
     let folder = tempfile::tempdir().unwrap();
     let settings = settings(&format!("sqlite:{}/scratch.db", folder.path().display()));
     let _file = lock_file(&settings).unwrap();
-    let mut on = connect::direct(&settings).await.unwrap();
+    let mut on = connect::open_direct(&settings).await.unwrap();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&seen);
     on.set_metric_callback(move |info| sink.lock().unwrap().push(info.statement.sql.clone()));
-    record::install(&on).await.unwrap();
+    record::create_tables(&on).await.unwrap();
     let mut count = 0;
     for migration in Migrator::migrations() {
         record::apply(&on, &*migration).await.unwrap();

@@ -16,8 +16,8 @@ use crate::store::write::{Job, JobResult};
 use crate::store::{Store, admin_key};
 
 impl KeyStore for Store {
-    fn within(self: Arc<Self>, tenant: Arc<str>) -> Arc<dyn KeyStore> {
-        Arc::new(self.of_tenant(tenant))
+    fn for_tenant(self: Arc<Self>, tenant: Arc<str>) -> Arc<dyn KeyStore> {
+        Arc::new(self.scoped_to_tenant(tenant))
     }
 
     fn admin_key(&self) -> StoreFuture<'_, Option<GeneratedAdminKey>> {
@@ -39,19 +39,19 @@ impl KeyStore for Store {
     fn keys(&self, filter: KeyFilter) -> StoreFuture<'_, Vec<ApiKey>> {
         Box::pin(async move {
             let mut keys = look!(self, |view| access::keys(&view, &filter)).await?;
-            keys.retain(|key| self.is_own(&key.made.tenant));
+            keys.retain(|key| self.is_visible(&key.key.tenant));
             Ok(keys)
         })
     }
 
     fn add_key(&self, key: NewApiKey, note: AuditRecord) -> StoreFuture<'_, AddKeyResult> {
-        Box::pin(async move { Ok(answer!(self.with_note(note), Job::AddKey(key), KeyAdded)) })
+        Box::pin(async move { Ok(answer!(self.with_audit_record(note), Job::AddKey(key), KeyAdded)) })
     }
 
     fn revoke_key(&self, id: KeyId, note: AuditRecord) -> StoreFuture<'_, RevokeResult> {
         Box::pin(async move {
             let job = Job::RevokeKey(id, note.at);
-            Ok(answer!(self.with_note(note), job, KeyRevoked))
+            Ok(answer!(self.with_audit_record(note), job, KeyRevoked))
         })
     }
 
@@ -62,17 +62,19 @@ impl KeyStore for Store {
         until: UnixMs,
         note: AuditRecord,
     ) -> StoreFuture<'_, RotateResult> {
-        Box::pin(async move { Ok(answer!(self.with_note(note), Job::RotateKey { old, new, until }, KeyRotated)) })
+        Box::pin(
+            async move { Ok(answer!(self.with_audit_record(note), Job::RotateKey { old, new, until }, KeyRotated)) },
+        )
     }
 
-    fn note(&self, note: AuditRecord) -> StoreFuture<'_, ()> {
-        Box::pin(async move { self.with_note(note).write(Job::Note).await.map(drop) })
+    fn add_audit_record(&self, note: AuditRecord) -> StoreFuture<'_, ()> {
+        Box::pin(async move { self.with_audit_record(note).write(Job::AuditOnly).await.map(drop) })
     }
 
     fn audit(&self, filter: AuditFilter) -> StoreFuture<'_, Vec<StoredAuditRecord>> {
         Box::pin(async move {
             let mut rows = look!(self, |view| access::audit(&view, &filter)).await?;
-            rows.retain(|row| self.is_own(&row.note.tenant));
+            rows.retain(|row| self.is_visible(&row.record.tenant));
             Ok(rows)
         })
     }
@@ -92,7 +94,7 @@ impl ErasureStore for Store {
         Box::pin(async move {
             let job = Job::Erase(subject, from);
             Ok(match note {
-                Some(note) => answer!(self.with_note(note), job, Erased),
+                Some(note) => answer!(self.with_audit_record(note), job, Erased),
                 None => answer!(self, job, Erased),
             })
         })

@@ -12,8 +12,8 @@ use crate::store::read::spend;
 use crate::store::write::{Job, JobResult};
 
 impl SpendStore for Store {
-    fn keep_spend(&self, process: Arc<str>, spend: Vec<SpendRecord>) -> StoreFuture<'_, ()> {
-        Box::pin(async move { self.write(Job::KeepSpend(process, spend)).await.map(drop) })
+    fn save_spend(&self, process: Arc<str>, spend: Vec<SpendRecord>) -> StoreFuture<'_, ()> {
+        Box::pin(async move { self.write(Job::StoreSpend(process, spend)).await.map(drop) })
     }
 
     fn spend_since(

@@ -21,8 +21,8 @@ impl EventStore for Store {
         Box::pin(self.read(events::sessions(&self.shared.reading)))
     }
 
-    fn keep_sessions(&self, sessions: Vec<StoredSession>) -> StoreFuture<'_, ()> {
-        Box::pin(async move { self.write(Job::KeepSessions(sessions)).await.map(drop) })
+    fn save_sessions(&self, sessions: Vec<StoredSession>) -> StoreFuture<'_, ()> {
+        Box::pin(async move { self.write(Job::StoreSessions(sessions)).await.map(drop) })
     }
 
     fn handled_after(&self, session: &str, seq: u64) -> StoreFuture<'_, Vec<(u64, Arc<str>)>> {
@@ -30,29 +30,29 @@ impl EventStore for Store {
         Box::pin(async move { self.read(events::handled_after(&self.shared.reading, &session, seq)).await })
     }
 
-    fn commit(&self, done: Vec<HandlerCommit>) -> StoreFuture<'_, Vec<CommitResult>> {
-        if done.is_empty() {
+    fn commit(&self, commits: Vec<HandlerCommit>) -> StoreFuture<'_, Vec<CommitResult>> {
+        if commits.is_empty() {
             return Box::pin(std::future::ready(Ok(Vec::new())));
         }
-        Box::pin(async move { Ok(answer!(self, Job::Commit(done), Committed)) })
+        Box::pin(async move { Ok(answer!(self, Job::Commit(commits), Committed)) })
     }
 
     fn inbox(&self, after: i64, limit: usize) -> StoreFuture<'_, Vec<InboxEntry>> {
         Box::pin(self.read(events::inbox(&self.shared.reading, after, limit)))
     }
 
-    fn put_off(&self, key: InboxKey, later: InboxDisposition, now: UnixMs) -> StoreFuture<'_, bool> {
-        Box::pin(async move { Ok(answer!(self, Job::PutOff(key, later, now), Found)) })
+    fn postpone(&self, key: InboxKey, later: InboxDisposition, now: UnixMs) -> StoreFuture<'_, bool> {
+        Box::pin(async move { Ok(answer!(self, Job::Postpone(key, later, now), Found)) })
     }
 
     fn dead_events(&self, before: Option<i64>, limit: usize) -> StoreFuture<'_, Vec<InboxEntry>> {
         Box::pin(self.read(events::dead(&self.shared.reading, before, limit)))
     }
 
-    fn revive(&self, place: i64, note: AuditRecord) -> StoreFuture<'_, bool> {
+    fn revive(&self, position: i64, note: AuditRecord) -> StoreFuture<'_, bool> {
         Box::pin(async move {
-            let job = Job::Revive(place, note.at);
-            Ok(answer!(self.with_note(note), job, Found))
+            let job = Job::Revive(position, note.at);
+            Ok(answer!(self.with_audit_record(note), job, Found))
         })
     }
 
@@ -60,8 +60,8 @@ impl EventStore for Store {
         Box::pin(async move { Ok(answer!(self, Job::SweepEvents(before), SweptEvents)) })
     }
 
-    fn identify(&self, ask: IdentifyRequest) -> StoreFuture<'_, IdentifyDecision> {
-        Box::pin(async move { Ok(answer!(self, Job::Identify(ask), Identified)) })
+    fn identify(&self, request: IdentifyRequest) -> StoreFuture<'_, IdentifyDecision> {
+        Box::pin(async move { Ok(answer!(self, Job::Identify(request), Identified)) })
     }
 
     fn record_interactions(&self, received: Vec<ReceivedInteraction>) -> StoreFuture<'_, ()> {
@@ -74,8 +74,8 @@ impl EventStore for Store {
 }
 
 impl ShardStore for Store {
-    fn claim_shards(&self, wanted: DesiredShards) -> StoreFuture<'_, ClaimedShards> {
-        Box::pin(async move { Ok(answer!(self, Job::ClaimShards(wanted), Shards)) })
+    fn claim_shards(&self, desired: DesiredShards) -> StoreFuture<'_, ClaimedShards> {
+        Box::pin(async move { Ok(answer!(self, Job::ClaimShards(desired), Shards)) })
     }
 
     fn release_shards(&self, claims: Vec<ShardClaim>) -> StoreFuture<'_, ()> {
@@ -83,6 +83,6 @@ impl ShardStore for Store {
     }
 
     fn shard_right(&self, claim: ShardClaim) -> LeaseGuard {
-        self.shared.members.shard_right(claim)
+        self.shared.members.shard_guard(claim)
     }
 }

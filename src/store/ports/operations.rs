@@ -29,27 +29,28 @@ use crate::store::events::StoreFailed;
 use crate::store::read::{
     access, dead_letters, instances, interactions, locations, operations, resolve, totals, usage,
 };
-use crate::store::rows::kept;
+use crate::store::rows::without_nul;
 use crate::store::write::{Job, JobRequest, JobResult};
 
 impl Store {
     /// Sends a job to the writer and waits for its result.
     pub(in crate::store) async fn write(&self, job: Job) -> Result<JobResult, StoreError> {
         let (reply, answer) = oneshot::channel();
-        let note = self.note.as_ref().and_then(|note| note.lock().unwrap_or_else(PoisonError::into_inner).clone());
-        let request = JobRequest { job, note, tenant: self.tenant.clone(), reply };
+        let note =
+            self.audit_record.as_ref().and_then(|note| note.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        let request = JobRequest { job, audit_record: note, tenant: self.tenant.clone(), reply };
         let sent = timeout(self.shared.timeout, self.shared.requests.send(request)).await;
         match sent {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return Err(closed()),
             Err(_) => {
-                let says = "the number of pending writes has reached store.max_waiting; send fewer writes, or find out \
+                let reason = "the number of pending writes has reached store.max_waiting; send fewer writes, or find out \
                     why the store is slow";
-                return Err(StoreError::Unavailable(says.to_owned()));
+                return Err(StoreError::Unavailable(reason.to_owned()));
             }
         }
         let answer = answer.await.unwrap_or_else(|_| Err(closed()))?;
-        if let Some(note) = self.note.as_ref().filter(|_| answer.is_change()) {
+        if let Some(note) = self.audit_record.as_ref().filter(|_| answer.is_change()) {
             // The record is stored once.
             *note.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
@@ -58,7 +59,7 @@ impl Store {
 
     /// Whether the caller may see a row of this tenant. A second check: queries and row-level security already exclude
     /// other tenants' rows.
-    pub(crate) fn is_own(&self, tenant: &str) -> bool {
+    pub(crate) fn is_visible(&self, tenant: &str) -> bool {
         self.tenant.as_deref().is_none_or(|own| own == tenant)
     }
 
@@ -68,14 +69,14 @@ impl Store {
         reading: impl Future<Output = Result<T, EngineError>>,
     ) -> Result<T, StoreError> {
         let Ok(read) = timeout(self.shared.timeout, reading).await else {
-            let says = "a read took longer than store.timeout_ms";
-            emit(StoreFailed { what: "read", why: "late", says });
-            return Err(StoreError::Unavailable(says.to_owned()));
+            let reason = "a read took longer than store.timeout_ms";
+            emit(StoreFailed { action: "read", class: "late", message: reason });
+            return Err(StoreError::Unavailable(reason.to_owned()));
         };
-        read.map_err(|trouble| {
-            let told = trouble.tell();
-            emit(StoreFailed { what: "read", why: trouble.meaning().name(), says: &told.to_string() });
-            told
+        read.map_err(|error| {
+            let store_error = error.to_store_error();
+            emit(StoreFailed { action: "read", class: error.class().name(), message: &store_error.to_string() });
+            store_error
         })
     }
 }
@@ -109,25 +110,25 @@ macro_rules! look {
 pub(crate) use {answer, look};
 
 impl OperationStore for Store {
-    fn noting(self: Arc<Self>, note: AuditRecord) -> Arc<dyn OperationStore> {
-        Arc::new(self.with_note(note))
+    fn with_audit(self: Arc<Self>, note: AuditRecord) -> Arc<dyn OperationStore> {
+        Arc::new(self.with_audit_record(note))
     }
 
-    fn within(self: Arc<Self>, tenant: Arc<str>) -> Arc<dyn OperationStore> {
-        Arc::new(self.of_tenant(tenant))
+    fn for_tenant(self: Arc<Self>, tenant: Arc<str>) -> Arc<dyn OperationStore> {
+        Arc::new(self.scoped_to_tenant(tenant))
     }
 
     fn tenant(&self, guild: u64) -> StoreFuture<'_, Option<Arc<str>>> {
         Box::pin(self.read(access::tenant(&self.shared.reading, guild)))
     }
 
-    fn whose(&self, asked: Vec<Location>) -> StoreFuture<'_, Vec<Option<Owner>>> {
-        Box::pin(async move { self.read(locations::whose(&self.shared.reading, &asked)).await })
+    fn owners(&self, asked: Vec<Location>) -> StoreFuture<'_, Vec<Option<Owner>>> {
+        Box::pin(async move { self.read(locations::owners(&self.shared.reading, &asked)).await })
     }
 
-    fn learn(&self, location: Location, guild: Option<u64>) -> StoreFuture<'_, Owner> {
+    fn record_location(&self, location: Location, guild: Option<u64>) -> StoreFuture<'_, Owner> {
         Box::pin(async move {
-            self.write(Job::Learn(location, guild)).await?;
+            self.write(Job::StoreLocation(location, guild)).await?;
             let tenant = match guild {
                 Some(guild) => self.tenant(guild).await?,
                 None => None,
@@ -148,11 +149,11 @@ impl OperationStore for Store {
         self.shared.members.lease()
     }
 
-    fn right(&self, queue: Queue, fence: Fence) -> LeaseGuard {
-        self.shared.members.right(queue, fence)
+    fn queue_lease(&self, queue: Queue, fence: Fence) -> LeaseGuard {
+        self.shared.members.queue_guard(queue, fence)
     }
 
-    fn elsewhere(&self, queues: &[Queue]) -> Vec<Queue> {
+    fn assigned_elsewhere(&self, queues: &[Queue]) -> Vec<Queue> {
         let members = &self.shared.members;
         queues.iter().copied().filter(|queue| !members.is_ours(queue.number())).collect()
     }
@@ -174,7 +175,7 @@ impl OperationStore for Store {
     fn load(&self, queue: Queue, after: u64, limit: usize) -> StoreFuture<'_, OperationPage> {
         Box::pin(async move {
             let mut page = look!(self, |view| operations::load(&view, queue, after, limit)).await?;
-            page.operations.retain(|stored| self.is_own(&stored.operation.tenant));
+            page.operations.retain(|stored| self.is_visible(&stored.operation.tenant));
             if self.tenant.is_some() {
                 // Their tenant may be one of the values that cannot be read.
                 page.unreadable.clear();
@@ -183,11 +184,11 @@ impl OperationStore for Store {
         })
     }
 
-    fn join(&self, queue: Queue, now: UnixMs, limit: usize) -> StoreFuture<'_, Option<UnixMs>> {
+    fn join_due(&self, queue: Queue, now: UnixMs, limit: usize) -> StoreFuture<'_, Option<UnixMs>> {
         Box::pin(async move { Ok(answer!(self, Job::Join(queue, now, limit), Joined).next) })
     }
 
-    fn scheduled(&self, queue: Queue, limit: usize) -> StoreFuture<'_, u64> {
+    fn count_scheduled(&self, queue: Queue, limit: usize) -> StoreFuture<'_, u64> {
         Box::pin(async move { look!(self, |view| operations::scheduled(&view, queue, limit)).await })
     }
 
@@ -195,11 +196,15 @@ impl OperationStore for Store {
         Box::pin(async move { Ok(answer!(self, Job::Record(changes), Recorded)) })
     }
 
-    fn resolve(&self, guild: Option<u64>, wanted: Vec<UnresolvedReference>) -> StoreFuture<'_, Vec<ResolvedReference>> {
-        Box::pin(async move { self.read(resolve::resolve(&self.shared.reading, guild, &wanted)).await })
+    fn resolve(
+        &self,
+        guild: Option<u64>,
+        references: Vec<UnresolvedReference>,
+    ) -> StoreFuture<'_, Vec<ResolvedReference>> {
+        Box::pin(async move { self.read(resolve::resolve(&self.shared.reading, guild, &references)).await })
     }
 
-    fn bound(&self, kind: ManagedKind, ids: Vec<u64>) -> StoreFuture<'_, Vec<u64>> {
+    fn find_bound(&self, kind: ManagedKind, ids: Vec<u64>) -> StoreFuture<'_, Vec<u64>> {
         Box::pin(async move { self.read(resolve::bound(&self.shared.reading, kind, &ids)).await })
     }
 
@@ -211,17 +216,17 @@ impl OperationStore for Store {
         Box::pin(self.read(totals::next_due(&self.shared.reading)))
     }
 
-    fn show(&self, id: OperationId) -> StoreFuture<'_, Option<OperationDetails>> {
+    fn get(&self, id: OperationId) -> StoreFuture<'_, Option<OperationDetails>> {
         Box::pin(async move {
-            let shown = look!(self, |view| operations::show(&view, id)).await?;
-            Ok(shown.filter(|shown| self.is_own(&shown.stored.operation.tenant)))
+            let details = look!(self, |view| operations::show(&view, id)).await?;
+            Ok(details.filter(|details| self.is_visible(&details.stored.operation.tenant)))
         })
     }
 
     fn list(&self, filter: OperationFilter) -> StoreFuture<'_, Vec<OperationDetails>> {
         Box::pin(async move {
             let mut listed = look!(self, |view| operations::list(&view, &filter)).await?;
-            listed.retain(|shown| self.is_own(&shown.stored.operation.tenant));
+            listed.retain(|details| self.is_visible(&details.stored.operation.tenant));
             Ok(listed)
         })
     }
@@ -230,14 +235,14 @@ impl OperationStore for Store {
         Box::pin(async move { Ok(answer!(self, Job::Cancel(id, now), Moved)) })
     }
 
-    fn hasten(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(OperationState, Queue)>> {
-        Box::pin(async move { Ok(answer!(self, Job::Hasten(id, now), Moved)) })
+    fn expedite(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(OperationState, Queue)>> {
+        Box::pin(async move { Ok(answer!(self, Job::Expedite(id, now), Moved)) })
     }
 
-    fn letters(&self, filter: DeadLetterFilter) -> StoreFuture<'_, Vec<DeadLetter>> {
+    fn dead_letters(&self, filter: DeadLetterFilter) -> StoreFuture<'_, Vec<DeadLetter>> {
         Box::pin(async move {
             let mut listed = look!(self, |view| dead_letters::list(&view, &filter)).await?;
-            listed.retain(|letter| self.is_own(&letter.tenant));
+            listed.retain(|letter| self.is_visible(&letter.tenant));
             Ok(listed)
         })
     }
@@ -250,8 +255,8 @@ impl OperationStore for Store {
         Box::pin(async move { Ok(answer!(self, Job::Discard(filter), Discarded)) })
     }
 
-    fn pause(&self, what: PauseTarget, paused: bool) -> StoreFuture<'_, ()> {
-        Box::pin(async move { self.write(Job::Pause(what, paused)).await.map(drop) })
+    fn pause(&self, target: PauseTarget, paused: bool) -> StoreFuture<'_, ()> {
+        Box::pin(async move { self.write(Job::Pause(target, paused)).await.map(drop) })
     }
 
     fn paused(&self) -> StoreFuture<'_, (bool, Vec<Queue>)> {
@@ -261,7 +266,7 @@ impl OperationStore for Store {
     fn instances(&self) -> StoreFuture<'_, Vec<Instance>> {
         Box::pin(self.read(instances::instances(
             &self.shared.reading,
-            self.shared.members.me(),
+            self.shared.members.id(),
             self.shared.clocks.now(),
         )))
     }
@@ -280,7 +285,7 @@ impl OperationStore for Store {
     }
 
     fn state(&self, key: &str) -> StoreFuture<'_, Option<String>> {
-        let key = kept(key);
+        let key = without_nul(key);
         Box::pin(async move {
             self.read(totals::state(&self.shared.reading, &key, self.expiry(self.shared.clocks.now()))).await
         })

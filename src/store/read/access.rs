@@ -68,45 +68,47 @@ pub(in crate::store) async fn keys(on: &impl ConnectionTrait, filter: &KeyFilter
 
 fn read_key(row: &QueryResult) -> Result<ApiKey, EngineError> {
     let id: String = row.try_get_by_index(0)?;
-    let corrupt = |what: &str| EngineError::Corrupt(format!("API key {id:?} has an invalid value: {what}"));
-    let named = |name: &str| name.parse::<KeyId>().map_err(|_| corrupt("ID"));
+    let corrupt =
+        |column_name: &str| EngineError::Corrupt(format!("API key {id:?} has an invalid value: {column_name}"));
+    let parse_id = |name: &str| name.parse::<KeyId>().map_err(|_| corrupt("ID"));
     let tenant: String = row.try_get_by_index(1)?;
     let digest: Vec<u8> = row.try_get_by_index(3)?;
     let scopes: String = row.try_get_by_index(4)?;
     let rotated_to: Option<String> = row.try_get_by_index(8)?;
-    let moment = |column| row.try_get_by_index::<Option<i64>>(column).map(|at| at.map(time));
+    let time_at = |column| row.try_get_by_index::<Option<i64>>(column).map(|at| at.map(time));
     Ok(ApiKey {
-        made: NewApiKey {
-            id: named(&id)?,
+        key: NewApiKey {
+            id: parse_id(&id)?,
             tenant: Arc::from(tenant),
             name: row.try_get_by_index(2)?,
             digest: digest.try_into().map_err(|_| corrupt("digest"))?,
             grant: Grant::read(scopes.split(' ')).map_err(|_| corrupt("scopes"))?,
             created_at: time(row.try_get_by_index(5)?),
-            expires_at: moment(6)?,
+            expires_at: time_at(6)?,
         },
-        revoked_at: moment(7)?,
-        rotated_to: rotated_to.as_deref().map(named).transpose()?,
+        revoked_at: time_at(7)?,
+        rotated_to: rotated_to.as_deref().map(parse_id).transpose()?,
     })
 }
 
-const NOTE: &str = "SELECT a.place, a.at, a.tenant, a.api_key, a.action, a.guild_id, a.target, a.detail, a.request";
+const AUDIT_COLUMNS: &str =
+    "SELECT a.place, a.at, a.tenant, a.api_key, a.action, a.guild_id, a.target, a.detail, a.request";
 
 /// Audit records, newest first.
 pub(in crate::store) async fn audit(
     on: &impl ConnectionTrait,
     filter: &AuditFilter,
 ) -> Result<Vec<StoredAuditRecord>, EngineError> {
-    if filter.among.is_some() && on.get_database_backend() == DbBackend::Sqlite {
+    if filter.guilds.is_some() && on.get_database_backend() == DbBackend::Sqlite {
         return audit_of_guilds(on, filter, PIECES).await;
     }
     let mut conditions = WhereClause::default();
-    narrow(&mut conditions, filter);
+    apply_filter(&mut conditions, filter);
     let (rest, values) = conditions.ordered("a.place DESC", filter.limit);
-    query(on, &format!("{NOTE} FROM audit a {rest}"), values).await?.iter().map(read_note).collect()
+    query(on, &format!("{AUDIT_COLUMNS} FROM audit a {rest}"), values).await?.iter().map(read_audit_record).collect()
 }
 
-fn narrow(conditions: &mut WhereClause, filter: &AuditFilter) {
+fn apply_filter(conditions: &mut WhereClause, filter: &AuditFilter) {
     if let Some(tenant) = &filter.tenant {
         conditions.and("a.tenant = ?", tenant.to_string());
     }
@@ -116,8 +118,8 @@ fn narrow(conditions: &mut WhereClause, filter: &AuditFilter) {
     if let Some(action) = filter.action {
         conditions.and("a.action = ?", action.name());
     }
-    if let Some(guilds) = &filter.among {
-        conditions.among("a.guild_id", guilds);
+    if let Some(guilds) = &filter.guilds {
+        conditions.and_in("a.guild_id", guilds);
     }
     if let Some(before) = filter.before {
         conditions.and("a.place < ?", before);
@@ -133,7 +135,7 @@ const PIECES: i64 = 256;
 async fn audit_of_guilds(
     on: &impl ConnectionTrait,
     filter: &AuditFilter,
-    at_once: i64,
+    pieces: i64,
 ) -> Result<Vec<StoredAuditRecord>, EngineError> {
     const ENDS: &str = "SELECT (SELECT MIN(place) FROM audit), (SELECT MAX(place) FROM audit)";
     let ends = query(on, ENDS, Vec::new()).await?;
@@ -141,13 +143,13 @@ async fn audit_of_guilds(
     let (Some(first), Some(last)) = (end(0)?, end(1)?) else { return Ok(Vec::new()) };
     let first = first / PIECE;
     let mut from = filter.before.map_or(last, |before| last.min(before.saturating_sub(1))) / PIECE;
-    let most = usize::try_from(limit(filter.limit)).unwrap_or(filter.limit);
+    let max = usize::try_from(limit(filter.limit)).unwrap_or(filter.limit);
     let mut found = Vec::new();
-    while from >= first && found.len() < most {
-        let to = first.max(from.saturating_sub(at_once - 1));
-        let (select, values) = piece_sql(filter, (from, to), most - found.len());
+    while from >= first && found.len() < max {
+        let to = first.max(from.saturating_sub(pieces - 1));
+        let (select, values) = piece_sql(filter, (from, to), max - found.len());
         for row in query(on, &select, values).await? {
-            found.push(read_note(&row)?);
+            found.push(read_audit_record(&row)?);
         }
         from = to - 1;
     }
@@ -155,18 +157,18 @@ async fn audit_of_guilds(
 }
 
 /// The statement that finds a guild's records from one piece down to another.
-fn piece_sql(filter: &AuditFilter, (from, to): (i64, i64), most: usize) -> (String, Vec<sea_orm::Value>) {
+fn piece_sql(filter: &AuditFilter, (from, to): (i64, i64), max: usize) -> (String, Vec<sea_orm::Value>) {
     let mut conditions = WhereClause::after(vec![from.into(), to.into()]);
-    narrow(&mut conditions, filter);
-    let (rest, values) = conditions.ordered("a.place DESC", most);
+    apply_filter(&mut conditions, filter);
+    let (rest, values) = conditions.ordered("a.place DESC", max);
     let select = format!(
         "WITH RECURSIVE piece (n) AS (SELECT $1 + 0 UNION ALL SELECT n - 1 FROM piece WHERE n > $2)
-        {NOTE} FROM piece CROSS JOIN audit a INDEXED BY audit_guild ON a.place / {PIECE} = piece.n {rest}"
+        {AUDIT_COLUMNS} FROM piece CROSS JOIN audit a INDEXED BY audit_guild ON a.place / {PIECE} = piece.n {rest}"
     );
     (select, values)
 }
 
-fn read_note(row: &QueryResult) -> Result<StoredAuditRecord, EngineError> {
+fn read_audit_record(row: &QueryResult) -> Result<StoredAuditRecord, EngineError> {
     let text = |column| row.try_get_by_index::<String>(column);
     let (place, action): (i64, String) = (row.try_get_by_index(0)?, text(4)?);
     let unknown = || EngineError::Corrupt(format!("audit record {place} has an unknown action: {action:?}"));
@@ -180,7 +182,7 @@ fn read_note(row: &QueryResult) -> Result<StoredAuditRecord, EngineError> {
         detail: text(7)?,
         request: Arc::from(text(8)?),
     };
-    Ok(StoredAuditRecord { place, note })
+    Ok(StoredAuditRecord { position: place, record: note })
 }
 
 /// Tenant of a guild, if the guild is in the store.
@@ -204,15 +206,15 @@ mod tests {
         SELECT n, 'default', 'k', 'refused', CASE WHEN n % 1000 = 0 AND n < 6000 THEN 7 ELSE 8 END, '', '', '' FROM count";
 
     #[tokio::test]
-    async fn a_guilds_notes_are_found_piece_by_piece_and_by_their_index() {
+    async fn guild_audit_is_read_in_pieces_by_its_index() {
         let folder = tempfile::tempdir().unwrap();
         let settings = settings(&format!("sqlite:{}", folder.path().join("guildhall.db").display()));
         Store::open(&settings).await.unwrap().close().await;
-        let on = connect::writing(&settings).await.unwrap();
+        let on = connect::open_writer(&settings).await.unwrap();
         let found = async |before, limit, at_once| {
-            let filter = AuditFilter { among: Some(vec![7]), before, limit, ..AuditFilter::default() };
+            let filter = AuditFilter { guilds: Some(vec![7]), before, limit, ..AuditFilter::default() };
             let rows = audit_of_guilds(&on, &filter, at_once).await.unwrap();
-            rows.into_iter().map(|row| row.place).collect::<Vec<_>>()
+            rows.into_iter().map(|row| row.position).collect::<Vec<_>>()
         };
         assert_eq!(found(None, 9, 4).await, [0; 0]);
         query(&on, FILL, Vec::new()).await.unwrap();
@@ -226,7 +228,7 @@ mod tests {
         query(&on, "DELETE FROM audit WHERE place < 3000", Vec::new()).await.unwrap();
         assert_eq!(found(None, 9, 1).await, [5_000, 4_000, 3_000]);
 
-        let filter = AuditFilter { among: Some(vec![7]), limit: 9, ..AuditFilter::default() };
+        let filter = AuditFilter { guilds: Some(vec![7]), limit: 9, ..AuditFilter::default() };
         let (sql, values) = piece_sql(&filter, (8, 0), 9);
         let plan = Statement::from_sql_and_values(DbBackend::Sqlite, format!("EXPLAIN QUERY PLAN {sql}"), values);
         let plan = on.query_all_raw(plan).await.unwrap();

@@ -13,8 +13,8 @@ use uuid::Uuid;
 use super::WhereClause;
 use crate::store::{
     error::EngineError,
-    operation_row::{failure, readable, small, time},
-    rows::{kept, query},
+    operation_row::{failure, read_u32, readable, time},
+    rows::{query, without_nul},
     write::signed,
 };
 
@@ -26,12 +26,12 @@ pub(in crate::store) struct DeadLetterCondition {
 
 impl DeadLetterCondition {
     /// Newest first.
-    pub(in crate::store) fn of(filter: &DeadLetterFilter) -> Self {
+    pub(in crate::store) fn newest_first(filter: &DeadLetterFilter) -> Self {
         Self::ordered(filter, "l.id DESC")
     }
 
     /// Oldest first.
-    pub(in crate::store) fn from_the_oldest(filter: &DeadLetterFilter) -> Self {
+    pub(in crate::store) fn oldest_first(filter: &DeadLetterFilter) -> Self {
         Self::ordered(filter, "l.id")
     }
 
@@ -43,8 +43,8 @@ impl DeadLetterCondition {
         if let Some(id) = filter.id {
             conditions.and("l.id = ?", id.uuid());
         }
-        if let Some(guilds) = &filter.among {
-            conditions.among("l.guild_id", guilds);
+        if let Some(guilds) = &filter.guilds {
+            conditions.and_in("l.guild_id", guilds);
         }
         if let Some(kind) = filter.kind {
             conditions.and("l.kind = ?", kind.name());
@@ -52,8 +52,8 @@ impl DeadLetterCondition {
         if let Some(class) = &filter.class {
             conditions.and("l.class = ?", class.clone());
         }
-        if let Some(says) = &filter.says {
-            conditions.and("l.wording LIKE ? ESCAPE '!'", containing(says));
+        if let Some(text) = &filter.message_contains {
+            conditions.and("l.wording LIKE ? ESCAPE '!'", like_pattern(text));
         }
         if let Some(after) = filter.died_after {
             conditions.and("l.died_at >= ?", signed(after.millis()));
@@ -62,8 +62,8 @@ impl DeadLetterCondition {
             conditions.and("l.died_at < ?", signed(before.millis()));
         }
         match filter.redriven {
-            Some(true) => conditions.and_that("l.redriven_as IS NOT NULL"),
-            Some(false) => conditions.and_that("l.redriven_as IS NULL"),
+            Some(true) => conditions.and_sql("l.redriven_as IS NOT NULL"),
+            Some(false) => conditions.and_sql("l.redriven_as IS NULL"),
             None => {}
         }
         if let Some(before) = filter.before {
@@ -75,13 +75,13 @@ impl DeadLetterCondition {
 }
 
 /// A pattern that matches texts with these words. Messages of dead letters are stored in lower case.
-fn containing(words: &str) -> String {
+fn like_pattern(words: &str) -> String {
     let mut pattern = String::from("%");
-    for letter in kept(&words.to_lowercase()).chars() {
-        if matches!(letter, '%' | '_' | '!') {
+    for character in without_nul(&words.to_lowercase()).chars() {
+        if matches!(character, '%' | '_' | '!') {
             pattern.push('!');
         }
-        pattern.push(letter);
+        pattern.push(character);
     }
     pattern + "%"
 }
@@ -90,15 +90,15 @@ pub(in crate::store) async fn list(
     on: &impl ConnectionTrait,
     filter: &DeadLetterFilter,
 ) -> Result<Vec<DeadLetter>, EngineError> {
-    let DeadLetterCondition { sql, values } = DeadLetterCondition::of(filter);
+    let DeadLetterCondition { sql, values } = DeadLetterCondition::newest_first(filter);
     let select = format!(
         "SELECT l.id, l.tenant, l.queue, l.guild_id, l.kind, l.payload, l.error, l.attempts, l.reason, l.created_at,
         l.died_at, l.redrive_of, l.redriven_as, l.bounds, l.caller, l.scopes FROM dead_letters l {sql}"
     );
-    readable(&query(on, &select, values).await?, letter)
+    readable(&query(on, &select, values).await?, read_dead_letter)
 }
 
-fn letter(row: &QueryResult) -> Result<DeadLetter, EngineError> {
+fn read_dead_letter(row: &QueryResult) -> Result<DeadLetter, EngineError> {
     let id: Uuid = row.try_get_by_index(0)?;
     let tenant: String = row.try_get_by_index(1)?;
     let kind: String = row.try_get_by_index(4)?;
@@ -118,7 +118,7 @@ fn letter(row: &QueryResult) -> Result<DeadLetter, EngineError> {
         })?,
         payload: row.try_get_by_index(5)?,
         error: failure(&error)?,
-        attempts: small(row, 7)?,
+        attempts: read_u32(row, 7)?,
         reason: row.try_get_by_index(8)?,
         created_at: time(row.try_get_by_index(9)?),
         died_at: time(row.try_get_by_index(10)?),

@@ -12,42 +12,44 @@ use crate::store::{
 };
 
 /// Parameter columns of the owner query.
-pub(in crate::store) const NAMED: Columns = Columns(&[("its_id", ColumnType::Number), ("its_kind", ColumnType::Text)]);
+pub(in crate::store) const LOCATION_COLUMNS: Columns =
+    Columns(&[("its_id", ColumnType::Number), ("its_kind", ColumnType::Text)]);
 
 /// Finds their guilds, and the tenants of those. A channel that an operation created under a key is found by that key.
-pub(in crate::store) const WHOSE: &str = "SELECT v.its_kind, v.its_id,
+pub(in crate::store) const SELECT_OWNERS: &str = "SELECT v.its_kind, v.its_id,
     COALESCE(c.guild_id, m.guild_id, CASE WHEN v.its_kind = 'guild' THEN v.its_id END), q.tenant FROM {v}
     LEFT JOIN channel_guilds c ON c.kind = v.its_kind AND c.id = v.its_id
     LEFT JOIN managed_objects m ON m.kind = v.its_kind AND m.discord_id = v.its_id
     LEFT JOIN guild_queues q
     ON q.queue = COALESCE(c.guild_id, m.guild_id, CASE WHEN v.its_kind = 'guild' THEN v.its_id END)";
 
-pub(in crate::store) async fn whose(
+pub(in crate::store) async fn owners(
     on: &impl ConnectionTrait,
     locations: &[Location],
 ) -> Result<Vec<Option<Owner>>, EngineError> {
     let mut rows = Rows::new();
     for location in locations {
-        rows.push(&[RowValue::Number(location.id().cast_signed()), RowValue::Text(location.what())]);
+        rows.push(&[RowValue::Number(location.id().cast_signed()), RowValue::Text(location.type_name())]);
     }
     if rows.is_empty() {
         return Ok(Vec::new());
     }
     let mut found: HashMap<(String, i64), Owner> = HashMap::new();
-    for row in with_rows(on, WHOSE, NAMED, rows, Vec::new()).await? {
+    for row in with_rows(on, SELECT_OWNERS, LOCATION_COLUMNS, rows, Vec::new()).await? {
         let guild: Option<i64> = row.try_get_by_index(2)?;
         let tenant: Option<String> = row.try_get_by_index(3)?;
         if let Some(guild) = guild {
             let key = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
-            found.insert(key, in_guild(guild, tenant));
+            found.insert(key, guild_owner(guild, tenant));
         }
     }
-    let answer = |location: &Location| found.get(&(location.what().to_owned(), location.id().cast_signed())).cloned();
-    Ok(locations.iter().map(answer).collect())
+    let owner_of =
+        |location: &Location| found.get(&(location.type_name().to_owned(), location.id().cast_signed())).cloned();
+    Ok(locations.iter().map(owner_of).collect())
 }
 
 /// Owner of an object in this guild; 0 means no guild.
-fn in_guild(guild: i64, tenant: Option<String>) -> Owner {
+fn guild_owner(guild: i64, tenant: Option<String>) -> Owner {
     let tenant = tenant.unwrap_or_else(|| DEFAULT_TENANT.to_owned());
     Owner { guild: (guild != 0).then(|| guild.cast_unsigned()), tenant }
 }

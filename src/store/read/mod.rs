@@ -15,11 +15,11 @@ pub(super) mod usage;
 mod wait_reasons;
 
 /// Maximum number of rows that one read returns, whatever was requested.
-pub(super) const MOST: usize = 10_000;
+pub(super) const MAX_ROWS: usize = 10_000;
 
 /// A limit as an SQL value.
-pub(super) fn limit(asked: usize) -> i64 {
-    i64::try_from(asked.min(MOST)).unwrap_or(i64::MAX)
+pub(super) fn limit(requested: usize) -> i64 {
+    i64::try_from(requested.min(MAX_ROWS)).unwrap_or(i64::MAX)
 }
 
 /// Conditions with their values, added one by one.
@@ -38,9 +38,9 @@ impl WhereClause {
     /// Adds a condition; `?` in it stands for the value.
     pub(super) fn and(&mut self, condition: &str, value: impl Into<sea_orm::Value>) {
         self.values.push(value.into());
-        let place = format!("${}", self.values.len());
+        let parameter = format!("${}", self.values.len());
         self.sql.push_str(if self.sql.is_empty() { "WHERE " } else { " AND " });
-        self.sql.push_str(&condition.replace('?', &place));
+        self.sql.push_str(&condition.replace('?', &parameter));
     }
 
     /// Adds a condition with two values, each with a `?` of its own.
@@ -56,29 +56,29 @@ impl WhereClause {
     }
 
     /// Adds a condition without a value.
-    pub(super) fn and_that(&mut self, condition: &str) {
+    pub(super) fn and_sql(&mut self, condition: &str) {
         self.sql.push_str(if self.sql.is_empty() { "WHERE " } else { " AND " });
         self.sql.push_str(condition);
     }
 
     /// Adds the condition that a column has one of these values.
-    pub(super) fn among(&mut self, column: &str, ids: &[u64]) {
+    pub(super) fn and_in(&mut self, column: &str, ids: &[u64]) {
         match ids {
             // An empty list matches nothing.
-            [] => self.and_that("1 = 0"),
+            [] => self.and_sql("1 = 0"),
             [only] => self.and(&format!("{column} = ?"), only.cast_signed()),
             // Numbers need no parameters.
             many => {
                 let many: Vec<_> = many.iter().map(ToString::to_string).collect();
-                self.and_that(&format!("{column} IN ({})", many.join(", ")));
+                self.and_sql(&format!("{column} IN ({})", many.join(", ")));
             }
         }
     }
 
     /// The SQL after the tables, with an order and a limit; and the values. Here and elsewhere the limit is a sum,
     /// because SQLite prepares a statement again when a limit that is a plain parameter changes.
-    pub(super) fn ordered(mut self, order: &str, asked: usize) -> (String, Vec<sea_orm::Value>) {
-        self.values.push(limit(asked).into());
+    pub(super) fn ordered(mut self, order: &str, requested: usize) -> (String, Vec<sea_orm::Value>) {
+        self.values.push(limit(requested).into());
         (format!("{} ORDER BY {order} LIMIT ${} + 0", self.sql, self.values.len()), self.values)
     }
 }

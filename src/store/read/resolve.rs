@@ -9,36 +9,36 @@ use uuid::Uuid;
 
 use crate::store::{
     error::EngineError,
-    operation_row::state_named,
-    rows::{ColumnType, Columns, RowValue, Rows, kept, with_rows},
+    operation_row::parse_state,
+    rows::{ColumnType, Columns, RowValue, Rows, with_rows, without_nul},
     write::guild_number,
 };
 
 pub(in crate::store) async fn resolve(
     on: &impl ConnectionTrait,
     guild: Option<u64>,
-    wanted: &[UnresolvedReference],
+    references: &[UnresolvedReference],
 ) -> Result<Vec<ResolvedReference>, EngineError> {
-    let keys = keys(on, guild, wanted).await?;
-    let operations = operations(on, guild, wanted).await?;
-    let resolved = |want: &UnresolvedReference| match want {
-        UnresolvedReference::Key(kind, key) => keys.get(&(kind.name().to_owned(), kept(key))).copied(),
+    let keys = keys(on, guild, references).await?;
+    let operations = operations(on, guild, references).await?;
+    let resolved = |reference: &UnresolvedReference| match reference {
+        UnresolvedReference::Key(kind, key) => keys.get(&(kind.name().to_owned(), without_nul(key))).copied(),
         UnresolvedReference::Operation(id) => operations.get(id).copied(),
     };
-    Ok(wanted.iter().map(|want| resolved(want).unwrap_or(ResolvedReference::Nothing(None))).collect())
+    Ok(references.iter().map(|reference| resolved(reference).unwrap_or(ResolvedReference::Missing(None))).collect())
 }
 
 async fn keys(
     on: &impl ConnectionTrait,
     guild: Option<u64>,
-    wanted: &[UnresolvedReference],
+    references: &[UnresolvedReference],
 ) -> Result<HashMap<(String, String), ResolvedReference>, EngineError> {
     const SHAPE: Columns = Columns(&[("kind", ColumnType::Text), ("key", ColumnType::Text)]);
     const SELECT: &str = "SELECT m.kind, m.key, m.discord_id, m.channel_id FROM {v}
         JOIN managed_objects m ON m.guild_id = $2 AND m.kind = v.kind AND m.key = v.key";
     let mut rows = Rows::new();
-    for want in wanted {
-        match want {
+    for reference in references {
+        match reference {
             UnresolvedReference::Key(kind, key) => rows.push(&[RowValue::Text(kind.name()), RowValue::Text(key)]),
             UnresolvedReference::Operation(_) => {}
         }
@@ -59,7 +59,7 @@ async fn keys(
 async fn operations(
     on: &impl ConnectionTrait,
     guild: Option<u64>,
-    wanted: &[UnresolvedReference],
+    references: &[UnresolvedReference],
 ) -> Result<HashMap<OperationId, ResolvedReference>, EngineError> {
     const SHAPE: Columns = Columns(&[("op", ColumnType::Uuid)]);
     // The channel of a created message is known if the message has a key.
@@ -67,8 +67,8 @@ async fn operations(
         JOIN operations o ON o.id = v.op
         LEFT JOIN managed_objects m ON m.kind = 'message' AND m.discord_id = o.made";
     let mut rows = Rows::new();
-    for want in wanted {
-        match want {
+    for reference in references {
+        match reference {
             UnresolvedReference::Operation(id) => rows.push(&[RowValue::Uuid(id.uuid())]),
             UnresolvedReference::Key(..) => {}
         }
@@ -83,7 +83,7 @@ async fn operations(
         if its_guild != guild.map(u64::cast_signed) {
             continue;
         }
-        let state = state_named(&row.try_get_by_index::<String>(2)?)?;
+        let state = parse_state(&row.try_get_by_index::<String>(2)?)?;
         let made: Option<i64> = row.try_get_by_index(3)?;
         let channel: Option<i64> = row.try_get_by_index(4)?;
         let resolved = match (state.is_final(), made) {
@@ -91,7 +91,7 @@ async fn operations(
             (true, Some(made)) => {
                 ResolvedReference::Object { id: made.cast_unsigned(), channel: channel.map(i64::cast_unsigned) }
             }
-            (true, None) => ResolvedReference::Nothing(Some(state)),
+            (true, None) => ResolvedReference::Missing(Some(state)),
         };
         found.insert(OperationId::from_uuid(id), resolved);
     }

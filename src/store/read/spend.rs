@@ -6,7 +6,7 @@ use guildhall_actors::budget::HourlySpend;
 use guildhall_core::budget::{BudgetName, Hour};
 use sea_orm::ConnectionTrait;
 
-use super::{MOST, limit};
+use super::{MAX_ROWS, limit};
 use crate::store::{error::EngineError, rows::query, write::signed};
 
 /// Spend by hour, split into that of this process and that of others.
@@ -20,7 +20,7 @@ pub(in crate::store) async fn since(
     const SPENT: &str = "SELECT hour, CASE WHEN process = $3 THEN 1 ELSE 0 END, CAST(SUM(micros) AS BIGINT),
         CAST(SUM(calls) AS BIGINT) FROM budget_spend WHERE name = $1 AND hour >= $2
         GROUP BY 1, 2 ORDER BY 1 DESC LIMIT $4 + 0";
-    let values = vec![name.as_str().into(), signed(since.number()).into(), process.into(), limit(MOST).into()];
+    let values = vec![name.as_str().into(), signed(since.number()).into(), process.into(), limit(MAX_ROWS).into()];
     let mut spent: BTreeMap<Hour, HourlySpend> = BTreeMap::new();
     for row in query(on, SPENT, values).await? {
         let hour: i64 = row.try_get_by_index(0)?;

@@ -8,10 +8,10 @@ use guildhall_core::{
 };
 use sea_orm::ConnectionTrait;
 
-use super::MOST;
+use super::MAX_ROWS;
 use crate::store::{
     error::EngineError,
-    operation_row::{state_named, time},
+    operation_row::{parse_state, time},
     rows::query,
     write::{PAUSED, signed},
 };
@@ -31,13 +31,13 @@ pub(in crate::store) async fn next_due(on: &impl ConnectionTrait) -> Result<Opti
 
 pub(in crate::store) async fn paused(
     on: &impl ConnectionTrait,
-    of: Option<&str>,
+    tenant: Option<&str>,
 ) -> Result<(bool, Vec<Queue>), EngineError> {
     let all = query(on, "SELECT 1 FROM switches WHERE name = $1 AND is_on = 1", vec![PAUSED.into()]).await?;
-    let most = i64::try_from(MOST).unwrap_or(i64::MAX);
+    let max = i64::try_from(MAX_ROWS).unwrap_or(i64::MAX);
     let select = "SELECT queue FROM guild_queues WHERE paused = 1 AND tenant = COALESCE($2, tenant)
         ORDER BY queue LIMIT $1 + 0";
-    let queues = query(on, select, vec![most.into(), of.map(str::to_owned).into()]).await?;
+    let queues = query(on, select, vec![max.into(), tenant.map(str::to_owned).into()]).await?;
     let queues = queues.iter().map(|row| row.try_get_by_index(0).map(Queue::from_number)).collect::<Result<_, _>>()?;
     Ok((!all.is_empty(), queues))
 }
@@ -50,7 +50,7 @@ pub(in crate::store) async fn depths(on: &impl ConnectionTrait) -> Result<BTreeM
     let select = pending.map(count).collect::<Vec<_>>().join(" UNION ALL ");
     let mut depths = BTreeMap::new();
     for row in query(on, &select, Vec::new()).await? {
-        let state = state_named(&row.try_get_by_index::<String>(0)?)?;
+        let state = parse_state(&row.try_get_by_index::<String>(0)?)?;
         let count: i64 = row.try_get_by_index(1)?;
         depths.insert(state.name(), count.unsigned_abs());
     }

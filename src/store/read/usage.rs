@@ -11,7 +11,7 @@ use crate::store::{
 };
 
 /// Maximum number of scopes in a result.
-const MOST: i64 = 10_000;
+const MAX_SCOPES: i64 = 10_000;
 
 pub(in crate::store) async fn usage(
     on: &impl ConnectionTrait,
@@ -20,21 +20,21 @@ pub(in crate::store) async fn usage(
     scopes: Option<Vec<UsageScope>>,
 ) -> Result<StoreUsage, EngineError> {
     let found = match scopes {
-        Some(scopes) => these(on, scopes).await?,
-        None => all(on).await?,
+        Some(scopes) => usage_of(on, scopes).await?,
+        None => all_usage(on).await?,
     };
     let scopes = found.into_iter().map(|(scope, used)| ScopeUsage { limit: limits.of(&scope), scope, used });
     let file = match max_bytes {
         0 => None,
-        most => {
+        max => {
             let used = measure_file(on).await?;
-            Some(FileUsage { used, accepts_until: FileCapacity::for_operations(most), most })
+            Some(FileUsage { used, accepts_until: FileCapacity::for_operations(max), max_bytes: max })
         }
     };
     Ok(StoreUsage { scopes: scopes.collect(), file })
 }
 
-async fn these(on: &impl ConnectionTrait, scopes: Vec<UsageScope>) -> Result<Vec<(UsageScope, Usage)>, EngineError> {
+async fn usage_of(on: &impl ConnectionTrait, scopes: Vec<UsageScope>) -> Result<Vec<(UsageScope, Usage)>, EngineError> {
     let names: Vec<String> = scopes.iter().map(ToString::to_string).collect();
     let mut found = used(on, names.iter().map(String::as_str)).await?;
     let each = |scope: UsageScope| {
@@ -44,11 +44,11 @@ async fn these(on: &impl ConnectionTrait, scopes: Vec<UsageScope>) -> Result<Vec
     Ok(scopes.into_iter().map(each).collect())
 }
 
-async fn all(on: &impl ConnectionTrait) -> Result<Vec<(UsageScope, Usage)>, EngineError> {
+async fn all_usage(on: &impl ConnectionTrait) -> Result<Vec<(UsageScope, Usage)>, EngineError> {
     const SELECT: &str = "SELECT scope, CAST(SUM(operations) AS BIGINT), CAST(SUM(bytes) AS BIGINT)
         FROM usage WHERE scope NOT LIKE 'audit:%' GROUP BY scope ORDER BY scope LIMIT $1 + 0";
     let mut found = Vec::new();
-    for row in query(on, SELECT, vec![MOST.into()]).await? {
+    for row in query(on, SELECT, vec![MAX_SCOPES.into()]).await? {
         let scope: String = row.try_get_by_index(0)?;
         let usage = Usage { operations: row.try_get_by_index(1)?, bytes: row.try_get_by_index(2)? };
         found.extend(UsageScope::read(&scope).filter(|_| !usage.is_zero()).map(|scope| (scope, usage)));

@@ -14,9 +14,9 @@ use crate::store::{
 };
 
 /// Sets the wait reason of each operation, with one statement for the queued ones and one for the scheduled ones.
-pub(super) async fn fill_in(on: &impl ConnectionTrait, shown: &mut [OperationDetails]) -> Result<(), EngineError> {
-    let (queued, scheduled) = (queued(on, shown).await?, scheduled(on, shown).await?);
-    for one in shown {
+pub(super) async fn fill_in(on: &impl ConnectionTrait, operations: &mut [OperationDetails]) -> Result<(), EngineError> {
+    let (queued, scheduled) = (queued(on, operations).await?, scheduled(on, operations).await?);
+    for one in operations {
         let (stored, id) = (&one.stored, one.stored.operation.id.uuid());
         let by = || match stored.operation.delayed_by {
             DelayedBy::Caller => WaitReason::Delay,
@@ -42,7 +42,7 @@ pub(super) async fn fill_in(on: &impl ConnectionTrait, shown: &mut [OperationDet
 
 async fn queued(
     on: &impl ConnectionTrait,
-    shown: &[OperationDetails],
+    operations: &[OperationDetails],
 ) -> Result<HashMap<Uuid, WaitReason>, EngineError> {
     const SHAPE: Columns =
         Columns(&[("op", ColumnType::Uuid), ("line", ColumnType::Number), ("place", ColumnType::Number)]);
@@ -55,7 +55,7 @@ async fn queued(
             ORDER BY p.seq LIMIT 1)
         FROM {v} JOIN guild_queues q ON q.queue = v.line";
     let mut rows = Rows::new();
-    for stored in shown.iter().map(|one| &one.stored).filter(|stored| stored.state == OperationState::Queued) {
+    for stored in operations.iter().map(|one| &one.stored).filter(|stored| stored.state == OperationState::Queued) {
         let queue = stored.operation.queue.queue(&stored.operation.tenant);
         rows.push(&[
             RowValue::Uuid(stored.operation.id.uuid()),
@@ -73,7 +73,7 @@ async fn queued(
             _ if paused != 0 => WaitReason::Paused,
             (Some(before), _) => WaitReason::Behind(OperationId::from_uuid(before)),
             (None, None) => WaitReason::Owner,
-            (None, Some(_)) => WaitReason::Turn,
+            (None, Some(_)) => WaitReason::NextInQueue,
         };
         waits.insert(row.try_get_by_index(0)?, waits_for);
     }
@@ -83,13 +83,15 @@ async fn queued(
 /// The scheduled operations that scheduled ones refer to: of several, the one that joins last.
 async fn scheduled(
     on: &impl ConnectionTrait,
-    shown: &[OperationDetails],
+    operations: &[OperationDetails],
 ) -> Result<HashMap<Uuid, OperationId>, EngineError> {
     const SHAPE: Columns = Columns(&[("op", ColumnType::Uuid)]);
     const SELECT: &str = "SELECT v.op, t.id, t.joins_at FROM {v} JOIN operation_refs r ON r.operation_id = v.op
         JOIN operations t ON t.id = r.target WHERE t.joins_at IS NOT NULL";
-    let ids =
-        shown.iter().filter(|one| one.stored.state == OperationState::Scheduled).map(|one| one.stored.operation.id);
+    let ids = operations
+        .iter()
+        .filter(|one| one.stored.state == OperationState::Scheduled)
+        .map(|one| one.stored.operation.id);
     let rows = Rows::of(ids.map(|id| RowValue::Uuid(id.uuid())));
     let mut last: HashMap<Uuid, (i64, OperationId)> = HashMap::new();
     for row in with_rows(on, SELECT, SHAPE, rows, Vec::new()).await? {

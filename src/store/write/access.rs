@@ -10,13 +10,13 @@ use guildhall_core::{
 use sea_orm::{DatabaseTransaction, QueryResult};
 
 use super::{Context, EngineError, signed};
-use crate::store::rows::{ColumnType, Columns, RowValue, Rows, kept, query, with_rows};
+use crate::store::rows::{ColumnType, Columns, RowValue, Rows, query, with_rows, without_nul};
 
 /// Maximum number of rows of a kind that one sweep removes.
 const SWEEP: i64 = 500;
 
 /// The queues of the guilds that a key is for.
-pub(super) fn lines(new: &NewApiKey) -> Vec<i64> {
+pub(super) fn guild_queues(new: &NewApiKey) -> Vec<i64> {
     match new.grant.guilds() {
         GuildSet::All => Vec::new(),
         GuildSet::Only(guilds) => guilds.iter().map(|guild| guild.cast_signed()).collect(),
@@ -35,19 +35,19 @@ pub(super) async fn add(
         SELECT line, $2, 1, 0, 0, $3 FROM {v} WHERE 1 = 1 ON CONFLICT (queue) DO NOTHING";
     const INSERT: &str = "INSERT INTO api_keys (id, tenant, name, digest, scopes, created_at, expires_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7)";
-    let lines = Rows::of(lines(new).into_iter().map(RowValue::Number));
-    if !lines.is_empty() {
-        let taken = with_rows(on, TAKEN, LINES, lines.clone(), vec![new.tenant.to_string().into()]).await?;
+    let queues = Rows::of(guild_queues(new).into_iter().map(RowValue::Number));
+    if !queues.is_empty() {
+        let taken = with_rows(on, TAKEN, LINES, queues.clone(), vec![new.tenant.to_string().into()]).await?;
         if let Some(row) = taken.first() {
             return Ok(AddKeyResult::GuildTaken(row.try_get_by_index::<i64>(0)?.cast_unsigned()));
         }
         let values = vec![new.tenant.to_string().into(), context.first_fence().into()];
-        with_rows(on, TAKE, LINES, lines, values).await?;
+        with_rows(on, TAKE, LINES, queues, values).await?;
     }
     let values = vec![
         new.id.to_string().into(),
         new.tenant.to_string().into(),
-        kept(&new.name).into(),
+        without_nul(&new.name).into(),
         new.digest.to_vec().into(),
         new.grant.names().join(" ").into(),
         signed(new.created_at.millis()).into(),
@@ -63,10 +63,10 @@ pub(super) async fn revoke(on: &DatabaseTransaction, id: KeyId, now: UnixMs) -> 
         RETURNING id";
     let values = vec![id.to_string().into(), signed(now.millis()).into()];
     if !query(on, REVOKE, values).await?.is_empty() {
-        return Ok(RevokeResult::Now);
+        return Ok(RevokeResult::Revoked);
     }
-    let there = query(on, "SELECT 1 FROM api_keys WHERE id = $1", vec![id.to_string().into()]).await?;
-    Ok(if there.is_empty() { RevokeResult::Unknown } else { RevokeResult::Before })
+    let existing = query(on, "SELECT 1 FROM api_keys WHERE id = $1", vec![id.to_string().into()]).await?;
+    Ok(if existing.is_empty() { RevokeResult::Unknown } else { RevokeResult::AlreadyRevoked })
 }
 
 /// Stores a key that replaces another one, which ends soon.
@@ -83,8 +83,8 @@ pub(super) async fn rotate(
     let (until, now) = (signed(until.millis()), signed(new.created_at.millis()));
     let values = vec![old.to_string().into(), new.id.to_string().into(), until.into(), now.into()];
     if query(on, END, values).await?.is_empty() {
-        let there = query(on, "SELECT 1 FROM api_keys WHERE id = $1", vec![old.to_string().into()]).await?;
-        return Ok(if there.is_empty() { RotateResult::Unknown } else { RotateResult::Over });
+        let existing = query(on, "SELECT 1 FROM api_keys WHERE id = $1", vec![old.to_string().into()]).await?;
+        return Ok(if existing.is_empty() { RotateResult::Unknown } else { RotateResult::NotValid });
     }
     match add(on, context, new).await? {
         AddKeyResult::Done => Ok(RotateResult::Done),
@@ -96,10 +96,10 @@ pub(super) async fn rotate(
 }
 
 /// Stores audit records, in order.
-pub(super) async fn note<'a>(
+pub(super) async fn store_audit_records<'a>(
     on: &DatabaseTransaction,
     context: &Context,
-    notes: impl Iterator<Item = &'a AuditRecord>,
+    records: impl Iterator<Item = &'a AuditRecord>,
 ) -> Result<(), EngineError> {
     const NOTES: Columns = Columns(&[
         ("at", ColumnType::Number),
@@ -116,8 +116,8 @@ pub(super) async fn note<'a>(
         SELECT v.at, COALESCE(q.tenant, v.tenant), v.api_key, v.action, v.guild_id, v.target, v.detail, v.request
         FROM {v} LEFT JOIN guild_queues q ON q.queue = v.guild_id";
     let mut rows = Rows::new();
-    for note in notes {
-        context.usage.audited(&note.key, 1);
+    for note in records {
+        context.usage.count_audit(&note.key, 1);
         rows.push(&[
             RowValue::Number(signed(note.at.millis())),
             RowValue::Text(&note.tenant),
@@ -147,7 +147,7 @@ pub(super) async fn sweep(on: &DatabaseTransaction, context: &Context, before: U
         forgotten = trim(on, context).await?;
     }
     for row in &forgotten {
-        context.usage.audited(&row.try_get_by_index::<String>(0)?, -1);
+        context.usage.count_audit(&row.try_get_by_index::<String>(0)?, -1);
     }
     let notes = forgotten.len();
     let keys = query(on, KEYS, bound()).await?.len();

@@ -13,13 +13,13 @@ fn count(change: &OperationUpdate) -> u32 {
 }
 
 /// Number of bytes by which an operation grows with a change.
-pub(super) fn grown(change: &OperationUpdate, error: Option<&str>) -> i64 {
+pub(super) fn growth(change: &OperationUpdate, error: Option<&str>) -> i64 {
     let attempt = change.attempt.as_ref().map_or(0, |_| attempt_bytes(count(change)));
     let end = match change.state.is_final() {
         true => change.result.as_ref().map_or(0, String::len) + error.map_or(0, str::len),
         false => 0,
     };
-    let progress = change.progress.as_ref().map_or(0, |progress| progress.grown);
+    let progress = change.progress.as_ref().map_or(0, |progress| progress.added_bytes);
     signed(attempt + (end + progress) as u64)
 }
 

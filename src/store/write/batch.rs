@@ -21,7 +21,7 @@ use crate::store::{cluster::Notification, rows::query};
 /// The result of a batch.
 #[derive(Debug)]
 pub(super) struct BatchResult {
-    pub(super) answers: Vec<JobResult>,
+    pub(super) results: Vec<JobResult>,
     /// Queues in which scheduled operations may join now because of a change in another queue.
     pub(super) woken: BTreeSet<i64>,
     /// Operations that ended processes. They were finished instead of being claimed.
@@ -29,85 +29,86 @@ pub(super) struct BatchResult {
 }
 
 /// Runs all jobs. They were requested concurrently, so they may run in any order; jobs of the same kind keep theirs.
-pub(super) async fn carry_out(
+pub(super) async fn run_jobs(
     on: &DatabaseTransaction,
     context: &Context,
-    asked: &[BatchJob<'_>],
+    batch_jobs: &[BatchJob<'_>],
 ) -> Result<BatchResult, EngineError> {
-    let jobs: Vec<&Job> = asked.iter().map(|asked| asked.job).collect();
+    let jobs: Vec<&Job> = batch_jobs.iter().map(|batch_jobs| batch_jobs.job).collect();
     let jobs = jobs.as_slice();
-    let homes = GuildTenants::of(on, jobs).await?;
-    let owners = if queues::is_shared(on) { lock(on, &homes, jobs).await? } else { HashMap::new() };
+    let tenants = GuildTenants::of(on, jobs).await?;
+    let owners = if queues::is_shared(on) { lock(on, &tenants, jobs).await? } else { HashMap::new() };
     let (mut woken, mut set_aside) = (BTreeSet::new(), Vec::new());
-    let mut answers: Vec<Option<JobResult>> = jobs.iter().map(|_| None).collect();
-    let mut put = |place: usize, answer: JobResult| answers[place] = Some(answer);
+    let mut results: Vec<Option<JobResult>> = jobs.iter().map(|_| None).collect();
+    let mut set_result = |place: usize, answer: JobResult| results[place] = Some(answer);
 
     let changes = pick(jobs, |job| match job {
         Job::Record(changes) => Some(changes.as_slice()),
         _ => None,
     });
-    for (place, recorded) in record::all(on, context, &changes).await? {
-        put(place, JobResult::Recorded(recorded));
+    for (place, recorded) in record::record_updates(on, context, &changes).await? {
+        set_result(place, JobResult::Recorded(recorded));
     }
     let batches = pick(jobs, |job| match job {
         Job::Submit(batch) => Some(batch.as_slice()),
         _ => None,
     });
-    let of = |place: usize| asked[place].tenant;
+    let tenant_of = |place: usize| batch_jobs[place].tenant;
     let commits = pick(jobs, |job| match job {
         Job::Commit(done) => Some(done.as_slice()),
         _ => None,
     });
     let requests: Vec<_> =
-        batches.iter().map(|(place, batch)| SubmitBatch { operations: batch, of: of(*place) }).collect();
+        batches.iter().map(|(place, batch)| SubmitBatch { operations: batch, tenant: tenant_of(*place) }).collect();
     let done: Vec<&HandlerCommit> = commits.iter().flat_map(|(_, done)| done.iter()).collect();
-    let (submitted, committed) = event_commit::all(on, context, &homes, &requests, &done, &mut woken).await?;
+    let (submitted, committed) =
+        event_commit::commit_batch(on, context, &tenants, &requests, &done, &mut woken).await?;
     for ((place, _), submitted) in batches.iter().zip(submitted) {
-        put(*place, JobResult::Submitted(submitted));
+        set_result(*place, JobResult::Submitted(submitted));
     }
     let mut committed = committed.into_iter();
     for (place, done) in &commits {
-        put(*place, JobResult::Committed(committed.by_ref().take(done.len()).collect()));
+        set_result(*place, JobResult::Committed(committed.by_ref().take(done.len()).collect()));
     }
     let releases = pick(jobs, |job| match job {
         Job::Release(queue, fence) => Some((*queue, *fence)),
         _ => None,
     });
     for (place, released) in queues::release(on, context, &releases).await? {
-        put(place, JobResult::Released(released));
+        set_result(place, JobResult::Released(released));
     }
     let values = pick(jobs, |job| match job {
         Job::SetState(set) => Some(set),
         _ => None,
     });
     state::set(on, values.iter().map(|(_, set)| *set)).await?;
-    values.iter().for_each(|(place, _)| put(*place, JobResult::Kept));
+    values.iter().for_each(|(place, _)| set_result(*place, JobResult::Stored));
     // After the commits of handlers: everything up to the confirmed position of a session is in the store by then.
     let sessions = pick(jobs, |job| match job {
-        Job::KeepSessions(sessions) => Some(sessions.as_slice()),
+        Job::StoreSessions(sessions) => Some(sessions.as_slice()),
         _ => None,
     });
-    sessions::keep(on, context, sessions.iter().flat_map(|(_, sessions)| sessions.iter())).await?;
-    sessions.iter().for_each(|(place, _)| put(*place, JobResult::Kept));
+    sessions::store_sessions(on, context, sessions.iter().flat_map(|(_, sessions)| sessions.iter())).await?;
+    sessions.iter().for_each(|(place, _)| set_result(*place, JobResult::Stored));
     let received = pick(jobs, |job| match job {
         Job::RecordInteractions(received) => Some(received.as_slice()),
         _ => None,
     });
     interactions::record(on, received.iter().flat_map(|(_, received)| received.iter())).await?;
-    received.iter().for_each(|(place, _)| put(*place, JobResult::Kept));
+    received.iter().for_each(|(place, _)| set_result(*place, JobResult::Stored));
     let sums = pick(jobs, |job| match job {
-        Job::KeepSpend(process, sums) => Some((&**process, sums.as_slice())),
+        Job::StoreSpend(process, sums) => Some((&**process, sums.as_slice())),
         _ => None,
     });
     let each: Vec<_> = sums.iter().map(|(_, sums)| *sums).collect();
-    spend::keep(on, &each).await?;
-    sums.iter().for_each(|(place, _)| put(*place, JobResult::Kept));
+    spend::store_spend(on, &each).await?;
+    sums.iter().for_each(|(place, _)| set_result(*place, JobResult::Stored));
     let put_off = pick(jobs, |job| match job {
-        Job::PutOff(key, later, now) => Some((key, later, *now)),
+        Job::Postpone(key, later, now) => Some((key, later, *now)),
         _ => None,
     });
-    for (place, found) in inbox::put_off(on, &put_off).await? {
-        put(place, JobResult::Found(found));
+    for (place, found) in inbox::postpone(on, &put_off).await? {
+        set_result(place, JobResult::Found(found));
     }
     for (place, job) in jobs.iter().enumerate() {
         match job {
@@ -116,173 +117,189 @@ pub(super) async fn carry_out(
             | Job::Release(..)
             | Job::SetState(_)
             | Job::Commit(_)
-            | Job::KeepSessions(_)
+            | Job::StoreSessions(_)
             | Job::RecordInteractions(_)
-            | Job::PutOff(..)
-            | Job::KeepSpend(..)
+            | Job::Postpone(..)
+            | Job::StoreSpend(..)
             | Job::Identify(_) => {}
-            Job::ClaimShards(wanted) => put(place, JobResult::Shards(shards::claim(on, context, *wanted).await?)),
+            Job::ClaimShards(wanted) => {
+                set_result(place, JobResult::Shards(shards::claim(on, context, *wanted).await?))
+            }
             Job::ReleaseShards(claims) => {
                 shards::release(on, context, claims).await?;
-                put(place, JobResult::Kept);
+                set_result(place, JobResult::Stored);
             }
             Job::Redrive(batch) => {
-                let redriven = dead_letters::redrive(on, context, &homes, batch, of(place), &mut woken).await?;
-                put(place, JobResult::Redriven(redriven));
+                let redriven =
+                    dead_letters::redrive(on, context, &tenants, batch, tenant_of(place), &mut woken).await?;
+                set_result(place, JobResult::Redriven(redriven));
             }
             Job::Join(queue, now, limit) => {
                 let joined = schedule::join(on, context, queue.number(), *now, *limit, &mut woken).await?;
-                put(place, JobResult::Joined(joined));
+                set_result(place, JobResult::Joined(joined));
             }
             Job::Claim(from) => {
                 let claims = queues::claim(on, context, from).await?;
                 set_aside.extend(crashes::set_aside(on, context, &claims).await?);
-                put(place, JobResult::Claimed(claims));
+                set_result(place, JobResult::Claimed(claims));
             }
             Job::ReleaseHeld(now, limit) => {
                 let due = queues::release_held(on, *now, *limit, &mut woken).await?;
-                put(place, JobResult::MadeDue(due));
+                set_result(place, JobResult::MadeDue(due));
             }
             Job::Cancel(id, now) => {
-                put(place, JobResult::Moved(cancel::cancel(on, context, *id, *now, of(place), &mut woken).await?));
+                set_result(
+                    place,
+                    JobResult::Moved(cancel::cancel(on, context, *id, *now, tenant_of(place), &mut woken).await?),
+                );
             }
-            Job::Hasten(id, now) => {
-                put(place, JobResult::Moved(cancel::hasten(on, context, *id, *now, of(place), &mut woken).await?));
+            Job::Expedite(id, now) => {
+                set_result(
+                    place,
+                    JobResult::Moved(cancel::expedite(on, context, *id, *now, tenant_of(place), &mut woken).await?),
+                );
             }
             Job::Discard(filter) => {
-                put(place, JobResult::Discarded(dead_letters::discard(on, context, filter, of(place)).await?));
+                set_result(
+                    place,
+                    JobResult::Discarded(dead_letters::discard(on, context, filter, tenant_of(place)).await?),
+                );
             }
             Job::Pause(what, paused) => {
-                queues::pause(on, context, *what, *paused, of(place)).await?;
-                put(place, JobResult::Kept);
+                queues::pause(on, context, *what, *paused, tenant_of(place)).await?;
+                set_result(place, JobResult::Stored);
             }
             Job::Sweep(retention, now) => {
-                put(place, JobResult::Swept(sweep::sweep(on, context, *retention, *now).await?));
+                set_result(place, JobResult::Swept(sweep::sweep(on, context, *retention, *now).await?));
             }
-            Job::Revive(dead, now) => put(place, JobResult::Found(inbox::revive(on, *dead, *now).await?)),
-            Job::SweepEvents(before) => put(place, JobResult::SweptEvents(sessions::sweep(on, *before).await?)),
-            Job::AddKey(new) => put(place, JobResult::KeyAdded(access::add(on, context, new).await?)),
-            Job::RevokeKey(id, now) => put(place, JobResult::KeyRevoked(access::revoke(on, *id, *now).await?)),
+            Job::Revive(dead, now) => set_result(place, JobResult::Found(inbox::revive(on, *dead, *now).await?)),
+            Job::SweepEvents(before) => set_result(place, JobResult::SweptEvents(sessions::sweep(on, *before).await?)),
+            Job::AddKey(new) => set_result(place, JobResult::KeyAdded(access::add(on, context, new).await?)),
+            Job::RevokeKey(id, now) => set_result(place, JobResult::KeyRevoked(access::revoke(on, *id, *now).await?)),
             Job::RotateKey { old, new, until } => {
-                put(place, JobResult::KeyRotated(access::rotate(on, context, *old, new, *until).await?));
+                set_result(place, JobResult::KeyRotated(access::rotate(on, context, *old, new, *until).await?));
             }
-            Job::Learn(location, guild) => {
-                locations::learn(on, context, location, *guild).await?;
-                put(place, JobResult::Kept);
+            Job::StoreLocation(location, guild) => {
+                locations::store_guild(on, context, location, *guild).await?;
+                set_result(place, JobResult::Stored);
             }
-            Job::Note => put(place, JobResult::Kept),
-            Job::SweepAccess(before) => put(place, JobResult::SweptEvents(access::sweep(on, context, *before).await?)),
-            Job::SweepSpend(before) => put(place, JobResult::SweptEvents(spend::sweep(on, *before).await?)),
-            Job::Erase(subject, from) => put(place, JobResult::Erased(erase::step(on, context, *subject, from).await?)),
+            Job::AuditOnly => set_result(place, JobResult::Stored),
+            Job::SweepAccess(before) => {
+                set_result(place, JobResult::SweptEvents(access::sweep(on, context, *before).await?))
+            }
+            Job::SweepSpend(before) => set_result(place, JobResult::SweptEvents(spend::sweep(on, *before).await?)),
+            Job::Erase(subject, from) => {
+                set_result(place, JobResult::Erased(erase::step(on, context, *subject, from).await?))
+            }
             Job::ForgetCrashes(inputs) => {
                 crashes::forget(on, inputs).await?;
-                put(place, JobResult::Kept);
+                set_result(place, JobResult::Stored);
             }
         }
     }
     // Jobs for which all processes take turns come last, so that no process waits for one that waits for another.
     for (place, job) in jobs.iter().enumerate() {
         if let Job::Identify(ask) = job {
-            put(place, JobResult::Identified(identify::ask(on, *ask).await?));
+            set_result(place, JobResult::Identified(identify::decide(on, *ask).await?));
         }
     }
-    let answered = answers.into_iter().map(|answer| answer.expect("invariant: every job has a result"));
-    let answers: Vec<JobResult> = answered.collect();
-    let notes = asked.iter().zip(&answers).filter(|(_, answer)| answer.is_change());
-    access::note(on, context, notes.filter_map(|(asked, _)| asked.note)).await?;
+    let answered = results.into_iter().map(|answer| answer.expect("invariant: every job has a result"));
+    let results: Vec<JobResult> = answered.collect();
+    let notes = batch_jobs.iter().zip(&results).filter(|(_, answer)| answer.is_change());
+    access::store_audit_records(on, context, notes.filter_map(|(batch_jobs, _)| batch_jobs.audit_record)).await?;
     context.usage.flush(on).await?;
     if context.members.has_others() {
-        let told = NotifyContext { homes: &homes, owners: &owners, woken: &woken };
-        tell(on, context, jobs, &answers, told).await?;
+        let notify_context = NotifyContext { tenants: &tenants, owners: &owners, woken: &woken };
+        notify_others(on, context, jobs, &results, notify_context).await?;
     }
-    Ok(BatchResult { answers, woken, set_aside })
+    Ok(BatchResult { results, woken, set_aside })
 }
 
 /// Locks all queues that the jobs change, before anything else is locked. Returns the owner of each.
 async fn lock(
     on: &DatabaseTransaction,
-    homes: &GuildTenants,
+    tenants: &GuildTenants,
     jobs: &[&Job],
 ) -> Result<HashMap<i64, Option<Uuid>>, EngineError> {
-    let mut lines = Vec::new();
+    let mut queue_numbers = Vec::new();
     let mut operations = Vec::new();
     for job in jobs {
         match job {
-            Job::Record(changes) => lines.extend(changes.iter().map(|change| change.queue.number())),
+            Job::Record(changes) => queue_numbers.extend(changes.iter().map(|change| change.queue.number())),
             Job::Submit(_) | Job::Redrive(_) | Job::Commit(_) => {
                 for new in job.operations() {
-                    lines.push(homes.queue(new).number());
+                    queue_numbers.push(tenants.queue(new).number());
                     // Whether these operations are scheduled must not change during the transaction.
                     operations.extend(&new.refers_to);
                 }
             }
             Job::Release(queue, _) | Job::Join(queue, ..) | Job::Pause(PauseTarget::Queue(queue), _) => {
-                lines.push(queue.number());
+                queue_numbers.push(queue.number());
             }
-            Job::Cancel(id, _) | Job::Hasten(id, _) => operations.push(*id),
+            Job::Cancel(id, _) | Job::Expedite(id, _) => operations.push(*id),
             Job::Claim(_)
             | Job::ReleaseHeld(..)
             | Job::Pause(PauseTarget::All, _)
             | Job::Discard(_)
             | Job::Sweep(..)
             | Job::SetState(_)
-            | Job::KeepSessions(_)
+            | Job::StoreSessions(_)
             | Job::RecordInteractions(_)
-            | Job::PutOff(..)
+            | Job::Postpone(..)
             | Job::Revive(..)
             | Job::SweepEvents(_)
             | Job::Identify(_)
             | Job::ClaimShards(_)
             | Job::ReleaseShards(_)
             | Job::RevokeKey(..)
-            | Job::Learn(..)
-            | Job::Note
+            | Job::StoreLocation(..)
+            | Job::AuditOnly
             | Job::SweepAccess(_)
-            | Job::KeepSpend(..)
+            | Job::StoreSpend(..)
             | Job::SweepSpend(_)
             | Job::Erase(..)
             | Job::ForgetCrashes(_) => {}
-            Job::AddKey(new) | Job::RotateKey { new, .. } => lines.extend(access::lines(new)),
+            Job::AddKey(new) | Job::RotateKey { new, .. } => queue_numbers.extend(access::guild_queues(new)),
         }
     }
-    lines.extend(queues::of_operations(on, operations).await?);
-    queues::lock(on, lines).await
+    queue_numbers.extend(queues::queues_of_operations(on, operations).await?);
+    queues::lock(on, queue_numbers).await
 }
 
 /// Data that is needed to notify the other processes.
 #[derive(Clone, Copy)]
 struct NotifyContext<'a> {
-    homes: &'a GuildTenants,
+    tenants: &'a GuildTenants,
     owners: &'a HashMap<i64, Option<Uuid>>,
     woken: &'a BTreeSet<i64>,
 }
 
 /// Notifies the other processes of changes in their queues. Notifications are sent by the commit.
-async fn tell(
+async fn notify_others(
     on: &DatabaseTransaction,
     context: &Context,
     jobs: &[&Job],
-    answers: &[JobResult],
-    NotifyContext { homes, owners, woken }: NotifyContext<'_>,
+    results: &[JobResult],
+    NotifyContext { tenants, owners, woken }: NotifyContext<'_>,
 ) -> Result<(), EngineError> {
     let members = &context.members;
     let concerns_others = |line: i64| match owners.get(&line).copied().flatten() {
-        Some(owner) => owner != members.me(),
+        Some(owner) => owner != members.id(),
         // Even a queue that should be ours: another process may have become its owner a moment ago, checked it before
         // this change, and will not check it again.
         None => true,
     };
-    let mut said = Notification::default();
+    let mut notification = Notification::default();
     let mut new: BTreeSet<i64> = woken.iter().copied().filter(|line| concerns_others(*line)).collect();
-    for (job, answer) in jobs.iter().zip(answers) {
+    for (job, answer) in jobs.iter().zip(results) {
         match (job, answer) {
             (Job::Submit(batch), JobResult::Submitted(Ok(_))) | (Job::Redrive(batch), JobResult::Redriven(Ok(_))) => {
-                new.extend(batch.iter().map(|new| homes.queue(new).number()).filter(|line| concerns_others(*line)));
+                new.extend(batch.iter().map(|new| tenants.queue(new).number()).filter(|line| concerns_others(*line)));
             }
             (Job::Commit(done), JobResult::Committed(committed)) => {
-                let is_kept = |committed: &CommitResult| matches!(committed, CommitResult::Done(_));
-                let kept = done.iter().zip(committed).filter(|(_, committed)| is_kept(committed));
-                let lines = kept.flat_map(|(done, _)| &done.operations).map(|new| homes.queue(new).number());
+                let is_stored = |committed: &CommitResult| matches!(committed, CommitResult::Done(_));
+                let stored = done.iter().zip(committed).filter(|(_, committed)| is_stored(committed));
+                let lines = stored.flat_map(|(done, _)| &done.operations).map(|new| tenants.queue(new).number());
                 new.extend(lines.filter(|line| concerns_others(*line)));
             }
             // This process owned the queue until now.
@@ -293,33 +310,37 @@ async fn tell(
             (Job::Cancel(id, _), JobResult::Moved(Some((OperationState::Cancelled, queue))))
                 if concerns_others(queue.number()) =>
             {
-                said.cancelled(queue.number(), *id);
+                notification.cancelled(queue.number(), *id);
             }
-            (Job::Hasten(id, _), JobResult::Moved(Some((state, queue))))
-                if state.waits() && concerns_others(queue.number()) =>
+            (Job::Expedite(id, _), JobResult::Moved(Some((state, queue))))
+                if state.is_waiting() && concerns_others(queue.number()) =>
             {
-                said.hastened(queue.number(), *id);
+                notification.expedited(queue.number(), *id);
             }
-            (Job::Pause(..), _) => said.pauses(),
+            (Job::Pause(..), _) => notification.pauses(),
             _ => {}
         }
     }
-    new.into_iter().for_each(|line| said.queue(line));
-    if context.says_changes && answers.iter().any(JobResult::touches_operations) {
-        said.say_changes();
+    new.into_iter().for_each(|line| notification.queue(line));
+    if context.notifies_changes && results.iter().any(JobResult::touches_operations) {
+        notification.set_changes();
     }
-    say(on, context, &said).await
+    send_notification(on, context, &notification).await
 }
 
 /// Sends a notification to the other processes when the transaction commits.
-pub(super) async fn say(on: &DatabaseTransaction, context: &Context, said: &Notification) -> Result<(), EngineError> {
-    if let Some(payload) = said.payload() {
+pub(super) async fn send_notification(
+    on: &DatabaseTransaction,
+    context: &Context,
+    notification: &Notification,
+) -> Result<(), EngineError> {
+    if let Some(payload) = notification.payload() {
         query(on, "SELECT pg_notify($1, $2)", vec![context.channel.clone().into(), payload.into()]).await?;
     }
     Ok(())
 }
 
 /// The jobs of one kind, with their positions in the batch.
-fn pick<'a, T>(jobs: &[&'a Job], of: impl Fn(&'a Job) -> Option<T>) -> Vec<(usize, T)> {
-    jobs.iter().enumerate().filter_map(|(place, job)| of(job).map(|found| (place, found))).collect()
+fn pick<'a, T>(jobs: &[&'a Job], matcher: impl Fn(&'a Job) -> Option<T>) -> Vec<(usize, T)> {
+    jobs.iter().enumerate().filter_map(|(index, job)| matcher(job).map(|found| (index, found))).collect()
 }

@@ -11,10 +11,10 @@ use super::EngineError;
 use crate::store::rows::query;
 
 /// Placeholder for the number in a statement.
-const PLACE: &str = "{changed}";
+const PLACEHOLDER: &str = "{changed}";
 
 /// SQL expression for the number of the present transaction; evaluated once for each statement.
-const OF_POSTGRES: &str = "(SELECT pg_current_xact_id()::text::bigint)";
+const POSTGRES_TRANSACTION_ID: &str = "(SELECT pg_current_xact_id()::text::bigint)";
 
 /// Name of the mark with the highest change of all operations that were removed.
 pub(in crate::store) const FORGOTTEN: &str = "forgotten";
@@ -35,12 +35,12 @@ pub(in crate::store) enum ChangeSeq {
 impl ChangeSeq {
     /// Replaces the placeholder in a statement, and adds the value that it needs. `before` is the number of parameters
     /// before `values`.
-    pub(in crate::store) fn put(self, sql: &str, mut values: Vec<Value>, before: usize) -> (String, Vec<Value>) {
+    pub(in crate::store) fn bind(self, sql: &str, mut values: Vec<Value>, before: usize) -> (String, Vec<Value>) {
         match self {
-            Self::Postgres => (sql.replace(PLACE, OF_POSTGRES), values),
+            Self::Postgres => (sql.replace(PLACEHOLDER, POSTGRES_TRANSACTION_ID), values),
             Self::Counted(number) => {
                 values.push(number.into());
-                (sql.replace(PLACE, &format!("${}", before + values.len())), values)
+                (sql.replace(PLACEHOLDER, &format!("${}", before + values.len())), values)
             }
         }
     }
@@ -63,7 +63,7 @@ impl ChangeSeq {
 /// Lowers the numbers of operations that are ahead of PostgreSQL's own: they were copied from another server, and
 /// readers could not tell them from transactions that have not started. What was reported on the other server is
 /// unknown here.
-pub(super) async fn mend(on: &impl ConnectionTrait) -> Result<u64, EngineError> {
+pub(super) async fn repair(on: &impl ConnectionTrait) -> Result<u64, EngineError> {
     const AHEAD: &str = "SELECT 1 FROM operations WHERE changed > (SELECT pg_current_xact_id()::text::bigint) LIMIT 1";
     const MEND: &str = "UPDATE operations SET changed = (SELECT pg_current_xact_id()::text::bigint)
         WHERE changed > (SELECT pg_current_xact_id()::text::bigint) RETURNING id";
@@ -77,7 +77,7 @@ pub(super) async fn mend(on: &impl ConnectionTrait) -> Result<u64, EngineError> 
 }
 
 /// Records that operations were removed, of which the highest change is this one.
-pub(super) async fn forget(on: &impl ConnectionTrait, change: i64) -> Result<(), EngineError> {
+pub(super) async fn record_removed(on: &impl ConnectionTrait, change: i64) -> Result<(), EngineError> {
     const MARK: &str = "INSERT INTO marks (name, at) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE
         SET at = CASE WHEN excluded.at > marks.at THEN excluded.at ELSE marks.at END";
     query(on, MARK, vec![FORGOTTEN.into(), change.into()]).await?;
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_grow_whatever_the_clock_does() {
+    fn numbers_increase_when_the_clock_goes_back() {
         let first = ChangeSeq::Counted(100);
         assert_eq!(first.next(5), ChangeSeq::Counted(101));
         assert_eq!(first.next(5_000), ChangeSeq::Counted(5_000));
@@ -97,11 +97,11 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_gets_the_number_or_asks_for_it() {
+    fn statement_gets_the_number_or_an_expression() {
         let sql = "UPDATE o SET changed = {changed} WHERE id = $1";
-        let (counted, values) = ChangeSeq::Counted(7).put(sql, vec![1_i64.into()], 0);
+        let (counted, values) = ChangeSeq::Counted(7).bind(sql, vec![1_i64.into()], 0);
         assert_eq!((counted.as_str(), values.len()), ("UPDATE o SET changed = $2 WHERE id = $1", 2));
-        let (asks, values) = ChangeSeq::Postgres.put(sql, vec![1_i64.into()], 0);
-        assert!(asks.contains("pg_current_xact_id()") && values.len() == 1, "{asks}");
+        let (expression, values) = ChangeSeq::Postgres.bind(sql, vec![1_i64.into()], 0);
+        assert!(expression.contains("pg_current_xact_id()") && values.len() == 1, "{expression}");
     }
 }

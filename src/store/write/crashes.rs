@@ -15,7 +15,7 @@ use sea_orm::DatabaseTransaction;
 use super::{Context, EngineError, record};
 use crate::store::{
     crashes::{CrashKey, OPERATION},
-    operation_row::{small, time},
+    operation_row::{read_u32, time},
     rows::{ColumnType, Columns, RowValue, Rows, query, with_rows},
 };
 
@@ -40,7 +40,7 @@ pub(super) struct SetAsideOperation {
 
 impl SetAsideOperation {
     /// The telemetry event for it.
-    pub(super) fn told(&self) -> OperationSetAside<'_> {
+    pub(super) fn telemetry(&self) -> OperationSetAside<'_> {
         let Self { crashed, kind, change } = self;
         OperationSetAside { crashed, kind: *kind, guild: change.guild, result: change.state }
     }
@@ -61,14 +61,14 @@ pub(super) async fn set_aside(
         return Ok(Vec::new());
     }
     let fences: HashMap<Queue, Fence> = claims.iter().map(|claim| (claim.queue, claim.fence)).collect();
-    let mut ended = Vec::new();
+    let mut finished = Vec::new();
     for row in &rows {
         let queue = Queue::from_number(row.try_get_by_index(4)?);
         let Some(fence) = fences.get(&queue).copied() else { continue };
         let id = OperationId::from_uuid(row.try_get_by_index(0)?);
         let crashed = CrashedInput {
             input: Input::Operation(id),
-            crashes: small(row, 1)?,
+            crashes: read_u32(row, 1)?,
             part: row.try_get_by_index(2)?,
             cause: row.try_get_by_index(3)?,
         };
@@ -76,7 +76,7 @@ pub(super) async fn set_aside(
         let state = OperationState::from_name(&row.try_get_by_index::<String>(5)?);
         let started = state.is_none_or(|state| matches!(state, OperationState::Running | OperationState::Reconciling));
         let sent = started || row.try_get_by_index::<i64>(11)? != 0;
-        let (end, error) = verdict(&crashed, sent);
+        let (end, error) = final_state(&crashed, sent);
         let at = UnixMs::new(u64::try_from(context.now()).unwrap_or(0));
         let change = OperationUpdate {
             queue,
@@ -84,14 +84,14 @@ pub(super) async fn set_aside(
             id,
             guild: row.try_get_by_index::<Option<i64>>(9)?.map(i64::cast_unsigned),
             state: end,
-            attempts: small(row, 6).unwrap_or(0),
-            delays: small(row, 7).unwrap_or(0),
+            attempts: read_u32(row, 6).unwrap_or(0),
+            delays: read_u32(row, 7).unwrap_or(0),
             eligible_at: time(row.try_get_by_index(8)?),
             parked: false,
             error: Some(error),
             result: None,
-            made: None,
-            intent: IntentUpdate::Keep,
+            created: None,
+            intent: IntentUpdate::Unchanged,
             progress: None,
             attempt: None,
             unknown_outcome: None,
@@ -99,22 +99,22 @@ pub(super) async fn set_aside(
             unbind: Vec::new(),
             at,
         };
-        ended.push(SetAsideOperation {
+        finished.push(SetAsideOperation {
             crashed,
             kind: OperationKind::from_name(&row.try_get_by_index::<String>(10)?),
             change,
         });
     }
-    let changes: Vec<OperationUpdate> = ended.iter().map(|one| one.change.clone()).collect();
-    let recorded = record::all(on, context, &[(0, changes.as_slice())]).await?;
-    forget(on, ended.iter().map(|one| &one.crashed.input)).await?;
+    let changes: Vec<OperationUpdate> = finished.iter().map(|one| one.change.clone()).collect();
+    let recorded = record::record_updates(on, context, &[(0, changes.as_slice())]).await?;
+    forget(on, finished.iter().map(|one| &one.crashed.input)).await?;
     let mut recorded = recorded.into_iter().flat_map(|(_, recorded)| recorded);
-    ended.retain(|_| recorded.next() == Some(UpdateResult::Done));
-    Ok(ended)
+    finished.retain(|_| recorded.next() == Some(UpdateResult::Done));
+    Ok(finished)
 }
 
 /// Final state of an operation that ended processes. It needs review if its call may have been sent.
-fn verdict(crashed: &CrashedInput, sent: bool) -> (OperationState, Failure) {
+fn final_state(crashed: &CrashedInput, sent: bool) -> (OperationState, Failure) {
     let reason = crashed.reason();
     if sent {
         let message = format!("{reason}. Its call may have been sent: check in Discord whether it happened");

@@ -27,59 +27,64 @@ const PAIRS: Columns = Columns(&[("op", ColumnType::Uuid), ("again", ColumnType:
 pub(super) async fn redrive(
     on: &DatabaseTransaction,
     context: &Context,
-    homes: &GuildTenants,
+    tenants: &GuildTenants,
     batch: &[NewOperation],
-    of: Option<&str>,
+    tenant: Option<&str>,
     woken: &mut BTreeSet<i64>,
 ) -> Result<Result<Vec<OperationId>, SubmitError>, EngineError> {
-    let caller = context.on_behalf(of);
+    let caller = context.tenant_scope(tenant);
     caller.begin(on).await?;
-    let mut origins = origins(on, batch, of).await?;
+    let mut origins = origins(on, batch, tenant).await?;
     caller.end(on).await?;
-    let mut wanted = Vec::new();
-    let mut kept = Vec::new();
+    let mut to_submit = Vec::new();
+    let mut redriven = Vec::new();
     for operation in batch {
         let Some(origin) = operation.redrive_of else { continue };
         match origins.get(&origin) {
             Some(None) => {
                 origins.insert(origin, Some(operation.id));
-                wanted.push(operation.clone());
+                to_submit.push(operation.clone());
             }
             // It was stored before, and its caller did not get the result.
-            Some(Some(again)) if *again == operation.id && !kept.contains(&operation.id) => kept.push(operation.id),
+            Some(Some(again)) if *again == operation.id && !redriven.contains(&operation.id) => {
+                redriven.push(operation.id)
+            }
             Some(Some(_)) | None => {}
         }
     }
-    if wanted.is_empty() {
-        return Ok(Ok(kept));
+    if to_submit.is_empty() {
+        return Ok(Ok(redriven));
     }
     let submitted =
-        match submit::all(on, context, homes, &[SubmitBatch { operations: &wanted, of }], woken).await?.pop() {
+        match submit::submit_batches(on, context, tenants, &[SubmitBatch { operations: &to_submit, tenant }], woken)
+            .await?
+            .pop()
+        {
             Some(Ok(submitted)) => submitted,
             Some(Err(error)) => return Ok(Err(error)),
             None => Vec::new(),
         };
     let mut pairs = Rows::new();
-    for (operation, submitted) in wanted.iter().zip(submitted) {
+    for (operation, submitted) in to_submit.iter().zip(submitted) {
         let id = match submitted {
             SubmitResult::Accepted { .. } => operation.id,
             SubmitResult::Existing { id, .. } => id,
         };
         let origin = operation.redrive_of.expect("invariant: an operation to store is a redrive");
         pairs.push(&[RowValue::Uuid(origin.uuid()), RowValue::Uuid(id.uuid())]);
-        kept.push(id);
+        redriven.push(id);
     }
     caller.begin(on).await?;
-    note(on, pairs).await?;
+    link_redrives(on, pairs).await?;
     caller.end(on).await?;
-    Ok(Ok(kept))
+    Ok(Ok(redriven))
 }
 
 /// Dead letters and operations that the batch redrives, and the operation that already redrives each of them, if any.
 async fn origins(
     on: &DatabaseTransaction,
     batch: &[NewOperation],
-    of: Option<&str>,
+    tenant: Option<&str>,
 ) -> Result<HashMap<OperationId, Option<OperationId>>, EngineError> {
     const SELECT: &str = "SELECT l.id, l.redriven_as FROM {v} JOIN dead_letters l ON l.id = v.op
         WHERE l.tenant = COALESCE($2, l.tenant)
@@ -90,7 +95,7 @@ async fn origins(
         return Ok(HashMap::new());
     }
     let mut origins = HashMap::new();
-    for row in with_rows(on, SELECT, IDS, rows, vec![of.map(str::to_owned).into()]).await? {
+    for row in with_rows(on, SELECT, IDS, rows, vec![tenant.map(str::to_owned).into()]).await? {
         let id: Uuid = row.try_get_by_index(0)?;
         let again: Option<Uuid> = row.try_get_by_index(1)?;
         origins.insert(OperationId::from_uuid(id), again.map(OperationId::from_uuid));
@@ -98,7 +103,7 @@ async fn origins(
     Ok(origins)
 }
 
-async fn note(on: &DatabaseTransaction, pairs: Rows) -> Result<(), EngineError> {
+async fn link_redrives(on: &DatabaseTransaction, pairs: Rows) -> Result<(), EngineError> {
     let rows = pairs.clone();
     const LETTERS: &str = "UPDATE dead_letters SET redriven_as = v.again FROM {v} WHERE id = v.op";
     with_rows(on, LETTERS, PAIRS, rows, Vec::new()).await?;
@@ -116,8 +121,8 @@ pub(super) async fn discard(
 ) -> Result<u64, EngineError> {
     let tenant = of.map(Arc::from).or_else(|| filter.tenant.clone());
     let DeadLetterCondition { sql, values } =
-        DeadLetterCondition::from_the_oldest(&DeadLetterFilter { tenant, ..filter.clone() });
-    let caller = context.on_behalf(of);
+        DeadLetterCondition::oldest_first(&DeadLetterFilter { tenant, ..filter.clone() });
+    let caller = context.tenant_scope(of);
     caller.begin(on).await?;
     let delete = format!(
         "DELETE FROM dead_letters WHERE id IN (SELECT l.id FROM dead_letters l {sql})

@@ -145,7 +145,7 @@ async fn operations(
     with_rows(on, CLEAR, IDS, ids(), Vec::new()).await?;
     let gone = with_rows(on, REMOVE, IDS, ids(), Vec::new()).await?;
     if let Some(change) = sweep::after_removal(on, context, &gone).await? {
-        change_seq::forget(on, change).await?;
+        change_seq::record_removed(on, change).await?;
     }
     count(erased, "operations", page.remove.len(), page.kept);
     Ok(page.last.map(|id| id.to_string()))
@@ -283,11 +283,11 @@ async fn channels(
     Ok((removed as i64 == STEP).then(|| "more".to_owned()))
 }
 
-fn count(erased: &mut ErasureStep, what: &'static str, removed: usize, kept: u64) {
+fn count(erased: &mut ErasureStep, table: &'static str, removed: usize, kept: u64) {
     if removed > 0 {
-        *erased.removed.entry(what).or_default() += removed as u64;
+        *erased.removed.entry(table).or_default() += removed as u64;
     }
     if kept > 0 {
-        *erased.kept.entry(what).or_default() += kept;
+        *erased.retained.entry(table).or_default() += kept;
     }
 }

@@ -15,7 +15,7 @@ use super::{
     shards, signed, state,
     submit::{self, SubmitBatch},
 };
-use crate::store::rows::{ColumnType, Columns, RowValue, Rows, kept, with_rows};
+use crate::store::rows::{ColumnType, Columns, RowValue, Rows, with_rows, without_nul};
 
 /// Session, sequence number and handler, as the engines store them.
 pub(super) type HandledKey = (String, i64, String);
@@ -46,101 +46,102 @@ pub(in crate::store) const REMOVE: &str =
 type BatchCommitResults = (Vec<Result<Vec<SubmitResult>, SubmitError>>, Vec<CommitResult>);
 
 /// Stores operations of callers and of handlers together.
-pub(super) async fn all(
+pub(super) async fn commit_batch(
     on: &DatabaseTransaction,
     context: &Context,
-    homes: &GuildTenants,
+    tenants: &GuildTenants,
     requests: &[SubmitBatch<'_>],
     done: &[&HandlerCommit],
     woken: &mut BTreeSet<i64>,
 ) -> Result<BatchCommitResults, EngineError> {
-    let mut answers: BTreeMap<usize, CommitResult> = BTreeMap::new();
-    let in_force = shards::in_force(on, context, done.iter().filter_map(|done| done.under)).await?;
-    let mut left: Vec<CommitItem<'_>> = Vec::with_capacity(done.len());
+    let mut results: BTreeMap<usize, CommitResult> = BTreeMap::new();
+    let valid_claims = shards::valid_claims(on, context, done.iter().filter_map(|done| done.claim)).await?;
+    let mut remaining: Vec<CommitItem<'_>> = Vec::with_capacity(done.len());
     for (place, done) in done.iter().enumerate() {
-        if done.under.is_none_or(|claim| in_force.contains(&claim)) {
+        if done.claim.is_none_or(|claim| valid_claims.contains(&claim)) {
             let _entered = crash::enter(Some(input_of(done)));
-            left.push(CommitItem::new(place, done));
+            remaining.push(CommitItem::new(place, done));
         } else {
-            answers.insert(place, CommitResult::Before);
+            results.insert(place, CommitResult::Skipped);
         }
     }
     let mut submitted = None;
-    while submitted.is_none() || !left.is_empty() {
+    while submitted.is_none() || !remaining.is_empty() {
         // Of several commits with one key, each must see the result of the one before.
         let mut seen = HashSet::new();
-        let (first, later) = left.into_iter().partition(|item| seen.insert(item.key.clone()));
-        left = later;
+        let (first, later) = remaining.into_iter().partition(|item| seen.insert(item.key.clone()));
+        remaining = later;
         let requests = if submitted.is_none() { requests } else { &[] };
-        let (accepted, committed) = at_once(on, context, homes, requests, first, woken).await?;
+        let (accepted, committed) = commit_distinct(on, context, tenants, requests, first, woken).await?;
         submitted.get_or_insert(accepted);
-        answers.extend(committed);
+        results.extend(committed);
     }
-    Ok((submitted.unwrap_or_default(), answers.into_values().collect()))
+    Ok((submitted.unwrap_or_default(), results.into_values().collect()))
 }
 
 /// A commit of a handler, and its position in the results.
 struct CommitItem<'a> {
-    place: usize,
+    index: usize,
     key: HandledKey,
     done: &'a HandlerCommit,
 }
 
 impl<'a> CommitItem<'a> {
-    fn new(place: usize, done: &'a HandlerCommit) -> Self {
-        Self { place, key: key(&done.key), done }
+    fn new(index: usize, done: &'a HandlerCommit) -> Self {
+        Self { index, key: key(&done.key), done }
     }
 }
 
 /// Stores commits with distinct keys.
-async fn at_once<'a>(
+async fn commit_distinct<'a>(
     on: &DatabaseTransaction,
     context: &Context,
-    homes: &GuildTenants,
+    tenants: &GuildTenants,
     requests: &[SubmitBatch<'a>],
     items: Vec<CommitItem<'a>>,
     woken: &mut BTreeSet<i64>,
 ) -> Result<(Vec<Result<Vec<SubmitResult>, SubmitError>>, Vec<(usize, CommitResult)>), EngineError> {
     let (from_inbox, fresh): (Vec<_>, Vec<_>) = items.iter().partition(|item| item.done.from_inbox);
-    let mut wanted = insert(on, &fresh).await?;
-    wanted.extend(inbox::present(on, from_inbox.iter().map(|item| &item.key)).await?);
-    let gives = |item: &&CommitItem<'_>| wanted.contains(&item.key) && !item.done.operations.is_empty();
+    let mut new_keys = insert(on, &fresh).await?;
+    new_keys.extend(inbox::present(on, from_inbox.iter().map(|item| &item.key)).await?);
+    let has_operations = |item: &&CommitItem<'_>| new_keys.contains(&item.key) && !item.done.operations.is_empty();
     // Handlers belong to the operator.
-    let given = items.iter().filter(gives).map(|item| SubmitBatch { operations: &item.done.operations, of: None });
+    let given =
+        items.iter().filter(has_operations).map(|item| SubmitBatch { operations: &item.done.operations, tenant: None });
     let batches: Vec<SubmitBatch<'_>> = requests.iter().copied().chain(given).collect();
-    let mut submitted = submit::all(on, context, homes, &batches, woken).await?;
+    let mut submitted = submit::submit_batches(on, context, tenants, &batches, woken).await?;
     let mut accepted = submitted.split_off(requests.len()).into_iter();
 
     let mut committed = Vec::with_capacity(items.len());
-    let (mut refused, mut settled, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut refused, mut finished, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
     let mut set: Vec<&StateWrite> = Vec::new();
     for item in &items {
-        let answer = if !wanted.contains(&item.key) {
-            CommitResult::Before
+        let result = if !new_keys.contains(&item.key) {
+            CommitResult::Skipped
         } else if item.done.operations.is_empty() {
             CommitResult::Done(Vec::new())
         } else {
             let accepted = accepted.next().expect("invariant: every batch has a result");
             accepted.map_or_else(CommitResult::Refused, CommitResult::Done)
         };
-        match &answer {
+        match &result {
             CommitResult::Done(_) => {
                 set.extend(&item.done.set);
                 waiting.extend(
                     item.done.inbox.as_ref().map(|entry| inbox::NewInboxEntry::of(entry, &item.key, item.done.at)),
                 );
                 if item.done.from_inbox {
-                    settled.push(&item.key);
+                    finished.push(&item.key);
                 }
             }
             CommitResult::Refused(_) if !item.done.from_inbox => refused.push(&item.key),
-            CommitResult::Refused(_) | CommitResult::Before => {}
+            CommitResult::Refused(_) | CommitResult::Skipped => {}
         }
-        committed.push((item.place, answer));
+        committed.push((item.index, result));
     }
     with_rows(on, REMOVE, KEYS, rows_of(refused), Vec::new()).await?;
     state::set(on, set).await?;
-    inbox::remove(on, settled).await?;
+    inbox::remove(on, finished).await?;
     inbox::insert(on, &waiting).await?;
     Ok((submitted, committed))
 }
@@ -154,15 +155,15 @@ async fn insert(on: &DatabaseTransaction, items: &[&CommitItem<'_>]) -> Result<H
     for ((session, seq, handler), at) in in_order {
         rows.push(&[RowValue::Text(session), RowValue::Number(*seq), RowValue::Text(handler), RowValue::Number(at)]);
     }
-    with_rows(on, INSERT, HANDLED, rows, Vec::new()).await?.iter().map(key_in).collect()
+    with_rows(on, INSERT, HANDLED, rows, Vec::new()).await?.iter().map(read_key).collect()
 }
 
 pub(super) fn key(key: &InboxKey) -> HandledKey {
-    (kept(&key.session), signed(key.seq), kept(&key.handler))
+    (without_nul(&key.session), signed(key.seq), without_nul(&key.handler))
 }
 
 /// Reads session, seq and handler.
-pub(super) fn key_in(row: &QueryResult) -> Result<HandledKey, EngineError> {
+pub(super) fn read_key(row: &QueryResult) -> Result<HandledKey, EngineError> {
     Ok((row.try_get_by_index(0)?, row.try_get_by_index(1)?, row.try_get_by_index(2)?))
 }
 

@@ -19,7 +19,7 @@ const MEASURE_PART: u64 = 128;
 #[derive(Debug)]
 pub(in crate::store) struct FileCapacity {
     /// Maximum size of the file.
-    most: u64,
+    max_bytes: u64,
     measured: Mutex<Measurement>,
 }
 
@@ -33,25 +33,26 @@ struct Measurement {
 
 impl FileCapacity {
     /// Space in a file of at most this many bytes. `None` if the file has no bound.
-    pub(in crate::store) fn new(most: u64) -> Option<Self> {
-        (most > 0).then(|| Self { most, measured: Mutex::default() })
+    pub(in crate::store) fn new(max_bytes: u64) -> Option<Self> {
+        (max_bytes > 0).then(|| Self { max_bytes, measured: Mutex::default() })
     }
 
     /// Bytes that new operations may fill.
-    pub(in crate::store) const fn for_operations(most: u64) -> u64 {
-        most / ACCEPTED_PART
+    pub(in crate::store) const fn for_operations(max_bytes: u64) -> u64 {
+        max_bytes / ACCEPTED_PART
     }
 
     /// Bytes in use. Measured again after enough was accepted, and for each submission while space is short.
     pub(super) async fn used(&self, on: &impl ConnectionTrait) -> Result<u64, EngineError> {
-        let known = *self.lock();
-        let step = self.most / MEASURE_PART;
-        let fits = |accepted: &u64| *accepted < step && known.used + accepted + step < Self::for_operations(self.most);
-        if let Some(accepted) = known.accepted.filter(fits) {
-            return Ok(known.used + accepted);
+        let cached = *self.lock();
+        let step = self.max_bytes / MEASURE_PART;
+        let fits =
+            |accepted: &u64| *accepted < step && cached.used + accepted + step < Self::for_operations(self.max_bytes);
+        if let Some(accepted) = cached.accepted.filter(fits) {
+            return Ok(cached.used + accepted);
         }
         let used = measure(on).await?;
-        crate::events::emit(FileMeasured { used, most: self.most });
+        crate::events::emit(FileMeasured { used, max_bytes: self.max_bytes });
         *self.lock() = Measurement { used, accepted: Some(0) };
         Ok(used)
     }
@@ -60,11 +61,11 @@ impl FileCapacity {
     ///
     /// `used` is the result of [`Self::used`] for this transaction.
     pub(super) fn reserve(&self, used: u64, more: u64) -> Result<(), UsageBoundExceeded> {
-        let most = Self::for_operations(self.most);
+        let max = Self::for_operations(self.max_bytes);
         let mut measured = self.lock();
         let used = used.max(measured.used + measured.accepted.unwrap_or_default());
-        if used.saturating_add(more) > most {
-            return Err(UsageBoundExceeded { bound: UsageBound::File, used, more, most });
+        if used.saturating_add(more) > max {
+            return Err(UsageBoundExceeded { bound: UsageBound::File, used, more, most: max });
         }
         measured.accepted = Some(measured.accepted.unwrap_or_default() + more);
         Ok(())
@@ -90,9 +91,9 @@ mod tests {
 
     #[test]
     fn operations_leave_head_room() {
-        let room = FileCapacity::new(1_400).unwrap();
-        assert!(room.reserve(100, 500).is_ok());
-        let exceeded = room.reserve(100, 201).unwrap_err();
+        let capacity = FileCapacity::new(1_400).unwrap();
+        assert!(capacity.reserve(100, 500).is_ok());
+        let exceeded = capacity.reserve(100, 201).unwrap_err();
         assert_eq!((exceeded.used, exceeded.more, exceeded.most), (500, 201, 700));
         assert!(FileCapacity::new(0).is_none());
     }

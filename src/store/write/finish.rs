@@ -25,7 +25,7 @@ pub(super) struct FinishedOperation<'a> {
 
 impl FinishedOperation<'_> {
     /// Number of bytes by which its idempotency key grows.
-    fn grown(&self) -> i64 {
+    fn growth(&self) -> i64 {
         signed(self.result.map_or(0, str::len) as u64)
     }
 }
@@ -33,13 +33,13 @@ impl FinishedOperation<'_> {
 /// Counts the results that idempotency keys store.
 fn count_results(
     context: &Context,
-    ended: &[(&FinishedOperation<'_>, RelatedRows)],
+    finished: &[(&FinishedOperation<'_>, RelatedRows)],
     keys: &[QueryResult],
 ) -> Result<(), EngineError> {
     if keys.is_empty() {
         return Ok(());
     }
-    let grown: HashMap<Uuid, i64> = ended.iter().map(|(end, _)| (end.id.uuid(), end.grown())).collect();
+    let grown: HashMap<Uuid, i64> = finished.iter().map(|(end, _)| (end.id.uuid(), end.growth())).collect();
     for row in keys {
         let (scope, tenant): (String, String) = (row.try_get_by_index(1)?, row.try_get_by_index(2)?);
         let bytes = grown.get(&row.try_get_by_index::<Uuid>(0)?).copied().unwrap_or_default();
@@ -64,7 +64,7 @@ impl RelatedRows {
         self.0 & 1 != 0
     }
 
-    fn refers(self) -> bool {
+    fn has_references(self) -> bool {
         self.0 & 2 != 0
     }
 
@@ -76,20 +76,20 @@ impl RelatedRows {
 const IDS: Columns = Columns(&[("op", ColumnType::Uuid)]);
 
 /// Decrements the pending counts of queues, stores the results with idempotency keys, and removes references.
-pub(super) async fn all(
+pub(super) async fn finish_operations(
     on: &DatabaseTransaction,
     context: &Context,
-    ended: &[FinishedOperation<'_>],
+    finished: &[FinishedOperation<'_>],
 ) -> Result<(), EngineError> {
-    let ended: Vec<_> = ended.iter().map(|end| (end, RelatedRows::ANY)).collect();
-    with_traces(on, context, &ended).await
+    let finished: Vec<_> = finished.iter().map(|end| (end, RelatedRows::ANY)).collect();
+    finish_with_related(on, context, &finished).await
 }
 
 /// The same for operations whose related rows are known.
-pub(super) async fn with_traces(
+pub(super) async fn finish_with_related(
     on: &DatabaseTransaction,
     context: &Context,
-    ended: &[(&FinishedOperation<'_>, RelatedRows)],
+    finished: &[(&FinishedOperation<'_>, RelatedRows)],
 ) -> Result<(), EngineError> {
     const COUNTS: Columns = Columns(&[("line", ColumnType::Number), ("n", ColumnType::Number)]);
     const COUNT: &str = "UPDATE guild_queues SET pending = pending - v.n FROM {v} WHERE queue = v.line";
@@ -103,14 +103,14 @@ pub(super) async fn with_traces(
     const TELL: &str = "UPDATE idempotency SET state = v.state, result = v.result, expires_at = v.expires_at,
         bytes = idempotency.bytes + v.grown FROM {v} WHERE operation_id = v.op RETURNING operation_id, idempotency.scope, idempotency.tenant";
     const LET_GO: &str = "DELETE FROM operation_refs WHERE operation_id IN (SELECT op FROM {v})";
-    if ended.is_empty() {
+    if finished.is_empty() {
         return Ok(());
     }
     let mut counts: BTreeMap<i64, i64> = BTreeMap::new();
     let mut keys = Rows::new();
-    for (end, traces) in ended {
+    for (end, related) in finished {
         *counts.entry(end.queue.number()).or_default() += 1;
-        if !traces.has_key() {
+        if !related.has_key() {
             continue;
         }
         let expires_at = end.at + context.keep_keys;
@@ -119,7 +119,7 @@ pub(super) async fn with_traces(
             RowValue::Text(end.state.name()),
             end.result.into(),
             RowValue::Number(signed(expires_at.millis())),
-            RowValue::Number(end.grown()),
+            RowValue::Number(end.growth()),
         ]);
     }
     let mut rows = Rows::new();
@@ -128,12 +128,12 @@ pub(super) async fn with_traces(
     }
     with_rows(on, COUNT, COUNTS, rows, Vec::new()).await?;
     let ended_keys = with_rows(on, TELL, KEYS, keys, Vec::new()).await?;
-    count_results(context, ended, &ended_keys)?;
-    let those = |have: fn(RelatedRows) -> bool| -> Vec<OperationId> {
-        ended.iter().filter(|(_, traces)| have(*traces)).map(|(end, _)| end.id).collect()
+    count_results(context, finished, &ended_keys)?;
+    let ids_with = |have: fn(RelatedRows) -> bool| -> Vec<OperationId> {
+        finished.iter().filter(|(_, related)| have(*related)).map(|(end, _)| end.id).collect()
     };
-    with_rows(on, LET_GO, IDS, rows_of(&those(RelatedRows::refers)), Vec::new()).await?;
-    close_intents(on, &those(RelatedRows::has_intent)).await
+    with_rows(on, LET_GO, IDS, rows_of(&ids_with(RelatedRows::has_references)), Vec::new()).await?;
+    close_intents(on, &ids_with(RelatedRows::has_intent)).await
 }
 
 /// Removes the intents of operations whose outcome is known.

@@ -28,13 +28,13 @@ impl GuildTenants {
                 QueueKey::Guild(_) | QueueKey::Existing(_) => {}
             }
         }
-        let mut homes = Self::default();
+        let mut tenants = Self::default();
         let rows = Rows::of(guilds.into_iter().map(|guild| RowValue::Number(guild.cast_signed())));
-        for row in with_rows(on, SELECT, super::LINES, rows, Vec::new()).await? {
+        for row in with_rows(on, SELECT, super::QUEUE_NUMBERS, rows, Vec::new()).await? {
             let (guild, tenant): (i64, String) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
-            homes.0.insert(guild.cast_unsigned(), Arc::from(tenant));
+            tenants.0.insert(guild.cast_unsigned(), Arc::from(tenant));
         }
-        Ok(homes)
+        Ok(tenants)
     }
 
     /// Tenant of a guild. A guild without one belongs to the default tenant.

@@ -24,17 +24,20 @@ pub(in crate::store) const FORGET: &str =
     "DELETE FROM identifies WHERE id IN (SELECT id FROM identifies WHERE at <= $1 ORDER BY at LIMIT 500)";
 
 /// Decides whether a shard may identify, and counts it if so.
-pub(super) async fn ask(on: &DatabaseTransaction, ask: IdentifyRequest) -> Result<IdentifyDecision, EngineError> {
+pub(super) async fn decide(
+    on: &DatabaseTransaction,
+    request: IdentifyRequest,
+) -> Result<IdentifyDecision, EngineError> {
     const COUNT: &str = "INSERT INTO identifies (bucket, at) VALUES ($1, $2)";
-    queues::take_turn(on, "identifies").await?;
-    let (bucket, now) = (i64::from(ask.bucket), signed(ask.now.millis()));
-    let Some(newer) = ask.a_day.checked_sub(1) else { return Ok(IdentifyDecision::Spent(millis(DAY))) };
+    queues::lock_exclusive(on, "identifies").await?;
+    let (bucket, now) = (i64::from(request.bucket), signed(request.now.millis()));
+    let Some(newer) = request.daily_limit.checked_sub(1) else { return Ok(IdentifyDecision::Exhausted(millis(DAY))) };
     let spent = query(on, LAST_OF_BUDGET, vec![(now - DAY).into(), i64::from(newer).into()]).await?;
     if let Some(row) = spent.first() {
         let at: i64 = row.try_get_by_index(0)?;
-        return Ok(IdentifyDecision::Spent(millis((at + DAY - now).min(DAY))));
+        return Ok(IdentifyDecision::Exhausted(millis((at + DAY - now).min(DAY))));
     }
-    let spacing = i64::try_from(ask.spacing.as_micros().div_ceil(1_000)).unwrap_or(DAY).min(DAY);
+    let spacing = i64::try_from(request.spacing.as_micros().div_ceil(1_000)).unwrap_or(DAY).min(DAY);
     let near = vec![bucket.into(), (now - spacing).into(), (now + spacing).into()];
     if let Some(row) = query(on, LAST_OF_BUCKET, near).await?.first() {
         let at: i64 = row.try_get_by_index(0)?;
@@ -42,7 +45,7 @@ pub(super) async fn ask(on: &DatabaseTransaction, ask: IdentifyRequest) -> Resul
     }
     query(on, COUNT, vec![bucket.into(), now.into()]).await?;
     query(on, FORGET, vec![(now - 2 * DAY).into()]).await?;
-    Ok(IdentifyDecision::Now)
+    Ok(IdentifyDecision::Allowed)
 }
 
 fn millis(millis: i64) -> Duration {

@@ -8,7 +8,7 @@ use sea_orm::{DatabaseTransaction, QueryResult};
 
 use super::{
     EngineError,
-    event_commit::{HandledKey, KEYS, key, key_in, rows_of},
+    event_commit::{HandledKey, KEYS, key, read_key, rows_of},
     queues, signed,
 };
 use crate::store::rows::{ColumnType, Columns, RowValue, Rows, query, with_rows};
@@ -22,7 +22,7 @@ pub(super) struct NewInboxEntry<'a> {
     attempts: i64,
     eligible_at: i64,
     dead: Option<&'a str>,
-    why: Option<&'a str>,
+    last_error: Option<&'a str>,
     created_at: i64,
     died_at: Option<i64>,
 }
@@ -37,7 +37,7 @@ impl<'a> NewInboxEntry<'a> {
             attempts: entry.attempts.into(),
             eligible_at: signed(entry.eligible_at.millis()),
             dead: entry.dead.as_deref(),
-            why: entry.dead.as_deref(),
+            last_error: entry.dead.as_deref(),
             created_at: signed(entry.created_at.millis()),
             died_at: entry.dead.as_ref().map(|_| signed(now.millis())),
         }
@@ -54,7 +54,7 @@ pub(super) async fn present<'a>(
 ) -> Result<HashSet<HandledKey>, EngineError> {
     let lock = if queues::is_shared(on) { " ORDER BY session, seq, handler FOR UPDATE" } else { "" };
     let select = format!("{PRESENT}{lock}");
-    with_rows(on, &select, KEYS, rows_of(keys), Vec::new()).await?.iter().map(key_in).collect()
+    with_rows(on, &select, KEYS, rows_of(keys), Vec::new()).await?.iter().map(read_key).collect()
 }
 
 pub(super) async fn remove<'a>(
@@ -93,7 +93,7 @@ pub(super) async fn insert(on: &DatabaseTransaction, entries: &[NewInboxEntry<'_
         return Ok(());
     }
     // Positions are assigned in commit order: a reader that continues after a position misses no earlier one.
-    queues::take_turn(on, "inbox").await?;
+    queues::lock_exclusive(on, "inbox").await?;
     let mut rows = Rows::new();
     for (n, new) in entries.iter().enumerate() {
         let (session, seq, handler) = new.key;
@@ -108,7 +108,7 @@ pub(super) async fn insert(on: &DatabaseTransaction, entries: &[NewInboxEntry<'_
             RowValue::Number(new.attempts),
             RowValue::Number(new.eligible_at),
             new.dead.into(),
-            new.why.into(),
+            new.last_error.into(),
             RowValue::Number(new.created_at),
             new.died_at.into(),
         ]);
@@ -117,7 +117,7 @@ pub(super) async fn insert(on: &DatabaseTransaction, entries: &[NewInboxEntry<'_
     Ok(())
 }
 
-pub(in crate::store) const PUTTING_OFF: Columns = Columns(&[
+pub(in crate::store) const POSTPONE_COLUMNS: Columns = Columns(&[
     ("its_session", ColumnType::Text),
     ("its_seq", ColumnType::Number),
     ("its_handler", ColumnType::Text),
@@ -127,7 +127,7 @@ pub(in crate::store) const PUTTING_OFF: Columns = Columns(&[
     ("ends_at", ColumnType::Number),
 ]);
 
-pub(in crate::store) const PUT_OFF: &str =
+pub(in crate::store) const POSTPONE: &str =
     "UPDATE inbox SET attempts = v.tried, why = v.says, eligible_at = COALESCE(v.again_at, eligible_at),
     dead = CASE WHEN v.again_at IS NULL THEN v.says END,
     died_at = CASE WHEN v.again_at IS NULL THEN COALESCE(died_at, v.ends_at) END
@@ -136,19 +136,19 @@ pub(in crate::store) const PUT_OFF: &str =
 
 /// Stores the result of entries that could not be handled. Returns which of them exist. A late retry does not revive a
 /// dead entry.
-pub(super) async fn put_off(
+pub(super) async fn postpone(
     on: &DatabaseTransaction,
-    asked: &[(usize, (&InboxKey, &InboxDisposition, UnixMs))],
+    requests: &[(usize, (&InboxKey, &InboxDisposition, UnixMs))],
 ) -> Result<Vec<(usize, bool)>, EngineError> {
-    let keys: Vec<HandledKey> = asked.iter().map(|(_, (which, ..))| key(which)).collect();
+    let keys: Vec<HandledKey> = requests.iter().map(|(_, (inbox_key, ..))| key(inbox_key)).collect();
     // Sorted; for each entry the last result counts.
     let last: BTreeMap<&HandledKey, &(&InboxKey, &InboxDisposition, UnixMs)> =
-        keys.iter().zip(asked.iter().map(|(_, asked)| asked)).collect();
+        keys.iter().zip(requests.iter().map(|(_, requests)| requests)).collect();
     let mut rows = Rows::new();
-    for ((session, seq, handler), (_, later, now)) in last {
-        let (attempts, why, again_at) = match later {
-            InboxDisposition::Again { at, attempts, why } => (*attempts, why, Some(signed(at.millis()))),
-            InboxDisposition::Dead { attempts, why } => (*attempts, why, None),
+    for ((session, seq, handler), (_, disposition, now)) in last {
+        let (attempts, why, again_at) = match disposition {
+            InboxDisposition::Retry { at, attempts, reason: why } => (*attempts, why, Some(signed(at.millis()))),
+            InboxDisposition::Dead { attempts, reason: why } => (*attempts, why, None),
         };
         rows.push(&[
             RowValue::Text(session),
@@ -160,34 +160,34 @@ pub(super) async fn put_off(
             RowValue::Number(signed(now.millis())),
         ]);
     }
-    let changed = with_rows(on, PUT_OFF, PUTTING_OFF, rows, Vec::new()).await?;
-    let changed: HashSet<HandledKey> = changed.iter().map(key_in).collect::<Result<_, _>>()?;
-    Ok(asked.iter().zip(&keys).map(|((place, _), key)| (*place, changed.contains(key))).collect())
+    let changed = with_rows(on, POSTPONE, POSTPONE_COLUMNS, rows, Vec::new()).await?;
+    let changed: HashSet<HandledKey> = changed.iter().map(read_key).collect::<Result<_, _>>()?;
+    Ok(requests.iter().zip(&keys).map(|((index, _), key)| (*index, changed.contains(key))).collect())
 }
 
 /// Appends a dead entry again, without its attempts. Returns whether it exists.
-pub(super) async fn revive(on: &DatabaseTransaction, place: i64, now: UnixMs) -> Result<bool, EngineError> {
+pub(super) async fn revive(on: &DatabaseTransaction, position: i64, now: UnixMs) -> Result<bool, EngineError> {
     const TAKE: &str = "DELETE FROM inbox WHERE place = $1 AND dead IS NOT NULL
         RETURNING session, seq, handler, lane, name, event, why, created_at";
-    let rows = query(on, TAKE, vec![place.into()]).await?;
+    let rows = query(on, TAKE, vec![position.into()]).await?;
     let Some(row) = rows.first() else { return Ok(false) };
-    put_back(on, row, now).await?;
+    append_again(on, row, now).await?;
     Ok(true)
 }
 
-async fn put_back(on: &DatabaseTransaction, row: &QueryResult, now: UnixMs) -> Result<(), EngineError> {
+async fn append_again(on: &DatabaseTransaction, row: &QueryResult, now: UnixMs) -> Result<(), EngineError> {
     let name: String = row.try_get_by_index(4)?;
     let event: String = row.try_get_by_index(5)?;
-    let why: Option<String> = row.try_get_by_index(6)?;
+    let last_error: Option<String> = row.try_get_by_index(6)?;
     let new = NewInboxEntry {
-        key: &key_in(row)?,
+        key: &read_key(row)?,
         lane: row.try_get_by_index(3)?,
         name: &name,
         event: &event,
         attempts: 0,
         eligible_at: signed(now.millis()),
         dead: None,
-        why: why.as_deref(),
+        last_error: last_error.as_deref(),
         created_at: row.try_get_by_index(7)?,
         died_at: None,
     };

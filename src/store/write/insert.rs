@@ -22,7 +22,7 @@ pub(super) struct OperationInsert<'a> {
     pub(super) joins_at: Option<i64>,
     pub(super) tenant: Arc<str>,
     /// Tenant of the API key that submitted it, if any.
-    pub(super) of: Option<&'a str>,
+    pub(super) caller_tenant: Option<&'a str>,
 }
 
 const OPERATIONS: Columns = Columns(&[
@@ -85,7 +85,7 @@ const INSERT_SCHEDULED: &str = "INSERT INTO operations (id, tenant, queue, guild
 
 /// Inserts accepted operations: each in the scope of its caller's tenant, so that no tenant can get a row by mistake.
 /// The queues are written by the engine itself.
-pub(super) async fn all(
+pub(super) async fn insert_operations(
     on: &DatabaseTransaction,
     context: &Context,
     accepted: &[OperationInsert<'_>],
@@ -93,14 +93,14 @@ pub(super) async fn all(
     if accepted.is_empty() {
         return Ok(());
     }
-    count_in(on, context, accepted).await?;
+    add_to_queues(on, context, accepted).await?;
     // Sorted, so that no two processes wait for each other's keys: a key belongs to one tenant.
     let mut groups: BTreeMap<Option<&str>, Vec<&OperationInsert<'_>>> = BTreeMap::new();
     for new in accepted {
-        groups.entry(new.of).or_default().push(new);
+        groups.entry(new.caller_tenant).or_default().push(new);
     }
-    for (of, group) in groups {
-        let caller = context.on_behalf(of);
+    for (tenant, group) in groups {
+        let caller = context.tenant_scope(tenant);
         caller.begin(on).await?;
         insert(on, context, &group).await?;
         caller.end(on).await?;
@@ -148,10 +148,10 @@ async fn insert(
             refs.push(&[id, RowValue::Uuid(target.uuid())]);
         }
     }
-    let (insert, values) = context.stamp.put(INSERT, Vec::new(), 1);
+    let (insert, values) = context.change_seq.bind(INSERT, Vec::new(), 1);
     with_rows(on, &insert, OPERATIONS, operations, values).await?;
     if !scheduled.is_empty() {
-        let (insert, values) = context.stamp.put(INSERT_SCHEDULED, Vec::new(), 1);
+        let (insert, values) = context.change_seq.bind(INSERT_SCHEDULED, Vec::new(), 1);
         with_rows(on, &insert, SCHEDULED, scheduled, values).await?;
     }
     if !keyed.is_empty() {
@@ -221,7 +221,7 @@ struct QueueAddition<'a> {
 }
 
 /// Adds operations to the counts of their queues, and makes the queues due when the operations are.
-async fn count_in(
+async fn add_to_queues(
     on: &DatabaseTransaction,
     context: &Context,
     accepted: &[OperationInsert<'_>],
@@ -260,21 +260,21 @@ async fn count_in(
         let due = joins_at.unwrap_or_else(|| signed(operation.eligible_at.millis()));
         let (tenant, identity) = (Arc::clone(tenant), identity.as_ref());
         let fresh = QueueAddition { tenant, identity, count: 0, next_seq: 0, ready_at: i64::MAX };
-        let line = added.entry(*queue).or_insert(fresh);
-        line.count += 1;
-        line.next_seq = seq.abs() + 1;
-        line.ready_at = line.ready_at.min(due);
+        let addition = added.entry(*queue).or_insert(fresh);
+        addition.count += 1;
+        addition.next_seq = seq.abs() + 1;
+        addition.ready_at = addition.ready_at.min(due);
     }
     let (mut rows, mut keyed, mut count) = (Rows::new(), Rows::new(), 0);
-    for (queue, line) in &added {
+    for (queue, addition) in &added {
         let cells = [
             RowValue::Number(queue.number()),
-            RowValue::Text(&line.tenant),
-            RowValue::Number(line.next_seq),
-            RowValue::Number(line.count),
-            RowValue::Number(line.ready_at),
+            RowValue::Text(&addition.tenant),
+            RowValue::Number(addition.next_seq),
+            RowValue::Number(addition.count),
+            RowValue::Number(addition.ready_at),
         ];
-        if let Some((class, key)) = line.identity {
+        if let Some((class, key)) = addition.identity {
             keyed.push(&cells);
             keyed.push(&[RowValue::Text(class.name()), RowValue::Text(key)]);
             count += 1;

@@ -95,7 +95,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let settings = settings(&format!("sqlite:{}/guildhall.db", folder.path().display()));
         Store::open(&settings).await.unwrap().close().await;
-        let connection = connect::writing(&settings).await.unwrap();
+        let connection = connect::open_writer(&settings).await.unwrap();
         let on = connection.begin().await.unwrap();
         let received: Vec<_> = (1..=10)
             .map(|n: u64| ReceivedInteraction {
@@ -111,8 +111,9 @@ mod tests {
         assert_eq!(drop_past(&on, 10).await.unwrap(), 0);
         assert_eq!(drop_past(&on, 7).await.unwrap(), 3);
         assert_eq!(drop_past(&on, 7).await.unwrap(), 0);
-        let left = query(&on, "SELECT MIN(id), COUNT(*) FROM received_interactions", Vec::new()).await.unwrap();
-        let (first, count): (i64, i64) = (left[0].try_get_by_index(0).unwrap(), left[0].try_get_by_index(1).unwrap());
+        let remaining = query(&on, "SELECT MIN(id), COUNT(*) FROM received_interactions", Vec::new()).await.unwrap();
+        let (first, count): (i64, i64) =
+            (remaining[0].try_get_by_index(0).unwrap(), remaining[0].try_get_by_index(1).unwrap());
         assert_eq!((first, count), (4, 7));
         assert_eq!(sweep(&on, UnixMs::new(105)).await.unwrap(), SweptInteractions { expired: 2, dropped: 0 });
     }

@@ -35,14 +35,14 @@ pub(in crate::store) enum Job {
     ReleaseHeld(UnixMs, usize),
     Record(Vec<OperationUpdate>),
     Cancel(OperationId, UnixMs),
-    Hasten(OperationId, UnixMs),
+    Expedite(OperationId, UnixMs),
     Discard(DeadLetterFilter),
     Pause(PauseTarget, bool),
     Sweep(Retention, UnixMs),
     SetState(StateWrite),
     Commit(Vec<HandlerCommit>),
-    KeepSessions(Vec<StoredSession>),
-    PutOff(InboxKey, InboxDisposition, UnixMs),
+    StoreSessions(Vec<StoredSession>),
+    Postpone(InboxKey, InboxDisposition, UnixMs),
     Revive(i64, UnixMs),
     SweepEvents(UnixMs),
     RecordInteractions(Vec<ReceivedInteraction>),
@@ -57,11 +57,11 @@ pub(in crate::store) enum Job {
         until: UnixMs,
     },
     /// Stores the guild of a channel or a webhook.
-    Learn(Location, Option<u64>),
+    StoreLocation(Location, Option<u64>),
     /// Only writes the audit record of the request.
-    Note,
+    AuditOnly,
     SweepAccess(UnixMs),
-    KeepSpend(Arc<str>, Vec<SpendRecord>),
+    StoreSpend(Arc<str>, Vec<SpendRecord>),
     SweepSpend(Hour),
     Erase(DataSubject, ErasureCursor),
     /// Removes the crash counts of inputs that were set aside.
@@ -91,7 +91,7 @@ pub(in crate::store) enum JobResult {
     KeyRevoked(RevokeResult),
     KeyRotated(RotateResult),
     Erased(ErasureStep),
-    Kept,
+    Stored,
 }
 
 /// A job, and the channel for its result.
@@ -99,7 +99,7 @@ pub(in crate::store) enum JobResult {
 pub(in crate::store) struct JobRequest {
     pub(in crate::store) job: Job,
     /// Audit record to store if the job changes something.
-    pub(in crate::store) note: Option<AuditRecord>,
+    pub(in crate::store) audit_record: Option<AuditRecord>,
     /// Tenant of the caller, if any.
     pub(in crate::store) tenant: Option<Arc<str>>,
     pub(in crate::store) reply: oneshot::Sender<Result<JobResult, StoreError>>,
@@ -109,13 +109,13 @@ pub(in crate::store) struct JobRequest {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BatchJob<'a> {
     pub(super) job: &'a Job,
-    pub(super) note: Option<&'a AuditRecord>,
+    pub(super) audit_record: Option<&'a AuditRecord>,
     pub(super) tenant: Option<&'a str>,
 }
 
 impl<'a> BatchJob<'a> {
     pub(super) fn of(request: &'a JobRequest) -> Self {
-        Self { job: &request.job, note: request.note.as_ref(), tenant: request.tenant.as_deref() }
+        Self { job: &request.job, audit_record: request.audit_record.as_ref(), tenant: request.tenant.as_deref() }
     }
 }
 
@@ -131,7 +131,7 @@ impl Job {
                 [done] => Some(input_of(done)),
                 _ => None,
             },
-            Self::PutOff(key, ..) => Some(Input::InboxEntry(key.clone())),
+            Self::Postpone(key, ..) => Some(Input::InboxEntry(key.clone())),
             Self::Submit(_)
             | Self::Redrive(_)
             | Self::Claim(_)
@@ -139,12 +139,12 @@ impl Job {
             | Self::Join(..)
             | Self::ReleaseHeld(..)
             | Self::Cancel(..)
-            | Self::Hasten(..)
+            | Self::Expedite(..)
             | Self::Discard(_)
             | Self::Pause(..)
             | Self::Sweep(..)
             | Self::SetState(_)
-            | Self::KeepSessions(_)
+            | Self::StoreSessions(_)
             | Self::Revive(..)
             | Self::SweepEvents(_)
             | Self::RecordInteractions(_)
@@ -154,10 +154,10 @@ impl Job {
             | Self::AddKey(_)
             | Self::RevokeKey(..)
             | Self::RotateKey { .. }
-            | Self::Learn(..)
-            | Self::Note
+            | Self::StoreLocation(..)
+            | Self::AuditOnly
             | Self::SweepAccess(_)
-            | Self::KeepSpend(..)
+            | Self::StoreSpend(..)
             | Self::SweepSpend(_)
             | Self::Erase(..)
             | Self::ForgetCrashes(_) => None,
@@ -179,15 +179,17 @@ impl JobResult {
     pub(in crate::store) fn is_change(&self) -> bool {
         match self {
             Self::Submitted(Ok(submitted)) => submitted.iter().any(|one| matches!(one, SubmitResult::Accepted { .. })),
-            Self::Redriven(Ok(kept)) => !kept.is_empty(),
+            Self::Redriven(Ok(redriven)) => !redriven.is_empty(),
             Self::Submitted(Err(_)) | Self::Redriven(Err(_)) => false,
-            Self::Moved(moved) => moved.is_some_and(|(state, _)| state == OperationState::Cancelled || state.waits()),
+            Self::Moved(moved) => {
+                moved.is_some_and(|(state, _)| state == OperationState::Cancelled || state.is_waiting())
+            }
             Self::Discarded(count) => *count > 0,
             Self::Found(found) => *found,
             Self::KeyAdded(added) => *added == AddKeyResult::Done,
-            Self::KeyRevoked(revoked) => *revoked == RevokeResult::Now,
+            Self::KeyRevoked(revoked) => *revoked == RevokeResult::Revoked,
             Self::KeyRotated(rotated) => *rotated == RotateResult::Done,
-            Self::Kept | Self::Erased(_) => true,
+            Self::Stored | Self::Erased(_) => true,
             Self::Claimed(_)
             | Self::Released(_)
             | Self::Joined(_)
@@ -223,7 +225,7 @@ impl JobResult {
             | Self::KeyRevoked(_)
             | Self::KeyRotated(_)
             | Self::Erased(_)
-            | Self::Kept => false,
+            | Self::Stored => false,
         }
     }
 }
@@ -240,13 +242,13 @@ impl Job {
             | Self::ReleaseHeld(..)
             | Self::Record(_)
             | Self::Cancel(..)
-            | Self::Hasten(..)
+            | Self::Expedite(..)
             | Self::Discard(_)
             | Self::Pause(..)
             | Self::Sweep(..)
             | Self::SetState(_)
-            | Self::KeepSessions(_)
-            | Self::PutOff(..)
+            | Self::StoreSessions(_)
+            | Self::Postpone(..)
             | Self::Revive(..)
             | Self::SweepEvents(_)
             | Self::Identify(_)
@@ -255,10 +257,10 @@ impl Job {
             | Self::AddKey(_)
             | Self::RevokeKey(..)
             | Self::RotateKey { .. }
-            | Self::Learn(..)
-            | Self::Note
+            | Self::StoreLocation(..)
+            | Self::AuditOnly
             | Self::SweepAccess(_)
-            | Self::KeepSpend(..)
+            | Self::StoreSpend(..)
             | Self::SweepSpend(_)
             | Self::RecordInteractions(_)
             | Self::Erase(..)
@@ -269,31 +271,31 @@ impl Job {
     /// Approximate number of rows and of text bytes that this job writes.
     pub(super) fn size(&self) -> (usize, usize) {
         match self {
-            Self::Submit(batch) | Self::Redrive(batch) => (batch.len(), payloads(batch)),
+            Self::Submit(batch) | Self::Redrive(batch) => (batch.len(), payload_bytes(batch)),
             Self::Record(changes) => {
                 let text = |change: &OperationUpdate| change.result.as_ref().map_or(0, String::len);
                 (changes.len(), changes.iter().map(text).sum())
             }
             Self::SetState(set) => (1, set.value.as_ref().map_or(0, String::len)),
             Self::Commit(done) => {
-                let sizes = done.iter().map(size_of_handled);
+                let sizes = done.iter().map(commit_size);
                 sizes.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
             }
-            Self::KeepSessions(sessions) => (sessions.len(), 0),
+            Self::StoreSessions(sessions) => (sessions.len(), 0),
             Self::RecordInteractions(received) => (received.len(), 0),
             Self::ReleaseShards(claims) => (claims.len(), 0),
-            Self::KeepSpend(_, spend) => (spend.len(), 0),
+            Self::StoreSpend(_, spend) => (spend.len(), 0),
             Self::ForgetCrashes(inputs) => (inputs.len(), 0),
             Self::Claim(_)
             | Self::Release(..)
             | Self::Join(..)
             | Self::ReleaseHeld(..)
             | Self::Cancel(..)
-            | Self::Hasten(..)
+            | Self::Expedite(..)
             | Self::Discard(_)
             | Self::Pause(..)
             | Self::Sweep(..)
-            | Self::PutOff(..)
+            | Self::Postpone(..)
             | Self::Revive(..)
             | Self::SweepEvents(_)
             | Self::Identify(_)
@@ -301,8 +303,8 @@ impl Job {
             | Self::AddKey(_)
             | Self::RevokeKey(..)
             | Self::RotateKey { .. }
-            | Self::Learn(..)
-            | Self::Note
+            | Self::StoreLocation(..)
+            | Self::AuditOnly
             | Self::SweepAccess(_)
             | Self::SweepSpend(_)
             | Self::Erase(..) => (1, 0),
@@ -310,12 +312,12 @@ impl Job {
     }
 }
 
-fn size_of_handled(done: &HandlerCommit) -> (usize, usize) {
+fn commit_size(done: &HandlerCommit) -> (usize, usize) {
     let values: usize = done.set.iter().map(|set| set.value.as_ref().map_or(0, String::len)).sum();
     let event = done.inbox.as_ref().map_or(0, |entry| entry.event.len());
-    (1 + done.operations.len() + done.set.len(), payloads(&done.operations) + values + event)
+    (1 + done.operations.len() + done.set.len(), payload_bytes(&done.operations) + values + event)
 }
 
-fn payloads(batch: &[NewOperation]) -> usize {
+fn payload_bytes(batch: &[NewOperation]) -> usize {
     batch.iter().map(|operation| operation.payload.len()).sum()
 }

@@ -9,12 +9,12 @@ use super::{Context, EngineError, guild_number, signed};
 use crate::store::rows::{ColumnType, Columns, RowValue, Rows, query, with_rows};
 
 /// How long a guild is stored. It does not change; but many channels are deleted by then, and another lookup is cheap.
-const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+const RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Maximum number of rows that one sweep removes.
 const SWEEP: i64 = 500;
 
 /// Stores the guild of a channel or webhook.
-pub(super) async fn learn(
+pub(super) async fn store_guild(
     on: &DatabaseTransaction,
     context: &Context,
     location: &Location,
@@ -22,7 +22,7 @@ pub(super) async fn learn(
 ) -> Result<(), EngineError> {
     const KEEP: &str = "INSERT INTO channel_guilds (kind, id, guild_id, seen_at) VALUES ($1, $2, $3, $4)
         ON CONFLICT (kind, id) DO UPDATE SET guild_id = excluded.guild_id, seen_at = excluded.seen_at";
-    let (kind, id) = (location.what(), location.id().cast_signed());
+    let (kind, id) = (location.type_name(), location.id().cast_signed());
     query(on, KEEP, vec![kind.into(), id.into(), guild_number(guild).into(), context.now().into()]).await?;
     Ok(())
 }
@@ -40,6 +40,6 @@ pub(super) async fn forget(on: &DatabaseTransaction, channels: &[u64]) -> Result
 pub(super) async fn sweep(on: &DatabaseTransaction, now: UnixMs) -> Result<(), EngineError> {
     const OLD: &str = "DELETE FROM channel_guilds WHERE (kind, id) IN
         (SELECT kind, id FROM channel_guilds WHERE seen_at <= $1 ORDER BY seen_at LIMIT $2 + 0)";
-    query(on, OLD, vec![signed(now.before(KEPT).millis()).into(), SWEEP.into()]).await?;
+    query(on, OLD, vec![signed(now.before(RETENTION).millis()).into(), SWEEP.into()]).await?;
     Ok(())
 }

@@ -57,7 +57,7 @@ pub(super) use self::{
     change_seq::{ChangeSeq, FORGOTTEN},
     file_capacity::{FileCapacity, measure as measure_file},
     job::{Job, JobRequest, JobResult},
-    queues::{LINES, NEXT_DUE, PAUSED},
+    queues::{NEXT_DUE, PAUSED, QUEUE_NUMBERS},
     record::guild_number,
     schedule::FIRST as FIRST_SCHEDULED,
     usage::used,
@@ -66,23 +66,24 @@ pub(super) use self::{
 pub(super) use self::{
     event_commit::{HANDLED, INSERT as INSERT_HANDLED, KEYS, REMOVE as REMOVE_HANDLED},
     identify::{FORGET as FORGET_IDENTIFIES, LAST_OF_BUCKET, LAST_OF_BUDGET},
-    inbox::{PRESENT as IN_INBOX, PUT_OFF, PUTTING_OFF},
+    inbox::{POSTPONE, POSTPONE_COLUMNS, PRESENT as IN_INBOX},
     interactions::{PAST_BOUND, SWEEP_EXPIRED},
-    queues::{TAKE_DUE, take_due_of_ours},
+    queues::{TAKE_DUE, take_due_shared_sql},
     record::{CHANGES, UPDATE},
     schedule::DUE as SCHEDULED_DUE,
-    sessions::{CONFIRMED, FORGET, FORGET_ON_POSTGRES, KNOWN, SHARDS, STRAYS, SWEEP_DEAD, SWEEP_STRAY},
+    sessions::{
+        CONFIRMED, FORGET, FORGET_ON_POSTGRES, ORPHANED_SESSIONS, SELECT_SESSIONS, SHARDS, SWEEP_DEAD, SWEEP_ORPHANED,
+    },
     sweep::OPERATIONS as SWEEP,
 };
 use super::{
-    EngineError, ErrorClass, Health,
+    EngineError, ErrorClass, Health, close_connection,
     cluster::{ClusterMember, Notification},
     connect::{self, TransactionSetup},
     events::{
         BatchCommitted, ChangeSeqsRepaired, QueuesClaimed, StoreAttached, StoreFailed, StoreHealthChanged, WritesFenced,
     },
     file_lock::FileLock,
-    let_go,
     row_security::{TenantRole, TenantScope},
 };
 use crate::{clock::Clocks, events::emit, settings::StoreSettings as Settings};
@@ -92,12 +93,12 @@ const BATCH_ROWS: usize = 2_048;
 /// Approximate maximum number of payload bytes in one transaction.
 const BATCH_BYTES: usize = 8 << 20;
 /// Number of attempts of a batch that conflicts with another process.
-const RACES: u32 = 5;
+const CONFLICT_ATTEMPTS: u32 = 5;
 /// Minimum interval between notifications to the other processes that operations have changed. One notification covers
 /// all changes in between.
-const SAY_CHANGES_EVERY: Duration = Duration::from_millis(50);
+const CHANGE_NOTIFY_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval of reconnect attempts while the connection is lost and no job is pending.
-const LOOK_AGAIN: Duration = Duration::from_millis(250);
+const RECONNECT_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Data that every job may need.
 #[derive(Clone, Debug)]
@@ -119,16 +120,16 @@ pub(super) struct Context {
     /// Role switch for tenants.
     row_security: Option<TenantRole>,
     /// Change sequence number of the present transaction.
-    stamp: ChangeSeq,
+    change_seq: ChangeSeq,
     /// Whether this transaction notifies the other processes that operations have changed.
-    says_changes: bool,
+    notifies_changes: bool,
     /// Usage of each caller, and its limits.
     usage: Arc<UsageCounters>,
 }
 
 impl Context {
     /// The scope of a write for a tenant, or for the engine if `None`.
-    fn on_behalf<'a>(&'a self, tenant: Option<&'a str>) -> TenantScope<'a> {
+    fn tenant_scope<'a>(&'a self, tenant: Option<&'a str>) -> TenantScope<'a> {
         TenantScope::of(self.row_security.as_ref(), tenant)
     }
 
@@ -160,9 +161,9 @@ pub(super) struct Writer {
     /// Whether the store may list queues of this process that no part of the process knows.
     claims_in_doubt: bool,
     /// Time of the last notification that operations have changed.
-    said_changes: Option<Instant>,
+    last_change_notice: Option<Instant>,
     /// Whether operations have changed since then.
-    unsaid_changes: bool,
+    has_unsent_changes: bool,
 }
 
 impl Writer {
@@ -176,11 +177,12 @@ impl Writer {
         row_security: Option<TenantRole>,
         health: watch::Sender<Health>,
     ) -> Result<Self, EngineError> {
-        let (max_queued, keep_keys, lease) = (settings.max_queued, settings.keep_keys, settings.lease.lasts);
-        let stamp = if file.is_some() { ChangeSeq::Counted(0) } else { ChangeSeq::Postgres };
+        let (max_queued, keep_keys, lease) =
+            (settings.max_queued, settings.idempotency_retention, settings.lease.duration);
+        let change_seq = if file.is_some() { ChangeSeq::Counted(0) } else { ChangeSeq::Postgres };
         let max_audit = settings.max_audit;
-        let instance = if file.is_some() { usage::SETTLED } else { members.me() };
-        let bounds = settings.usage.within_file(settings.max_bytes);
+        let instance = if file.is_some() { usage::MERGED_INSTANCE } else { members.id() };
+        let bounds = settings.usage.for_file(settings.max_bytes);
         let usage = Arc::new(UsageCounters::new(bounds, instance, FileCapacity::new(settings.max_bytes)));
         let context = Context {
             max_audit,
@@ -191,8 +193,8 @@ impl Writer {
             keep_keys,
             lease,
             row_security,
-            stamp,
-            says_changes: false,
+            change_seq,
+            notifies_changes: false,
             usage,
         };
         let session = TransactionSetup::of(&settings);
@@ -204,8 +206,8 @@ impl Writer {
             file,
             health,
             claims_in_doubt: false,
-            said_changes: None,
-            unsaid_changes: false,
+            last_change_notice: None,
+            has_unsent_changes: false,
         };
         writer.connect().await?;
         Ok(writer)
@@ -214,7 +216,7 @@ impl Writer {
     /// Writes until all senders are dropped, or until it is stopped and no job is pending.
     pub(super) async fn run(mut self, mut waiting: mpsc::Receiver<JobRequest>, mut stop: watch::Receiver<bool>) {
         loop {
-            let idle = if self.connection.is_some() { self.settings.timeout } else { LOOK_AGAIN };
+            let idle = if self.connection.is_some() { self.settings.timeout } else { RECONNECT_INTERVAL };
             tokio::select! {
                 biased;
                 first = waiting.recv() => match first {
@@ -225,34 +227,34 @@ impl Writer {
                     None => break,
                 },
                 () = async { drop(stop.wait_for(|stop| *stop).await) } => waiting.close(),
-                () = tokio::time::sleep_until(self.may_say_changes()), if self.unsaid_changes => self.say_changes().await,
-                () = tokio::time::sleep(idle) => self.look().await,
+                () = tokio::time::sleep_until(self.next_change_notice()), if self.has_unsent_changes => self.notify_changes().await,
+                () = tokio::time::sleep(idle) => self.check_connection().await,
             }
             if self.claims_in_doubt && self.connection.is_some() {
                 self.write(VecDeque::new()).await;
             }
         }
-        if self.unsaid_changes {
-            self.say_changes().await;
+        if self.has_unsent_changes {
+            self.notify_changes().await;
         }
         if let Some(connection) = self.connection.take() {
-            let_go(connection).await;
+            close_connection(connection).await;
         }
     }
 
     /// Checks the connection, or reconnects.
-    async fn look(&mut self) {
-        let pinged = match &self.connection {
+    async fn check_connection(&mut self) {
+        let checked = match &self.connection {
             Some(connection) => {
                 let ping = connection.execute_unprepared("SELECT 1");
                 let answered = timeout(self.settings.timeout, ping).await;
-                answered.map_err(|_| late()).and_then(|answer| answer.map_err(EngineError::from)).map(drop)
+                answered.map_err(|_| timeout_error()).and_then(|answer| answer.map_err(EngineError::from)).map(drop)
             }
             None => self.connect().await,
         };
-        match pinged {
-            Ok(()) => self.tell(Health::Up),
-            Err(trouble) => self.fail("connect", &trouble),
+        match checked {
+            Ok(()) => self.set_health(Health::Up),
+            Err(error) => self.on_failure("connect", &error),
         }
     }
 
@@ -262,61 +264,61 @@ impl Writer {
         if batch.len() == 1
             && let Some(request) = batch.pop_front()
         {
-            return self.write_alone(request).await;
+            return self.write_one(request).await;
         }
-        let asked: Vec<BatchJob<'_>> = batch.iter().map(BatchJob::of).collect();
-        let outcome = match AssertUnwindSafe(self.attempt_again(&asked)).catch_unwind().await {
+        let jobs: Vec<BatchJob<'_>> = batch.iter().map(BatchJob::of).collect();
+        let outcome = match AssertUnwindSafe(self.attempt_with_retries(&jobs)).catch_unwind().await {
             Ok(outcome) => outcome,
             Err(panic) if batch.is_empty() => resume_unwind(panic),
             Err(_) => {
                 // The batch is rolled back with its connection. The request at fault panics again when it runs alone,
                 // which identifies it.
-                let says = "a batch panicked; its requests are written one by one";
-                emit(StoreFailed { what: "write", why: "panic", says });
-                self.lose(&lost(says));
+                let reason = "a batch panicked; its requests are written one by one";
+                emit(StoreFailed { action: "write", class: "panic", message: reason });
+                self.drop_connection(&connection_error(reason));
                 return self.write_each(batch).await;
             }
         };
         match outcome {
-            Ok(done) => self.answer(batch, done),
+            Ok(done) => self.reply(batch, done),
             // One request may be at fault: the others must not fail because of it.
-            Err(trouble) if is_ones_own(trouble.meaning()) => self.write_each(batch).await,
-            Err(trouble) => self.refuse(batch, &trouble),
+            Err(error) if may_be_caused_by_one(error.class()) => self.write_each(batch).await,
+            Err(error) => self.reject(batch, &error),
         }
     }
 
     async fn write_each(&mut self, batch: VecDeque<JobRequest>) {
         for request in batch {
-            self.write_alone(request).await;
+            self.write_one(request).await;
         }
     }
 
     /// Writes one request in a transaction of its own. If that panics, the input of the request is the cause.
-    async fn write_alone(&mut self, request: JobRequest) {
-        let asked = [BatchJob::of(&request)];
-        let attempted = crash::within(request.job.input(), pin!(self.attempt_again(&asked))).await;
+    async fn write_one(&mut self, request: JobRequest) {
+        let jobs = [BatchJob::of(&request)];
+        let attempted = crash::within(request.job.input(), pin!(self.attempt_with_retries(&jobs))).await;
         match attempted {
-            Ok(done) => self.answer(VecDeque::from([request]), done),
-            Err(trouble) => self.refuse(VecDeque::from([request]), &trouble),
+            Ok(done) => self.reply(VecDeque::from([request]), done),
+            Err(error) => self.reject(VecDeque::from([request]), &error),
         }
     }
 
-    fn refuse(&mut self, batch: VecDeque<JobRequest>, trouble: &EngineError) {
-        self.fail("write", trouble);
+    fn reject(&mut self, batch: VecDeque<JobRequest>, error: &EngineError) {
+        self.on_failure("write", error);
         for request in batch {
             // The caller may have stopped waiting.
-            let _ = request.reply.send(Err(trouble.tell()));
+            let _ = request.reply.send(Err(error.to_store_error()));
         }
     }
 
-    fn answer(&mut self, batch: VecDeque<JobRequest>, BatchResult { answers, woken, set_aside }: BatchResult) {
-        self.tell(Health::Up);
+    fn reply(&mut self, batch: VecDeque<JobRequest>, BatchResult { results, woken, set_aside }: BatchResult) {
+        self.set_health(Health::Up);
         self.context.members.wake(woken);
-        if answers.iter().any(JobResult::touches_operations) || !set_aside.is_empty() {
-            self.changed();
+        if results.iter().any(JobResult::touches_operations) || !set_aside.is_empty() {
+            self.on_operations_changed();
         }
-        set_aside.iter().for_each(|one| emit(one.told()));
-        for (request, answer) in batch.into_iter().zip(answers) {
+        set_aside.iter().for_each(|one| emit(one.telemetry()));
+        for (request, answer) in batch.into_iter().zip(results) {
             let claims = match &answer {
                 JobResult::Claimed(claims) => claims.clone(),
                 JobResult::Recorded(recorded) => {
@@ -340,44 +342,44 @@ impl Writer {
                 | JobResult::KeyRevoked(_)
                 | JobResult::KeyRotated(_)
                 | JobResult::Erased(_)
-                | JobResult::Kept => Vec::new(),
+                | JobResult::Stored => Vec::new(),
             };
-            let tenure = self.context.members.tenure();
+            let lease = self.context.members.process_lease();
             if let Job::Release(queue, fence) = &request.job {
-                tenure.let_go(queue.number(), signed(fence.0));
+                lease.remove_queue(queue.number(), signed(fence.0));
             }
             if let Job::ReleaseShards(claims) = &request.job {
-                claims.iter().for_each(|claim| tenure.let_go_of_shard(claim));
+                claims.iter().for_each(|claim| lease.remove_shard(claim));
             }
             if let JobResult::Shards(claimed) = &answer {
-                claimed.claims.iter().for_each(|claim| tenure.take_shard(claim));
+                claimed.claims.iter().for_each(|claim| lease.add_shard(claim));
             }
             // Before the caller can act on them.
-            claims.iter().for_each(|claim| tenure.take(claim.queue.number(), signed(claim.fence.0)));
-            let unheard = request.reply.send(Ok(answer)).err();
-            if let Some(Ok(JobResult::Shards(claimed))) = &unheard {
+            claims.iter().for_each(|claim| lease.add_queue(claim.queue.number(), signed(claim.fence.0)));
+            let unsent = request.reply.send(Ok(answer)).err();
+            if let Some(Ok(JobResult::Shards(claimed))) = &unsent {
                 // The caller has stopped waiting. Only the store lists these shards; they are taken at the next
                 // request.
-                claimed.claims.iter().for_each(|claim| tenure.let_go_of_shard(claim));
+                claimed.claims.iter().for_each(|claim| lease.remove_shard(claim));
             }
-            if unheard.is_none() {
+            if unsent.is_none() {
                 emit(QueuesClaimed { queues: claims.len() });
             } else {
                 // No part of the process will handle these queues, so they are released.
-                claims.iter().for_each(|claim| tenure.let_go(claim.queue.number(), signed(claim.fence.0)));
+                claims.iter().for_each(|claim| lease.remove_queue(claim.queue.number(), signed(claim.fence.0)));
                 self.claims_in_doubt |= !claims.is_empty();
             }
         }
     }
 
     /// Runs jobs; repeats them after a conflict with another process.
-    async fn attempt_again(&mut self, jobs: &[BatchJob<'_>]) -> Result<BatchResult, EngineError> {
-        let mut tried = 1;
+    async fn attempt_with_retries(&mut self, jobs: &[BatchJob<'_>]) -> Result<BatchResult, EngineError> {
+        let mut attempts = 1;
         loop {
             match self.attempt(jobs).await {
-                Err(trouble) if trouble.meaning() == ErrorClass::Raced && tried < RACES => {
-                    tried += 1;
-                    emit(StoreFailed { what: "write", why: trouble.meaning().name(), says: &trouble.says() });
+                Err(error) if error.class() == ErrorClass::Raced && attempts < CONFLICT_ATTEMPTS => {
+                    attempts += 1;
+                    emit(StoreFailed { action: "write", class: error.class().name(), message: &error.message() });
                 }
                 outcome => return outcome,
             }
@@ -388,20 +390,20 @@ impl Writer {
     async fn attempt(&mut self, jobs: &[BatchJob<'_>]) -> Result<BatchResult, EngineError> {
         let deadline = Instant::now() + self.settings.timeout;
         if self.connection.is_none() {
-            tokio::time::timeout_at(deadline, self.connect()).await.map_err(|_| late())??;
+            tokio::time::timeout_at(deadline, self.connect()).await.map_err(|_| timeout_error())??;
         }
-        let began = Instant::now();
+        let started = Instant::now();
         let may_claim = jobs.iter().any(|asked| matches!(asked.job, Job::Claim(_)));
         let outcome = match tokio::time::timeout_at(deadline, self.transact(jobs)).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(late()),
+            Err(_) => Err(timeout_error()),
         };
         match &outcome {
-            Ok(_) => emit(BatchCommitted { requests: jobs.len(), took: began.elapsed() }),
-            Err(trouble) => {
+            Ok(_) => emit(BatchCommitted { requests: jobs.len(), elapsed: started.elapsed() }),
+            Err(error) => {
                 self.claims_in_doubt |= may_claim;
-                if trouble.meaning() == ErrorClass::Lost {
-                    self.lose(trouble);
+                if error.class() == ErrorClass::Lost {
+                    self.drop_connection(error);
                 }
             }
         }
@@ -410,9 +412,9 @@ impl Writer {
 
     async fn transact(&mut self, jobs: &[BatchJob<'_>]) -> Result<BatchResult, EngineError> {
         let members = Arc::clone(&self.context.members);
-        let _writes = members.writes().await.ok_or_else(|| lost("the process is ending"))?;
-        self.context.stamp = self.context.stamp.next(now_in_micros());
-        self.context.says_changes = self.may_say_changes() <= Instant::now();
+        let _writes = members.write_guard().await.ok_or_else(|| connection_error("the process is ending"))?;
+        self.context.change_seq = self.context.change_seq.next(now_in_micros());
+        self.context.notifies_changes = self.next_change_notice() <= Instant::now();
         if self.claims_in_doubt {
             let transaction = self.begin().await?;
             let freed = queues::free_unknown(&transaction, &self.context).await;
@@ -421,19 +423,19 @@ impl Writer {
         }
         self.context.usage.clear();
         let transaction = self.begin().await?;
-        let done = batch::carry_out(&transaction, &self.context, jobs).await;
+        let done = batch::run_jobs(&transaction, &self.context, jobs).await;
         if done.is_ok() {
             failpoint::pass(Point::BeforeCommit);
         }
         let done = self.end(transaction, done).await?;
-        self.context.usage.committed();
+        self.context.usage.on_commit();
         failpoint::pass(Point::AfterCommit);
         Ok(done)
     }
 
     /// Starts a transaction.
     async fn begin(&self) -> Result<DatabaseTransaction, EngineError> {
-        let connection = self.connection.as_ref().ok_or_else(|| lost("not connected"))?;
+        let connection = self.connection.as_ref().ok_or_else(|| connection_error("not connected"))?;
         let options = TransactionOptions {
             sqlite_transaction_mode: Some(SqliteTransactionMode::Immediate),
             ..Default::default()
@@ -454,93 +456,93 @@ impl Writer {
                 transaction.commit().await?;
                 Ok(done)
             }
-            Err(trouble) => {
+            Err(error) => {
                 // Before the next transaction starts: a pending rollback would block it. If the rollback fails, the
                 // state of the connection is unknown.
                 if transaction.rollback().await.is_err()
                     && let Some(connection) = self.connection.take()
                 {
-                    spawn_work(let_go(connection));
+                    spawn_work(close_connection(connection));
                 }
-                Err(trouble)
+                Err(error)
             }
         }
     }
 
     /// Connects. The outcome of the last transaction of the previous connection is unknown.
     async fn connect(&mut self) -> Result<(), EngineError> {
-        self.connection = Some(connect::writing(&self.settings).await?);
+        self.connection = Some(connect::open_writer(&self.settings).await?);
         self.claims_in_doubt = true;
         if self.file.is_some() {
             let transaction = self.begin().await?;
-            let taken = queues::take_over(&transaction, self.context.members.me(), self.context.now()).await;
+            let taken = queues::take_over(&transaction, self.context.members.id(), self.context.now()).await;
             let freed = self.end(transaction, taken).await?;
-            emit(StoreAttached { place: &self.settings.url.to_string(), freed });
-            let connection = self.connection.as_ref().ok_or_else(|| lost("not connected"))?;
-            self.context.stamp = ChangeSeq::of_file(connection).await?;
+            emit(StoreAttached { url: &self.settings.url.to_string(), freed });
+            let connection = self.connection.as_ref().ok_or_else(|| connection_error("not connected"))?;
+            self.context.change_seq = ChangeSeq::of_file(connection).await?;
         } else {
             let transaction = self.begin().await?;
-            let mended = change_seq::mend(&transaction).await;
-            emit(ChangeSeqsRepaired { operations: self.end(transaction, mended).await? });
-            emit(StoreAttached { place: &self.settings.url.to_string(), freed: 0 });
+            let repaired = change_seq::repair(&transaction).await;
+            emit(ChangeSeqsRepaired { operations: self.end(transaction, repaired).await? });
+            emit(StoreAttached { url: &self.settings.url.to_string(), freed: 0 });
         }
-        self.tell(Health::Up);
+        self.set_health(Health::Up);
         Ok(())
     }
 
     /// Operations have changed, and the change is committed: notifies the change feeds of this process at once, and the
     /// other processes soon.
-    fn changed(&mut self) {
+    fn on_operations_changed(&mut self) {
         self.context.members.tick();
         if self.context.members.has_others() {
-            self.unsaid_changes = !self.context.says_changes;
-            if self.context.says_changes {
-                self.said_changes = Some(Instant::now());
+            self.has_unsent_changes = !self.context.notifies_changes;
+            if self.context.notifies_changes {
+                self.last_change_notice = Some(Instant::now());
             }
         }
     }
 
     /// Earliest time of the next notification that operations have changed.
-    fn may_say_changes(&self) -> Instant {
-        self.said_changes.map_or_else(Instant::now, |said| said + SAY_CHANGES_EVERY)
+    fn next_change_notice(&self) -> Instant {
+        self.last_change_notice.map_or_else(Instant::now, |last| last + CHANGE_NOTIFY_INTERVAL)
     }
 
     /// Notifies the other processes that operations have changed.
-    async fn say_changes(&mut self) {
-        self.unsaid_changes = false;
-        self.said_changes = Some(Instant::now());
-        let says = async {
+    async fn notify_changes(&mut self) {
+        self.has_unsent_changes = false;
+        self.last_change_notice = Some(Instant::now());
+        let notify = async {
             let transaction = self.begin().await?;
-            batch::say(&transaction, &self.context, &Notification::changes()).await?;
+            batch::send_notification(&transaction, &self.context, &Notification::changes()).await?;
             transaction.commit().await.map_err(EngineError::from)
         };
         // If this fails, they find out by polling, and the next write reports the connection error.
-        let _ = timeout(self.settings.timeout, says).await;
+        let _ = timeout(self.settings.timeout, notify).await;
     }
 
-    fn lose(&mut self, trouble: &EngineError) {
+    fn drop_connection(&mut self, error: &EngineError) {
         if let Some(connection) = self.connection.take() {
-            spawn_work(let_go(connection));
+            spawn_work(close_connection(connection));
         }
         self.claims_in_doubt = true;
-        self.tell(Health::Down(trouble.tell().to_string()));
+        self.set_health(Health::Down(error.to_store_error().to_string()));
     }
 
-    fn fail(&mut self, what: &'static str, trouble: &EngineError) {
-        let says = trouble.tell().to_string();
-        emit(StoreFailed { what, why: trouble.meaning().name(), says: &says });
-        match trouble.meaning() {
-            ErrorClass::Lost => self.lose(trouble),
-            ErrorClass::Busy | ErrorClass::Full => self.tell(Health::Down(says)),
+    fn on_failure(&mut self, action: &'static str, error: &EngineError) {
+        let message = error.to_store_error().to_string();
+        emit(StoreFailed { action, class: error.class().name(), message: &message });
+        match error.class() {
+            ErrorClass::Lost => self.drop_connection(error),
+            ErrorClass::Busy | ErrorClass::Full => self.set_health(Health::Down(message)),
             ErrorClass::Refused | ErrorClass::Raced | ErrorClass::Corrupt => {}
         }
     }
 
-    fn tell(&self, health: Health) {
+    fn set_health(&self, health: Health) {
         emit(StoreHealthChanged { up: health == Health::Up });
-        self.health.send_if_modified(|was| {
-            let changed = *was != health;
-            *was = health;
+        self.health.send_if_modified(|current| {
+            let changed = *current != health;
+            *current = health;
             changed
         });
     }
@@ -560,19 +562,19 @@ fn gather(first: JobRequest, waiting: &mut mpsc::Receiver<JobRequest>) -> VecDeq
 }
 
 /// Whether a single request of a batch may be the cause.
-fn is_ones_own(meaning: ErrorClass) -> bool {
-    match meaning {
+fn may_be_caused_by_one(class: ErrorClass) -> bool {
+    match class {
         ErrorClass::Refused | ErrorClass::Raced | ErrorClass::Corrupt => true,
         ErrorClass::Lost | ErrorClass::Busy | ErrorClass::Full => false,
     }
 }
 
-fn lost(says: &str) -> EngineError {
-    EngineError::Engine(DbErr::Conn(RuntimeErr::Internal(says.to_owned())))
+fn connection_error(reason: &str) -> EngineError {
+    EngineError::Engine(DbErr::Conn(RuntimeErr::Internal(reason.to_owned())))
 }
 
-pub(super) fn late() -> EngineError {
-    lost("no response within store.timeout_ms")
+pub(super) fn timeout_error() -> EngineError {
+    connection_error("no response within store.timeout_ms")
 }
 
 /// Present time of the wall clock, in microseconds.

@@ -15,7 +15,7 @@ use crate::store::{
 };
 
 /// Queues by their numbers.
-pub(in crate::store) const LINES: Columns = Columns(&[("line", ColumnType::Number)]);
+pub(in crate::store) const QUEUE_NUMBERS: Columns = Columns(&[("line", ColumnType::Number)]);
 const HELD: Columns = Columns(&[("line", ColumnType::Number), ("held", ColumnType::Number)]);
 
 /// The switch that pauses everything.
@@ -37,7 +37,7 @@ pub(in crate::store) const TAKE_DUE: &str = "UPDATE guild_queues SET owner = $1,
 
 /// Like [`TAKE_DUE`], for several processes: takes queues of the slots of this process, and queues that have waited too
 /// long for the process that should own them. Skips queues that another process is taking.
-pub(in crate::store) fn take_due_of_ours() -> String {
+pub(in crate::store) fn take_due_shared_sql() -> String {
     format!(
         "UPDATE guild_queues SET owner = $1, fence = fence + 1 WHERE queue IN
         (SELECT queue FROM guild_queues WHERE owner IS NULL AND paused = 0 AND ready_at IS NOT NULL AND ready_at <= $2
@@ -47,22 +47,22 @@ pub(in crate::store) fn take_due_of_ours() -> String {
 }
 
 /// How long a queue waits for the process that should own it, in milliseconds; after that, any process takes it.
-const FOR_ITS_OWN: i64 = 3_000;
+const OWNER_GRACE_MS: i64 = 3_000;
 
 /// Makes this process the only live one. Returns the number of queues that it freed.
-pub(super) async fn take_over(on: &DatabaseTransaction, me: Uuid, now: i64) -> Result<u64, EngineError> {
+pub(super) async fn take_over(on: &DatabaseTransaction, own_id: Uuid, now: i64) -> Result<u64, EngineError> {
     const BEGIN: &str = "INSERT INTO instances (id, name, started_at, seen_at, lease_until, leaving)
         VALUES ($1, $2, $3, $3, $4, 0)";
     query(on, "DELETE FROM instances", Vec::new()).await?;
-    query(on, BEGIN, vec![me.into(), "alone".into(), now.into(), i64::MAX.into()]).await?;
+    query(on, BEGIN, vec![own_id.into(), "alone".into(), now.into(), i64::MAX.into()]).await?;
     let free = format!(
         "UPDATE guild_queues SET owner = NULL, fence = fence + 1, ready_at = {NEXT_DUE}
         WHERE owner IS NOT NULL AND owner <> $1 RETURNING queue"
     );
-    let freed = query(on, &free, vec![me.into()]).await?;
+    let freed = query(on, &free, vec![own_id.into()]).await?;
     const SHARDS: &str =
         "UPDATE shard_owners SET owner = NULL, fence = fence + 1 WHERE owner IS NOT NULL AND owner <> $1";
-    query(on, SHARDS, vec![me.into()]).await?;
+    query(on, SHARDS, vec![own_id.into()]).await?;
     // Queues of interactions and users are temporary; empty ones are removed.
     const FORGET: &str = "DELETE FROM guild_queues WHERE queue IN (SELECT q.queue FROM guild_queues q
         WHERE q.queue < 0 AND q.pending = 0 AND q.owner IS NULL AND q.paused = 0
@@ -79,28 +79,29 @@ pub(super) async fn lock(
 ) -> Result<HashMap<i64, Option<Uuid>>, EngineError> {
     const LOCK: &str = "SELECT q.queue, q.owner FROM guild_queues q WHERE q.queue IN (SELECT line FROM {v})
         ORDER BY q.queue FOR NO KEY UPDATE OF q";
-    let lines: BTreeSet<i64> = queues.into_iter().collect();
-    if lines.is_empty() {
+    let numbers: BTreeSet<i64> = queues.into_iter().collect();
+    if numbers.is_empty() {
         return Ok(HashMap::new());
     }
-    let rows = with_rows(on, LOCK, LINES, Rows::of(lines.into_iter().map(RowValue::Number)), Vec::new()).await?;
+    let rows =
+        with_rows(on, LOCK, QUEUE_NUMBERS, Rows::of(numbers.into_iter().map(RowValue::Number)), Vec::new()).await?;
     let owner = |row: &QueryResult| Ok::<_, EngineError>((row.try_get_by_index(0)?, row.try_get_by_index(1)?));
     rows.iter().map(owner).collect()
 }
 
 /// Waits for an exclusive lock among the processes of this store, and holds it until the transaction ends. For data
 /// that has no row to lock; only PostgreSQL needs it.
-pub(super) async fn take_turn(on: &DatabaseTransaction, what: &str) -> Result<(), EngineError> {
+pub(super) async fn lock_exclusive(on: &DatabaseTransaction, name: &str) -> Result<(), EngineError> {
     const TAKE: &str =
         "SELECT 1 FROM pg_advisory_xact_lock(hashtextextended(current_schema() || '/guildhall/' || $1, 0))";
     if is_shared(on) {
-        query(on, TAKE, vec![what.into()]).await?;
+        query(on, TAKE, vec![name.into()]).await?;
     }
     Ok(())
 }
 
 /// The queues of operations.
-pub(super) async fn of_operations(
+pub(super) async fn queues_of_operations(
     on: &DatabaseTransaction,
     operations: impl IntoIterator<Item = OperationId>,
 ) -> Result<Vec<i64>, EngineError> {
@@ -118,11 +119,11 @@ pub(super) async fn of_operations(
 pub(super) async fn free_unknown(on: &DatabaseTransaction, context: &Context) -> Result<(), EngineError> {
     let lock = if is_shared(on) { "ORDER BY queue FOR UPDATE" } else { "" };
     let select = format!("SELECT queue, fence FROM guild_queues WHERE owner = $1 {lock}");
-    let rows = query(on, &select, vec![context.members.me().into()]).await?;
+    let rows = query(on, &select, vec![context.members.id().into()]).await?;
     let mut unknown = Rows::new();
     for row in rows {
         let (queue, fence): (i64, i64) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
-        if !context.members.tenure().has(queue, fence) {
+        if !context.members.process_lease().has_queue(queue, fence) {
             unknown.push(&[RowValue::Number(queue), RowValue::Number(fence)]);
         }
     }
@@ -149,8 +150,8 @@ pub(super) async fn claim(
     const TAKE_SHARED: &str = "UPDATE guild_queues SET owner = $2, fence = fence + 1 WHERE queue IN
         (SELECT q.queue FROM guild_queues q WHERE q.queue IN (SELECT line FROM {v}) AND q.owner IS NULL
         FOR UPDATE OF q SKIP LOCKED) RETURNING queue, fence, paused, ready_at";
-    let (me, shared) = (context.members.me(), is_shared(on));
-    if shared && !is_alive(on, me).await? {
+    let (own_id, shared) = (context.members.id(), is_shared(on));
+    if shared && !is_alive(on, own_id).await? {
         return Ok(Vec::new());
     }
     let all_paused = is_all_paused(on).await?;
@@ -158,25 +159,25 @@ pub(super) async fn claim(
         ClaimFrom::Due { .. } if all_paused => Vec::new(),
         ClaimFrom::Due { now, limit } => {
             let (now, limit) = (signed(now.millis()), signed(*limit as u64));
-            let values: Vec<Value> = vec![me.into(), now.into(), limit.into()];
+            let values: Vec<Value> = vec![own_id.into(), now.into(), limit.into()];
             if shared {
-                let ours = [(now - FOR_ITS_OWN).into(), context.members.slots().bytes().into()];
-                query(on, &take_due_of_ours(), values.into_iter().chain(ours).collect()).await?
+                let ours = [(now - OWNER_GRACE_MS).into(), context.members.slots().bytes().into()];
+                query(on, &take_due_shared_sql(), values.into_iter().chain(ours).collect()).await?
             } else {
                 query(on, TAKE_DUE, values).await?
             }
         }
         ClaimFrom::Queues(queues) => {
             let ours = |line: &i64| !shared || context.members.is_ours(*line);
-            let lines: BTreeSet<i64> = queues.iter().map(|queue| queue.number()).filter(ours).collect();
-            let rows = || Rows::of(lines.iter().copied().map(RowValue::Number));
-            if lines.is_empty() {
+            let numbers: BTreeSet<i64> = queues.iter().map(|queue| queue.number()).filter(ours).collect();
+            let rows = || Rows::of(numbers.iter().copied().map(RowValue::Number));
+            if numbers.is_empty() {
                 return Ok(Vec::new());
             }
             // Queues with keys of their own exist if they contain operations.
-            let guilds = Rows::of(lines.iter().copied().filter(|line| *line > 0).map(RowValue::Number));
-            with_rows(on, MAKE, LINES, guilds, vec![context.first_fence().into()]).await?;
-            with_rows(on, if shared { TAKE_SHARED } else { TAKE }, LINES, rows(), vec![me.into()]).await?
+            let guilds = Rows::of(numbers.iter().copied().filter(|line| *line > 0).map(RowValue::Number));
+            with_rows(on, MAKE, QUEUE_NUMBERS, guilds, vec![context.first_fence().into()]).await?;
+            with_rows(on, if shared { TAKE_SHARED } else { TAKE }, QUEUE_NUMBERS, rows(), vec![own_id.into()]).await?
         }
     };
     let mut claims = rows.iter().map(|row| claim_of(row, all_paused)).collect::<Result<Vec<_>, EngineError>>()?;
@@ -191,9 +192,9 @@ pub(super) fn is_shared(on: &DatabaseTransaction) -> bool {
 
 /// Whether this process counts as alive, and will until the transaction has ended: a queue that a dead process takes
 /// would have no owner.
-pub(super) async fn is_alive(on: &DatabaseTransaction, me: Uuid) -> Result<bool, EngineError> {
+pub(super) async fn is_alive(on: &DatabaseTransaction, own_id: Uuid) -> Result<bool, EngineError> {
     let select = "SELECT 1 FROM instances WHERE id = $1 FOR KEY SHARE";
-    Ok(!query(on, select, vec![me.into()]).await?.is_empty())
+    Ok(!query(on, select, vec![own_id.into()]).await?.is_empty())
 }
 
 fn claim_of(row: &QueryResult, all_paused: bool) -> Result<(Option<i64>, Claim), EngineError> {
@@ -208,26 +209,26 @@ fn claim_of(row: &QueryResult, all_paused: bool) -> Result<(Option<i64>, Claim),
 pub(super) async fn release(
     on: &DatabaseTransaction,
     context: &Context,
-    asked: &[(usize, (Queue, Fence))],
+    requests: &[(usize, (Queue, Fence))],
 ) -> Result<Vec<(usize, bool)>, EngineError> {
-    if asked.is_empty() {
+    if requests.is_empty() {
         return Ok(Vec::new());
     }
     let mut rows = Rows::new();
-    let distinct: HashSet<(i64, i64)> = asked.iter().map(|(_, held)| numbers(*held)).collect();
+    let distinct: HashSet<(i64, i64)> = requests.iter().map(|(_, held)| numbers(*held)).collect();
     for (queue, fence) in &distinct {
         rows.push(&[RowValue::Number(*queue), RowValue::Number(*fence)]);
     }
-    let give_back = format!(
+    let sql = format!(
         "UPDATE guild_queues SET owner = NULL, ready_at = {NEXT_DUE} FROM {{v}}
         WHERE queue = v.line AND fence = v.held AND (owner = $2 OR owner IS NULL) RETURNING queue, fence"
     );
-    let given = with_rows(on, &give_back, HELD, rows, vec![context.members.me().into()]).await?;
-    let given: HashSet<(i64, i64)> = given
+    let released = with_rows(on, &sql, HELD, rows, vec![context.members.id().into()]).await?;
+    let released: HashSet<(i64, i64)> = released
         .iter()
         .map(|row| Ok::<_, EngineError>((row.try_get_by_index(0)?, row.try_get_by_index(1)?)))
         .collect::<Result<_, _>>()?;
-    Ok(asked.iter().map(|(place, held)| (*place, given.contains(&numbers(*held)))).collect())
+    Ok(requests.iter().map(|(index, held)| (*index, released.contains(&numbers(*held)))).collect())
 }
 
 fn numbers((queue, fence): (Queue, Fence)) -> (i64, i64) {
@@ -235,7 +236,7 @@ fn numbers((queue, fence): (Queue, Fence)) -> (i64, i64) {
 }
 
 /// Makes a queue without an owner due when its next operation is.
-pub(super) async fn look_again(on: &DatabaseTransaction, queue: Queue) -> Result<(), EngineError> {
+pub(super) async fn refresh_ready_at(on: &DatabaseTransaction, queue: Queue) -> Result<(), EngineError> {
     let update = format!("UPDATE guild_queues SET ready_at = {NEXT_DUE} WHERE queue = $1 AND owner IS NULL");
     query(on, &update, vec![queue.number().into()]).await?;
     Ok(())
@@ -267,9 +268,9 @@ pub(super) async fn release_held(
 pub(super) async fn pause(
     on: &DatabaseTransaction,
     context: &Context,
-    what: PauseTarget,
+    target: PauseTarget,
     paused: bool,
-    of: Option<&str>,
+    tenant: Option<&str>,
 ) -> Result<(), EngineError> {
     const ALL: &str = "INSERT INTO switches (name, is_on) VALUES ($1, $2)
         ON CONFLICT (name) DO UPDATE SET is_on = excluded.is_on";
@@ -278,19 +279,19 @@ pub(super) async fn pause(
         VALUES ($1, COALESCE($4, 'default'), 1, 0, $2, $3) ON CONFLICT (queue) DO UPDATE SET paused = excluded.paused
         WHERE guild_queues.tenant = COALESCE($4, guild_queues.tenant)";
     let paused = i64::from(paused);
-    let values: Vec<Value> = match what {
+    let values: Vec<Value> = match target {
         PauseTarget::All => vec![PAUSED.into(), paused.into()],
         PauseTarget::Queue(queue) => {
-            let of = of.map(str::to_owned);
+            let tenant = tenant.map(str::to_owned);
             let fence = queue.guild().map(|_| context.first_fence().into());
-            [queue.number().into(), paused.into()].into_iter().chain(fence).chain([of.into()]).collect()
+            [queue.number().into(), paused.into()].into_iter().chain(fence).chain([tenant.into()]).collect()
         }
     };
     // A caller who may pause everything may do so for all tenants; a single queue must belong to the caller's tenant.
-    let (sql, caller) = match what {
-        PauseTarget::All => (ALL, context.on_behalf(None)),
-        PauseTarget::Queue(Queue::Guild(_)) => (ONE, context.on_behalf(of)),
-        PauseTarget::Queue(Queue::Keyed(_)) => (KEYED, context.on_behalf(of)),
+    let (sql, caller) = match target {
+        PauseTarget::All => (ALL, context.tenant_scope(None)),
+        PauseTarget::Queue(Queue::Guild(_)) => (ONE, context.tenant_scope(tenant)),
+        PauseTarget::Queue(Queue::Keyed(_)) => (KEYED, context.tenant_scope(tenant)),
     };
     caller.begin(on).await?;
     query(on, sql, values).await?;

@@ -55,36 +55,36 @@ pub(in crate::store) const UPDATE: &str =
     + CASE WHEN EXISTS (SELECT 1 FROM intents i WHERE i.operation_id = operations.id) THEN 4 ELSE 0 END
     END AS BIGINT), operations.caller, operations.tenant";
 
-const STANDING: Columns = Columns(&[("op", ColumnType::Uuid), ("line", ColumnType::Number)]);
+const STATUS_COLUMNS: Columns = Columns(&[("op", ColumnType::Uuid), ("line", ColumnType::Number)]);
 
-const HOW_THEY_STAND: &str = "SELECT v.op, o.state, o.attempts, o.delays, q.fence, q.owner
+const SELECT_STATUS: &str = "SELECT v.op, o.state, o.attempts, o.delays, q.fence, q.owner
     FROM {v} LEFT JOIN operations o ON o.id = v.op LEFT JOIN guild_queues q ON q.queue = v.line";
 
 /// Stores the changes of several callers. Returns one result for each change.
-pub(super) async fn all(
+pub(super) async fn record_updates(
     on: &DatabaseTransaction,
     context: &Context,
-    asked: &[(usize, &[OperationUpdate])],
+    requests: &[(usize, &[OperationUpdate])],
 ) -> Result<Vec<(usize, Vec<UpdateResult>)>, EngineError> {
-    let mut answers: Vec<(usize, Vec<UpdateResult>)> = Vec::with_capacity(asked.len());
+    let mut results: Vec<(usize, Vec<UpdateResult>)> = Vec::with_capacity(requests.len());
     let mut flat = Vec::new();
-    for (nth, (place, changes)) in asked.iter().enumerate() {
-        answers.push((*place, vec![UpdateResult::Gone; changes.len()]));
+    for (nth, (position, changes)) in requests.iter().enumerate() {
+        results.push((*position, vec![UpdateResult::Finished; changes.len()]));
         flat.extend(changes.iter().enumerate().map(|(index, change)| (nth, index, change)));
     }
     // One statement can change an operation only once: further changes of it follow in another statement.
-    let mut rest = flat.as_slice();
-    while !rest.is_empty() {
+    let mut remaining = flat.as_slice();
+    while !remaining.is_empty() {
         let mut seen = HashSet::new();
-        let length = rest.iter().position(|(_, _, change)| !seen.insert(change.id)).unwrap_or(rest.len());
-        let (wave, later) = rest.split_at(length);
+        let length = remaining.iter().position(|(_, _, change)| !seen.insert(change.id)).unwrap_or(remaining.len());
+        let (wave, later) = remaining.split_at(length);
         let changes: Vec<&OperationUpdate> = wave.iter().map(|(_, _, change)| *change).collect();
         for ((nth, index, _), recorded) in wave.iter().zip(apply(on, context, &changes).await?) {
-            answers[*nth].1[*index] = recorded;
+            results[*nth].1[*index] = recorded;
         }
-        rest = later;
+        remaining = later;
     }
-    Ok(answers)
+    Ok(results)
 }
 
 /// Stores changes of different operations.
@@ -99,7 +99,7 @@ async fn apply(
         let _entered = crash::enter(Some(Input::Operation(change.id)));
         failpoint::input(Part::StoreWriter, || format!("{} {}", change.id, change.state.name()));
         let error = change.error.as_ref().map(json);
-        let more = attempts::grown(change, error.as_deref());
+        let more = attempts::growth(change, error.as_deref());
         grown.insert(change.id.uuid(), more);
         rows.push(&[
             RowValue::Uuid(change.id.uuid()),
@@ -112,7 +112,7 @@ async fn apply(
             RowValue::Number(change.parked.into()),
             error.as_deref().into(),
             change.result.as_deref().into(),
-            change.made.map(u64::cast_signed).into(),
+            change.created.map(u64::cast_signed).into(),
             RowValue::Number(signed(change.at.millis())),
             change.state.is_final().then(|| signed(change.at.millis())).into(),
             RowValue::Number(more),
@@ -121,11 +121,11 @@ async fn apply(
     }
     let finished: HashSet<Uuid> =
         changes.iter().filter(|change| change.state.is_final()).map(|change| change.id.uuid()).collect();
-    let mut kept: HashMap<Uuid, RelatedRows> = HashMap::new();
-    let (update, values) = context.stamp.put(UPDATE, vec![context.members.me().into()], 1);
+    let mut stored: HashMap<Uuid, RelatedRows> = HashMap::new();
+    let (update, values) = context.change_seq.bind(UPDATE, vec![context.members.id().into()], 1);
     for row in with_rows(on, &update, CHANGES, rows, values).await? {
         let id: Uuid = row.try_get_by_index(0)?;
-        kept.insert(id, RelatedRows::from_number(row.try_get_by_index(1)?));
+        stored.insert(id, RelatedRows::from_number(row.try_get_by_index(1)?));
         let more = grown.get(&id).copied().unwrap_or_default();
         let change = Usage { operations: -i64::from(finished.contains(&id)), bytes: more };
         if !change.is_zero() {
@@ -133,70 +133,70 @@ async fn apply(
             context.usage.add(&caller, &tenant, change);
         }
     }
-    let (done, left): (Vec<&OperationUpdate>, Vec<&OperationUpdate>) =
-        changes.iter().copied().partition(|change| kept.contains_key(&change.id.uuid()));
-    let why = why_not(on, context, &left).await?;
-    follow(on, context, &done, &kept).await?;
-    let answer = |change: &&OperationUpdate| why.get(&change.id).copied().unwrap_or(UpdateResult::Done);
-    Ok(changes.iter().map(answer).collect())
+    let (done, rejected): (Vec<&OperationUpdate>, Vec<&OperationUpdate>) =
+        changes.iter().copied().partition(|change| stored.contains_key(&change.id.uuid()));
+    let reasons = rejection_reasons(on, context, &rejected).await?;
+    store_related(on, context, &done, &stored).await?;
+    let result = |change: &&OperationUpdate| reasons.get(&change.id).copied().unwrap_or(UpdateResult::Done);
+    Ok(changes.iter().map(result).collect())
 }
 
 /// Why changes were not stored: the queue has another owner, or the operation is finished. Or this very change was
 /// stored before, and its caller did not get the result.
-async fn why_not(
+async fn rejection_reasons(
     on: &DatabaseTransaction,
     context: &Context,
-    left: &[&OperationUpdate],
+    rejected: &[&OperationUpdate],
 ) -> Result<HashMap<OperationId, UpdateResult>, EngineError> {
-    if left.is_empty() {
+    if rejected.is_empty() {
         return Ok(HashMap::new());
     }
     let mut rows = Rows::new();
-    for change in left {
+    for change in rejected {
         rows.push(&[RowValue::Uuid(change.id.uuid()), RowValue::Number(change.queue.number())]);
     }
-    let mut standing = HashMap::new();
-    for row in with_rows(on, HOW_THEY_STAND, STANDING, rows, Vec::new()).await? {
+    let mut status = HashMap::new();
+    for row in with_rows(on, SELECT_STATUS, STATUS_COLUMNS, rows, Vec::new()).await? {
         let id: Uuid = row.try_get_by_index(0)?;
         let state: Option<String> = row.try_get_by_index(1)?;
         let attempts: Option<i64> = row.try_get_by_index(2)?;
         let delays: Option<i64> = row.try_get_by_index(3)?;
         let fence: Option<i64> = row.try_get_by_index(4)?;
         let owner: Option<Uuid> = row.try_get_by_index(5)?;
-        standing.insert(id, (state, attempts, delays, fence, owner));
+        status.insert(id, (state, attempts, delays, fence, owner));
     }
-    let why = |change: &&OperationUpdate| {
-        let Some((state, attempts, delays, fence, owner)) = standing.get(&change.id.uuid()) else {
-            return (change.id, UpdateResult::Gone);
+    let reason = |change: &&OperationUpdate| {
+        let Some((state, attempts, delays, fence, owner)) = status.get(&change.id.uuid()) else {
+            return (change.id, UpdateResult::Finished);
         };
-        let ours = *fence == Some(signed(change.fence.0)) && *owner == Some(context.members.me());
+        let ours = *fence == Some(signed(change.fence.0)) && *owner == Some(context.members.id());
         let same = state.as_deref() == Some(change.state.name())
             && *attempts == Some(change.attempts.into())
             && *delays == Some(change.delays.into());
         let recorded = match (ours, same) {
             (false, _) => UpdateResult::Fenced,
             (true, true) => UpdateResult::Done,
-            (true, false) => UpdateResult::Gone,
+            (true, false) => UpdateResult::Finished,
         };
         (change.id, recorded)
     };
-    Ok(left.iter().map(why).collect())
+    Ok(rejected.iter().map(reason).collect())
 }
 
 /// Stores everything that belongs to the stored changes.
-async fn follow(
+async fn store_related(
     on: &DatabaseTransaction,
     context: &Context,
     done: &[&OperationUpdate],
-    traces: &HashMap<Uuid, RelatedRows>,
+    related: &HashMap<Uuid, RelatedRows>,
 ) -> Result<(), EngineError> {
     attempts::insert(on, done).await?;
-    intents(on, done).await?;
-    unknown_outcomes(on, done).await?;
-    objects(on, done).await?;
-    let mut ended = Vec::new();
+    store_intents(on, done).await?;
+    store_unknown_outcomes(on, done).await?;
+    store_objects(on, done).await?;
+    let mut finished = Vec::new();
     for change in done.iter().filter(|change| change.state.is_final()) {
-        ended.push(FinishedOperation {
+        finished.push(FinishedOperation {
             id: change.id,
             queue: change.queue,
             state: change.state,
@@ -204,12 +204,12 @@ async fn follow(
             at: change.at,
         });
     }
-    let ended: Vec<_> = ended.iter().filter_map(|end| Some((end, *traces.get(&end.id.uuid())?))).collect();
-    finish::with_traces(on, context, &ended).await?;
-    dead_letters(on, context, done).await
+    let finished: Vec<_> = finished.iter().filter_map(|end| Some((end, *related.get(&end.id.uuid())?))).collect();
+    finish::finish_with_related(on, context, &finished).await?;
+    store_dead_letters(on, context, done).await
 }
 
-async fn intents(on: &DatabaseTransaction, done: &[&OperationUpdate]) -> Result<(), EngineError> {
+async fn store_intents(on: &DatabaseTransaction, done: &[&OperationUpdate]) -> Result<(), EngineError> {
     const SHAPE: Columns =
         Columns(&[("op", ColumnType::Uuid), ("marker", ColumnType::Text), ("at", ColumnType::Number)]);
     const OPEN: &str = "INSERT INTO intents (operation_id, marker, at) SELECT op, marker, at FROM {v} WHERE 1 = 1
@@ -228,7 +228,7 @@ async fn intents(on: &DatabaseTransaction, done: &[&OperationUpdate]) -> Result<
             }
             // Intents of operations that finish are removed with them.
             IntentUpdate::Close if !change.state.is_final() => closed.push(change.id),
-            IntentUpdate::Open(_) | IntentUpdate::Close | IntentUpdate::Keep => {}
+            IntentUpdate::Open(_) | IntentUpdate::Close | IntentUpdate::Unchanged => {}
         }
     }
     if !open.is_empty() {
@@ -238,7 +238,7 @@ async fn intents(on: &DatabaseTransaction, done: &[&OperationUpdate]) -> Result<
 }
 
 /// Stores which operations may have taken effect. Rare, so it is not a column of [`UPDATE`].
-async fn unknown_outcomes(on: &DatabaseTransaction, done: &[&OperationUpdate]) -> Result<(), EngineError> {
+async fn store_unknown_outcomes(on: &DatabaseTransaction, done: &[&OperationUpdate]) -> Result<(), EngineError> {
     const SHAPE: Columns = Columns(&[("op", ColumnType::Uuid), ("unknown_outcome", ColumnType::Text)]);
     const SET: &str = "UPDATE operations SET unknown_outcome = v.unknown_outcome FROM {v} WHERE id = v.op";
     let mut rows = Rows::new();
@@ -255,7 +255,7 @@ async fn unknown_outcomes(on: &DatabaseTransaction, done: &[&OperationUpdate]) -
 }
 
 /// Stores the net effect of all changes on managed objects: each object is bound to one key, or to none.
-async fn objects(on: &DatabaseTransaction, done: &[&OperationUpdate]) -> Result<(), EngineError> {
+async fn store_objects(on: &DatabaseTransaction, done: &[&OperationUpdate]) -> Result<(), EngineError> {
     const OBJECTS: Columns = Columns(&[("sort", ColumnType::Text), ("object", ColumnType::Number)]);
     const FORGET: &str = "DELETE FROM managed_objects WHERE (kind, discord_id) IN (SELECT sort, object FROM {v})";
     const BINDINGS: Columns = Columns(&[
@@ -312,8 +312,8 @@ fn net_bindings<'a>(done: &[&'a OperationUpdate]) -> NetBindings<'a> {
         for binding in &change.bind {
             // A key that was bound to another object before now belongs to this one.
             for other in bound.values_mut() {
-                let same = |(earlier, known): &(&OperationUpdate, &Binding)| {
-                    earlier.guild == change.guild && known.kind == binding.kind && known.key == binding.key
+                let same = |(earlier, existing): &(&OperationUpdate, &Binding)| {
+                    earlier.guild == change.guild && existing.kind == binding.kind && existing.key == binding.key
                 };
                 if other.as_ref().is_some_and(same) {
                     *other = None;
@@ -325,7 +325,7 @@ fn net_bindings<'a>(done: &[&'a OperationUpdate]) -> NetBindings<'a> {
     bound
 }
 
-async fn dead_letters(
+async fn store_dead_letters(
     on: &DatabaseTransaction,
     context: &Context,
     done: &[&OperationUpdate],
@@ -345,8 +345,8 @@ async fn dead_letters(
         ON CONFLICT DO NOTHING RETURNING caller, tenant, bytes";
     let mut rows = Rows::new();
     for change in done.iter().filter(|change| change.state == OperationState::Dead) {
-        let unsaid = || Failure::new(FailureClass::Transient, "the operation failed without an error message");
-        let error = change.error.clone().unwrap_or_else(unsaid);
+        let missing_error = || Failure::new(FailureClass::Transient, "the operation failed without an error message");
+        let error = change.error.clone().unwrap_or_else(missing_error);
         rows.push(&[
             RowValue::Uuid(change.id.uuid()),
             RowValue::Text(error.class.name()),

@@ -22,10 +22,10 @@ use super::{Context, EngineError, signed};
 use crate::store::rows::{ColumnType, Columns, RowValue, Rows, query, with_rows};
 
 /// Maximum number of operations that join in one statement.
-const AT_ONCE: usize = 500;
+const BATCH_SIZE: usize = 500;
 /// Delay of the next check of an operation that waits for one of another queue which should have joined. That one wakes
 /// it when it joins; this is the fallback.
-const LOOK_AGAIN_MS: i64 = 60_000;
+const RETRY_DELAY_MS: i64 = 60_000;
 
 const IDS: Columns = Columns(&[("op", ColumnType::Uuid)]);
 const TIMES: Columns = Columns(&[("op", ColumnType::Uuid), ("at", ColumnType::Number)]);
@@ -66,8 +66,8 @@ pub(super) async fn join(
     let now = signed(now.millis());
     let mut joined = EnqueueResult::default();
     while joined.count < limit {
-        let most = signed(AT_ONCE.min(limit - joined.count) as u64);
-        let rows = query(on, DUE, vec![queue.into(), now.into(), most.into()]).await?;
+        let batch = signed(BATCH_SIZE.min(limit - joined.count) as u64);
+        let rows = query(on, DUE, vec![queue.into(), now.into(), batch.into()]).await?;
         let due: Vec<DueOperation> = rows
             .iter()
             .map(|row| {
@@ -77,37 +77,41 @@ pub(super) async fn join(
         if due.is_empty() {
             break;
         }
-        let held = scheduled_targets(on, due.iter().map(|due| due.id)).await?;
-        let (placed, later) = sort_out(&due, &held, now);
-        put_off(on, &later).await?;
-        place(on, context, queue, &placed, now).await?;
-        release(on, &placed, now, woken).await?;
-        joined.count += placed.len();
+        let targets = scheduled_targets(on, due.iter().map(|due| due.id)).await?;
+        let (enqueued, postponed) = partition_due(&due, &targets, now);
+        postpone(on, &postponed).await?;
+        enqueue(on, context, queue, &enqueued, now).await?;
+        release(on, &enqueued, now, woken).await?;
+        joined.count += enqueued.len();
     }
-    joined.next = first(on, queue).await?;
+    joined.next = next_due(on, queue).await?;
     Ok(joined)
 }
 
 /// Separates operations that join, in order, from those that have to wait for another, with the time until which they
 /// wait.
-fn sort_out(due: &[DueOperation], held: &HashMap<Uuid, Vec<(Uuid, i64)>>, now: i64) -> (Vec<Uuid>, Vec<(Uuid, i64)>) {
-    let (mut placed, mut later, mut joins) = (Vec::new(), Vec::new(), HashSet::new());
+fn partition_due(
+    due: &[DueOperation],
+    held: &HashMap<Uuid, Vec<(Uuid, i64)>>,
+    now: i64,
+) -> (Vec<Uuid>, Vec<(Uuid, i64)>) {
+    let (mut enqueued, mut postponed, mut joins) = (Vec::new(), Vec::new(), HashSet::new());
     for DueOperation { id, deadline } in due {
         let expired = deadline.is_some_and(|deadline| deadline <= now);
         let targets = held.get(id).into_iter().flatten().filter(|(target, _)| !joins.contains(target));
         match targets.map(|(_, at)| *at).max() {
             // An operation past its deadline joins, and is finished before it could run.
             Some(at) if !expired => {
-                let at = at.max(now + LOOK_AGAIN_MS);
-                later.push((*id, deadline.map_or(at, |deadline| at.min(deadline))));
+                let at = at.max(now + RETRY_DELAY_MS);
+                postponed.push((*id, deadline.map_or(at, |deadline| at.min(deadline))));
             }
             Some(_) | None => {
                 joins.insert(*id);
-                placed.push(*id);
+                enqueued.push(*id);
             }
         }
     }
-    (placed, later)
+    (enqueued, postponed)
 }
 
 /// The scheduled operations that each of these refers to, with the times when they join.
@@ -126,7 +130,7 @@ async fn scheduled_targets(
 }
 
 /// Gives operations the next positions of their queue.
-async fn place(
+async fn enqueue(
     on: &DatabaseTransaction,
     context: &Context,
     queue: i64,
@@ -152,15 +156,15 @@ async fn place(
     for (id, place) in ids.iter().zip(next - count..) {
         rows.push(&[RowValue::Uuid(*id), RowValue::Number(place)]);
     }
-    let (place, values) = context.stamp.put(PLACE, vec![now.into()], 1);
+    let (place, values) = context.change_seq.bind(PLACE, vec![now.into()], 1);
     with_rows(on, &place, PLACES, rows, values).await?;
     Ok(())
 }
 
-async fn put_off(on: &DatabaseTransaction, later: &[(Uuid, i64)]) -> Result<(), EngineError> {
+async fn postpone(on: &DatabaseTransaction, times: &[(Uuid, i64)]) -> Result<(), EngineError> {
     const UPDATE: &str = "UPDATE operations SET joins_at = v.at FROM {v} WHERE id = v.op AND joins_at IS NOT NULL";
     let mut rows = Rows::new();
-    for (id, at) in later {
+    for (id, at) in times {
         rows.push(&[RowValue::Uuid(*id), RowValue::Number(*at)]);
     }
     with_rows(on, UPDATE, TIMES, rows, Vec::new()).await?;
@@ -199,7 +203,7 @@ pub(super) async fn release(
         let first = ready.entry(queue).or_insert(at);
         *first = at.min(*first);
     }
-    put_off(on, &times).await?;
+    postpone(on, &times).await?;
     let mut lines: Vec<_> = ready.into_iter().collect();
     lines.sort_unstable();
     let mut rows = Rows::new();
@@ -223,15 +227,15 @@ pub(super) async fn join_one(
     let now = signed(now.millis());
     let held = scheduled_targets(on, std::iter::once(id.uuid())).await?;
     if let Some(at) = held.get(&id.uuid()).into_iter().flatten().map(|(_, at)| *at).max() {
-        put_off(on, &[(id.uuid(), at)]).await?;
+        postpone(on, &[(id.uuid(), at)]).await?;
         return Ok(OperationState::Scheduled);
     }
-    place(on, context, queue.number(), &[id.uuid()], now).await?;
+    enqueue(on, context, queue.number(), &[id.uuid()], now).await?;
     release(on, &[id.uuid()], now, woken).await?;
     Ok(OperationState::Queued)
 }
 
-async fn first(on: &DatabaseTransaction, queue: i64) -> Result<Option<UnixMs>, EngineError> {
+async fn next_due(on: &DatabaseTransaction, queue: i64) -> Result<Option<UnixMs>, EngineError> {
     let rows = query(on, FIRST, vec![queue.into()]).await?;
     let first: Option<i64> = rows.first().map_or(Ok(None), |row| row.try_get_by_index(0))?;
     Ok(first.map(crate::store::operation_row::time))

@@ -8,7 +8,7 @@ use guildhall_core::time::UnixMs;
 use sea_orm::DatabaseTransaction;
 
 use super::{Context, EngineError, crashes, queues, shards, signed};
-use crate::store::rows::{ColumnType, Columns, RowValue, Rows, kept, query, with_rows};
+use crate::store::rows::{ColumnType, Columns, RowValue, Rows, query, with_rows, without_nul};
 
 /// Maximum number of rows of a kind that one sweep removes.
 const SWEEP: i64 = 500;
@@ -21,7 +21,7 @@ type ShardKey = (i64, i64);
 
 pub(in crate::store) const SHARDS: Columns = Columns(&[("of_shards", ColumnType::Number), ("nth", ColumnType::Number)]);
 
-pub(in crate::store) const KNOWN: &str =
+pub(in crate::store) const SELECT_SESSIONS: &str =
     "SELECT shards, shard, session, resume_url, confirmed, updated_at FROM sessions
     WHERE (shards, shard) IN (SELECT of_shards, nth FROM {v})";
 
@@ -43,17 +43,17 @@ struct SessionRow {
 }
 
 impl SessionRow {
-    fn of(told: &StoredSession) -> Self {
+    fn of(session: &StoredSession) -> Self {
         Self {
-            session: kept(&told.session),
-            resume_url: told.resume_url.clone(),
-            confirmed: signed(told.confirmed),
-            updated_at: signed(told.at.millis()),
+            session: without_nul(&session.session),
+            resume_url: session.resume_url.clone(),
+            confirmed: signed(session.confirmed),
+            updated_at: signed(session.at.millis()),
         }
     }
 
     /// Merges a later record of the same session. The confirmed position never decreases.
-    fn and(&self, later: Self) -> Self {
+    fn merge(&self, later: Self) -> Self {
         Self {
             session: later.session,
             resume_url: later.resume_url.or_else(|| self.resume_url.clone()),
@@ -65,39 +65,39 @@ impl SessionRow {
 
 /// Stores sessions. Removes the handled rows up to their confirmed positions, and all rows of sessions that were
 /// replaced.
-pub(super) async fn keep<'a>(
+pub(super) async fn store_sessions<'a>(
     on: &DatabaseTransaction,
     context: &Context,
-    told: impl IntoIterator<Item = &'a StoredSession>,
+    sessions: impl IntoIterator<Item = &'a StoredSession>,
 ) -> Result<(), EngineError> {
-    let claim = |one: &StoredSession| Some(ShardClaim { shards: one.shards, shard: one.shard, fence: one.under? });
-    let told: Vec<&StoredSession> = told.into_iter().collect();
-    let in_force = shards::in_force(on, context, told.iter().filter_map(|one| claim(one))).await?;
-    let is_ours = |one: &&StoredSession| claim(one).is_none_or(|claim| in_force.contains(&claim));
-    let told: Vec<(ShardKey, &StoredSession)> =
-        told.into_iter().filter(is_ours).map(|one| ((i64::from(one.shards), i64::from(one.shard)), one)).collect();
-    if told.is_empty() {
+    let claim = |one: &StoredSession| Some(ShardClaim { shards: one.shards, shard: one.shard, fence: one.fence? });
+    let sessions: Vec<&StoredSession> = sessions.into_iter().collect();
+    let valid_claims = shards::valid_claims(on, context, sessions.iter().filter_map(|one| claim(one))).await?;
+    let is_ours = |one: &&StoredSession| claim(one).is_none_or(|claim| valid_claims.contains(&claim));
+    let sessions: Vec<(ShardKey, &StoredSession)> =
+        sessions.into_iter().filter(is_ours).map(|one| ((i64::from(one.shards), i64::from(one.shard)), one)).collect();
+    if sessions.is_empty() {
         return Ok(());
     }
-    let mut known = known(on, told.iter().map(|(which, _)| *which)).await?;
+    let mut stored = read_sessions(on, sessions.iter().map(|(key, _)| *key)).await?;
     let mut forget: HashMap<String, i64> = HashMap::new();
-    for (which, told) in told {
-        let new = SessionRow::of(told);
-        let now = match known.remove(&which) {
-            Some(before) if before.session == new.session => before.and(new),
+    for (key, sessions) in sessions {
+        let new = SessionRow::of(sessions);
+        let now = match stored.remove(&key) {
+            Some(before) if before.session == new.session => before.merge(new),
             Some(before) => {
                 forget.insert(before.session, i64::MAX);
                 new
             }
             None => new,
         };
-        known.insert(which, now);
+        stored.insert(key, now);
     }
-    for session in known.values() {
+    for session in stored.values() {
         let up_to = forget.entry(session.session.clone()).or_insert(session.confirmed);
         *up_to = session.confirmed.max(*up_to);
     }
-    upsert(on, &known).await?;
+    upsert(on, &stored).await?;
     let mut rows = Rows::new();
     for (session, up_to) in &forget {
         rows.push(&[RowValue::Text(session), RowValue::Number(*up_to)]);
@@ -107,26 +107,26 @@ pub(super) async fn keep<'a>(
     Ok(())
 }
 
-async fn known(
+async fn read_sessions(
     on: &DatabaseTransaction,
-    which: impl Iterator<Item = ShardKey>,
+    keys: impl Iterator<Item = ShardKey>,
 ) -> Result<BTreeMap<ShardKey, SessionRow>, EngineError> {
     let mut rows = Rows::new();
-    for (shards, shard) in which {
+    for (shards, shard) in keys {
         rows.push(&[RowValue::Number(shards), RowValue::Number(shard)]);
     }
     let lock = if queues::is_shared(on) { " ORDER BY shards, shard FOR NO KEY UPDATE" } else { "" };
-    let mut known = BTreeMap::new();
-    for row in with_rows(on, &format!("{KNOWN}{lock}"), SHARDS, rows, Vec::new()).await? {
+    let mut sessions = BTreeMap::new();
+    for row in with_rows(on, &format!("{SELECT_SESSIONS}{lock}"), SHARDS, rows, Vec::new()).await? {
         let session = SessionRow {
             session: row.try_get_by_index(2)?,
             resume_url: row.try_get_by_index(3)?,
             confirmed: row.try_get_by_index(4)?,
             updated_at: row.try_get_by_index(5)?,
         };
-        known.insert((row.try_get_by_index(0)?, row.try_get_by_index(1)?), session);
+        sessions.insert((row.try_get_by_index(0)?, row.try_get_by_index(1)?), session);
     }
-    Ok(known)
+    Ok(sessions)
 }
 
 async fn upsert(on: &DatabaseTransaction, sessions: &BTreeMap<ShardKey, SessionRow>) -> Result<(), EngineError> {
@@ -145,14 +145,14 @@ async fn upsert(on: &DatabaseTransaction, sessions: &BTreeMap<ShardKey, SessionR
         confirmed = CASE WHEN sessions.session = excluded.session AND sessions.confirmed > excluded.confirmed
         THEN sessions.confirmed ELSE excluded.confirmed END, updated_at = excluded.updated_at";
     let mut rows = Rows::new();
-    for ((shards, shard), kept) in sessions {
+    for ((shards, shard), session) in sessions {
         rows.push(&[
             RowValue::Number(*shards),
             RowValue::Number(*shard),
-            RowValue::Text(&kept.session),
-            kept.resume_url.as_deref().into(),
-            RowValue::Number(kept.confirmed),
-            RowValue::Number(kept.updated_at),
+            RowValue::Text(&session.session),
+            session.resume_url.as_deref().into(),
+            RowValue::Number(session.confirmed),
+            RowValue::Number(session.updated_at),
         ]);
     }
     with_rows(on, UPSERT, SHAPE, rows, Vec::new()).await?;
@@ -163,13 +163,14 @@ pub(in crate::store) const SWEEP_DEAD: &str = "DELETE FROM inbox WHERE place IN 
     WHERE died_at IS NOT NULL AND died_at < $1 ORDER BY died_at LIMIT $2 + 0) RETURNING place";
 
 /// Finds the sessions of all rows, with one index step for each, and returns those that no shard has.
-pub(in crate::store) const STRAYS: &str = "WITH RECURSIVE named (session) AS (SELECT (SELECT MIN(session) FROM handled)
+pub(in crate::store) const ORPHANED_SESSIONS: &str =
+    "WITH RECURSIVE named (session) AS (SELECT (SELECT MIN(session) FROM handled)
     UNION ALL SELECT (SELECT MIN(h.session) FROM handled h WHERE h.session > named.session) FROM named
     WHERE named.session IS NOT NULL) SELECT named.session FROM named WHERE named.session IS NOT NULL
     AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.session = named.session) LIMIT $1 + 0";
 
 /// Sequence numbers increase with time, so it is enough to check the first ones.
-pub(in crate::store) const SWEEP_STRAY: &str = "DELETE FROM handled WHERE (session, seq, handler) IN
+pub(in crate::store) const SWEEP_ORPHANED: &str = "DELETE FROM handled WHERE (session, seq, handler) IN
     (SELECT session, seq, handler FROM (SELECT session, seq, handler, at FROM handled WHERE session = $1
     ORDER BY seq LIMIT $3 + 0) AS oldest WHERE at < $2) RETURNING seq";
 
@@ -182,9 +183,9 @@ pub(super) async fn sweep(on: &DatabaseTransaction, before: UnixMs) -> Result<u6
     let mut swept = query(on, SWEEP_DEAD, vec![before.into(), SWEEP.into()]).await?.len();
     swept += query(on, SESSIONS, vec![before.into()]).await?.len();
     swept += crashes::sweep(on, before).await?;
-    for row in query(on, STRAYS, vec![SWEEP_SESSIONS.into()]).await? {
+    for row in query(on, ORPHANED_SESSIONS, vec![SWEEP_SESSIONS.into()]).await? {
         let session: String = row.try_get_by_index(0)?;
-        swept += query(on, SWEEP_STRAY, vec![session.into(), before.into(), SWEEP.into()]).await?.len();
+        swept += query(on, SWEEP_ORPHANED, vec![session.into(), before.into(), SWEEP.into()]).await?.len();
     }
     Ok(swept as u64)
 }

@@ -21,13 +21,13 @@ const HELD: Columns =
     Columns(&[("of_shards", ColumnType::Number), ("nth", ColumnType::Number), ("held", ColumnType::Number)]);
 
 /// Number of attempts to take shards that another process is taking.
-const TRIES: usize = 3;
+const TAKE_ATTEMPTS: usize = 3;
 
 /// A requested shard, as stored.
 struct KnownShard {
     shard: i64,
     fence: i64,
-    whose: ShardOwner,
+    owner: ShardOwner,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,75 +36,76 @@ enum ShardOwner {
     /// Ours according to the store, but no part of this process knows it.
     Unknown,
     Other,
-    Nobody,
+    Free,
     /// Free for at least the time of a lease.
-    Anybody,
+    LongFree,
 }
 
 /// The share of this process among all processes.
 struct FairShare {
     /// Number of shards that are its part.
-    most: usize,
+    max: usize,
     /// Number of shards that other processes still need for their part.
-    sought: u64,
+    requested: u64,
 }
 
 /// Takes shards that have no owner.
 pub(super) async fn claim(
     on: &DatabaseTransaction,
     context: &Context,
-    wanted: DesiredShards,
+    desired: DesiredShards,
 ) -> Result<ClaimedShards, EngineError> {
     let among_others = queues::is_shared(on);
-    let count = wanted.last.saturating_sub(wanted.first) + 1;
-    if among_others && !queues::is_alive(on, context.members.me()).await? {
+    let count = desired.last.saturating_sub(desired.first) + 1;
+    if among_others && !queues::is_alive(on, context.members.id()).await? {
         return Ok(ClaimedShards { elsewhere: count, ..ClaimedShards::default() });
     }
-    let part = if among_others && wanted.shared { Some(part(on, context, wanted.shards).await?) } else { None };
+    let share =
+        if among_others && desired.shared { Some(fair_share(on, context, desired.shards).await?) } else { None };
     let mut claims: Vec<ShardClaim> = Vec::new();
-    let (mut known, mut tried) = (known(on, context, wanted, &claims).await?, 0);
-    if known.len() < count as usize {
-        make(on, context, wanted).await?;
-        known = self::known(on, context, wanted, &claims).await?;
+    let (mut shards, mut attempts) = (read_shards(on, context, desired, &claims).await?, 0);
+    if shards.len() < count as usize {
+        insert_missing(on, context, desired).await?;
+        shards = read_shards(on, context, desired, &claims).await?;
     }
     loop {
-        let chosen = choose(&known, part.as_ref().map(|part| part.most), fastrand::usize(..));
-        let taken = take(on, context, wanted, &chosen).await?;
+        let chosen = choose(&shards, share.as_ref().map(|share| share.max), fastrand::usize(..));
+        let taken = take(on, context, desired, &chosen).await?;
         let all = taken.len() == chosen.len();
         claims.extend(taken);
-        known = self::known(on, context, wanted, &claims).await?;
-        tried += 1;
-        if all || tried >= TRIES {
+        shards = read_shards(on, context, desired, &claims).await?;
+        attempts += 1;
+        if all || attempts >= TAKE_ATTEMPTS {
             break;
         }
     }
-    let ours = known.iter().filter(|known| known.whose == ShardOwner::Ours).count();
-    let too_many = part.as_ref().map_or(0, |part| (ours.saturating_sub(part.most) as u64).min(part.sought));
+    let ours = shards.iter().filter(|shards| shards.owner == ShardOwner::Ours).count();
+    let too_many = share.as_ref().map_or(0, |share| (ours.saturating_sub(share.max) as u64).min(share.requested));
     if among_others {
-        let seeks = part.map_or(0, |part| part.most.saturating_sub(ours)).min(known.len() - ours);
-        seek(on, context, signed(seeks as u64)).await?;
+        let seeks = share.map_or(0, |share| share.max.saturating_sub(ours)).min(shards.len() - ours);
+        publish_demand(on, context, signed(seeks as u64)).await?;
     }
     claims.sort_unstable();
     let small = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     Ok(ClaimedShards {
         claims,
-        elsewhere: small(known.len() - ours),
+        elsewhere: small(shards.len() - ours),
         too_many: u32::try_from(too_many).unwrap_or(u32::MAX),
     })
 }
 
 /// Chooses shards to take: free ones up to this process's part, and all that have been free for long. Processes that
 /// choose at the same time start at different positions.
-fn choose(known: &[KnownShard], most: Option<usize>, chance: usize) -> Vec<(i64, i64)> {
-    let have = known.iter().filter(|known| known.whose == ShardOwner::Ours).count();
-    let mut room = most.map_or(usize::MAX, |most| most.saturating_sub(have));
-    let begin = chance % known.len().max(1);
+fn choose(shards: &[KnownShard], max: Option<usize>, offset: usize) -> Vec<(i64, i64)> {
+    let owned = shards.iter().filter(|shards| shards.owner == ShardOwner::Ours).count();
+    let mut room = max.map_or(usize::MAX, |max| max.saturating_sub(owned));
+    let start = offset % shards.len().max(1);
     let mut chosen = Vec::new();
-    for one in known[begin..].iter().chain(&known[..begin]) {
-        let takes = match one.whose {
+    for one in shards[start..].iter().chain(&shards[..start]) {
+        let takes = match one.owner {
             ShardOwner::Ours | ShardOwner::Other => false,
-            ShardOwner::Unknown | ShardOwner::Nobody => room > 0,
-            ShardOwner::Anybody => true,
+            ShardOwner::Unknown | ShardOwner::Free => room > 0,
+            ShardOwner::LongFree => true,
         };
         if takes {
             room = room.saturating_sub(1);
@@ -116,50 +117,55 @@ fn choose(known: &[KnownShard], most: Option<usize>, chance: usize) -> Vec<(i64,
 }
 
 /// The part of this process among those that are alive and not leaving.
-async fn part(on: &DatabaseTransaction, context: &Context, shards: u32) -> Result<FairShare, EngineError> {
+async fn fair_share(on: &DatabaseTransaction, context: &Context, shards: u32) -> Result<FairShare, EngineError> {
     let count = format!(
         "SELECT COUNT(*), COALESCE(SUM(CASE WHEN id = $1 THEN 0 ELSE seeks END), 0)::bigint FROM instances
         WHERE leaving <> $2 AND (id = $1 OR lease_until > {CLOCK})"
     );
-    let values = vec![context.members.me().into(), MemberPhase::Leaving.number().into()];
+    let values = vec![context.members.id().into(), MemberPhase::Leaving.number().into()];
     let rows = query(on, &count, values).await?;
-    let row = rows.first().ok_or_else(|| super::lost("PostgreSQL did not return the number of processes"))?;
-    let (live, sought): (i64, i64) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
+    let row =
+        rows.first().ok_or_else(|| super::connection_error("PostgreSQL did not return the number of processes"))?;
+    let (live, requested): (i64, i64) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
     let live = usize::try_from(live).unwrap_or(1).max(1);
-    Ok(FairShare { most: (shards as usize).div_ceil(live), sought: sought.max(0).unsigned_abs() })
+    Ok(FairShare { max: (shards as usize).div_ceil(live), requested: requested.max(0).unsigned_abs() })
 }
 
 /// Publishes how many more shards this process needs.
-async fn seek(on: &DatabaseTransaction, context: &Context, seeks: i64) -> Result<(), EngineError> {
+async fn publish_demand(on: &DatabaseTransaction, context: &Context, seeks: i64) -> Result<(), EngineError> {
     const SEEK: &str = "UPDATE instances SET seeks = $2 WHERE id = $1 AND seeks <> $2 RETURNING seeks";
-    let changed = query(on, SEEK, vec![context.members.me().into(), seeks.into()]).await?;
+    let changed = query(on, SEEK, vec![context.members.id().into(), seeks.into()]).await?;
     if seeks > 0 && !changed.is_empty() {
-        say(on, context).await?;
+        notify_shards(on, context).await?;
     }
     Ok(())
 }
 
 /// Notifies the other processes that shards were freed, or are requested.
-async fn say(on: &DatabaseTransaction, context: &Context) -> Result<(), EngineError> {
+async fn notify_shards(on: &DatabaseTransaction, context: &Context) -> Result<(), EngineError> {
     if let Some(payload) = crate::store::cluster::Notification::shards().payload() {
         query(on, "SELECT pg_notify($1, $2)", vec![context.channel.clone().into(), payload.into()]).await?;
     }
     Ok(())
 }
 
-async fn make(on: &DatabaseTransaction, context: &Context, wanted: DesiredShards) -> Result<(), EngineError> {
+async fn insert_missing(
+    on: &DatabaseTransaction,
+    context: &Context,
+    desired: DesiredShards,
+) -> Result<(), EngineError> {
     const MAKE: &str = "INSERT INTO shard_owners (shards, shard, fence, freed_at) SELECT $2, nth, $3, {now} FROM {v}
         WHERE 1 = 1 ON CONFLICT DO NOTHING";
-    let rows = Rows::of((wanted.first..=wanted.last).map(|shard| RowValue::Number(i64::from(shard))));
-    let values = vec![i64::from(wanted.shards).into(), context.first_fence().into()];
-    with_rows(on, &in_words_of(on, context, MAKE), NUMBERS, rows, values).await?;
+    let rows = Rows::of((desired.first..=desired.last).map(|shard| RowValue::Number(i64::from(shard))));
+    let values = vec![i64::from(desired.shards).into(), context.first_fence().into()];
+    with_rows(on, &for_engine(on, context, MAKE), NUMBERS, rows, values).await?;
     Ok(())
 }
 
-async fn known(
+async fn read_shards(
     on: &DatabaseTransaction,
     context: &Context,
-    wanted: DesiredShards,
+    desired: DesiredShards,
     taken: &[ShardClaim],
 ) -> Result<Vec<KnownShard>, EngineError> {
     // A shard of a process without a row in `instances` has no owner.
@@ -168,28 +174,28 @@ async fn known(
         WHERE s.shards = $1 AND s.shard >= $2 AND s.shard <= $3 ORDER BY s.shard";
     let number = |number: u32| Value::from(i64::from(number));
     let lease = i64::try_from(context.lease.as_millis()).unwrap_or(i64::MAX);
-    let values = vec![number(wanted.shards), number(wanted.first), number(wanted.last), lease.into()];
+    let values = vec![number(desired.shards), number(desired.first), number(desired.last), lease.into()];
     let taken: HashSet<(i64, i64)> = taken.iter().map(|claim| (i64::from(claim.shard), signed(claim.fence))).collect();
     let known = |row: &QueryResult| {
         let (shard, fence): (i64, i64) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
-        let (owner, overdue): (Option<Uuid>, i64) = (row.try_get_by_index(2)?, number_in(row, 3)?);
-        let whose = match owner {
-            Some(owner) if owner == context.members.me() => {
-                let which = (wanted.shards, u32::try_from(shard).unwrap_or(u32::MAX));
-                let ours = taken.contains(&(shard, fence)) || context.members.tenure().has_shard(which, fence);
+        let (owner, overdue): (Option<Uuid>, i64) = (row.try_get_by_index(2)?, read_number(row, 3)?);
+        let shard_owner = match owner {
+            Some(owner) if owner == context.members.id() => {
+                let which = (desired.shards, u32::try_from(shard).unwrap_or(u32::MAX));
+                let ours = taken.contains(&(shard, fence)) || context.members.process_lease().has_shard(which, fence);
                 if ours { ShardOwner::Ours } else { ShardOwner::Unknown }
             }
             Some(_) => ShardOwner::Other,
-            None if overdue != 0 => ShardOwner::Anybody,
-            None => ShardOwner::Nobody,
+            None if overdue != 0 => ShardOwner::LongFree,
+            None => ShardOwner::Free,
         };
-        Ok(KnownShard { shard, fence, whose })
+        Ok(KnownShard { shard, fence, owner: shard_owner })
     };
-    query(on, &in_words_of(on, context, KNOWN), values).await?.iter().map(known).collect()
+    query(on, &for_engine(on, context, KNOWN), values).await?.iter().map(known).collect()
 }
 
 /// Reads a number that PostgreSQL returns as a 32-bit integer.
-fn number_in(row: &QueryResult, index: usize) -> Result<i64, EngineError> {
+fn read_number(row: &QueryResult, index: usize) -> Result<i64, EngineError> {
     match row.try_get_by_index::<i32>(index) {
         Ok(small) => Ok(i64::from(small)),
         Err(_) => Ok(row.try_get_by_index(index)?),
@@ -200,7 +206,7 @@ fn number_in(row: &QueryResult, index: usize) -> Result<i64, EngineError> {
 async fn take(
     on: &DatabaseTransaction,
     context: &Context,
-    wanted: DesiredShards,
+    desired: DesiredShards,
     chosen: &[(i64, i64)],
 ) -> Result<Vec<ShardClaim>, EngineError> {
     const TAKE: &str = "UPDATE shard_owners SET owner = $2, fence = fence + 1 FROM {v}
@@ -213,11 +219,11 @@ async fn take(
         rows.push(&[RowValue::Number(*shard), RowValue::Number(*fence)]);
     }
     let sql = if queues::is_shared(on) { TAKE_SHARED } else { TAKE };
-    let values = vec![context.members.me().into(), i64::from(wanted.shards).into()];
+    let values = vec![context.members.id().into(), i64::from(desired.shards).into()];
     let claim = |row: &QueryResult| {
         let (shard, fence): (i64, i64) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
         let shard = u32::try_from(shard).unwrap_or(u32::MAX);
-        Ok(ShardClaim { shards: wanted.shards, shard, fence: fence.unsigned_abs() })
+        Ok(ShardClaim { shards: desired.shards, shard, fence: fence.unsigned_abs() })
     };
     with_rows(on, sql, FENCED, rows, values).await?.iter().map(claim).collect()
 }
@@ -238,16 +244,16 @@ pub(super) async fn release(
             RowValue::Number(signed(claim.fence)),
         ]);
     }
-    let values = vec![context.members.me().into()];
-    let released = with_rows(on, &in_words_of(on, context, RELEASE), HELD, rows, values).await?;
+    let values = vec![context.members.id().into()];
+    let released = with_rows(on, &for_engine(on, context, RELEASE), HELD, rows, values).await?;
     if queues::is_shared(on) && !released.is_empty() {
-        say(on, context).await?;
+        notify_shards(on, context).await?;
     }
     Ok(())
 }
 
 /// Claims that permit writes: this process counts as alive until the transaction ends, and has not lost them.
-pub(super) async fn in_force(
+pub(super) async fn valid_claims(
     on: &DatabaseTransaction,
     context: &Context,
     claims: impl IntoIterator<Item = ShardClaim>,
@@ -257,16 +263,16 @@ pub(super) async fn in_force(
     if claims.is_empty() || !queues::is_shared(on) {
         return Ok(claims);
     }
-    if !queues::is_alive(on, context.members.me()).await? {
+    if !queues::is_alive(on, context.members.id()).await? {
         return Ok(HashSet::new());
     }
     // After the check that the process is alive: a process that was considered dead forgets its claims before it renews
     // its lease.
-    let tenure = context.members.tenure();
-    Ok(claims.into_iter().filter(|it| tenure.has_shard((it.shards, it.shard), signed(it.fence))).collect())
+    let lease = context.members.process_lease();
+    Ok(claims.into_iter().filter(|it| lease.has_shard((it.shards, it.shard), signed(it.fence))).collect())
 }
 
-fn in_words_of(on: &DatabaseTransaction, context: &Context, statement: &str) -> String {
+fn for_engine(on: &DatabaseTransaction, context: &Context, statement: &str) -> String {
     if queues::is_shared(on) {
         statement.replace("{now}", CLOCK)
     } else {
@@ -278,23 +284,23 @@ fn in_words_of(on: &DatabaseTransaction, context: &Context, statement: &str) -> 
 mod tests {
     use super::*;
 
-    fn all(whose: &[ShardOwner]) -> Vec<KnownShard> {
-        whose.iter().zip(0..).map(|(whose, shard)| KnownShard { shard, fence: 10 + shard, whose: *whose }).collect()
+    fn all(owners: &[ShardOwner]) -> Vec<KnownShard> {
+        owners.iter().zip(0..).map(|(owners, shard)| KnownShard { shard, fence: 10 + shard, owner: *owners }).collect()
     }
 
     #[test]
-    fn a_process_takes_its_part_of_what_nobody_has_and_all_that_nobody_wants() {
-        use ShardOwner::{Anybody, Nobody, Other, Ours, Unknown};
-        let chosen = |whose: &[ShardOwner], most| {
-            let chosen = choose(&all(whose), most, 0);
+    fn process_takes_its_share_of_free_and_all_long_free_shards() {
+        use ShardOwner::{Free, LongFree, Other, Ours, Unknown};
+        let chosen = |owners: &[ShardOwner], most| {
+            let chosen = choose(&all(owners), most, 0);
             chosen.into_iter().map(|(shard, _)| shard).collect::<Vec<_>>()
         };
-        assert_eq!(chosen(&[Nobody; 4], None), [0, 1, 2, 3]);
-        assert_eq!(chosen(&[Nobody; 4], Some(2)), [0, 1]);
-        assert_eq!(chosen(&[Ours, Other, Nobody, Nobody], Some(2)), [2]);
-        assert_eq!(chosen(&[Ours, Ours, Nobody, Anybody], Some(2)), [3]);
+        assert_eq!(chosen(&[Free; 4], None), [0, 1, 2, 3]);
+        assert_eq!(chosen(&[Free; 4], Some(2)), [0, 1]);
+        assert_eq!(chosen(&[Ours, Other, Free, Free], Some(2)), [2]);
+        assert_eq!(chosen(&[Ours, Ours, Free, LongFree], Some(2)), [3]);
         assert_eq!(chosen(&[Unknown, Other, Other, Ours], Some(2)), [0]);
         assert_eq!(chosen(&[], Some(2)), Vec::<i64>::new());
-        assert_eq!(choose(&all(&[Nobody; 4]), Some(2), 7), [(0, 10), (3, 13)], "other processes start elsewhere");
+        assert_eq!(choose(&all(&[Free; 4]), Some(2), 7), [(0, 10), (3, 13)], "other processes start elsewhere");
     }
 }

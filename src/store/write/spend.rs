@@ -12,7 +12,7 @@ use crate::store::rows::{ColumnType, Columns, RowValue, Rows, query, with_rows};
 const SWEEP: i64 = 500;
 
 /// Stores sums. Each replaces the previous one of its process.
-pub(super) async fn keep(on: &DatabaseTransaction, sums: &[(&str, &[SpendRecord])]) -> Result<(), EngineError> {
+pub(super) async fn store_spend(on: &DatabaseTransaction, sums: &[(&str, &[SpendRecord])]) -> Result<(), EngineError> {
     const SUMS: Columns = Columns(&[
         ("name", ColumnType::Text),
         ("hour", ColumnType::Number),
@@ -28,9 +28,9 @@ pub(super) async fn keep(on: &DatabaseTransaction, sums: &[(&str, &[SpendRecord]
     // Sorted, so that no two processes wait for each other's rows; and each row only once.
     let mut last: BTreeMap<(&BudgetName, Hour, &str), &SpendRecord> = BTreeMap::new();
     for (process, spend) in sums.iter().flat_map(|(process, sums)| sums.iter().map(move |spend| (*process, spend))) {
-        let known = last.entry((&spend.name, spend.hour, process)).or_insert(spend);
-        if spend.calls > known.calls {
-            *known = spend;
+        let stored = last.entry((&spend.name, spend.hour, process)).or_insert(spend);
+        if spend.calls > stored.calls {
+            *stored = spend;
         }
     }
     let mut rows = Rows::new();

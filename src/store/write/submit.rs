@@ -22,8 +22,8 @@ use super::{
     usage::Acceptance,
 };
 use crate::store::{
-    operation_row::state_named,
-    rows::{ColumnType, Columns, RowValue, Rows, kept, with_rows},
+    operation_row::parse_state,
+    rows::{ColumnType, Columns, RowValue, Rows, with_rows, without_nul},
 };
 
 /// An operation that already exists under the key or ID of a new one.
@@ -40,7 +40,7 @@ struct ExistingOperation {
 struct ReferenceTarget {
     tenant: Arc<str>,
     guild: Option<i64>,
-    known: ExistingOperation,
+    operation: ExistingOperation,
     /// Time when it joins its queue, if it is scheduled.
     joins_at: Option<i64>,
 }
@@ -62,7 +62,7 @@ type ScopedKey = (String, String);
 pub(super) struct SubmitBatch<'a> {
     pub(super) operations: &'a [NewOperation],
     /// Tenant of the API key that submits them, if any.
-    pub(super) of: Option<&'a str>,
+    pub(super) tenant: Option<&'a str>,
 }
 
 /// Rows that existed before, and what this batch has added.
@@ -72,33 +72,33 @@ struct SubmitBatchState {
     /// Idempotency keys that have expired.
     expired: Vec<ScopedKey>,
     operations: HashMap<OperationId, ReferenceTarget>,
-    lines: HashMap<i64, SubmitQueue>,
+    queues: HashMap<i64, SubmitQueue>,
 }
 
 /// Accepts batches one after the other, each as a whole or not at all.
-pub(super) async fn all(
+pub(super) async fn submit_batches(
     on: &DatabaseTransaction,
     context: &Context,
-    homes: &GuildTenants,
+    tenants: &GuildTenants,
     batches: &[SubmitBatch<'_>],
     woken: &mut BTreeSet<i64>,
 ) -> Result<Vec<Result<Vec<SubmitResult>, SubmitError>>, EngineError> {
     if batches.is_empty() {
         return Ok(Vec::new());
     }
-    let mut desk = SubmitBatchState::read(on, context, homes, batches, woken).await?;
+    let mut state = SubmitBatchState::read(on, context, tenants, batches, woken).await?;
     let mut acceptance = context.usage.acceptance(on, batches).await?;
     let mut accepted: Vec<OperationInsert<'_>> = Vec::new();
-    let mut answers = Vec::with_capacity(batches.len());
+    let mut results = Vec::with_capacity(batches.len());
     for batch in batches {
-        answers.push(desk.accept(*batch, homes, context.max_queued, &mut acceptance).map(|(submitted, new)| {
+        results.push(state.accept(*batch, tenants, context.max_queued, &mut acceptance).map(|(submitted, new)| {
             accepted.extend(new);
             submitted
         }));
     }
-    forget(on, context, &desk.expired).await?;
-    insert::all(on, context, &accepted).await?;
-    Ok(answers)
+    remove_expired(on, context, &state.expired).await?;
+    insert::insert_operations(on, context, &accepted).await?;
+    Ok(results)
 }
 
 impl SubmitBatchState {
@@ -106,24 +106,24 @@ impl SubmitBatchState {
     async fn read(
         on: &DatabaseTransaction,
         context: &Context,
-        homes: &GuildTenants,
+        tenants: &GuildTenants,
         batches: &[SubmitBatch<'_>],
         woken: &mut BTreeSet<i64>,
     ) -> Result<Self, EngineError> {
-        let mut desk = Self::default();
+        let mut state = Self::default();
         let all = || batches.iter().flat_map(|batch| batch.operations);
         // Due scheduled operations join before operations that are accepted later; and before the scheduled operations
         // are read.
-        let due = desk.read_lines(on, homes, all()).await?;
+        let due = state.read_queues(on, tenants, all()).await?;
         for (queue, now) in due {
             let joined = schedule::join(on, context, queue, now, usize::MAX, woken).await?;
-            if let Some(line) = desk.lines.get_mut(&queue) {
+            if let Some(line) = state.queues.get_mut(&queue) {
                 line.next_seq += signed(joined.count as u64);
             }
         }
-        desk.read_keys(on, context, all()).await?;
-        desk.read_operations(on, all()).await?;
-        Ok(desk)
+        state.read_keys(on, context, all()).await?;
+        state.read_operations(on, all()).await?;
+        Ok(state)
     }
 
     async fn read_keys<'a>(
@@ -152,7 +152,7 @@ impl SubmitBatchState {
             if row.try_get_by_index::<Option<bool>>(6)? == Some(true) {
                 self.expired.push(key);
             } else {
-                self.keys.insert(key, known(&row, 2)?);
+                self.keys.insert(key, read_existing(&row, 2)?);
             }
         }
         Ok(())
@@ -166,27 +166,27 @@ impl SubmitBatchState {
         const SHAPE: Columns = Columns(&[("op", ColumnType::Uuid)]);
         const SELECT: &str = "SELECT o.tenant, o.guild_id, o.id, o.payload_hash, o.state, o.result, o.joins_at
             FROM {v} JOIN operations o ON o.id = v.op";
-        let mut asked = HashSet::new();
+        let mut ids = HashSet::new();
         for operation in all {
-            asked.insert(operation.id);
-            asked.extend(&operation.refers_to);
+            ids.insert(operation.id);
+            ids.extend(&operation.refers_to);
         }
-        let rows = Rows::of(asked.iter().map(|id| RowValue::Uuid(id.uuid())));
+        let rows = Rows::of(ids.iter().map(|id| RowValue::Uuid(id.uuid())));
         for row in with_rows(on, SELECT, SHAPE, rows, Vec::new()).await? {
-            let known = known(&row, 2)?;
+            let known = read_existing(&row, 2)?;
             let tenant: String = row.try_get_by_index(0)?;
             let (guild, joins_at) = (row.try_get_by_index(1)?, row.try_get_by_index(6)?);
-            let target = ReferenceTarget { tenant: Arc::from(tenant), guild, known, joins_at };
-            self.operations.insert(target.known.id, target);
+            let target = ReferenceTarget { tenant: Arc::from(tenant), guild, operation: known, joins_at };
+            self.operations.insert(target.operation.id, target);
         }
         Ok(())
     }
 
     /// Reads the queues. Returns those in which scheduled operations are due, and the present time there.
-    async fn read_lines<'a>(
+    async fn read_queues<'a>(
         &mut self,
         on: &DatabaseTransaction,
-        homes: &GuildTenants,
+        tenants: &GuildTenants,
         all: impl Iterator<Item = &'a NewOperation>,
     ) -> Result<BTreeMap<i64, UnixMs>, EngineError> {
         const SHAPE: Columns = Columns(&[("line", ColumnType::Number)]);
@@ -195,7 +195,7 @@ impl SubmitBatchState {
             FROM {v} JOIN guild_queues q ON q.queue = v.line";
         let mut queues: HashMap<i64, UnixMs> = HashMap::new();
         for operation in all {
-            let now = queues.entry(homes.queue(operation).number()).or_default();
+            let now = queues.entry(tenants.queue(operation).number()).or_default();
             *now = operation.created_at.max(*now);
         }
         let mut due = BTreeMap::new();
@@ -207,7 +207,7 @@ impl SubmitBatchState {
             let first: Option<i64> = row.try_get_by_index(5)?;
             let (next_seq, pending) = (row.try_get_by_index(1)?, row.try_get_by_index(2)?);
             let line = SubmitQueue { tenant: Some(Arc::from(tenant)), key: key.map(Arc::from), next_seq, pending };
-            self.lines.insert(queue, line);
+            self.queues.insert(queue, line);
             if let Some(now) = queues.get(&queue).filter(|now| first.is_some_and(|at| at <= signed(now.millis()))) {
                 due.insert(queue, *now);
             }
@@ -219,73 +219,82 @@ impl SubmitBatchState {
     fn accept<'a>(
         &mut self,
         batch: SubmitBatch<'a>,
-        homes: &GuildTenants,
-        most: u64,
+        tenants: &GuildTenants,
+        max_queued: u64,
         acceptance: &mut Acceptance<'_>,
     ) -> Result<(Vec<SubmitResult>, Vec<OperationInsert<'a>>), SubmitError> {
         let mut submitted = Vec::with_capacity(batch.operations.len());
         let mut new: Vec<OperationInsert<'a>> = Vec::new();
         let mut keys: HashMap<ScopedKey, ExistingOperation> = HashMap::new();
-        let mut lines: HashMap<i64, SubmitQueue> = HashMap::new();
+        let mut queues: HashMap<i64, SubmitQueue> = HashMap::new();
         for (index, operation) in batch.operations.iter().enumerate() {
-            let key = operation.idempotency.as_ref().map(|key| (kept(&key.scope), kept(&key.key)));
+            let key = operation.idempotency.as_ref().map(|key| (without_nul(&key.scope), without_nul(&key.key)));
             let by_key = key.as_ref().and_then(|key| keys.get(key).or_else(|| self.keys.get(key)));
-            let by_id = || self.operations.get(&operation.id).map(|target| &target.known);
-            if let Some(known) = by_key.or_else(by_id) {
-                if known.hash != operation.payload_hash {
-                    return Err(SubmitError::KeyReused { index, id: known.id });
+            let by_id = || self.operations.get(&operation.id).map(|target| &target.operation);
+            if let Some(existing) = by_key.or_else(by_id) {
+                if existing.hash != operation.payload_hash {
+                    return Err(SubmitError::KeyReused { index, id: existing.id });
                 }
-                let ExistingOperation { id, state, result, .. } = known.clone();
+                let ExistingOperation { id, state, result, .. } = existing.clone();
                 submitted.push(SubmitResult::Existing { id, state, result });
                 continue;
             }
-            let queue = homes.queue(operation);
-            let stored = || self.lines.get(&queue.number()).cloned();
-            let line = lines.entry(queue.number()).or_insert_with(|| stored().unwrap_or_default());
-            let is_theirs = |tenant: &Arc<str>| batch.of.is_none_or(|of| of == &**tenant);
-            let tenant = line.tenant_for(operation, homes).filter(is_theirs).ok_or(SubmitError::NotYours { index })?;
+            let queue = tenants.queue(operation);
+            let stored = || self.queues.get(&queue.number()).cloned();
+            let line = queues.entry(queue.number()).or_insert_with(|| stored().unwrap_or_default());
+            let is_theirs = |tenant: &Arc<str>| batch.tenant.is_none_or(|of| of == &**tenant);
+            let tenant =
+                line.tenant_for(operation, tenants).filter(is_theirs).ok_or(SubmitError::ForeignGuild { index })?;
             let identity = line.identity(operation, queue, &tenant)?;
             let is_later = operation.eligible_at > operation.created_at;
             let mut joins_at = is_later.then(|| signed(operation.eligible_at.millis()));
             for id in &operation.refers_to {
                 let is_it = |earlier: &&OperationInsert<'_>| {
-                    earlier.operation.id == *id && earlier.is_seen(operation.guild, &tenant)
+                    earlier.operation.id == *id && earlier.is_visible(operation.guild, &tenant)
                 };
-                let is_stored = |target: &&ReferenceTarget| target.is_seen(operation.guild, &tenant);
+                let is_stored = |target: &&ReferenceTarget| target.is_visible(operation.guild, &tenant);
                 let target_joins = match (new.iter().find(is_it), self.operations.get(id).filter(is_stored)) {
                     (Some(earlier), _) => earlier.joins_at,
                     (None, Some(target)) => target.joins_at,
-                    (None, None) => return Err(SubmitError::NoSuchOperation { index, id: *id }),
+                    (None, None) => return Err(SubmitError::UnknownOperation { index, id: *id }),
                 };
                 joins_at = joins_at.max(target_joins);
             }
             let deadline = operation.deadline_at.map(|at| signed(at.millis()));
             let joins_at = joins_at.map(|at| deadline.map_or(at, |deadline| at.min(deadline)));
-            if line.pending >= signed(most) {
-                return Err(SubmitError::Full { queue, pending: line.pending.unsigned_abs(), most });
+            if line.pending >= signed(max_queued) {
+                return Err(SubmitError::Full { queue, pending: line.pending.unsigned_abs(), max: max_queued });
             }
             if let Some(key) = key {
                 keys.insert(key, ExistingOperation::of(operation, joins_at));
             }
-            let (seq, place) = match joins_at {
+            let (seq, position) = match joins_at {
                 Some(_) => (-line.next_seq, 0),
                 None => (line.next_seq, line.next_seq.unsigned_abs()),
             };
-            submitted.push(SubmitResult::Accepted { seq: place, queue, state: state_of(joins_at) });
+            submitted.push(SubmitResult::Accepted { seq: position, queue, state: state_of(joins_at) });
             line.tenant.get_or_insert_with(|| Arc::clone(&tenant));
             line.key = identity.as_ref().map(|(_, key)| Arc::clone(key));
-            new.push(OperationInsert { operation, queue, identity, seq, joins_at, tenant, of: batch.of });
+            new.push(OperationInsert {
+                operation,
+                queue,
+                identity,
+                seq,
+                joins_at,
+                tenant,
+                caller_tenant: batch.tenant,
+            });
             line.next_seq += 1;
             line.pending += 1;
         }
         acceptance.charge(&new)?;
         self.keys.extend(keys);
-        self.lines.extend(lines);
+        self.queues.extend(queues);
         for OperationInsert { operation, tenant, joins_at, .. } in &new {
             let target = ReferenceTarget {
                 tenant: Arc::clone(tenant),
                 guild: operation.guild.map(u64::cast_signed),
-                known: ExistingOperation::of(operation, *joins_at),
+                operation: ExistingOperation::of(operation, *joins_at),
                 joins_at: *joins_at,
             };
             self.operations.insert(operation.id, target);
@@ -306,13 +315,13 @@ fn state_of(joins_at: Option<i64>) -> OperationState {
 }
 
 impl ReferenceTarget {
-    fn is_seen(&self, guild: Option<u64>, tenant: &str) -> bool {
+    fn is_visible(&self, guild: Option<u64>, tenant: &str) -> bool {
         self.guild == guild.map(u64::cast_signed) && *self.tenant == *tenant
     }
 }
 
 impl OperationInsert<'_> {
-    fn is_seen(&self, guild: Option<u64>, tenant: &str) -> bool {
+    fn is_visible(&self, guild: Option<u64>, tenant: &str) -> bool {
         self.operation.guild == guild && *self.tenant == *tenant
     }
 }
@@ -327,15 +336,15 @@ impl SubmitQueue {
     /// Tenant of an operation in this queue; `None` if it is not permitted here. A caller without a tenant acts for the
     /// tenant of the guild. A guild without a tenant belongs to the default tenant, and only a key can assign it to
     /// another. An operation of a guild in another queue also belongs to the guild's tenant.
-    fn tenant_for(&self, operation: &NewOperation, homes: &GuildTenants) -> Option<Arc<str>> {
-        let asked = Some(&operation.tenant).filter(|tenant| !tenant.is_empty());
+    fn tenant_for(&self, operation: &NewOperation, tenants: &GuildTenants) -> Option<Arc<str>> {
+        let requested = Some(&operation.tenant).filter(|tenant| !tenant.is_empty());
         let own = match (&operation.queue, operation.guild) {
             (QueueKey::Guild(_), _) => self.tenant.clone().unwrap_or_else(default_tenant),
-            (QueueKey::Keyed { .. }, Some(guild)) => homes.tenant(guild),
-            (QueueKey::Keyed { .. }, None) => asked.map_or_else(default_tenant, Arc::clone),
+            (QueueKey::Keyed { .. }, Some(guild)) => tenants.tenant(guild),
+            (QueueKey::Keyed { .. }, None) => requested.map_or_else(default_tenant, Arc::clone),
             (QueueKey::Existing(_), _) => self.tenant.clone()?,
         };
-        (asked.is_none_or(|asked| *asked == own)).then_some(own)
+        (requested.is_none_or(|requested| *requested == own)).then_some(own)
     }
 
     /// Class and key of an operation's queue, unless it is a guild's. Two queues whose numbers collide are never
@@ -356,12 +365,12 @@ impl SubmitQueue {
         };
         match (self.tenant.as_deref(), &self.key) {
             (Some(its_tenant), its_key) if its_tenant != tenant || its_key.as_ref() != Some(&key) => {
-                let says = format!(
+                let message = format!(
                     "{} of tenant {tenant} has the number {}, which another queue already uses",
                     operation.queue,
                     queue.number()
                 );
-                Err(StoreError::Corrupt(says).into())
+                Err(StoreError::Corrupt(message).into())
             }
             (Some(_) | None, _) => Ok(Some((class, key))),
         }
@@ -369,7 +378,7 @@ impl SubmitQueue {
 }
 
 /// Reads an operation's ID, hash, state and result, starting at this column.
-fn known(row: &QueryResult, from: usize) -> Result<ExistingOperation, EngineError> {
+fn read_existing(row: &QueryResult, from: usize) -> Result<ExistingOperation, EngineError> {
     let id: Uuid = row.try_get_by_index(from)?;
     let state: Option<String> = row.try_get_by_index(from + 2)?;
     let state = state.ok_or_else(|| {
@@ -380,12 +389,12 @@ fn known(row: &QueryResult, from: usize) -> Result<ExistingOperation, EngineErro
     Ok(ExistingOperation {
         id: OperationId::from_uuid(id),
         hash: hash.try_into().map_err(unreadable)?,
-        state: state_named(&state)?,
+        state: parse_state(&state)?,
         result: row.try_get_by_index(from + 3)?,
     })
 }
 
-async fn forget(on: &DatabaseTransaction, context: &Context, expired: &[ScopedKey]) -> Result<(), EngineError> {
+async fn remove_expired(on: &DatabaseTransaction, context: &Context, expired: &[ScopedKey]) -> Result<(), EngineError> {
     const SHAPE: Columns = Columns(&[("its_scope", ColumnType::Text), ("its_key", ColumnType::Text)]);
     const DELETE: &str = "DELETE FROM idempotency WHERE (scope, key) IN (SELECT its_scope, its_key FROM {v})
         RETURNING scope, tenant, bytes";

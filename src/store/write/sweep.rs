@@ -17,7 +17,7 @@ const SWEEP: i64 = 500;
 pub(super) async fn sweep(
     on: &DatabaseTransaction,
     context: &Context,
-    keep: Retention,
+    retention: Retention,
     now: UnixMs,
 ) -> Result<SweepSummary, EngineError> {
     const LETTERS: &str = "DELETE FROM dead_letters WHERE id IN
@@ -29,32 +29,32 @@ pub(super) async fn sweep(
     // A wrong clock of a caller must not expire anything early.
     let now = context.expiry(now);
     let ended = [
-        (OperationState::Succeeded, keep.completed),
-        (OperationState::Cancelled, keep.completed),
-        (OperationState::Dead, keep.failed),
-        (OperationState::NeedsReview, keep.dead_letters),
+        (OperationState::Succeeded, retention.completed),
+        (OperationState::Cancelled, retention.completed),
+        (OperationState::Dead, retention.failed),
+        (OperationState::NeedsReview, retention.dead_letters),
     ];
     let (mut operations, mut highest) = (0, None);
-    for (state, keep) in ended {
-        let (count, change) = sweep_operations(on, context, state, before(now, keep)).await?;
+    for (state, retention) in ended {
+        let (count, change) = sweep_operations(on, context, state, before(now, retention)).await?;
         operations += count;
         highest = highest.max(change);
     }
     if let Some(change) = highest {
-        change_seq::forget(on, change).await?;
+        change_seq::record_removed(on, change).await?;
     }
     let bound = |at: UnixMs| vec![signed(at.millis()).into(), SWEEP.into()];
-    let letters = query(on, LETTERS, bound(before(now, keep.dead_letters))).await?;
+    let letters = query(on, LETTERS, bound(before(now, retention.dead_letters))).await?;
     let keys = query(on, KEYS, bound(now)).await?;
     context.count_removed(&letters, 0)?;
     context.count_removed(&keys, 0)?;
-    context.usage.settle(on).await?;
+    context.usage.merge(on).await?;
     let state = query(on, STATE, bound(now)).await?;
     locations::sweep(on, now).await?;
     let received = interactions::sweep(on, now).await?;
     Ok(SweepSummary {
         operations,
-        letters: letters.len() as u64,
+        dead_letters: letters.len() as u64,
         keys: keys.len() as u64,
         state: state.len() as u64,
         interactions: received.expired,
@@ -62,8 +62,8 @@ pub(super) async fn sweep(
     })
 }
 
-fn before(now: UnixMs, keep: Duration) -> UnixMs {
-    now.before(keep)
+fn before(now: UnixMs, retention: Duration) -> UnixMs {
+    now.before(retention)
 }
 
 /// Removes operations of one state to which no pending operation refers.

@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// Instance of rows that belong to no live process. An SQLite file has only these rows.
-pub(in crate::store) const SETTLED: Uuid = Uuid::nil();
+pub(in crate::store) const MERGED_INSTANCE: Uuid = Uuid::nil();
 
 const SCOPES: Columns = Columns(&[("its_scope", ColumnType::Text)]);
 
@@ -87,12 +87,12 @@ impl UsageChanges {
 }
 
 /// Maximum number of cached scopes.
-const CACHED: usize = 10_000;
+const MAX_CACHED_SCOPES: usize = 10_000;
 
 /// Committed counters that were read before, so that they need not be read for each transaction.
 #[derive(Debug, Default)]
 struct UsageCache {
-    known: HashMap<UsageScope, Usage>,
+    committed: HashMap<UsageScope, Usage>,
     /// Changes that the present transaction has written.
     written: Option<BTreeMap<UsageScope, Usage>>,
 }
@@ -101,15 +101,15 @@ impl UsageCache {
     /// Starts a transaction. If the last one has written changes and was not confirmed as committed, the cache is
     /// invalid.
     fn begin(&mut self) {
-        if self.written.take().is_some() || self.known.len() > CACHED {
-            self.known.clear();
+        if self.written.take().is_some() || self.committed.len() > MAX_CACHED_SCOPES {
+            self.committed.clear();
         }
     }
 
     fn commit(&mut self) {
         for (scope, change) in self.written.take().into_iter().flatten() {
-            if let Some(known) = self.known.get_mut(&scope) {
-                *known += change;
+            if let Some(committed) = self.committed.get_mut(&scope) {
+                *committed += change;
             }
         }
     }
@@ -131,7 +131,7 @@ impl UsageCounters {
     }
 
     /// The present transaction was committed.
-    pub(super) fn committed(&self) {
+    pub(super) fn on_commit(&self) {
         if let Some(mut cache) = self.cache() {
             cache.commit();
         }
@@ -150,18 +150,18 @@ impl UsageCounters {
     }
 
     /// Counts audit rows of a key that were written or removed.
-    pub(super) fn audited(&self, key: &str, rows: i64) {
+    pub(super) fn count_audit(&self, key: &str, rows: i64) {
         let change = Usage { operations: rows, bytes: 0 };
         *self.lock().scopes().entry(UsageScope::Audit(key.to_owned())).or_default() += change;
     }
 
     /// Counts rows that were removed, with this many bytes.
-    pub(super) fn removed(&self, caller: &str, tenant: &str, bytes: i64) {
+    pub(super) fn count_removed(&self, caller: &str, tenant: &str, bytes: i64) {
         self.add(caller, tenant, Usage { operations: 0, bytes: -bytes });
     }
 
     /// Counts a finished operation. Its row stays until it is swept, and has grown by this many bytes.
-    pub(super) fn finished(&self, caller: &str, tenant: &str, grown: i64) {
+    pub(super) fn count_finished(&self, caller: &str, tenant: &str, grown: i64) {
         self.add(caller, tenant, Usage { operations: -1, bytes: grown });
     }
 
@@ -218,26 +218,26 @@ impl UsageCounters {
         on: &DatabaseTransaction,
         scopes: BTreeSet<UsageScope>,
     ) -> Result<HashMap<UsageScope, Usage>, EngineError> {
-        let (mut found, mut unknown) = (HashMap::new(), Vec::new());
+        let (mut found, mut missing) = (HashMap::new(), Vec::new());
         {
             let cache = self.cache();
             for scope in scopes {
-                match cache.as_ref().and_then(|cache| cache.known.get(&scope)) {
+                match cache.as_ref().and_then(|cache| cache.committed.get(&scope)) {
                     Some(usage) => drop(found.insert(scope, *usage)),
-                    None => unknown.push(scope),
+                    None => missing.push(scope),
                 }
             }
         }
-        if unknown.is_empty() {
+        if missing.is_empty() {
             return Ok(found);
         }
-        let names: Vec<String> = unknown.iter().map(ToString::to_string).collect();
+        let names: Vec<String> = missing.iter().map(ToString::to_string).collect();
         let mut read = used(on, names.iter().map(String::as_str)).await?;
         let mut cache = self.cache();
-        for scope in unknown {
+        for scope in missing {
             let usage = read.remove(&scope).unwrap_or_default();
             if let Some(cache) = &mut cache {
-                cache.known.insert(scope.clone(), usage);
+                cache.committed.insert(scope.clone(), usage);
             }
             found.insert(scope, usage);
         }
@@ -245,7 +245,7 @@ impl UsageCounters {
     }
 
     /// Merges the rows of processes that have ended, and removes rows with zero counts.
-    pub(super) async fn settle(&self, on: &DatabaseTransaction) -> Result<(), EngineError> {
+    pub(super) async fn merge(&self, on: &DatabaseTransaction) -> Result<(), EngineError> {
         const MERGE: &str = "WITH gone AS (DELETE FROM usage WHERE instance <> $1
                 AND NOT EXISTS (SELECT 1 FROM instances i WHERE i.id = usage.instance)
                 RETURNING scope, operations, bytes)
@@ -255,9 +255,9 @@ impl UsageCounters {
             SET operations = usage.operations + excluded.operations, bytes = usage.bytes + excluded.bytes";
         const REMOVE: &str = "DELETE FROM usage WHERE instance = $1 AND operations = 0 AND bytes = 0";
         if queues::is_shared(on) {
-            query(on, MERGE, vec![SETTLED.into()]).await?;
+            query(on, MERGE, vec![MERGED_INSTANCE.into()]).await?;
         }
-        let own: BTreeSet<_> = [SETTLED, self.instance].into_iter().collect();
+        let own: BTreeSet<_> = [MERGED_INSTANCE, self.instance].into_iter().collect();
         for instance in own {
             query(on, REMOVE, vec![instance.into()]).await?;
         }
@@ -367,7 +367,7 @@ impl Context {
     pub(super) fn count_removed(&self, rows: &[sea_orm::QueryResult], from: usize) -> Result<(), EngineError> {
         for row in rows {
             let (caller, tenant): (String, String) = (row.try_get_by_index(from)?, row.try_get_by_index(from + 1)?);
-            self.usage.removed(&caller, &tenant, row.try_get_by_index(from + 2)?);
+            self.usage.count_removed(&caller, &tenant, row.try_get_by_index(from + 2)?);
         }
         Ok(())
     }

@@ -15,17 +15,17 @@ use std::{
 use guildhall::settings::RedisUrl;
 use serde::{Deserialize, Serialize};
 
-use super::STUCK;
+use super::TEST_TIMEOUT;
 
 /// Environment variable with the configuration of a process.
-pub(crate) const ORDERS: &str = "GUILDHALL_TEST_FLEET_ORDERS";
+pub(crate) const DRIVER_CONFIG_ENV: &str = "GUILDHALL_TEST_FLEET_ORDERS";
 
 /// The test that runs as a process of a fleet.
-const ENTRY: &str = "driver::a_process_of_a_fleet";
+const DRIVER_TEST: &str = "driver::a_process_of_a_fleet";
 
 /// What a process does. How it does it depends on its settings, which it reads as a daemon does.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Orders {
+pub(crate) struct DriverConfig {
     /// Content of its messages.
     pub(crate) name: String,
     /// The channels to write to, for each of its gates.
@@ -34,7 +34,7 @@ pub(crate) struct Orders {
 
 /// Status of one gate of a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Seen {
+pub(crate) struct GateStatus {
     /// The member's id in the shared window.
     pub(crate) member: String,
     pub(crate) mode: String,
@@ -65,13 +65,13 @@ pub(crate) struct Launch {
     /// Environment variables in addition to those of the fleet.
     pub(crate) settings: Vec<(String, String)>,
     /// A program that runs the process, and its arguments.
-    pub(crate) under: Vec<String>,
+    pub(crate) wrapper: Vec<String>,
 }
 
 impl Launch {
     pub(crate) fn named(name: &str) -> Self {
         // A single gate sends fifty messages a second.
-        Self { name: name.to_owned(), gates: 1, channels: 80, redis: None, settings: Vec::new(), under: Vec::new() }
+        Self { name: name.to_owned(), gates: 1, channels: 80, redis: None, settings: Vec::new(), wrapper: Vec::new() }
     }
 
     pub(crate) fn set(mut self, name: &str, value: &str) -> Self {
@@ -81,52 +81,53 @@ impl Launch {
 }
 
 /// A process of a fleet.
-pub(crate) struct Process {
+pub(crate) struct FleetProcess {
     pub(crate) name: String,
     child: Child,
     /// Taken to stop the process.
     stdin: Mutex<Option<ChildStdin>>,
-    says: Mutex<Receiver<String>>,
+    stdout: Mutex<Receiver<String>>,
     log: Arc<Mutex<Vec<String>>>,
 }
 
-impl Process {
+impl FleetProcess {
     pub(super) fn start(launch: &Launch, gates: Vec<Vec<u64>>, settings: Vec<(String, String)>, folder: &Path) -> Self {
-        let orders = Orders { name: launch.name.clone(), gates };
-        let own = std::env::current_exe().unwrap();
-        let mut words = launch.under.iter().map(AsRef::as_ref).chain([own.as_os_str()]);
-        let mut child = Command::new(words.next().unwrap())
-            .args(words)
-            .args(["--ignored", "--exact", ENTRY, "--nocapture"])
+        let config = DriverConfig { name: launch.name.clone(), gates };
+        let executable = std::env::current_exe().unwrap();
+        let mut command_line = launch.wrapper.iter().map(AsRef::as_ref).chain([executable.as_os_str()]);
+        let mut child = Command::new(command_line.next().unwrap())
+            .args(command_line)
+            .args(["--ignored", "--exact", DRIVER_TEST, "--nocapture"])
             .current_dir(folder)
             .env_clear()
             .envs(settings)
-            .env(ORDERS, serde_json::to_string(&orders).unwrap())
+            .env(DRIVER_CONFIG_ENV, serde_json::to_string(&config).unwrap())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let (send, says) = mpsc::channel();
-        lines_of(child.stdout.take().unwrap(), move |line| drop(send.send(line)));
+        let (sender, stdout) = mpsc::channel();
+        read_lines(child.stdout.take().unwrap(), move |line| drop(sender.send(line)));
         let log = Arc::<Mutex<Vec<String>>>::default();
-        let kept = Arc::clone(&log);
-        lines_of(child.stderr.take().unwrap(), move |line| kept.lock().unwrap().push(line));
+        let log_writer = Arc::clone(&log);
+        read_lines(child.stderr.take().unwrap(), move |line| log_writer.lock().unwrap().push(line));
         let stdin = Mutex::new(child.stdin.take());
-        Self { name: launch.name.clone(), child, stdin, says: Mutex::new(says), log }
+        Self { name: launch.name.clone(), child, stdin, stdout: Mutex::new(stdout), log }
     }
 
     /// Status of its gates.
-    pub(crate) fn observe(&self) -> Vec<Seen> {
-        self.asked(STUCK).unwrap_or_else(|| panic!("{} does not respond:\n{}", self.name, self.log().join("\n")))
+    pub(crate) fn observe(&self) -> Vec<GateStatus> {
+        self.try_observe(TEST_TIMEOUT)
+            .unwrap_or_else(|| panic!("{} does not respond:\n{}", self.name, self.log().join("\n")))
     }
 
     /// Status of its gates, if it still responds.
-    pub(super) fn asked(&self, within: Duration) -> Option<Vec<Seen>> {
+    pub(super) fn try_observe(&self, timeout: Duration) -> Option<Vec<GateStatus>> {
         self.stdin.lock().unwrap().as_mut()?.write_all(b"observe\n").ok()?;
-        let says = self.says.lock().unwrap();
+        let stdout = self.stdout.lock().unwrap();
         loop {
-            let line = says.recv_timeout(within).ok()?;
+            let line = stdout.recv_timeout(timeout).ok()?;
             // Other lines are output of the test harness.
             if line.starts_with('[') {
                 return Some(serde_json::from_str(&line).unwrap());
@@ -135,19 +136,19 @@ impl Process {
     }
 
     /// Status of its only gate.
-    pub(crate) fn seen(&self) -> Seen {
+    pub(crate) fn observe_single(&self) -> GateStatus {
         let mut all = self.observe();
         assert_eq!(all.len(), 1);
         all.remove(0)
     }
 
     /// Requests a graceful stop.
-    pub(crate) fn hang_up(&mut self) {
+    pub(crate) fn request_stop(&mut self) {
         self.stdin.lock().unwrap().take();
     }
 
     /// Waits for its exit, which must be successful.
-    pub(crate) fn ended(&mut self) {
+    pub(crate) fn wait_for_success(&mut self) {
         let status = self.child.wait().unwrap();
         assert!(status.success(), "{} {status}:\n{}", self.name, self.log().join("\n"));
     }
@@ -170,7 +171,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for FleetProcess {
     fn drop(&mut self) {
         // A failed test must not leave it running. After a normal exit both calls do nothing.
         drop(self.child.kill());
@@ -178,6 +179,6 @@ impl Drop for Process {
     }
 }
 
-fn lines_of(output: impl Read + Send + 'static, mut each: impl FnMut(String) + Send + 'static) {
-    thread::spawn(move || BufReader::new(output).lines().map_while(Result::ok).for_each(&mut each));
+fn read_lines(output: impl Read + Send + 'static, mut on_line: impl FnMut(String) + Send + 'static) {
+    thread::spawn(move || BufReader::new(output).lines().map_while(Result::ok).for_each(&mut on_line));
 }

@@ -1,21 +1,21 @@
 //! Granting a dangerous permission needs the scope `danger`: every kind that can grant one, and every reference to a
 //! role, checked against what Discord then has.
 
-mod again;
 mod payloads;
+mod rechecks;
 mod roles;
 
 use guildhall_sim::{JoinSpec, Snowflake};
 use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
-use crate::support::{Answer, CANARY, request};
-use crate::town::{ADMIN, Engine, Key, Town};
+use crate::fixture::{ADMIN, Engine, Key, MultiTenantFixture};
+use crate::support::{CANARY, HttpResponse, request};
 
 const ADMINISTRATOR: &str = "8";
 const MANAGE_MESSAGES: &str = "8192";
 const VIEW_CHANNEL: &str = "1024";
-const SCOPE: &str = "this needs a key with the scope danger";
+const MISSING_SCOPE: &str = "this needs a key with the scope danger";
 
 /// A role that the operator has created, with its references.
 #[derive(Clone)]
@@ -27,109 +27,126 @@ struct Role {
 
 impl Role {
     /// Each reference to it in a payload.
-    fn names(&self) -> [(&'static str, Value); 3] {
+    fn references(&self) -> [(&'static str, Value); 3] {
         [("id", json!(self.id)), ("key", json!({"key": self.key})), ("operation", json!({"operation": self.operation}))]
     }
 }
 
 /// A guild of the tenant `default` with a member, roles, and keys with and without the scope.
-struct Stage {
-    town: Town,
+struct DangerFixture {
+    tenants: MultiTenantFixture,
     member: Snowflake,
     channel: String,
     /// It grants ADMINISTRATOR.
-    boss: Role,
+    admin_role: Role,
     /// It grants MANAGE_MESSAGES in one channel.
-    moderator: Role,
+    moderator_role: Role,
     /// It grants nothing dangerous.
-    plain: Role,
+    plain_role: Role,
     /// For the guild.
-    without: Key,
-    with: Key,
+    key_without: Key,
+    key_with: Key,
     /// For `request`, which needs a key for the whole tenant.
-    words_without: Key,
-    words_with: Key,
+    raw_key_without: Key,
+    raw_key_with: Key,
 }
 
-impl Stage {
+impl DangerFixture {
     async fn new(settings: &[(&str, &str)]) -> Self {
-        let town = Town::open_with(Engine::Sqlite, settings).await;
-        let member = town.sim.join(town.nobodys, JoinSpec::default()).await.unwrap().id.unwrap();
-        let channel = town.channel(town.nobodys);
-        let make = |key: &'static str, permissions: &str| {
+        let tenants = MultiTenantFixture::open_with(Engine::Sqlite, settings).await;
+        let member = tenants.sim.join(tenants.unowned_guild, JoinSpec::default()).await.unwrap().id.unwrap();
+        let channel = tenants.find_channel(tenants.unowned_guild);
+        let create_role = |key: &'static str, permissions: &str| {
             let payload = json!({"key": key, "name": key, "permissions": permissions});
-            let operation = town.submit(ADMIN, town.nobodys, &json!({"kind": "create_role", "payload": payload}));
-            let id = ends(&town, &operation)["result"]["role_id"].as_str().unwrap().to_owned();
+            let operation =
+                tenants.submit(ADMIN, tenants.unowned_guild, &json!({"kind": "create_role", "payload": payload}));
+            let id = wait_until_final(&tenants, &operation)["result"]["role_id"].as_str().unwrap().to_owned();
             Role { id, key, operation }
         };
-        let (boss, moderator) = (make("boss", ADMINISTRATOR), make("moderator", VIEW_CHANNEL));
-        let plain = make("plain", VIEW_CHANNEL);
+        let (admin_role, moderator_role) = (create_role("boss", ADMINISTRATOR), create_role("moderator", VIEW_CHANNEL));
+        let plain_role = create_role("plain", VIEW_CHANNEL);
         let overwrite = json!({"type": 0, "allow": MANAGE_MESSAGES, "deny": "0"});
-        let path = format!("/channels/{channel}/permissions/{}", moderator.id);
-        let allowed = discord(&town, "PUT", &path, &overwrite);
+        let path = format!("/channels/{channel}/permissions/{}", moderator_role.id);
+        let allowed = discord(&tenants, "PUT", &path, &overwrite);
         assert_eq!(allowed.status, 204, "{}", allowed.body);
-        let guild = format!("guild:{}", town.nobodys);
-        let without = town.key("default", &["operations:write", &guild]);
-        let with = town.key("default", &["operations:write", "danger", &guild]);
-        let words_without = town.key("default", &["operations:write", "application"]);
-        let words_with = town.key("default", &["operations:write", "application", "danger"]);
-        Self { town, member, channel, boss, moderator, plain, without, with, words_without, words_with }
+        let guild = format!("guild:{}", tenants.unowned_guild);
+        let key_without = tenants.create_key("default", &["operations:write", &guild]);
+        let key_with = tenants.create_key("default", &["operations:write", "danger", &guild]);
+        let raw_key_without = tenants.create_key("default", &["operations:write", "application"]);
+        let raw_key_with = tenants.create_key("default", &["operations:write", "application", "danger"]);
+        Self {
+            tenants,
+            member,
+            channel,
+            admin_role,
+            moderator_role,
+            plain_role,
+            key_without,
+            key_with,
+            raw_key_without,
+            raw_key_with,
+        }
     }
 
     /// The roles that the member has in Discord.
-    fn held(&self) -> Vec<String> {
-        let path = format!("/guilds/{}/members/{}", self.town.nobodys, self.member);
-        let member = discord(&self.town, "GET", &path, &Value::Null).json();
+    fn member_roles(&self) -> Vec<String> {
+        let path = format!("/guilds/{}/members/{}", self.tenants.unowned_guild, self.member);
+        let member = discord(&self.tenants, "GET", &path, &Value::Null).json();
         member["roles"].as_array().unwrap().iter().map(|role| role.as_str().unwrap().to_owned()).collect()
     }
 
     /// Sets the roles of the member in Discord, without the daemon.
-    fn hold(&self, roles: &[&Role]) {
-        let path = format!("/guilds/{}/members/{}", self.town.nobodys, self.member);
+    fn set_member_roles(&self, roles: &[&Role]) {
+        let path = format!("/guilds/{}/members/{}", self.tenants.unowned_guild, self.member);
         let roles: Vec<_> = roles.iter().map(|role| &role.id).collect();
-        assert_eq!(discord(&self.town, "PATCH", &path, &json!({"roles": roles})).status, 200);
+        assert_eq!(discord(&self.tenants, "PATCH", &path, &json!({"roles": roles})).status, 200);
     }
 
-    fn submit(&self, key: &Key, body: &Value) -> Answer {
-        self.town.with(&key.text, "POST", &format!("/v1/guilds/{}/operations", self.town.nobodys), body)
+    fn submit(&self, key: &Key, body: &Value) -> HttpResponse {
+        self.tenants.request_with(
+            &key.text,
+            "POST",
+            &format!("/v1/guilds/{}/operations", self.tenants.unowned_guild),
+            body,
+        )
     }
 
     /// Asserts that an operation is refused for this permission, at submission or at dispatch.
-    fn is_refused(&self, name: &str, answer: &Answer, permission: &str) {
-        let message = match answer.status {
-            403 => answer.json()["errors"][0]["message"].as_str().unwrap().to_owned(),
-            202 => self.is_dead(name, answer.json()["id"].as_str().unwrap()),
-            status => panic!("{name}: {status} {}", answer.body),
+    fn assert_refused(&self, name: &str, response: &HttpResponse, permission: &str) {
+        let message = match response.status {
+            403 => response.json()["errors"][0]["message"].as_str().unwrap().to_owned(),
+            202 => self.assert_forbidden(name, response.json()["id"].as_str().unwrap()),
+            status => panic!("{name}: {status} {}", response.body),
         };
-        assert!(message.contains(permission) && message.contains(SCOPE), "{name}: {message}");
+        assert!(message.contains(permission) && message.contains(MISSING_SCOPE), "{name}: {message}");
     }
 
     /// Asserts that an operation died because it was forbidden. Returns the error message.
-    fn is_dead(&self, name: &str, id: &str) -> String {
-        let shown = ends(&self.town, id);
+    fn assert_forbidden(&self, name: &str, id: &str) -> String {
+        let operation = wait_until_final(&self.tenants, id);
         assert_eq!(
-            (&shown["state"], &shown["error"]["class"]),
+            (&operation["state"], &operation["error"]["class"]),
             (&json!("dead"), &json!("forbidden")),
-            "{name}: {shown}"
+            "{name}: {operation}"
         );
-        shown["error"]["message"].as_str().unwrap().to_owned()
+        operation["error"]["message"].as_str().unwrap().to_owned()
     }
 
-    fn is_done(&self, name: &str, answer: &Answer) {
-        assert_eq!(answer.status, 202, "{name}: {}", answer.body);
-        let shown = ends(&self.town, answer.json()["id"].as_str().unwrap());
-        assert_eq!(shown["state"], "succeeded", "{name}: {shown}");
+    fn assert_done(&self, name: &str, response: &HttpResponse) {
+        assert_eq!(response.status, 202, "{name}: {}", response.body);
+        let operation = wait_until_final(&self.tenants, response.json()["id"].as_str().unwrap());
+        assert_eq!(operation["state"], "succeeded", "{name}: {operation}");
     }
 
     /// Each operation that gives the member a role, and whether it is a `request`.
-    fn ways_to_give(&self, role: &Role) -> Vec<(String, Value, bool)> {
-        let (guild, user) = (self.town.nobodys, self.member.to_string());
-        let mut ways = Vec::new();
-        for (name, role) in role.names() {
+    fn role_grants(&self, role: &Role) -> Vec<(String, Value, bool)> {
+        let (guild, user) = (self.tenants.unowned_guild, self.member.to_string());
+        let mut grants = Vec::new();
+        for (name, role) in role.references() {
             let payload = json!({"user_id": user, "role_id": role});
-            ways.push((format!("assign_role by {name}"), json!({"kind": "assign_role", "payload": payload}), false));
+            grants.push((format!("assign_role by {name}"), json!({"kind": "assign_role", "payload": payload}), false));
             let payload = json!({"user_id": user, "role_ids": [role]});
-            ways.push((
+            grants.push((
                 format!("set_member_roles by {name}"),
                 json!({"kind": "set_member_roles", "payload": payload}),
                 false,
@@ -144,16 +161,16 @@ impl Stage {
         };
         let (id, number) = (&role.id, role.id.parse::<u64>().unwrap());
         let path = format!("/guilds/{guild}/members/{user}");
-        ways.push(request("PUT", format!("{path}/roles/{id}"), Value::Null));
-        ways.push(request("PUT", format!("{path}/roles/{id}?reason=/../x"), Value::Null));
-        ways.push(request("PATCH", path.clone(), json!({"roles": [id]})));
-        ways.push(request("PATCH", path, json!({"nick": "x", "roles": [number]})));
-        ways
+        grants.push(request("PUT", format!("{path}/roles/{id}"), Value::Null));
+        grants.push(request("PUT", format!("{path}/roles/{id}?reason=/../x"), Value::Null));
+        grants.push(request("PATCH", path.clone(), json!({"roles": [id]})));
+        grants.push(request("PATCH", path, json!({"nick": "x", "roles": [number]})));
+        grants
     }
 }
 
 /// Calls the simulated Discord, without the daemon.
-fn discord(town: &Town, method: &str, path: &str, body: &Value) -> Answer {
+fn discord(tenants: &MultiTenantFixture, method: &str, path: &str, body: &Value) -> HttpResponse {
     let body = if body.is_null() { String::new() } else { body.to_string() };
     let head = format!(
         "{method} /api/v10{path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nAuthorization: Bot {CANARY}\r\n\
@@ -161,16 +178,16 @@ fn discord(town: &Town, method: &str, path: &str, body: &Value) -> Answer {
          Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
-    block_in_place(|| request(town.sim.address(), &head))
+    block_in_place(|| request(tenants.sim.address(), &head))
 }
 
 /// Waits until an operation is final, and returns it.
-fn ends(town: &Town, id: &str) -> Value {
-    let is_final = |state: &Value| ["succeeded", "dead", "needs_review"].iter().any(|last| state == last);
-    town.until(&format!("/v1/operations/{id}"), |answer| is_final(&answer.json()["state"])).json()
+fn wait_until_final(tenants: &MultiTenantFixture, id: &str) -> Value {
+    let is_final = |state: &Value| ["succeeded", "dead", "needs_review"].iter().any(|final_state| state == final_state);
+    tenants.poll_until(&format!("/v1/operations/{id}"), |response| is_final(&response.json()["state"])).json()
 }
 
 /// Requests of a route that reached Discord.
-fn requests(town: &Town, route: &str) -> u64 {
-    town.sim.score().routes.get(route).map_or(0, |route| route.requests)
+fn request_count(tenants: &MultiTenantFixture, route: &str) -> u64 {
+    tenants.sim.score().routes.get(route).map_or(0, |route| route.requests)
 }

@@ -2,47 +2,51 @@
 
 use serde_json::{Value, json};
 
-use super::{ADMINISTRATOR, MANAGE_MESSAGES, Stage, VIEW_CHANNEL, discord};
+use super::{ADMINISTRATOR, DangerFixture, MANAGE_MESSAGES, VIEW_CHANNEL, discord};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn path_in_another_form_needs_the_scope_or_is_no_path() {
-    let stage = Stage::new(&[]).await;
-    let (guild, user, boss) = (stage.town.nobodys, stage.member, &stage.boss.id);
-    let digits = boss.bytes().map(|digit| format!("%{digit:x}")).collect::<String>();
+async fn path_in_another_form_needs_the_scope_or_is_invalid() {
+    let fixture = DangerFixture::new(&[]).await;
+    let (guild, user, admin_role) = (fixture.tenants.unowned_guild, fixture.member, &fixture.admin_role.id);
+    let digits = admin_role.bytes().map(|digit| format!("%{digit:x}")).collect::<String>();
     for (path, expected) in [
         (format!("/guilds/{guild}/m%65mbers/{user}/r%6fles/{digits}"), None),
-        (format!("/guilds/{guild}/m%2565mbers/{user}/roles/{boss}"), Some(403)),
-        (format!("/guilds/{guild}/MEMBERS/{user}/roles/{boss}"), Some(403)),
-        (format!("/v9/guilds/{guild}/members/{user}/roles/{boss}"), Some(403)),
-        (format!("/guilds/{guild}/members/{user}/roles/{boss}/x"), Some(403)),
-        (format!("/guilds/{guild}//members/{user}/roles/{boss}"), Some(422)),
-        (format!("/guilds/{guild}/members/{user}/roles/{boss}/"), Some(422)),
-        (format!("/guilds/{guild}/x/../members/{user}/roles/{boss}"), Some(422)),
-        (format!("/guilds/{guild}/x/%2e%2E/members/{user}/roles/{boss}"), Some(422)),
-        (format!("/guilds/{guild}%2Fmembers/{user}/roles/{boss}"), Some(422)),
+        (format!("/guilds/{guild}/m%2565mbers/{user}/roles/{admin_role}"), Some(403)),
+        (format!("/guilds/{guild}/MEMBERS/{user}/roles/{admin_role}"), Some(403)),
+        (format!("/v9/guilds/{guild}/members/{user}/roles/{admin_role}"), Some(403)),
+        (format!("/guilds/{guild}/members/{user}/roles/{admin_role}/x"), Some(403)),
+        (format!("/guilds/{guild}//members/{user}/roles/{admin_role}"), Some(422)),
+        (format!("/guilds/{guild}/members/{user}/roles/{admin_role}/"), Some(422)),
+        (format!("/guilds/{guild}/x/../members/{user}/roles/{admin_role}"), Some(422)),
+        (format!("/guilds/{guild}/x/%2e%2E/members/{user}/roles/{admin_role}"), Some(422)),
+        (format!("/guilds/{guild}%2Fmembers/{user}/roles/{admin_role}"), Some(422)),
     ] {
         let request = json!({"kind": "request", "payload": {"method": "PUT", "path": path}});
-        let answer = stage.submit(&stage.words_without, &request);
+        let response = fixture.submit(&fixture.raw_key_without, &request);
         match expected {
-            Some(expected) => assert_eq!(answer.status, expected, "{path}: {}", answer.body),
-            None => stage.is_refused(&path, &answer, "grants ADMINISTRATOR"),
+            Some(expected) => assert_eq!(response.status, expected, "{path}: {}", response.body),
+            None => fixture.assert_refused(&path, &response, "grants ADMINISTRATOR"),
         }
-        assert_eq!(stage.held(), [""; 0], "{path}");
+        assert_eq!(fixture.member_roles(), [""; 0], "{path}");
     }
     // Roles by an invite, and an unknown call.
-    let invite =
-        json!({"method": "POST", "path": format!("/channels/{}/invites", stage.channel), "body": {"role_ids": [boss]}});
+    let invite = json!({"method": "POST", "path": format!("/channels/{}/invites", fixture.channel), "body": {"role_ids": [admin_role]}});
     let invite = json!({"kind": "request", "payload": invite});
-    stage.is_refused("invite", &stage.submit(&stage.words_without, &invite), "grants ADMINISTRATOR");
+    fixture.assert_refused("invite", &fixture.submit(&fixture.raw_key_without, &invite), "grants ADMINISTRATOR");
     let unknown = json!({"method": "POST", "path": format!("/guilds/{guild}/mfa"), "body": {"level": 0}});
     let unknown = json!({"kind": "request", "payload": unknown});
-    stage.is_refused("unknown", &stage.submit(&stage.words_without, &unknown), "effect on permissions is unknown");
+    fixture.assert_refused(
+        "unknown",
+        &fixture.submit(&fixture.raw_key_without, &unknown),
+        "effect on permissions is unknown",
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_payload_that_grants_needs_the_scope() {
-    let stage = Stage::new(&[]).await;
-    let (guild, channel, plain) = (stage.town.nobodys, stage.channel.clone(), stage.plain.id.clone());
+    let fixture = DangerFixture::new(&[]).await;
+    let (guild, channel, plain) =
+        (fixture.tenants.unowned_guild, fixture.channel.clone(), fixture.plain_role.id.clone());
     let overwrites = json!([{"role_id": plain, "allow": MANAGE_MESSAGES}]);
     let wire = json!([{"id": plain, "type": 0, "allow": MANAGE_MESSAGES, "deny": "0"}]);
     let kind = |kind: &str, payload: Value| (json!({"kind": kind, "payload": payload}), false);
@@ -69,38 +73,38 @@ async fn every_payload_that_grants_needs_the_scope() {
             json!({"type": 0, "allow": MANAGE_MESSAGES}),
         ),
     ];
-    let roles = || discord(&stage.town, "GET", &format!("/guilds/{guild}/roles"), &Value::Null).body;
-    let channels = || discord(&stage.town, "GET", &format!("/guilds/{guild}/channels"), &Value::Null).body;
+    let roles = || discord(&fixture.tenants, "GET", &format!("/guilds/{guild}/roles"), &Value::Null).body;
+    let channels = || discord(&fixture.tenants, "GET", &format!("/guilds/{guild}/channels"), &Value::Null).body;
     let before = (roles(), channels());
     for (operation, is_request) in &rows {
-        let key = if *is_request { &stage.words_without } else { &stage.without };
-        let answer = stage.submit(key, operation);
-        assert_eq!(answer.status, 403, "{operation}: {}", answer.body);
-        stage.is_refused(&operation.to_string(), &answer, "grants ");
+        let key = if *is_request { &fixture.raw_key_without } else { &fixture.key_without };
+        let response = fixture.submit(key, operation);
+        assert_eq!(response.status, 403, "{operation}: {}", response.body);
+        fixture.assert_refused(&operation.to_string(), &response, "grants ");
         let batch = json!({"operations": [{"kind": "create_role", "payload": {"name": "x"}}, operation]});
-        assert_eq!(stage.submit(key, &batch).status, 403, "{operation}");
+        assert_eq!(fixture.submit(key, &batch).status, 403, "{operation}");
     }
     assert_eq!((roles(), channels()), before, "nothing has changed");
     for (operation, is_request) in &rows {
-        let key = if *is_request { &stage.words_with } else { &stage.with };
-        stage.is_done(&operation.to_string(), &stage.submit(key, operation));
+        let key = if *is_request { &fixture.raw_key_with } else { &fixture.key_with };
+        fixture.assert_done(&operation.to_string(), &fixture.submit(key, operation));
     }
-    let owner = json!({"kind": "request", "payload": {"method": "PATCH", "path": format!("/guilds/{guild}"), "body": {"owner_id": stage.member.to_string()}}});
-    stage.is_refused("owner", &stage.submit(&stage.words_without, &owner), "transfers the ownership");
+    let owner = json!({"kind": "request", "payload": {"method": "PATCH", "path": format!("/guilds/{guild}"), "body": {"owner_id": fixture.member.to_string()}}});
+    fixture.assert_refused("owner", &fixture.submit(&fixture.raw_key_without, &owner), "transfers the ownership");
     let sync = json!([{"id": channel, "lock_permissions": true}]);
     let sync = json!({"kind": "request", "payload": {"method": "PATCH", "path": format!("/guilds/{guild}/channels"), "body": sync}});
-    stage.is_refused("sync", &stage.submit(&stage.words_without, &sync), "permissions of their category");
+    fixture.assert_refused("sync", &fixture.submit(&fixture.raw_key_without, &sync), "permissions of their category");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn denial_of_a_dangerous_permission_is_not_removed_without_the_scope() {
-    let stage = Stage::new(&[]).await;
-    let (channel, plain) = (stage.channel.clone(), stage.plain.id.clone());
+async fn removing_a_denial_needs_the_scope() {
+    let fixture = DangerFixture::new(&[]).await;
+    let (channel, plain) = (fixture.channel.clone(), fixture.plain_role.id.clone());
     let path = format!("/channels/{channel}/permissions/{plain}");
     let denied = json!({"type": 0, "allow": "0", "deny": MANAGE_MESSAGES});
-    assert_eq!(discord(&stage.town, "PUT", &path, &denied).status, 204);
-    let now = || {
-        let channel = discord(&stage.town, "GET", &format!("/channels/{channel}"), &Value::Null).json();
+    assert_eq!(discord(&fixture.tenants, "PUT", &path, &denied).status, 204);
+    let current_deny = || {
+        let channel = discord(&fixture.tenants, "GET", &format!("/channels/{channel}"), &Value::Null).json();
         let overwrites = channel["permission_overwrites"].as_array().unwrap().clone();
         overwrites
             .into_iter()
@@ -125,26 +129,26 @@ async fn denial_of_a_dangerous_permission_is_not_removed_without_the_scope() {
     ] {
         let name = operation.to_string();
         let (without, with) = match is_request {
-            true => (&stage.words_without, &stage.words_with),
-            false => (&stage.without, &stage.with),
+            true => (&fixture.raw_key_without, &fixture.raw_key_with),
+            false => (&fixture.key_without, &fixture.key_with),
         };
-        stage.is_refused(&name, &stage.submit(without, &operation), "removes the denial of MANAGE_MESSAGES");
-        assert_eq!(now(), Some(json!(MANAGE_MESSAGES)), "{name}");
-        stage.is_done(&name, &stage.submit(with, &operation));
-        assert_ne!(now(), Some(json!(MANAGE_MESSAGES)), "{name}");
-        assert_eq!(discord(&stage.town, "PUT", &path, &denied).status, 204);
+        fixture.assert_refused(&name, &fixture.submit(without, &operation), "removes the denial of MANAGE_MESSAGES");
+        assert_eq!(current_deny(), Some(json!(MANAGE_MESSAGES)), "{name}");
+        fixture.assert_done(&name, &fixture.submit(with, &operation));
+        assert_ne!(current_deny(), Some(json!(MANAGE_MESSAGES)), "{name}");
+        assert_eq!(discord(&fixture.tenants, "PUT", &path, &denied).status, 204);
     }
     // The denial may stay, and a managed channel is checked against its current overwrites.
     let keep = json!([{"role_id": plain, "allow": VIEW_CHANNEL, "deny": MANAGE_MESSAGES}]);
     let keep = json!({"kind": "update_permissions", "payload": {"channel_id": channel, "overwrites": keep}});
-    stage.is_done("keep", &stage.submit(&stage.without, &keep));
+    fixture.assert_done("keep", &fixture.submit(&fixture.key_without, &keep));
     let ensure = |overwrites: Value| json!({"kind": "ensure_channel", "payload": {"key": "room", "name": "room", "overwrites": overwrites}});
     let denying = json!([{"role_id": plain, "deny": MANAGE_MESSAGES}]);
-    stage.is_done("ensure", &stage.submit(&stage.without, &ensure(denying)));
-    stage.is_refused(
+    fixture.assert_done("ensure", &fixture.submit(&fixture.key_without, &ensure(denying)));
+    fixture.assert_refused(
         "ensure",
-        &stage.submit(&stage.without, &ensure(json!([]))),
+        &fixture.submit(&fixture.key_without, &ensure(json!([]))),
         "removes the denial of MANAGE_MESSAGES",
     );
-    stage.is_done("ensure", &stage.submit(&stage.with, &ensure(json!([]))));
+    fixture.assert_done("ensure", &fixture.submit(&fixture.key_with, &ensure(json!([]))));
 }

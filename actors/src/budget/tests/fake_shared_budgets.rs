@@ -13,90 +13,90 @@ use crate::clock::Clock;
 use crate::ports::{SharedBudgets, SharedReply, SharedReplyFuture, Unreachable};
 
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct FakeBudgetStore {
     clock: Clock,
-    kept: Mutex<Kept>,
+    state: Mutex<BudgetStoreState>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
-    budgets: HashMap<BudgetName, Life>,
-    lives: u32,
+struct BudgetStoreState {
+    budgets: HashMap<BudgetName, StoredBudget>,
+    epochs: u32,
     members: BTreeSet<&'static str>,
     reports: HashMap<(&'static str, BudgetName), u64>,
-    asks: Vec<usize>,
+    batch_sizes: Vec<usize>,
 }
 
 #[derive(Debug)]
-struct Life {
+struct StoredBudget {
     epoch: BudgetEpoch,
     budget: Budget,
     /// What it started with, until a member with an older epoch reports.
-    gift: Points,
+    initial: Points,
 }
 
-impl Place {
+impl FakeBudgetStore {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self { clock: Clock::start(), kept: Mutex::default() })
+        Arc::new(Self { clock: Clock::start(), state: Mutex::default() })
     }
 
     pub(super) fn forget(&self) {
-        self.kept.lock().unwrap().budgets.clear();
+        self.state.lock().unwrap().budgets.clear();
     }
 
     /// Number of requests in each call that had any.
-    pub(super) fn asks_by_call(&self) -> Vec<usize> {
-        self.kept.lock().unwrap().asks.iter().copied().filter(|asks| *asks > 0).collect()
+    pub(super) fn batch_sizes(&self) -> Vec<usize> {
+        self.state.lock().unwrap().batch_sizes.iter().copied().filter(|size| *size > 0).collect()
     }
 
     fn call<T>(
         &self,
         member: &'static str,
         name: &BudgetName,
-        tidings: &BudgetReport,
+        report: &BudgetReport,
         act: impl FnOnce(&mut Budget, guildhall_core::time::Timestamp) -> T,
     ) -> SharedReply<T> {
         let now = self.clock.now();
-        let kept = &mut *self.kept.lock().unwrap();
-        kept.members.insert(member);
-        if !kept.budgets.contains_key(name) {
-            kept.lives += 1;
-            let epoch = BudgetEpoch::new(&kept.lives.to_string());
-            let budget = Budget::new(tidings.limits, now).unwrap();
-            kept.budgets.insert(name.clone(), Life { epoch, budget, gift: tidings.limits.maximum });
+        let state = &mut *self.state.lock().unwrap();
+        state.members.insert(member);
+        if !state.budgets.contains_key(name) {
+            state.epochs += 1;
+            let epoch = BudgetEpoch::new(&state.epochs.to_string());
+            let budget = Budget::new(report.limits, now).unwrap();
+            state.budgets.insert(name.clone(), StoredBudget { epoch, budget, initial: report.limits.maximum });
         }
-        let Life { epoch, budget, gift } = kept.budgets.get_mut(name).unwrap();
-        if tidings.epoch.as_ref().is_some_and(|known| known != epoch) {
-            budget.inherit(std::mem::take(gift), tidings.booked_for, now);
+        let StoredBudget { epoch, budget, initial } = state.budgets.get_mut(name).unwrap();
+        if report.epoch.as_ref().is_some_and(|cached| cached != epoch) {
+            budget.inherit(std::mem::take(initial), report.booked_for, now);
         }
-        if let Some(spent) = tidings.spent {
-            let last = kept.reports.entry((member, name.clone())).or_default();
+        if let Some(spent) = report.spent {
+            let last = state.reports.entry((member, name.clone())).or_default();
             if *last < spent.number {
                 *last = spent.number;
                 budget.charge(spent.points, now);
             }
         }
-        if let Some(limits) = tidings.configure {
+        if let Some(limits) = report.configure {
             budget.configure(limits, now).unwrap();
         }
-        let answer = act(budget, now);
-        let standing = BudgetState {
+        let result = act(budget, now);
+        let state_after = BudgetState {
             epoch: epoch.clone(),
             limits: budget.limits(),
             observed: budget.observed(),
             available: budget.available(now),
             booked_for: budget.booked_for(now),
             blocked_for: budget.blocked_for(now),
-            members: Some(u32::try_from(kept.members.len()).unwrap()),
+            members: Some(u32::try_from(state.members.len()).unwrap()),
         };
-        SharedReply { answer, standing }
+        SharedReply { result, state: state_after }
     }
 }
 
 /// Connection of a process to the shared budgets.
 #[derive(Debug)]
-pub(super) struct Line {
-    place: Arc<Place>,
+pub(super) struct FakeConnection {
+    store: Arc<FakeBudgetStore>,
     member: &'static str,
     state: watch::Sender<State>,
     tries: Mutex<usize>,
@@ -112,10 +112,10 @@ enum State {
     LosesOne,
 }
 
-impl Line {
-    pub(super) fn to(place: &Arc<Place>, member: &'static str) -> Arc<Self> {
+impl FakeConnection {
+    pub(super) fn to(store: &Arc<FakeBudgetStore>, member: &'static str) -> Arc<Self> {
         Arc::new(Self {
-            place: Arc::clone(place),
+            store: Arc::clone(store),
             member,
             state: watch::Sender::new(State::Up),
             tries: Mutex::default(),
@@ -134,7 +134,7 @@ impl Line {
         self.state.send_replace(State::Held(Some(name.clone())));
     }
 
-    pub(super) fn lose_one(&self) {
+    pub(super) fn lose_next_reply(&self) {
         self.state.send_replace(State::LosesOne);
     }
 
@@ -149,7 +149,7 @@ impl Line {
     fn call<'a, T: Send + 'a>(
         &'a self,
         name: &'a BudgetName,
-        tidings: &'a BudgetReport,
+        report: &'a BudgetReport,
         act: impl FnOnce(&mut Budget, guildhall_core::time::Timestamp) -> T + Send + 'a,
     ) -> SharedReplyFuture<'a, T> {
         *self.tries.lock().unwrap() += 1;
@@ -161,39 +161,39 @@ impl Line {
             if matches!(state, State::Cut) {
                 return Err(Unreachable("connection lost".to_owned()));
             }
-            let told = self.place.call(self.member, name, tidings, act);
+            let reply = self.store.call(self.member, name, report, act);
             if matches!(state, State::LosesOne) {
                 self.restore();
                 return Err(Unreachable("reply lost".to_owned()));
             }
-            Ok(told)
+            Ok(reply)
         })
     }
 }
 
-impl SharedBudgets for Line {
+impl SharedBudgets for FakeConnection {
     fn acquire<'a>(
         &'a self,
         name: &'a BudgetName,
-        tidings: &'a BudgetReport,
-        asks: &'a [SpendRequest],
+        report: &'a BudgetReport,
+        requests: &'a [SpendRequest],
     ) -> SharedReplyFuture<'a, Vec<Result<BudgetDecision, BudgetError>>> {
-        self.place.kept.lock().unwrap().asks.push(asks.len());
-        self.call(name, tidings, |budget, now| {
-            asks.iter().map(|ask| budget.acquire(ask.cost, ask.max_wait, now)).collect()
+        self.store.state.lock().unwrap().batch_sizes.push(requests.len());
+        self.call(name, report, |budget, now| {
+            requests.iter().map(|request| budget.acquire(request.cost, request.max_wait, now)).collect()
         })
     }
 
     fn observe<'a>(
         &'a self,
         name: &'a BudgetName,
-        tidings: &'a BudgetReport,
-        seen: &'a Observation,
+        report: &'a BudgetReport,
+        observation: &'a Observation,
     ) -> SharedReplyFuture<'a, ()> {
-        self.call(name, tidings, |budget, now| budget.observe(seen, now).unwrap())
+        self.call(name, report, |budget, now| budget.observe(observation, now).unwrap())
     }
 
-    fn show<'a>(&'a self, name: &'a BudgetName, tidings: &'a BudgetReport) -> SharedReplyFuture<'a, Points> {
-        self.call(name, tidings, |budget, now| budget.booked(now))
+    fn show<'a>(&'a self, name: &'a BudgetName, report: &'a BudgetReport) -> SharedReplyFuture<'a, Points> {
+        self.call(name, report, |budget, now| budget.booked(now))
     }
 }

@@ -25,7 +25,7 @@ use super::context::EventContext;
 use super::handler_runner::{EventDisposition, HandlerOutcome, Retries, StartedHandler, WebhookTask};
 use super::inbox_entry::{commit_dead, commit_entry, inbox_entry};
 use super::interaction::{first_response, responds_at_once};
-use super::interaction_recorder::{RecordingFuture, recorded_soon};
+use super::interaction_recorder::{RecordingFuture, wait_until_recorded};
 use super::mailbox::GuildMailbox;
 use super::routed_event::{DeferralFuture, QueuedEvent};
 use super::state_keys::webhook_outcome;
@@ -137,7 +137,7 @@ struct RuleBatch {
 
 impl EventWorker {
     async fn run(&self) {
-        while self.mailbox.filled().await {
+        while self.mailbox.wait_for_event().await {
             failpoint::message(Part::EventGuild);
             let batch = self.apply_rules();
             if batch.count > 0 {
@@ -146,7 +146,7 @@ impl EventWorker {
                 // Boxed, so that a guild that waits for events does not hold the memory that this needs.
                 Box::pin(self.handle(&queued)).await;
                 emit(EventDelivered { event: queued.event(), now: self.now() });
-                self.acks.put(&self.mailbox, 1);
+                self.acks.complete(&self.mailbox, 1);
             }
             // Lets other guilds of this thread run.
             consume_budget().await;
@@ -164,9 +164,9 @@ impl EventWorker {
     /// Whether all its handlers are rules that need nothing but the event.
     fn is_simple(&self, queued: &QueuedEvent) -> bool {
         queued.event().interaction.is_none()
-            && queued.routed.to.iter().all(|number| {
+            && queued.routed.handlers.iter().all(|number| {
                 let handler = self.context.handlers.handler(number);
-                matches!(handler.does, HandlerAction::Rule(_))
+                matches!(handler.action, HandlerAction::Rule(_))
                     && !handler.needs_state()
                     && !self.context.backlog.is_waiting(self.lane, number)
             })
@@ -181,11 +181,11 @@ impl EventWorker {
             waiting.iter().take(BATCH_SIZE).take_while(|queued| self.is_simple(queued)).enumerate()
         {
             let view = EventView::new(queued.event());
-            for number in queued.routed.to.iter() {
+            for number in queued.routed.handlers.iter() {
                 let handler = self.context.handlers.handler(number);
                 // If the guild panics now, this event and this handler are the cause.
-                self.mailbox.executes(position, number);
-                if handler.wants(&view) {
+                self.mailbox.set_executing(position, number);
+                if handler.accepts(&view) {
                     let outcome = runner.apply_rule(handler, &view, &BTreeMap::new());
                     let disposition = runner.decide(queued.event(), number, outcome, 1, Retries::Allowed);
                     if let Some(commit) = self.commit_of(number, queued.event(), disposition) {
@@ -194,10 +194,10 @@ impl EventWorker {
                     }
                 }
                 let now = Instant::now();
-                self.acks.took(number, now.duration_since(started));
+                self.acks.elapsed(number, now.duration_since(started));
                 started = now;
             }
-            self.mailbox.rests();
+            self.mailbox.clear_executing();
             batch.count += 1;
         }
         batch
@@ -224,7 +224,7 @@ impl EventWorker {
         if !commits.is_empty() {
             Box::pin(self.commit_batch(commits, origins)).await;
         }
-        self.acks.put(&self.mailbox, count);
+        self.acks.complete(&self.mailbox, count);
     }
 
     async fn commit_batch(&self, commits: Vec<HandlerCommit>, origins: Vec<(usize, usize)>) {
@@ -245,8 +245,8 @@ impl EventWorker {
     async fn handle(&self, queued: &QueuedEvent) {
         if let Some(deferring) = &queued.routed.deferring {
             match DeferralFuture::clone(deferring).await {
-                ResponseResult::Now | ResponseResult::Before => emit(InteractionAnswered { how: "deferred" }),
-                ResponseResult::TooLate => {
+                ResponseResult::Sent | ResponseResult::AlreadySent => emit(InteractionAnswered { how: "deferred" }),
+                ResponseResult::Expired => {
                     // The interaction has expired: no response can reach the user any more.
                     emit(InteractionAnswered { how: "too_late" });
                     return;
@@ -257,21 +257,21 @@ impl EventWorker {
         }
         match (&queued.routed.recording, &queued.routed.deferring) {
             (Some(recording), Some(_)) => RecordingFuture::clone(recording).await,
-            (Some(recording), None) => recorded_soon(RecordingFuture::clone(recording)).await,
+            (Some(recording), None) => wait_until_recorded(RecordingFuture::clone(recording)).await,
             (None, _) => {}
         }
-        for number in queued.routed.to.iter() {
+        for number in queued.routed.handlers.iter() {
             // It is the first event of the mailbox. If the guild panics now, this event and this handler are the cause.
-            self.mailbox.executes(0, number);
+            self.mailbox.set_executing(0, number);
             self.run_handler(queued.event(), number).await;
-            self.mailbox.rests();
+            self.mailbox.clear_executing();
         }
     }
 
     async fn run_handler(&self, event: &Event, number: usize) {
         let EventContext { handlers, runner, config, .. } = &*self.context;
         let handler = handlers.handler(number);
-        if !handler.wants(&EventView::new(event)) {
+        if !handler.accepts(&EventView::new(event)) {
             return;
         }
         let at_once = responds_at_once(config, event, handler);
@@ -279,7 +279,7 @@ impl EventWorker {
             let entry = inbox_entry(event, handler, body(event, &BTreeMap::new()), self.now());
             return self.put_into_inbox(number, commit_entry(entry), None).await;
         }
-        let timeout = if at_once { config.answer_within } else { config.within };
+        let timeout = if at_once { config.response_timeout } else { config.webhook_timeout };
         let outcome = match runner.start(number, event, None, timeout).await {
             StartedHandler::Finished(outcome) => outcome,
             StartedHandler::Calling { call, .. } if at_once => runner.finish_call(number, event, call).await,
@@ -297,8 +297,8 @@ impl EventWorker {
         let EventContext { handlers, runner, config, .. } = &*self.context;
         let handler = handlers.handler(number);
         let started = Instant::now();
-        let response = timeout(config.slow, &mut call).await;
-        emit(HandlerRan { meters: handlers.meters(number), took: started.elapsed() });
+        let response = timeout(config.slow_after, &mut call).await;
+        emit(HandlerRan { meters: handlers.meters(number), elapsed: started.elapsed() });
         let Ok(response) = response else {
             emit(EventPostponed { handler: &handler.name, event, why: "slow" });
             let entry = inbox_entry(event, handler, body, self.now());
@@ -341,16 +341,16 @@ impl EventWorker {
     /// Puts an event into the inbox, once there is room.
     async fn put_into_inbox(&self, number: usize, commit: HandlerCommit, call: Option<WebhookTask>) {
         let EventContext { backlog, committer, config, .. } = &*self.context;
-        backlog.has_room(config.inbox_most).await;
+        backlog.has_room(config.max_inbox).await;
         let key = commit.key.clone();
         let is_new = backlog.add(self.lane, number, &key, call);
         let committed = committer.commit(vec![commit]).await;
         match committed.first() {
             Some(CommitResult::Done(_)) => backlog.wake(),
-            Some(CommitResult::Before | CommitResult::Refused(_)) | None if is_new => {
+            Some(CommitResult::Skipped | CommitResult::Refused(_)) | None if is_new => {
                 backlog.remove(self.lane, number, &key);
             }
-            Some(CommitResult::Before | CommitResult::Refused(_)) | None => {}
+            Some(CommitResult::Skipped | CommitResult::Refused(_)) | None => {}
         }
     }
 
@@ -362,11 +362,11 @@ impl EventWorker {
             && !handler.shadow
             && let Some(reply) = output.reply.take()
         {
-            let response = InitialResponse::Whole(first_response(interaction.kind, reply));
-            match self.context.responder.tell(interaction, response, trace(&event.origin)).await {
-                ResponseResult::Now => emit(InteractionAnswered { how: "answered" }),
-                ResponseResult::Before => emit(InteractionAnswered { how: "answered_before" }),
-                ResponseResult::TooLate => emit(InteractionAnswered { how: "too_late" }),
+            let response = InitialResponse::Immediate(first_response(interaction.kind, reply));
+            match self.context.responder.respond(interaction, response, trace(&event.origin)).await {
+                ResponseResult::Sent => emit(InteractionAnswered { how: "answered" }),
+                ResponseResult::AlreadySent => emit(InteractionAnswered { how: "answered_before" }),
+                ResponseResult::Expired => emit(InteractionAnswered { how: "too_late" }),
                 ResponseResult::Failed(reason) => emit(InteractionResponseFailed { why: &reason }),
             }
         }

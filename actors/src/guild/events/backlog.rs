@@ -46,7 +46,7 @@ impl InboxBacklog {
     /// Whether a handler has events of this lane in the inbox. Later events must wait behind them.
     pub(crate) fn is_waiting(&self, lane: i64, handler: usize) -> bool {
         self.len.load(Ordering::Acquire) > 0
-            && self.entries().waiting.contains_key(&(lane, self.handlers.line(handler)))
+            && self.entries().waiting.contains_key(&(lane, self.handlers.queue(handler)))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -65,7 +65,7 @@ impl InboxBacklog {
         entries.calls.extend(call.map(|call| (key.clone(), (handler, call))));
         let is_new = entries.keys.insert(key.clone());
         if is_new {
-            *entries.waiting.entry((lane, self.handlers.line(handler))).or_default() += 1;
+            *entries.waiting.entry((lane, self.handlers.queue(handler))).or_default() += 1;
             self.len.store(entries.keys.len(), Ordering::Release);
         }
         is_new
@@ -73,7 +73,7 @@ impl InboxBacklog {
 
     /// Removes an event that has left the inbox, or was never stored there.
     pub(crate) fn remove(&self, lane: i64, handler: usize, key: &InboxKey) {
-        let slot = (lane, self.handlers.line(handler));
+        let slot = (lane, self.handlers.queue(handler));
         let mut entries = self.entries();
         entries.calls.remove(key);
         if entries.keys.remove(key)
@@ -91,7 +91,7 @@ impl InboxBacklog {
 
     /// Removes an event whose handler does not exist any more: nothing waits behind it.
     pub(crate) fn abandon(&self, lane: i64, key: &InboxKey) {
-        if let Some(handler) = self.handlers.line_of(&key.handler) {
+        if let Some(handler) = self.handlers.queue_named(&key.handler) {
             self.remove(lane, handler, key);
         }
     }

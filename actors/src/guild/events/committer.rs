@@ -32,7 +32,7 @@ impl EventCommitter {
             return Vec::new();
         }
         for item in items.iter_mut().filter(|item| !item.from_inbox) {
-            item.under = self.ownership.claim_of(&item.key.session);
+            item.claim = self.ownership.claim_of(&item.key.session);
         }
         let committed = self.store.until_ok("commit", |store| store.commit(items.clone())).await;
         let mut queues = BTreeSet::new();
@@ -47,7 +47,7 @@ impl EventCommitter {
                     }));
                 }
                 // Only the store knows the queues that belong to a tenant; it has notified them.
-                CommitResult::Before => {
+                CommitResult::Skipped => {
                     queues.extend(item.operations.iter().filter_map(|operation| operation.queue.fixed()));
                 }
                 CommitResult::Refused(_) => {}

@@ -22,7 +22,7 @@ use crate::wall_clock::WallClock;
 pub(crate) const UNREAD: &str = "(unread)";
 
 /// Name of an event that is not read.
-const NAME: EventName = EventName::Known("gateway.unread");
+const UNREAD_EVENT: EventName = EventName::Known("gateway.unread");
 
 /// Creates an event from a frame that is not read, because it ended processes. Its text is the whole frame.
 #[must_use]
@@ -30,7 +30,7 @@ pub fn unread_event(frame: String, origin: EventOrigin, received_at: UnixMs) -> 
     let whole = 0..frame.len();
     Event {
         origin,
-        name: NAME,
+        name: UNREAD_EVENT,
         // Never dropped under load.
         class: EventClass::Change,
         guild: None,
@@ -88,7 +88,7 @@ impl CrashedEvents {
 
     /// Commits for an event that is set aside: a dead event for each of its handlers that has not finished with it.
     pub(crate) fn dead_events(&self, unread: &Event, crashed: &CrashedInput, done: &[usize]) -> Vec<HandlerCommit> {
-        if !crashed.resists() {
+        if !crashed.crashed_while_set_aside() {
             // Reading it may be what ended the processes.
             let read = catch_unwind(AssertUnwindSafe(|| self.dead_for_handlers(unread, crashed, done)));
             if let Ok(Some(dead)) = read {
@@ -103,27 +103,28 @@ impl CrashedEvents {
         let EventOrigin { session, shard, .. } = &unread.origin;
         let frame = event::read(unread.text.data().to_owned(), *shard, session, unread.received_at);
         let Ok(Frame::Event(event)) = frame else { return None };
-        let wanted = self.handlers.matching(event.name.as_str());
-        if wanted.is_empty() {
+        let matching = self.handlers.matching(event.name.as_str());
+        if matching.is_empty() {
             return None;
         }
-        let left = wanted.into_iter().filter(|number| !done.contains(number));
+        let remaining = matching.into_iter().filter(|number| !done.contains(number));
         Some(
-            left.map(|number| {
-                let handler = self.handlers.handler(number);
-                let entry = inbox_entry(&event, handler, body(&event, &BTreeMap::new()), self.clock.now());
-                commit_crashed(entry, &event.origin, crashed)
-            })
-            .collect(),
+            remaining
+                .map(|number| {
+                    let handler = self.handlers.handler(number);
+                    let entry = inbox_entry(&event, handler, body(&event, &BTreeMap::new()), self.clock.now());
+                    commit_crashed(entry, &event.origin, crashed)
+                })
+                .collect(),
         )
     }
 
     /// A dead event with the frame as a JSON string, or with null if setting it aside ended processes too.
     fn dead_unread(&self, unread: &Event, crashed: &CrashedInput) -> HandlerCommit {
-        let data = if crashed.resists() { Value::Null } else { Value::from(unread.text.data()) };
+        let data = if crashed.crashed_while_set_aside() { Value::Null } else { Value::from(unread.text.data()) };
         let data = data.to_string();
         let whole = 0..data.len();
-        let shown = Event {
+        let stored = Event {
             text: EventText::new(data, whole),
             ..unread_event(String::new(), unread.origin.clone(), unread.received_at)
         };
@@ -131,10 +132,10 @@ impl CrashedEvents {
         let EventOrigin { session, seq, .. } = &unread.origin;
         let entry = InboxEntry {
             key: InboxKey { session: Arc::clone(session), seq: *seq, handler: Arc::from(UNREAD) },
-            place: 0,
-            lane: lane_of(&shown),
-            name: NAME.to_string(),
-            event: body(&shown, &BTreeMap::new()),
+            position: 0,
+            lane: lane_of(&stored),
+            name: UNREAD_EVENT.to_string(),
+            event: body(&stored, &BTreeMap::new()),
             attempts: 0,
             eligible_at: now,
             dead: None,

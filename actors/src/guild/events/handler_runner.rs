@@ -138,11 +138,11 @@ impl HandlerRunner {
             }
             Err(reason) => return StartedHandler::Finished(HandlerOutcome::Permanent { reason }),
         };
-        match &handler.does {
+        match &handler.action {
             HandlerAction::Rule(_) => {
                 let started = Instant::now();
                 let outcome = self.apply_rule(handler, &view, &state);
-                emit(HandlerRan { meters: self.handlers.meters(number), took: started.elapsed() });
+                emit(HandlerRan { meters: self.handlers.meters(number), elapsed: started.elapsed() });
                 StartedHandler::Finished(outcome)
             }
             HandlerAction::Webhook(_) => {
@@ -159,7 +159,7 @@ impl HandlerRunner {
     pub(crate) async fn finish_call(&self, number: usize, event: &Event, call: WebhookTask) -> HandlerOutcome {
         let started = Instant::now();
         let outcome = webhook_outcome(self.handlers.handler(number), event, call.await);
-        emit(HandlerRan { meters: self.handlers.meters(number), took: started.elapsed() });
+        emit(HandlerRan { meters: self.handlers.meters(number), elapsed: started.elapsed() });
         outcome
     }
 
@@ -170,7 +170,7 @@ impl HandlerRunner {
         view: &EventView<'_>,
         state: &BTreeMap<String, Value>,
     ) -> HandlerOutcome {
-        match &handler.does {
+        match &handler.action {
             HandlerAction::Rule(rule) => match rule.apply(view, state) {
                 Ok(output) => HandlerOutcome::Produced(output),
                 Err(error) => {
@@ -187,7 +187,8 @@ impl HandlerRunner {
         handler: &EventHandler,
         view: &EventView<'_>,
     ) -> Result<Option<BTreeMap<String, Value>>, String> {
-        let mut keys = handler.needed(view).map_err(|error| template_error(handler, view.event(), "needs", &error))?;
+        let mut keys =
+            handler.needed_keys(view).map_err(|error| template_error(handler, view.event(), "needs", &error))?;
         let cooldown = handler.cooldown(view).map_err(|error| error.to_string())?;
         let needed = keys.len();
         keys.extend(cooldown.map(|(key, _)| cooldown_key(handler, &key)));
@@ -212,14 +213,14 @@ impl HandlerRunner {
     fn call_webhook(&self, number: usize, event: &Event, body: String, timeout: Duration) -> WebhookTask {
         let slot = self.handlers.slot(number);
         let (handler, brain) = (slot.handler(), Arc::clone(&slot.brain));
-        let timeout = match &handler.does {
+        let timeout = match &handler.action {
             HandlerAction::Webhook(webhook) => webhook.timeout.map_or(timeout, |own| own.min(timeout)),
             HandlerAction::Rule(_) => timeout,
         };
-        let call = WebhookCall { handler: Arc::clone(&handler.name), within: timeout, trace: span_of(event, handler) };
+        let call = WebhookCall { handler: Arc::clone(&handler.name), timeout, trace: span_of(event, handler) };
         let id = format!("{}-{}", event_id(&event.origin), handler.name);
         let body = WebhookBody { id, json: Arc::from(body) };
-        spawn_work(async move { brain.ask(call, body).await })
+        spawn_work(async move { brain.call(call, body).await })
     }
 
     /// What becomes of an event after its `attempts`-th run with this outcome.
@@ -235,12 +236,12 @@ impl HandlerRunner {
         match outcome {
             HandlerOutcome::Skipped => EventDisposition::Skipped,
             HandlerOutcome::Produced(output) if handler.shadow => {
-                emit(ShadowHandlerRan { handler: &handler.name, event, given: &output });
+                emit(ShadowHandlerRan { handler: &handler.name, event, output: &output });
                 EventDisposition::Skipped
             }
             HandlerOutcome::Produced(output) => {
                 // A rule without output can run again: nothing has to be stored.
-                if output == RuleOutput::default() && matches!(handler.does, HandlerAction::Rule(_)) {
+                if output == RuleOutput::default() && matches!(handler.action, HandlerAction::Rule(_)) {
                     return EventDisposition::Finished(None);
                 }
                 match self.commit_of(event, handler, output) {
@@ -249,7 +250,7 @@ impl HandlerRunner {
                 }
             }
             HandlerOutcome::Retryable { reason, retry_after }
-                if retries == Retries::Allowed && attempts < self.config.attempts =>
+                if retries == Retries::Allowed && attempts < self.config.max_attempts =>
             {
                 emit(EventPostponed { handler: &handler.name, event, why: &reason });
                 EventDisposition::Retry { at: self.retry_at(attempts, retry_after), reason }
@@ -282,8 +283,8 @@ impl HandlerRunner {
             | SubmitError::OverBound(_)
             | SubmitError::Store(_)
             | SubmitError::KeyReused { .. }
-            | SubmitError::NoSuchOperation { .. }
-            | SubmitError::NotYours { .. } => EventDisposition::Dead { reason },
+            | SubmitError::UnknownOperation { .. }
+            | SubmitError::ForeignGuild { .. } => EventDisposition::Dead { reason },
         }
     }
 
@@ -300,8 +301,10 @@ impl HandlerRunner {
         }
         let scope: Arc<str> = Arc::from(format!("handler:{}", handler.name));
         let trace = span_of(event, handler);
-        let operations =
-            self.operations.draft_given(event.guild, scope, trace, operations).map_err(|error| error.to_string())?;
+        let operations = self
+            .operations
+            .validate_handler_operations(event.guild, scope, trace, operations)
+            .map_err(|error| error.to_string())?;
         let now = self.clock.now();
         emit(HandlerProduced { handler: &handler.name, event, trace, operations: operations.len(), now });
         let mut set: Vec<StateWrite> = set
@@ -322,13 +325,13 @@ impl HandlerRunner {
             expires_at: Some(now + ttl),
         }));
         let key = inbox_key(event, handler);
-        Ok(HandlerCommit { key, operations, set, inbox: None, from_inbox: false, at: now, under: None })
+        Ok(HandlerCommit { key, operations, set, inbox: None, from_inbox: false, at: now, claim: None })
     }
 }
 
 /// The span of a handler within the trace of its event.
 fn span_of(event: &Event, handler: &EventHandler) -> TraceContext {
-    trace(&event.origin).within(&handler.name)
+    trace(&event.origin).child_named(&handler.name)
 }
 
 fn cooldown_key(handler: &EventHandler, key: &str) -> String {

@@ -14,7 +14,7 @@ pub(crate) enum HandlerSet {
 
 impl HandlerSet {
     /// Whether there are no handlers.
-    pub(crate) fn is_nobody(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         match self {
             Self::Few { mask, .. } => *mask == 0,
             Self::Many(numbers) => numbers.is_empty(),
@@ -62,19 +62,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_come_in_order_and_who_has_heard_is_left_out_however_many_there_are() {
+    fn handlers_are_in_order_and_can_be_removed() {
         for numbers in [vec![], vec![0], vec![3, 17, 63], vec![0, 64], vec![900, 963], vec![5, 63, 64, 1_000]] {
-            let mut whom = HandlerSet::from(numbers.clone());
-            assert_eq!(whom.iter().collect::<Vec<_>>(), numbers);
-            assert_eq!(whom.is_nobody(), numbers.is_empty());
-            whom.remove(7);
-            whom.remove(2_000);
-            assert_eq!(whom.iter().collect::<Vec<_>>(), numbers, "unknown handlers are ignored");
-            for (place, number) in numbers.iter().enumerate() {
-                whom.remove(*number);
-                assert_eq!(whom.iter().collect::<Vec<_>>(), numbers[place + 1..]);
+            let mut set = HandlerSet::from(numbers.clone());
+            assert_eq!(set.iter().collect::<Vec<_>>(), numbers);
+            assert_eq!(set.is_empty(), numbers.is_empty());
+            set.remove(7);
+            set.remove(2_000);
+            assert_eq!(set.iter().collect::<Vec<_>>(), numbers, "unknown handlers are ignored");
+            for (index, number) in numbers.iter().enumerate() {
+                set.remove(*number);
+                assert_eq!(set.iter().collect::<Vec<_>>(), numbers[index + 1..]);
             }
-            assert!(whom.is_nobody());
+            assert!(set.is_empty());
         }
     }
 }

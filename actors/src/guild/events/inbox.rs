@@ -23,13 +23,13 @@ use crate::telemetry::emit;
 use crate::telemetry::events::{EventDeadLettered, EventHandled, HandlerMissing, HandlingOutcome};
 
 /// Number of entries in one read.
-const PAGE: usize = 256;
+const PAGE_SIZE: usize = 256;
 
 /// Maximum number of entries that are handled at the same time.
 const CONCURRENCY: usize = 256;
 
 /// How often to read entries that other processes added or revived.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long Discord accepts a response to an interaction.
 const INTERACTION_LIFETIME: Duration = Duration::from_secs(15 * 60);
@@ -44,26 +44,26 @@ struct InboxQueue {
 /// Result of handling an entry.
 enum EntryResult {
     /// It is no longer in the inbox, or is dead.
-    Gone,
+    Removed,
     /// It is retried.
-    Again { at: UnixMs, attempts: u32 },
+    Retry { at: UnixMs, attempts: u32 },
 }
 
 type InboxQueues = HashMap<(i64, usize), InboxQueue>;
 
 /// Adds the waiting entries of this process to the backlog. Called before new events are handled, because they must
 /// wait behind these.
-pub(crate) async fn count(context: &EventContext) {
+pub(crate) async fn fill_backlog(context: &EventContext) {
     let mut after = 0;
     loop {
-        let page = context.store.until_ok("inbox", |store| store.inbox(after, PAGE)).await;
+        let page = context.store.until_ok("inbox", |store| store.inbox(after, PAGE_SIZE)).await;
         let Some(last) = page.last() else { return };
-        after = last.place;
+        after = last.position;
         for entry in &page {
             if set_aside(context, entry).await {
                 continue;
             }
-            if let Some((handler, _)) = ours(context, entry, &mut BTreeSet::new()) {
+            if let Some((handler, _)) = find_owned(context, entry, &mut BTreeSet::new()) {
                 context.backlog.add(entry.lane, handler, &entry.key, None);
             }
         }
@@ -71,7 +71,7 @@ pub(crate) async fn count(context: &EventContext) {
 }
 
 /// Handler and event of an entry, if this process owns it.
-fn ours(context: &EventContext, entry: &InboxEntry, missing: &mut BTreeSet<Arc<str>>) -> Option<(usize, Event)> {
+fn find_owned(context: &EventContext, entry: &InboxEntry, missing: &mut BTreeSet<Arc<str>>) -> Option<(usize, Event)> {
     let Some(handler) = context.backlog.handler_of(&entry.key) else {
         if missing.insert(Arc::clone(&entry.key.handler)) {
             emit(HandlerMissing { handler: &entry.key.handler });
@@ -86,14 +86,14 @@ fn ours(context: &EventContext, entry: &InboxEntry, missing: &mut BTreeSet<Arc<s
 /// Marks an entry as dead without reading it, if it ended processes or no handler can be called with it.
 async fn set_aside(context: &EventContext, entry: &InboxEntry) -> bool {
     let crashed = context.crashed.get(&entry.key);
-    let why = match &crashed {
+    let reason = match &crashed {
         Some(crashed) => crashed.reason(),
         None if *entry.key.handler == *UNREAD => {
             "its frame was never read, so its handlers are unknown; it is stored for inspection only".to_owned()
         }
         None => return false,
     };
-    postpone(context, entry, InboxDisposition::Dead { attempts: entry.attempts, why }).await;
+    postpone(context, entry, InboxDisposition::Dead { attempts: entry.attempts, reason }).await;
     if let Some(crashed) = crashed {
         emit(EventSetAside { crashed: &crashed });
         context.crashed.remove(&entry.key, &crashed).await;
@@ -102,8 +102,8 @@ async fn set_aside(context: &EventContext, entry: &InboxEntry) -> bool {
 }
 
 /// Handles inbox entries until the process ends.
-pub(crate) async fn work(context: Arc<EventContext>) {
-    let mut lines = InboxQueues::new();
+pub(crate) async fn run_loop(context: Arc<EventContext>) {
+    let mut queues = InboxQueues::new();
     let (mut after, mut loaded) = (0, 0);
     let mut missing = BTreeSet::new();
     let mut running = FuturesUnordered::new();
@@ -113,52 +113,53 @@ pub(crate) async fn work(context: Arc<EventContext>) {
         if std::mem::replace(&mut changes, now) != now {
             // Shards, and with them the entries of their guilds, or handlers were added or removed.
             missing.clear();
-            (after, loaded) = (0, let_go(&context, &mut lines, &mut missing));
+            (after, loaded) = (0, unload(&context, &mut queues, &mut missing));
         }
-        load(&context, &mut lines, &mut after, &mut loaded, &mut missing).await;
+        load(&context, &mut queues, &mut after, &mut loaded, &mut missing).await;
         let now = context.clock.now();
         let mut next_due: Option<UnixMs> = None;
-        for (whose, line) in &mut lines {
+        for (key, queue) in &mut queues {
             // The handler may be removed after its last call.
-            while !line.running
-                && let Some(head) = line.waiting.pop_front_if(|head| context.backlog.handler_of(&head.key).is_none())
+            while !queue.running
+                && let Some(head) = queue.waiting.pop_front_if(|head| context.backlog.handler_of(&head.key).is_none())
             {
                 loaded -= 1;
                 context.backlog.abandon(head.lane, &head.key);
             }
-            let Some(head) = line.waiting.front().filter(|_| !line.running) else { continue };
+            let Some(head) = queue.waiting.front().filter(|_| !queue.running) else { continue };
             if head.eligible_at > now {
                 next_due = Some(next_due.map_or(head.eligible_at, |due| due.min(head.eligible_at)));
             } else if running.len() < CONCURRENCY
                 && let Some(handler) = context.backlog.handler_of(&head.key)
             {
-                line.running = true;
+                queue.running = true;
                 let input = Some(Input::InboxEntry(head.key.clone()));
-                running.push(crash::within(input, Box::pin(run(Arc::clone(&context), *whose, handler, head.clone()))));
+                running
+                    .push(crash::within(input, Box::pin(run_entry(Arc::clone(&context), *key, handler, head.clone()))));
             }
         }
-        lines.retain(|_, line| !line.waiting.is_empty());
-        let wait = next_due.map_or(LOOK_EVERY, |due| context.clock.until(due).min(LOOK_EVERY));
-        let ended = tokio::select! {
-            Some(ended) = running.next(), if !running.is_empty() => Some(ended),
+        queues.retain(|_, queue| !queue.waiting.is_empty());
+        let wait = next_due.map_or(POLL_INTERVAL, |due| context.clock.until(due).min(POLL_INTERVAL));
+        let result = tokio::select! {
+            Some(result) = running.next(), if !running.is_empty() => Some(result),
             _ = timeout(wait, context.backlog.woken()) => None,
         };
-        let Some((whose, ended)) = ended else { continue };
-        let Some(line) = lines.get_mut(&whose) else { continue };
-        line.running = false;
-        match ended {
-            EntryResult::Gone => {
-                let gone = line.waiting.pop_front();
+        let Some((key, result)) = result else { continue };
+        let Some(queue) = queues.get_mut(&key) else { continue };
+        queue.running = false;
+        match result {
+            EntryResult::Removed => {
+                let gone = queue.waiting.pop_front();
                 loaded -= 1;
-                if line.waiting.is_empty() {
-                    lines.remove(&whose);
+                if queue.waiting.is_empty() {
+                    queues.remove(&key);
                 }
                 if let Some(gone) = gone {
-                    context.backlog.remove(whose.0, whose.1, &gone.key);
+                    context.backlog.remove(key.0, key.1, &gone.key);
                 }
             }
-            EntryResult::Again { at, attempts } => {
-                if let Some(head) = line.waiting.front_mut() {
+            EntryResult::Retry { at, attempts } => {
+                if let Some(head) = queue.waiting.front_mut() {
                     (head.eligible_at, head.attempts) = (at, attempts);
                 }
             }
@@ -168,22 +169,22 @@ pub(crate) async fn work(context: Arc<EventContext>) {
 
 /// Forgets all entries that are not running. Those that this process still owns are read again. Returns the number of
 /// entries left.
-fn let_go(context: &EventContext, lines: &mut InboxQueues, missing: &mut BTreeSet<Arc<str>>) -> usize {
-    for ((lane, handler), line) in &mut *lines {
-        for entry in line.waiting.drain(usize::from(line.running)..) {
-            if ours(context, &entry, missing).is_none() {
+fn unload(context: &EventContext, queues: &mut InboxQueues, missing: &mut BTreeSet<Arc<str>>) -> usize {
+    for ((lane, handler), queue) in &mut *queues {
+        for entry in queue.waiting.drain(usize::from(queue.running)..) {
+            if find_owned(context, &entry, missing).is_none() {
                 context.backlog.remove(*lane, *handler, &entry.key);
             }
         }
     }
-    lines.retain(|_, line| !line.waiting.is_empty());
-    lines.len()
+    queues.retain(|_, queue| !queue.waiting.is_empty());
+    queues.len()
 }
 
 /// Reads new entries while there is room.
 async fn load(
     context: &EventContext,
-    lines: &mut InboxQueues,
+    queues: &mut InboxQueues,
     after: &mut i64,
     loaded: &mut usize,
     missing: &mut BTreeSet<Arc<str>>,
@@ -191,26 +192,26 @@ async fn load(
     // Skips entries of other processes, but never moves the cursor past the last owned one: entries may become visible
     // out of order.
     let mut from = *after;
-    while *loaded < context.config.inbox_loaded {
-        let page = context.store.until_ok("inbox", |store| store.inbox(from, PAGE)).await;
-        let is_last = page.len() < PAGE;
+    while *loaded < context.config.max_inbox_loaded {
+        let page = context.store.until_ok("inbox", |store| store.inbox(from, PAGE_SIZE)).await;
+        let is_last = page.len() < PAGE_SIZE;
         for entry in page {
-            from = entry.place;
+            from = entry.position;
             if set_aside(context, &entry).await {
                 continue;
             }
-            if let Some((handler, _)) = ours(context, &entry, missing) {
-                *after = entry.place;
-                let line = context.handlers.line(handler);
+            if let Some((handler, _)) = find_owned(context, &entry, missing) {
+                *after = entry.position;
+                let queue = context.handlers.queue(handler);
                 // The running entry was not forgotten.
-                let head = lines.get(&(entry.lane, line)).and_then(|line| line.waiting.front());
-                if head.is_some_and(|head| head.place == entry.place) {
+                let head = queues.get(&(entry.lane, queue)).and_then(|queue| queue.waiting.front());
+                if head.is_some_and(|head| head.position == entry.position) {
                     continue;
                 }
                 *loaded += 1;
                 // Another process may have added it, or the API has revived it.
                 context.backlog.add(entry.lane, handler, &entry.key, None);
-                lines.entry((entry.lane, line)).or_default().waiting.push_back(entry);
+                queues.entry((entry.lane, queue)).or_default().waiting.push_back(entry);
             } else if context.backlog.handler_of(&entry.key).is_none() {
                 context.backlog.abandon(entry.lane, &entry.key);
             }
@@ -222,21 +223,21 @@ async fn load(
 }
 
 /// Runs the handler of an entry.
-async fn run(
+async fn run_entry(
     context: Arc<EventContext>,
-    whose: (i64, usize),
+    key: (i64, usize),
     handler: usize,
     entry: InboxEntry,
 ) -> ((i64, usize), EntryResult) {
     failpoint::input(Part::EventRouter, || entry.event.as_str());
-    let ended = match from_body(&entry.event) {
+    let result = match from_body(&entry.event) {
         Ok(event) => run_handler(&context, handler, &entry, &event).await,
         Err(error) => {
-            postpone(&context, &entry, InboxDisposition::Dead { attempts: entry.attempts, why: error.to_string() })
+            postpone(&context, &entry, InboxDisposition::Dead { attempts: entry.attempts, reason: error.to_string() })
                 .await
         }
     };
-    (whose, ended)
+    (key, result)
 }
 
 async fn run_handler(context: &EventContext, number: usize, entry: &InboxEntry, event: &Event) -> EntryResult {
@@ -244,40 +245,40 @@ async fn run_handler(context: &EventContext, number: usize, entry: &InboxEntry, 
     let attempts = entry.attempts + 1;
     if event.interaction.is_some() && clock.now().since(event.received_at) >= INTERACTION_LIFETIME {
         let reason = "the interaction expired: Discord accepts a response for 15 minutes".to_owned();
-        return postpone(context, entry, InboxDisposition::Dead { attempts: entry.attempts, why: reason }).await;
+        return postpone(context, entry, InboxDisposition::Dead { attempts: entry.attempts, reason }).await;
     }
     let outcome = match context.backlog.take_call(&entry.key) {
         Some(call) => runner.finish_call(number, event, call).await,
-        None => runner.run(number, event, Some(&entry.event), config.within).await,
+        None => runner.run(number, event, Some(&entry.event), config.webhook_timeout).await,
     };
     let mut commit = match runner.decide(event, number, outcome, attempts, Retries::Allowed) {
         EventDisposition::Finished(Some(commit)) => commit,
-        EventDisposition::Finished(None) | EventDisposition::Skipped => finished(entry, clock.now()),
+        EventDisposition::Finished(None) | EventDisposition::Skipped => removal_commit(entry, clock.now()),
         EventDisposition::Retry { at, reason } => {
-            return postpone(context, entry, InboxDisposition::Again { at, attempts, why: reason }).await;
+            return postpone(context, entry, InboxDisposition::Retry { at, attempts, reason }).await;
         }
         EventDisposition::Dead { reason } => {
-            return postpone(context, entry, InboxDisposition::Dead { attempts, why: reason }).await;
+            return postpone(context, entry, InboxDisposition::Dead { attempts, reason }).await;
         }
     };
     commit.from_inbox = true;
     let Some(CommitResult::Refused(error)) = context.committer.commit(vec![commit]).await.pop() else {
         let meters = context.handlers.meters(number);
         emit(EventHandled { meters, outcome: HandlingOutcome::HandledLater });
-        return EntryResult::Gone;
+        return EntryResult::Removed;
     };
     let disposition = match runner.decide_refused(event, number, &error, attempts, Retries::Allowed) {
-        EventDisposition::Retry { at, reason } => InboxDisposition::Again { at, attempts, why: reason },
-        EventDisposition::Dead { reason } => InboxDisposition::Dead { attempts, why: reason },
+        EventDisposition::Retry { at, reason } => InboxDisposition::Retry { at, attempts, reason },
+        EventDisposition::Dead { reason } => InboxDisposition::Dead { attempts, reason },
         EventDisposition::Finished(_) | EventDisposition::Skipped => {
-            InboxDisposition::Dead { attempts, why: error.to_string() }
+            InboxDisposition::Dead { attempts, reason: error.to_string() }
         }
     };
     postpone(context, entry, disposition).await
 }
 
 /// A commit that only removes an entry.
-fn finished(entry: &InboxEntry, now: UnixMs) -> HandlerCommit {
+fn removal_commit(entry: &InboxEntry, now: UnixMs) -> HandlerCommit {
     HandlerCommit {
         key: entry.key.clone(),
         operations: Vec::new(),
@@ -285,21 +286,22 @@ fn finished(entry: &InboxEntry, now: UnixMs) -> HandlerCommit {
         inbox: None,
         from_inbox: true,
         at: now,
-        under: None,
+        claim: None,
     }
 }
 
-async fn postpone(context: &EventContext, entry: &InboxEntry, later: InboxDisposition) -> EntryResult {
-    let ended = match &later {
-        InboxDisposition::Again { at, attempts, .. } => EntryResult::Again { at: *at, attempts: *attempts },
-        InboxDisposition::Dead { why, .. } => {
+async fn postpone(context: &EventContext, entry: &InboxEntry, disposition: InboxDisposition) -> EntryResult {
+    let result = match &disposition {
+        InboxDisposition::Retry { at, attempts, .. } => EntryResult::Retry { at: *at, attempts: *attempts },
+        InboxDisposition::Dead { reason, .. } => {
             let trace = entry.key.trace();
-            emit(EventDeadLettered { handler: &entry.key.handler, event: &entry.name, trace, why });
-            EntryResult::Gone
+            emit(EventDeadLettered { handler: &entry.key.handler, event: &entry.name, trace, why: reason });
+            EntryResult::Removed
         }
     };
     let now = context.clock.now();
-    let known = context.store.until_ok("put_off", |store| store.put_off(entry.key.clone(), later.clone(), now)).await;
+    let exists =
+        context.store.until_ok("put_off", |store| store.postpone(entry.key.clone(), disposition.clone(), now)).await;
     // Another process has finished the entry.
-    if known { ended } else { EntryResult::Gone }
+    if exists { result } else { EntryResult::Removed }
 }

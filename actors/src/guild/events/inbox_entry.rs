@@ -20,7 +20,7 @@ pub(crate) fn inbox_key(event: &Event, handler: &EventHandler) -> InboxKey {
 pub(crate) fn inbox_entry(event: &Event, handler: &EventHandler, body: String, now: UnixMs) -> InboxEntry {
     InboxEntry {
         key: inbox_key(event, handler),
-        place: 0,
+        position: 0,
         lane: lane_of(event),
         name: event.name.to_string(),
         event: body,
@@ -41,7 +41,7 @@ pub(crate) fn commit_entry(entry: InboxEntry) -> HandlerCommit {
         inbox: Some(entry),
         from_inbox: false,
         at,
-        under: None,
+        claim: None,
     }
 }
 

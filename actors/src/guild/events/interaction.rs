@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 use super::context::EventContext;
 use super::handler_runner::{EventDisposition, HandlerOutcome, Retries};
 use super::inbox_entry::{commit_dead, commit_entry, inbox_entry, lane_of};
-use super::interaction_recorder::recorded_soon;
+use super::interaction_recorder::wait_until_recorded;
 use crate::ports::{CommitResult, HandlerCommit, InboxKey, InitialResponse};
 use crate::supervision::spawn_work;
 use crate::supervisor::EventsConfig;
@@ -28,26 +28,26 @@ use crate::telemetry::events::{
 };
 
 /// Maximum number of HTTP interactions in flight.
-const UNDER_WAY: usize = 512;
+const MAX_IN_FLIGHT: usize = 512;
 
 /// Maximum number of ids of answered interactions in memory. They prevent a second run of the handlers.
-const REMEMBERED: usize = 65_536;
+const MAX_REMEMBERED: usize = 65_536;
 
 /// Response to an interaction over HTTP.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HttpInteractionResponse {
     /// This response.
-    Answer(InitialResponse),
+    Respond(InitialResponse),
     /// No handler matches, or none has a response.
-    Nobody,
+    NoResponse,
     /// It cannot be accepted now: the store does not respond in time, or too many interactions wait.
     Busy,
 }
 
 /// Bounds HTTP interactions in flight, and remembers those that were answered.
 pub(crate) struct InteractionLimiter {
-    room: Arc<Semaphore>,
-    answered: Mutex<SeenInteractions>,
+    permits: Arc<Semaphore>,
+    seen: Mutex<SeenInteractions>,
 }
 
 #[derive(Default)]
@@ -58,19 +58,19 @@ struct SeenInteractions {
 
 impl Default for InteractionLimiter {
     fn default() -> Self {
-        Self { room: Arc::new(Semaphore::new(UNDER_WAY)), answered: Mutex::default() }
+        Self { permits: Arc::new(Semaphore::new(MAX_IN_FLIGHT)), seen: Mutex::default() }
     }
 }
 
 impl InteractionLimiter {
     /// Whether this process sees the interaction for the first time, as far as it remembers.
     fn is_first(&self, id: u64) -> bool {
-        let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut answered = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if !answered.ids.insert(id) {
             return false;
         }
         answered.order.push_back(id);
-        if answered.order.len() > REMEMBERED
+        if answered.order.len() > MAX_REMEMBERED
             && let Some(oldest) = answered.order.pop_front()
         {
             answered.ids.remove(&oldest);
@@ -106,27 +106,27 @@ pub(crate) fn deferral(
 /// response to Discord loses nothing.
 pub(crate) async fn handle(context: Arc<EventContext>, event: Event) -> HttpInteractionResponse {
     let EventContext { handlers, config, .. } = &*context;
-    let deadline = Instant::now() + config.answer_within;
-    let Some(interaction) = event.interaction.clone() else { return HttpInteractionResponse::Nobody };
+    let deadline = Instant::now() + config.response_timeout;
+    let Some(interaction) = event.interaction.clone() else { return HttpInteractionResponse::NoResponse };
     let view = EventView::new(&event);
     let mut to = handlers.matching(event.name.as_str());
-    to.retain(|number| handlers.handler(*number).wants(&view));
+    to.retain(|number| handlers.handler(*number).accepts(&view));
     drop(view);
     if to.is_empty() {
-        return HttpInteractionResponse::Nobody;
+        return HttpInteractionResponse::NoResponse;
     }
-    let Ok(permit) = Arc::clone(&context.interactions.room).try_acquire_owned() else {
+    let Ok(permit) = Arc::clone(&context.interactions.permits).try_acquire_owned() else {
         return busy("too many are in flight");
     };
     emit(EventDelivered { event: &event, now: context.clock.now() });
     if to.iter().all(|number| responds_at_once(config, &event, handlers.handler(*number))) {
         if let Some(recording) = context.recorder.start(std::iter::once(&event)) {
-            recorded_soon(recording).await;
+            wait_until_recorded(recording).await;
         }
         return respond(&context, event, &interaction, &to, deadline, permit).await;
     }
-    let first = deferral(&context, &interaction, to.iter().copied());
-    if context.backlog.len() + to.len() > config.inbox_most {
+    let deferred = deferral(&context, &interaction, to.iter().copied());
+    if context.backlog.len() + to.len() > config.max_inbox {
         return busy("the inbox is full");
     }
     // It continues after a timeout: what was stored has to be counted.
@@ -136,12 +136,12 @@ pub(crate) async fn handle(context: Arc<EventContext>, event: Event) -> HttpInte
         Ok(Err(_)) => return busy("storing it failed"),
         Err(_) => return busy("the store did not respond in time"),
     }
-    match first {
-        Some(first) => {
+    match deferred {
+        Some(deferred) => {
             emit(InteractionAnswered { how: "deferred" });
-            HttpInteractionResponse::Answer(first)
+            HttpInteractionResponse::Respond(deferred)
         }
-        None => HttpInteractionResponse::Nobody,
+        None => HttpInteractionResponse::NoResponse,
     }
 }
 
@@ -158,8 +158,8 @@ async fn put_into_inbox(context: Arc<EventContext>, event: Event, to: Vec<usize>
     let commits: Vec<HandlerCommit> = to.iter().map(commit).collect();
     let keys: Vec<_> = commits.iter().map(|commit| commit.key.clone()).collect();
     // The process that owns the event's guild finds it in the inbox.
-    let (ours, lane) = (context.ownership.has(&event), lane_of(&event));
-    let add = |(number, key): (&usize, &InboxKey)| ours && backlog.add(lane, *number, key, None);
+    let (is_owned, lane) = (context.ownership.has(&event), lane_of(&event));
+    let add = |(number, key): (&usize, &InboxKey)| is_owned && backlog.add(lane, *number, key, None);
     let added: Vec<bool> = to.iter().zip(&keys).map(add).collect();
     let recording = context.recorder.prepare(std::iter::once(&event));
     // The recording is written first, or together with the entries: a handler that takes an entry finds it.
@@ -167,8 +167,8 @@ async fn put_into_inbox(context: Arc<EventContext>, event: Event, to: Vec<usize>
     for (((number, key), is_new), committed) in to.iter().zip(&keys).zip(added).zip(committed) {
         match committed {
             CommitResult::Done(_) => backlog.wake(),
-            CommitResult::Before | CommitResult::Refused(_) if is_new => backlog.remove(lane, *number, key),
-            CommitResult::Before | CommitResult::Refused(_) => {}
+            CommitResult::Skipped | CommitResult::Refused(_) if is_new => backlog.remove(lane, *number, key),
+            CommitResult::Skipped | CommitResult::Refused(_) => {}
         }
     }
     drop(permit);
@@ -185,7 +185,7 @@ async fn respond(
 ) -> HttpInteractionResponse {
     if !context.interactions.is_first(interaction.id) {
         emit(InteractionAnswered { how: "answered_before" });
-        return HttpInteractionResponse::Answer(InitialResponse::Deferred { ephemeral: false });
+        return HttpInteractionResponse::Respond(InitialResponse::Deferred { ephemeral: false });
     }
     let EventContext { handlers, runner, .. } = &**context;
     let mut response = None;
@@ -203,7 +203,8 @@ async fn respond(
             && !handler.shadow
         {
             let reply = output.reply.take();
-            response = response.or(reply.map(|reply| InitialResponse::Whole(first_response(interaction.kind, reply))));
+            response =
+                response.or(reply.map(|reply| InitialResponse::Immediate(first_response(interaction.kind, reply))));
         }
         let commit = match runner.decide(&event, *number, outcome, 1, Retries::Forbidden) {
             EventDisposition::Skipped => None,
@@ -217,20 +218,20 @@ async fn respond(
         };
         commits.extend(commit.map(|commit| (*number, commit)));
     }
-    let storing = spawn_work(store(Arc::clone(context), event, commits, permit));
+    let storing = spawn_work(store_commits(Arc::clone(context), event, commits, permit));
     // Discord does not wait for the store.
     drop(timeout_at(deadline, storing).await);
     match response {
         Some(response) => {
             emit(InteractionAnswered { how: "answered" });
-            HttpInteractionResponse::Answer(response)
+            HttpInteractionResponse::Respond(response)
         }
-        None => HttpInteractionResponse::Nobody,
+        None => HttpInteractionResponse::NoResponse,
     }
 }
 
 /// Stores what handlers produced besides their replies.
-async fn store(
+async fn store_commits(
     context: Arc<EventContext>,
     event: Event,
     commits: Vec<(usize, HandlerCommit)>,
@@ -244,7 +245,7 @@ async fn store(
             let handler = context.handlers.handler(number);
             Some(commit_dead(&event, handler, error.to_string(), 1, context.clock.now()))
         }
-        CommitResult::Done(_) | CommitResult::Before => None,
+        CommitResult::Done(_) | CommitResult::Skipped => None,
     });
     let refused = refused.collect();
     context.committer.commit(refused).await;

@@ -29,7 +29,7 @@ use crate::wall_clock::WallClock;
 const MAX_IN_FLIGHT: usize = 65_536;
 
 /// How long a slow store may delay a handler that Discord waits for.
-const RECORD_WITHIN: Duration = Duration::from_millis(500);
+const RECORD_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Resolves when interactions are recorded, for any number of waiters.
 pub(crate) type RecordingFuture = Shared<Pin<Box<dyn Future<Output = ()> + Send>>>;
@@ -86,7 +86,7 @@ impl InteractionRecorder {
 }
 
 /// Waits until interactions are recorded, but only for a short time, because Discord waits for the response.
-pub(crate) async fn recorded_soon(recording: RecordingFuture) {
+pub(crate) async fn wait_until_recorded(recording: RecordingFuture) {
     // A slow store must not delay the response to Discord.
-    let _ = timeout(RECORD_WITHIN, recording).await;
+    let _ = timeout(RECORD_TIMEOUT, recording).await;
 }

@@ -17,7 +17,7 @@ use super::routed_event::QueuedEvent;
 pub(crate) struct GuildMailbox {
     waiting: RefCell<VecDeque<QueuedEvent>>,
     /// Wakes the guild while it waits for events.
-    guild: Cell<Option<Waker>>,
+    waker: Cell<Option<Waker>>,
     /// Since when the mailbox is known to be empty. `None` while it has events.
     idle_since: Cell<Option<UnixMs>>,
     closed: Cell<bool>,
@@ -26,33 +26,33 @@ pub(crate) struct GuildMailbox {
 }
 
 /// An empty mailbox keeps at most this capacity.
-const ROOM: usize = 8;
+const RETAINED_CAPACITY: usize = 8;
 
 impl GuildMailbox {
     pub(crate) fn new() -> Rc<Self> {
         Rc::new(Self {
             waiting: RefCell::default(),
-            guild: Cell::new(None),
+            waker: Cell::new(None),
             idle_since: Cell::new(None),
             closed: Cell::new(false),
             executing: Cell::new(None),
         })
     }
 
-    pub(crate) fn push(&self, parcel: QueuedEvent) {
-        self.waiting.borrow_mut().push_back(parcel);
+    pub(crate) fn push(&self, queued: QueuedEvent) {
+        self.waiting.borrow_mut().push_back(queued);
         self.idle_since.set(None);
         self.wake();
     }
 
     fn wake(&self) {
-        if let Some(guild) = self.guild.take() {
+        if let Some(guild) = self.waker.take() {
             guild.wake();
         }
     }
 
     /// Waits until there is an event. Returns `false` once the mailbox is closed.
-    pub(crate) async fn filled(&self) -> bool {
+    pub(crate) async fn wait_for_event(&self) -> bool {
         poll_fn(|cx| {
             if self.closed.get() {
                 return Poll::Ready(false);
@@ -60,7 +60,7 @@ impl GuildMailbox {
             if !self.waiting.borrow().is_empty() {
                 return Poll::Ready(true);
             }
-            self.guild.set(Some(cx.waker().clone()));
+            self.waker.set(Some(cx.waker().clone()));
             Poll::Pending
         })
         .await
@@ -72,8 +72,8 @@ impl GuildMailbox {
     }
 
     /// Event at this position.
-    pub(crate) fn event(&self, place: usize) -> Option<Arc<Event>> {
-        self.waiting.borrow().get(place).map(|parcel| Arc::clone(parcel.event()))
+    pub(crate) fn event(&self, position: usize) -> Option<Arc<Event>> {
+        self.waiting.borrow().get(position).map(|queued| Arc::clone(queued.event()))
     }
 
     /// Moves the first `count` events into `to`.
@@ -82,22 +82,22 @@ impl GuildMailbox {
     }
 
     /// Records that this handler receives the event at this position now.
-    pub(crate) fn executes(&self, place: usize, handler: usize) {
-        self.executing.set(Some((place, handler)));
+    pub(crate) fn set_executing(&self, position: usize, handler: usize) {
+        self.executing.set(Some((position, handler)));
     }
 
     /// Records that no event is being handled.
-    pub(crate) fn rests(&self) {
+    pub(crate) fn clear_executing(&self) {
         self.executing.set(None);
     }
 
     /// Event and handler that were executing when the guild crashed. Removes that handler from the event.
     pub(crate) fn take_poison(&self) -> Option<(Arc<Event>, usize)> {
-        let (place, handler) = self.executing.take()?;
+        let (position, handler) = self.executing.take()?;
         let mut waiting = self.waiting.borrow_mut();
-        let parcel = waiting.get_mut(place)?;
-        parcel.routed.to.remove(handler);
-        Some((Arc::clone(parcel.event()), handler))
+        let queued = waiting.get_mut(position)?;
+        queued.routed.handlers.remove(handler);
+        Some((Arc::clone(queued.event()), handler))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -106,17 +106,17 @@ impl GuildMailbox {
 
     /// Closes the mailbox if it is known to have been empty at least since the first time. Only its producer may call
     /// this.
-    pub(crate) fn close_if_idle_since(&self, then: UnixMs, now: UnixMs) -> bool {
+    pub(crate) fn close_if_idle_since(&self, cutoff: UnixMs, now: UnixMs) -> bool {
         let mut waiting = self.waiting.borrow_mut();
         if !waiting.is_empty() {
             return false;
         }
-        if waiting.capacity() > ROOM {
+        if waiting.capacity() > RETAINED_CAPACITY {
             *waiting = VecDeque::new();
         }
         let since = self.idle_since.get().unwrap_or(now);
         self.idle_since.set(Some(since));
-        if since <= then {
+        if since <= cutoff {
             self.closed.set(true);
             self.wake();
         }

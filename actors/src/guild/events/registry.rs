@@ -18,7 +18,7 @@ use crate::ports::WebhookClient;
 use crate::telemetry::events::HandlerMeters;
 
 /// Maximum number of handlers of a process over all reloads.
-const MOST: usize = 16_384;
+const MAX_HANDLERS: usize = 16_384;
 
 /// All current and former handlers.
 pub(crate) struct HandlerRegistry {
@@ -33,17 +33,17 @@ pub(crate) struct HandlerRegistry {
 pub(crate) struct HandlerSlot {
     /// The set of the handler, and its index in it.
     handlers: EventHandlers,
-    place: usize,
+    index: usize,
     pub(crate) meters: HandlerMeters,
     /// Client for its webhook.
     pub(crate) brain: Arc<dyn WebhookClient>,
     /// The first number of a handler with this name. Inbox entries for the name are queued under it.
-    line: usize,
+    queue: usize,
 }
 
 impl HandlerSlot {
     pub(crate) fn handler(&self) -> &EventHandler {
-        self.handlers.get(self.place).expect("invariant: a slot refers to a handler of its set")
+        self.handlers.get(self.index).expect("invariant: a slot refers to a handler of its set")
     }
 }
 
@@ -54,7 +54,7 @@ struct CurrentHandlers {
     base: usize,
     numbers: HashMap<Arc<str>, usize>,
     /// Queue of each current or former name.
-    lines: HashMap<Arc<str>, usize>,
+    queues: HashMap<Arc<str>, usize>,
 }
 
 /// The handlers were replaced so often that there are no free slots.
@@ -64,15 +64,15 @@ pub struct TooManyHandlers;
 
 impl HandlerRegistry {
     pub(crate) fn new(handlers: EventHandlers, brain: &Arc<dyn WebhookClient>) -> Self {
-        let most = MOST.max(4 * handlers.len());
+        let capacity = MAX_HANDLERS.max(4 * handlers.len());
         let empty = CurrentHandlers {
             handlers: EventHandlers::default(),
             base: 0,
             numbers: HashMap::new(),
-            lines: HashMap::new(),
+            queues: HashMap::new(),
         };
         let registry = Self {
-            slots: (0..most).map(|_| OnceLock::new()).collect(),
+            slots: (0..capacity).map(|_| OnceLock::new()).collect(),
             current: RwLock::new(Arc::new(empty)),
             generation: AtomicU64::new(0),
         };
@@ -88,14 +88,14 @@ impl HandlerRegistry {
     ) -> Result<(), TooManyHandlers> {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         let base = current.base + current.handlers.len();
-        let room = self.slots.get(base..base + handlers.len()).ok_or(TooManyHandlers)?;
-        let mut next = CurrentHandlers { handlers, base, numbers: HashMap::new(), lines: current.lines.clone() };
-        for (place, (handler, slot)) in next.handlers.iter().zip(room).enumerate() {
+        let slots = self.slots.get(base..base + handlers.len()).ok_or(TooManyHandlers)?;
+        let mut next = CurrentHandlers { handlers, base, numbers: HashMap::new(), queues: current.queues.clone() };
+        for (index, (handler, slot)) in next.handlers.iter().zip(slots).enumerate() {
             let name = &handler.name;
-            let line = *next.lines.entry(Arc::clone(name)).or_insert(base + place);
-            next.numbers.insert(Arc::clone(name), base + place);
+            let queue = *next.queues.entry(Arc::clone(name)).or_insert(base + index);
+            next.numbers.insert(Arc::clone(name), base + index);
             let (handlers, brain) = (next.handlers.clone(), Arc::clone(brain));
-            let filled = HandlerSlot { handlers, place, meters: HandlerMeters::new(name), brain, line };
+            let filled = HandlerSlot { handlers, index, meters: HandlerMeters::new(name), brain, queue };
             let is_new = slot.set(Box::new(filled)).is_ok();
             debug_assert!(is_new, "numbers are assigned once");
         }
@@ -130,7 +130,7 @@ impl HandlerRegistry {
     /// Numbers of the current handlers for events with this name, in order.
     pub(crate) fn matching(&self, name: &str) -> Vec<usize> {
         let current = self.current();
-        current.handlers.matching(name).into_iter().map(|place| current.base + place).collect()
+        current.handlers.matching(name).into_iter().map(|index| current.base + index).collect()
     }
 
     /// Number of the current handler with this name.
@@ -139,13 +139,13 @@ impl HandlerRegistry {
     }
 
     /// Queue of all handlers with the same name as this one.
-    pub(crate) fn line(&self, number: usize) -> usize {
-        self.slot(number).line
+    pub(crate) fn queue(&self, number: usize) -> usize {
+        self.slot(number).queue
     }
 
     /// Queue of all handlers that ever had this name.
-    pub(crate) fn line_of(&self, name: &str) -> Option<usize> {
-        self.current().lines.get(name).copied()
+    pub(crate) fn queue_named(&self, name: &str) -> Option<usize> {
+        self.current().queues.get(name).copied()
     }
 }
 
@@ -156,15 +156,15 @@ mod tests {
     use super::*;
     use crate::ports::{WebhookBody, WebhookCall, WebhookCallError, WebhookCallFuture};
 
-    struct Deaf;
+    struct FailingWebhook;
 
-    fn deaf() -> Arc<dyn WebhookClient> {
-        Arc::new(Deaf)
+    fn failing_webhook() -> Arc<dyn WebhookClient> {
+        Arc::new(FailingWebhook)
     }
 
-    impl WebhookClient for Deaf {
-        fn ask(&self, _: WebhookCall, _: WebhookBody) -> WebhookCallFuture<'_> {
-            Box::pin(async { Err(WebhookCallError::Never { why: "deaf".to_owned() }) })
+    impl WebhookClient for FailingWebhook {
+        fn call(&self, _: WebhookCall, _: WebhookBody) -> WebhookCallFuture<'_> {
+            Box::pin(async { Err(WebhookCallError::Permanent { reason: "deaf".to_owned() }) })
         }
     }
 
@@ -175,24 +175,24 @@ mod tests {
 
     #[test]
     fn numbers_keep_their_meaning_over_reloads() {
-        let registry = HandlerRegistry::new(handlers(&["a", "b"], "message.create"), &deaf());
+        let registry = HandlerRegistry::new(handlers(&["a", "b"], "message.create"), &failing_webhook());
         let (before, generation) = (registry.matching("message.create"), registry.generation());
         assert_eq!((before.clone(), registry.number("b")), (vec![0, 1], Some(1)));
-        registry.replace(handlers(&["b", "c"], "guild.create"), &deaf()).unwrap();
+        registry.replace(handlers(&["b", "c"], "guild.create"), &failing_webhook()).unwrap();
         assert_ne!(registry.generation(), generation);
         assert_eq!((registry.number("a"), registry.number("b"), registry.number("c")), (None, Some(2), Some(3)));
         assert_eq!((registry.matching("message.create"), registry.matching("guild.create")), (vec![], vec![2, 3]));
         let names: Vec<_> = before.iter().map(|number| &*registry.slot(*number).handler().name).collect();
         assert_eq!(names, ["a", "b"]);
         // Entries for a name have one queue, whichever definition they were routed to.
-        assert_eq!((registry.line(1), registry.line(2), registry.line_of("a")), (1, 1, Some(0)));
+        assert_eq!((registry.queue(1), registry.queue(2), registry.queue_named("a")), (1, 1, Some(0)));
     }
 
     #[test]
     fn reloads_are_refused_when_there_is_no_room() {
-        let registry = HandlerRegistry::new(handlers(&["a"], "guild.create"), &deaf());
+        let registry = HandlerRegistry::new(handlers(&["a"], "guild.create"), &failing_webhook());
         let two = handlers(&["a", "b"], "guild.create");
-        let refused = std::iter::repeat_with(|| registry.replace(two.clone(), &deaf())).find(Result::is_err);
+        let refused = std::iter::repeat_with(|| registry.replace(two.clone(), &failing_webhook())).find(Result::is_err);
         assert_eq!(refused, Some(Err(TooManyHandlers)));
         assert!(registry.number("b").is_some(), "the last accepted set is in use");
     }

@@ -45,15 +45,15 @@ impl GatewaySession {
     }
 
     /// Marks these events as handled by all their handlers, and returns their credit.
-    pub(crate) fn done(&self, numbers: impl Iterator<Item = u64>, arrived: CreditReturn) {
+    pub(crate) fn complete(&self, numbers: impl Iterator<Item = u64>, credit: CreditReturn) {
         let mut ledger = self.ledger();
         numbers.for_each(|seq| ledger.on_done(seq));
         drop(ledger);
-        self.give_back(arrived);
+        self.return_credit(credit);
     }
 
     /// Returns credit, so that the shard may forward more events.
-    pub(crate) fn give_back(&self, CreditReturn { events, bytes }: CreditReturn) {
+    pub(crate) fn return_credit(&self, CreditReturn { events, bytes }: CreditReturn) {
         if events > 0 {
             self.credit.give_back(events, bytes);
         }
@@ -83,9 +83,9 @@ pub(crate) type DeferralFuture = Shared<RespondFuture>;
 pub(crate) struct RoutedEvent {
     pub(crate) event: Arc<Event>,
     /// Its handlers, without those that have finished with it or crashed on it.
-    pub(crate) to: HandlerSet,
+    pub(crate) handlers: HandlerSet,
     /// Whether the event uses the shard's credit. Events that this process creates do not.
-    pub(crate) counts: bool,
+    pub(crate) uses_credit: bool,
     pub(crate) deferring: Option<Box<DeferralFuture>>,
     /// Recording of its interaction. Handlers wait for it.
     pub(crate) recording: Option<Box<RecordingFuture>>,
@@ -98,21 +98,21 @@ pub(crate) struct ReadBatch {
     /// Approximate time at which they were read.
     pub(crate) read_at: Instant,
     /// Number of the last report that includes one of these events.
-    pub(crate) told: Cell<u64>,
+    pub(crate) last_report: Cell<u64>,
 }
 
 /// Events that were read together and are sent to their guilds together.
 #[derive(Debug)]
 pub(crate) struct RoutedBatch {
-    pub(crate) reading: ReadBatch,
+    pub(crate) read_batch: ReadBatch,
     pub(crate) routed: Vec<RoutedEvent>,
 }
 
 impl RoutedBatch {
     /// Creates an empty batch with room for so many events of the session.
-    pub(crate) fn new(session: &Arc<GatewaySession>, read_at: Instant, most: usize) -> Self {
-        let reading = ReadBatch { session: Arc::clone(session), read_at, told: Cell::new(0) };
-        Self { reading, routed: Vec::with_capacity(most) }
+    pub(crate) fn new(session: &Arc<GatewaySession>, read_at: Instant, capacity: usize) -> Self {
+        let read_batch = ReadBatch { session: Arc::clone(session), read_at, last_report: Cell::new(0) };
+        Self { read_batch, routed: Vec::with_capacity(capacity) }
     }
 }
 
@@ -120,7 +120,7 @@ impl RoutedBatch {
 #[derive(Clone, Debug)]
 pub(crate) struct QueuedEvent {
     pub(crate) routed: RoutedEvent,
-    pub(crate) reading: Rc<ReadBatch>,
+    pub(crate) read_batch: Rc<ReadBatch>,
 }
 
 impl QueuedEvent {

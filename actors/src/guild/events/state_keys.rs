@@ -35,10 +35,10 @@ pub(crate) fn webhook_outcome(
 ) -> HandlerOutcome {
     let output = match response {
         Ok(Ok(WebhookResponse { operations, reply, set, cooldown })) => RuleOutput { operations, reply, set, cooldown },
-        Ok(Err(WebhookCallError::Later { why, retry_after })) => {
-            return HandlerOutcome::Retryable { reason: why, retry_after };
+        Ok(Err(WebhookCallError::Retryable { reason, retry_after })) => {
+            return HandlerOutcome::Retryable { reason, retry_after };
         }
-        Ok(Err(WebhookCallError::Never { why })) => return HandlerOutcome::Permanent { reason: why },
+        Ok(Err(WebhookCallError::Permanent { reason })) => return HandlerOutcome::Permanent { reason },
         Err(error) => {
             return HandlerOutcome::Retryable { reason: format!("the call failed: {error}"), retry_after: None };
         }

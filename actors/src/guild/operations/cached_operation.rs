@@ -31,7 +31,7 @@ pub(super) struct CachedOperation {
     pub(super) caller: Arc<str>,
     pub(super) scopes: ScopeSet,
     pub(super) kind: OperationKind,
-    pub(super) sends: Repeatability,
+    pub(super) repeatability: Repeatability,
     pub(super) lane: Lane,
     pub(super) reason: Option<String>,
     pub(super) trace: Option<TraceContext>,
@@ -47,11 +47,11 @@ pub(super) struct CachedOperation {
     /// Steps that are done.
     pub(super) progress: Progress,
     /// How much of the progress is stored: steps, and bytes of JSON.
-    pub(super) stored: (usize, usize),
+    pub(super) stored_progress: (usize, usize),
     /// Set if an attempt may have taken effect.
     pub(super) unknown_outcome: Option<UnknownOutcome>,
     /// Why it is delayed, or why its outcome is checked later.
-    pub(super) waits: Option<Box<Failure>>,
+    pub(super) wait_reason: Option<Box<Failure>>,
     pub(super) payload: CachedPayload,
 }
 
@@ -59,10 +59,10 @@ pub(super) struct CachedOperation {
 #[derive(Debug)]
 pub(super) enum CachedPayload {
     /// It must be read again.
-    No,
+    NotLoaded,
     /// It is not valid for its kind.
-    Wrong(String),
-    Yes {
+    Invalid(String),
+    Loaded {
         payload: Box<Payload>,
         bytes: usize,
     },
@@ -70,7 +70,7 @@ pub(super) enum CachedPayload {
 
 impl CachedOperation {
     /// An update of the state, without anything else.
-    pub(super) fn change(&self, queue: Queue, fence: Fence, state: OperationState, now: UnixMs) -> OperationUpdate {
+    pub(super) fn update(&self, queue: Queue, fence: Fence, state: OperationState, now: UnixMs) -> OperationUpdate {
         OperationUpdate {
             queue,
             fence,
@@ -83,8 +83,8 @@ impl CachedOperation {
             parked: false,
             error: None,
             result: None,
-            made: None,
-            intent: IntentUpdate::Keep,
+            created: None,
+            intent: IntentUpdate::Unchanged,
             progress: None,
             attempt: None,
             unknown_outcome: None,
@@ -96,27 +96,27 @@ impl CachedOperation {
 
     /// Whether this change of the gate releases it.
     pub(super) fn is_held_by(&self, released: &ReleasedConditions) -> bool {
-        let held_by = self.waits.as_ref().and_then(|failure| failure.held_by.as_ref());
+        let held_by = self.wait_reason.as_ref().and_then(|failure| failure.held_by.as_ref());
         held_by.is_some_and(|condition| released.includes(condition))
     }
 
     /// Closes the intent: the operation is final.
-    pub(super) const fn close(&mut self) -> IntentUpdate {
+    pub(super) const fn close_intent(&mut self) -> IntentUpdate {
         self.has_opened = false;
         match self.intent.take() {
-            None => IntentUpdate::Keep,
+            None => IntentUpdate::Unchanged,
             Some(_) => IntentUpdate::Close,
         }
     }
 
     /// Closes the intent after the current execution was refused or sent nothing, unless an earlier call or an earlier
     /// step may have had an effect.
-    pub(super) fn close_if_untouched(&mut self) -> IntentUpdate {
+    pub(super) fn close_intent_if_unused(&mut self) -> IntentUpdate {
         if self.has_opened && self.progress.is_empty() {
-            return self.close();
+            return self.close_intent();
         }
         self.has_opened = false;
-        IntentUpdate::Keep
+        IntentUpdate::Unchanged
     }
 
     /// Adds completed steps.
@@ -126,18 +126,18 @@ impl CachedOperation {
 
     /// Whether a step is not stored that would create a second object if it were repeated.
     pub(super) fn has_unstored_object(&self) -> bool {
-        self.progress.steps().iter().skip(self.stored.0).any(ProgressStep::creates)
+        self.progress.steps().iter().skip(self.stored_progress.0).any(ProgressStep::creates)
     }
 
     /// Adds the steps that are not stored yet to an update, and the objects that they created.
     pub(super) fn with_progress(&mut self, change: OperationUpdate) -> OperationUpdate {
-        let (steps, bytes) = self.stored;
+        let (steps, bytes) = self.stored_progress;
         let unstored = self.progress.steps().get(steps..).unwrap_or_default();
         let Some(json) = self.progress.to_json().filter(|_| !unstored.is_empty()) else { return change };
         let mut bind: Vec<Binding> = unstored.iter().filter_map(binding).collect();
         bind.extend(change.bind);
-        self.stored = (self.progress.steps().len(), json.len());
-        let progress = Some(ProgressUpdate { grown: json.len().saturating_sub(bytes), json });
+        self.stored_progress = (self.progress.steps().len(), json.len());
+        let progress = Some(ProgressUpdate { added_bytes: json.len().saturating_sub(bytes), json });
         OperationUpdate { progress, bind, ..change }
     }
 
@@ -163,26 +163,26 @@ impl CachedOperation {
     }
 
     pub(super) fn take_payload(&mut self, bytes: &mut usize) -> Option<Box<Payload>> {
-        match std::mem::replace(&mut self.payload, CachedPayload::No) {
-            CachedPayload::No => None,
-            wrong @ CachedPayload::Wrong(_) => {
+        match std::mem::replace(&mut self.payload, CachedPayload::NotLoaded) {
+            CachedPayload::NotLoaded => None,
+            wrong @ CachedPayload::Invalid(_) => {
                 self.payload = wrong;
                 None
             }
-            CachedPayload::Yes { payload, bytes: taken } => {
-                *bytes -= taken;
+            CachedPayload::Loaded { payload, bytes: size } => {
+                *bytes -= size;
                 Some(payload)
             }
         }
     }
 
-    pub(super) fn work(
+    pub(super) fn execution(
         &self,
         payload: Payload,
-        bound: Option<(u64, Option<u64>)>,
+        existing: Option<(u64, Option<u64>)>,
         max_wait: Duration,
         now: UnixMs,
-        right: LeaseGuard,
+        lease: LeaseGuard,
     ) -> Execution {
         Execution {
             id: self.id,
@@ -192,14 +192,14 @@ impl CachedOperation {
             caller: Arc::clone(&self.caller),
             scopes: self.scopes,
             payload,
-            bound,
+            existing,
             marker: Marker::of(self.id),
             reason: self.reason.clone(),
             lane: self.lane,
             max_wait,
             progress: self.progress.clone(),
             intent_at: self.first_sent().unwrap_or(now),
-            right,
+            lease,
             journal: Journal::none(),
             // A separate span for each attempt.
             trace: self.subject().trace().map(|trace| trace.child(fastrand::u64(..))),
@@ -207,10 +207,10 @@ impl CachedOperation {
     }
 
     pub(super) const fn subject(&self) -> OperationRef {
-        OperationRef { id: self.id, kind: self.kind, guild: self.guild, attempt: self.attempts, asked_by: self.trace }
+        OperationRef { id: self.id, kind: self.kind, guild: self.guild, attempt: self.attempts, parent: self.trace }
     }
 
-    pub(super) fn ended<'a>(
+    pub(super) fn ended_event<'a>(
         &self,
         state: OperationState,
         error: Option<&'a Failure>,
@@ -237,15 +237,15 @@ fn binding(step: &ProgressStep) -> Option<Binding> {
 }
 
 /// References that must be resolved before a payload can be executed: those that it contains, and its own key.
-pub(super) fn wanted(payload: &Payload) -> Vec<UnresolvedReference> {
-    let mut wanted: Vec<UnresolvedReference> = Vec::new();
-    wanted.extend(own_key(payload).map(|(kind, key)| UnresolvedReference::Key(kind, key.to_owned())));
-    wanted.extend(payload.references().into_iter().filter_map(|(kind, reference)| match reference {
+pub(super) fn unresolved_references(payload: &Payload) -> Vec<UnresolvedReference> {
+    let mut references: Vec<UnresolvedReference> = Vec::new();
+    references.extend(own_key(payload).map(|(kind, key)| UnresolvedReference::Key(kind, key.to_owned())));
+    references.extend(payload.references().into_iter().filter_map(|(kind, reference)| match reference {
         Reference::Id(_) => None,
         Reference::Key(key) => Some(UnresolvedReference::Key(kind, key.clone())),
         Reference::Operation(id) => Some(UnresolvedReference::Operation(*id)),
     }));
-    wanted
+    references
 }
 
 /// The key of the object that an `ensure_…` payload manages.

@@ -8,8 +8,8 @@ use guildhall_core::trace::TraceContext;
 use tokio::time::timeout;
 
 use super::GuildSpec;
-use super::disposition::{judge, judge_search};
-use super::persist::add;
+use super::disposition::{decide, decide_search};
+use super::persist::merge_update;
 use super::run_loop::{Fenced, Worker};
 use crate::crash::{self, Input};
 use crate::failpoint::{self, Point};
@@ -19,10 +19,10 @@ use crate::telemetry::emit;
 use crate::telemetry::operations::{AttemptPurpose, OperationAttempted};
 
 /// Result of an attempt: a short name, and the message unless it succeeded.
-pub(super) fn ended(performed: &ExecutionResult) -> (&'static str, Option<&str>) {
-    match performed {
+pub(super) fn describe_result(result: &ExecutionResult) -> (&'static str, Option<&str>) {
+    match result {
         ExecutionResult::Done(_) => ("succeeded", None),
-        ExecutionResult::Held { why, .. } => ("held", Some(why)),
+        ExecutionResult::Held { message, .. } => ("held", Some(message)),
         ExecutionResult::Failed(failure) | ExecutionResult::Unknown(failure) => {
             (failure.class.name(), Some(&failure.message))
         }
@@ -30,25 +30,25 @@ pub(super) fn ended(performed: &ExecutionResult) -> (&'static str, Option<&str>)
 }
 
 /// Result of a search for the effect of an earlier attempt, in the same form.
-fn found(reconciled: &ReconcileResult) -> (&'static str, Option<&str>) {
-    match reconciled {
+fn describe_search(search_result: &ReconcileResult) -> (&'static str, Option<&str>) {
+    match search_result {
         ReconcileResult::Found(_) => ("found", None),
         ReconcileResult::Absent => ("absent", None),
-        ReconcileResult::Unclear(why) => ("unclear", Some(why)),
-        ReconcileResult::Failed(why) => ("failed", Some(why)),
-        ReconcileResult::Held { why, .. } => ("held", Some(why)),
+        ReconcileResult::Unclear(message) => ("unclear", Some(message)),
+        ReconcileResult::Failed(message) => ("failed", Some(message)),
+        ReconcileResult::Held { message, .. } => ("held", Some(message)),
     }
 }
 
 impl Worker {
     /// Runs the next operation once it is admitted.
-    pub(super) async fn turn(&self, seq: u64, unsaved: &mut Vec<OperationUpdate>) -> Result<(), Fenced> {
-        let Some(id) = self.book.borrow().id(seq) else { return Ok(()) };
-        let Some(_admission) = self.admission(seq, unsaved).await? else { return Ok(()) };
-        self.seat.vitals.execute(Some(id));
-        let phase = self.book.borrow().shown().entry(seq).map(|entry| entry.phase);
+    pub(super) async fn run_next(&self, seq: u64, unsaved: &mut Vec<OperationUpdate>) -> Result<(), Fenced> {
+        let Some(id) = self.state.borrow().id(seq) else { return Ok(()) };
+        let Some(_admission) = self.admit(seq, unsaved).await? else { return Ok(()) };
+        self.spec.shared.set_executing(Some(id));
+        let phase = self.state.borrow().order_view().entry(seq).map(|entry| entry.phase);
         // Parts that work for it, such as the gate, inherit this scope.
-        let turn = pin!(async {
+        let run = pin!(async {
             match phase {
                 None => Ok(()),
                 Some(WaitPhase::Reconciling) => self.search(seq, unsaved).await,
@@ -57,113 +57,121 @@ impl Worker {
                 }
             }
         });
-        let turn = crash::within(Some(Input::Operation(id)), turn).await;
-        self.seat.vitals.execute(None);
-        turn
+        let run = crash::within(Some(Input::Operation(id)), run).await;
+        self.spec.shared.set_executing(None);
+        run
     }
 
     /// Waits until the operation may start. `None` if it is no longer the next one.
-    pub(super) async fn admission(
+    pub(super) async fn admit(
         &self,
         seq: u64,
         unsaved: &mut Vec<OperationUpdate>,
     ) -> Result<Option<Admission>, Fenced> {
-        let GuildSpec { throttle, vitals, clock, .. } = &self.seat;
-        if self.book.borrow().is_interactive(seq) {
+        let GuildSpec { throttle, shared, clock, .. } = &self.spec;
+        if self.state.borrow().is_interactive(seq) {
             return Ok(Some(Admission::free()));
         }
         if let Some(admission) = throttle.try_admit() {
             return Ok(Some(admission));
         }
         self.save(unsaved).await?;
-        let mut admitted = std::pin::pin!(throttle.admit());
+        let mut waiting = std::pin::pin!(throttle.admit());
         let admission = loop {
             tokio::select! {
                 biased;
-                admission = &mut admitted => break admission,
-                () = vitals.nudged() => {
-                    self.listen(unsaved);
-                    if self.has_to_leave() || self.paused.get() {
+                admission = &mut waiting => break admission,
+                () = shared.nudged() => {
+                    self.apply_signals(unsaved);
+                    if self.must_stop() || self.paused.get() {
                         return Ok(None);
                     }
                 }
             }
         };
-        let step = self.book.borrow_mut().line().next(clock.now());
+        let step = self.state.borrow_mut().order().next(clock.now());
         Ok((step == OrderStep::Run(seq)).then_some(admission))
     }
 
-    pub(super) fn settle(
+    pub(super) fn finish(
         &self,
         seq: u64,
-        performed: ExecutionResult,
+        result: ExecutionResult,
         started_at: UnixMs,
         unsaved: &mut Vec<OperationUpdate>,
     ) {
-        let mut book = self.book.borrow_mut();
-        if matches!(performed, ExecutionResult::Unknown(_)) {
-            book.note_unknown(seq, started_at);
+        let mut state = self.state.borrow_mut();
+        if matches!(result, ExecutionResult::Unknown(_)) {
+            state.record_unknown(seq, started_at);
         }
-        let Some(case) = book.case(seq) else { return };
-        let now = self.seat.clock.now();
+        let Some(attempt_state) = state.attempt_state(seq) else { return };
+        let now = self.spec.clock.now();
         let attempt = |status, class: &str, detail| Attempt {
-            n: case.attempts,
+            n: attempt_state.attempts,
             started_at,
             ended_at: now,
             status,
             class: class.to_owned(),
             detail,
         };
-        let attempt = match &performed {
-            ExecutionResult::Done(done) => Some(attempt(done.status, "succeeded", None)),
+        let attempt = match &result {
+            ExecutionResult::Done(output) => Some(attempt(output.status, "succeeded", None)),
             ExecutionResult::Held { .. } => None,
             ExecutionResult::Failed(failure) | ExecutionResult::Unknown(failure) => {
                 Some(attempt(failure.status, failure.class.name(), Some(failure.message.clone())))
             }
         };
-        let verdict = judge(performed, &case, &self.seat.config, fastrand::f64());
-        add(unsaved, book.conclude(seq, verdict, attempt, now));
+        let disposition = decide(result, &attempt_state, &self.spec.config, fastrand::f64());
+        merge_update(unsaved, state.apply_disposition(seq, disposition, attempt, now));
     }
 
     pub(super) fn report_attempt(
         &self,
         seq: u64,
-        to: AttemptPurpose,
+        purpose: AttemptPurpose,
         trace: Option<TraceContext>,
-        began: UnixMs,
-        (result, why): (&'static str, Option<&str>),
+        started_at: UnixMs,
+        (result, message): (&'static str, Option<&str>),
     ) {
-        let Some(of) = self.book.borrow().subject(seq) else { return };
-        emit(OperationAttempted { of, to, trace, began, ended: self.seat.clock.now(), result, why });
+        let Some(operation) = self.state.borrow().subject(seq) else { return };
+        emit(OperationAttempted {
+            of: operation,
+            purpose,
+            trace,
+            began: started_at,
+            ended: self.spec.clock.now(),
+            result,
+            why: message,
+        });
     }
 
     /// Checks whether an earlier attempt took effect.
     pub(super) async fn search(&self, seq: u64, unsaved: &mut Vec<OperationUpdate>) -> Result<(), Fenced> {
-        let Some(work) = self.prepare(seq, unsaved).await? else { return Ok(()) };
+        let Some(execution) = self.prepare(seq, unsaved).await? else { return Ok(()) };
         // Updates that are not saved yet must not be lost while this runs.
         self.save(unsaved).await?;
-        if !self.book.borrow().may_act() {
+        if !self.state.borrow().may_act() {
             // Every call would be denied as long as this guild has the queue.
-            self.give_up();
+            self.stop_soon();
             return Ok(());
         }
-        self.book.borrow_mut().line().on_started(seq);
-        let (limit, trace, began) = (self.seat.config.perform_timeout, work.trace, self.seat.clock.now());
-        let is_checked = self.book.borrow_mut().is_checked(seq, began);
-        let (to, search) = if is_checked {
-            (AttemptPurpose::Verify, self.seat.perform.verify(work))
+        self.state.borrow_mut().order().on_started(seq);
+        let (limit, trace, started_at) = (self.spec.config.execution_timeout, execution.trace, self.spec.clock.now());
+        let is_checked = self.state.borrow_mut().is_checked(seq, started_at);
+        let (purpose, search) = if is_checked {
+            (AttemptPurpose::Verify, self.spec.executor.verify(execution))
         } else {
-            (AttemptPurpose::Reconcile, self.seat.perform.reconcile(work))
+            (AttemptPurpose::Reconcile, self.spec.executor.reconcile(execution))
         };
-        let reconciled = timeout(limit, search)
+        let search_result = timeout(limit, search)
             .await
             .unwrap_or_else(|_| ReconcileResult::Failed(format!("checking its outcome took longer than {limit:?}")));
-        self.report_attempt(seq, to, trace, began, found(&reconciled));
-        let mut book = self.book.borrow_mut();
-        if let Some(case) = book.case(seq) {
-            let now = self.seat.clock.now();
-            let verdict = judge_search(reconciled, &case, &self.seat.config, now, fastrand::f64());
-            add(unsaved, book.conclude(seq, verdict, None, now));
+        self.report_attempt(seq, purpose, trace, started_at, describe_search(&search_result));
+        let mut state = self.state.borrow_mut();
+        if let Some(attempt_state) = state.attempt_state(seq) {
+            let now = self.spec.clock.now();
+            let disposition = decide_search(search_result, &attempt_state, &self.spec.config, now, fastrand::f64());
+            merge_update(unsaved, state.apply_disposition(seq, disposition, None, now));
             failpoint::pass(Point::BeforeOutcome);
         }
         Ok(())

@@ -10,7 +10,7 @@ use crate::ports::{Attempt, ExecutionOutput, ExecutionResult, HoldScope, Reconci
 use crate::supervisor::OperationsConfig;
 
 /// Maximum number of delays of one operation that are stored as attempts.
-pub(super) const DELAYS_TOLD: u32 = 50;
+pub(super) const MAX_RECORDED_DELAYS: u32 = 50;
 
 /// What becomes of an operation.
 #[derive(Debug, PartialEq)]
@@ -22,7 +22,7 @@ pub(super) enum Disposition {
     /// Nothing took effect, and no attempt was used.
     Delayed {
         wait: Duration,
-        held: DelayScope,
+        scope: DelayScope,
         reason: &'static str,
         error: Failure,
     },
@@ -41,18 +41,18 @@ pub(super) enum Disposition {
         failure: Failure,
     },
     /// Discord did not report the outcome: it is checked again.
-    Unchecked {
+    CheckFailed {
         wait: Duration,
         error: Failure,
     },
     /// It did not take effect: it runs again.
-    Again,
+    Requeued,
 }
 
 /// State of an operation after an attempt.
 #[derive(Clone, Debug)]
 pub(super) struct AttemptState {
-    pub(super) sends: Repeatability,
+    pub(super) repeatability: Repeatability,
     /// Attempts used, including the current one.
     pub(super) attempts: u32,
     pub(super) max_attempts: u32,
@@ -62,19 +62,19 @@ pub(super) struct AttemptState {
 
 /// Decides what becomes of an operation after an execution. The last argument is a random number from 0 to 1, for
 /// jitter.
-pub(super) fn judge(
-    performed: ExecutionResult,
-    case: &AttemptState,
+pub(super) fn decide(
+    result: ExecutionResult,
+    state: &AttemptState,
     config: &OperationsConfig,
-    chance: f64,
+    random: f64,
 ) -> Disposition {
-    match performed {
-        ExecutionResult::Done(done) => Disposition::Succeeded(done),
-        ExecutionResult::Held { retry_after, hold, reason, why, status } => {
-            let wait = retry_after.unwrap_or(config.blind_hold).max(config.least_hold);
-            let held_by = GateCondition::of_refusal(reason, &why);
-            let error = Failure { status, held_by, ..Failure::new(FailureClass::RateLimited, why) };
-            Disposition::Delayed { wait, held: held_back(hold), reason, error }
+    match result {
+        ExecutionResult::Done(output) => Disposition::Succeeded(output),
+        ExecutionResult::Held { retry_after, scope, reason, message, status } => {
+            let wait = retry_after.unwrap_or(config.default_delay).max(config.min_delay);
+            let held_by = GateCondition::from_rejection(reason, &message);
+            let error = Failure { status, held_by, ..Failure::new(FailureClass::RateLimited, message) };
+            Disposition::Delayed { wait, scope: delay_scope(scope), reason, error }
         }
         ExecutionResult::Failed(failure) | ExecutionResult::Unknown(failure) => match failure.class {
             FailureClass::Validation
@@ -82,25 +82,25 @@ pub(super) fn judge(
             | FailureClass::NotFound
             | FailureClass::Conflict
             | FailureClass::Expired
-            | FailureClass::Poison => give_up(failure, case.unknown_outcome.as_ref(), config),
+            | FailureClass::Poison => end_or_check(failure, state.unknown_outcome.as_ref(), config),
             FailureClass::RateLimited => Disposition::Delayed {
-                wait: config.blind_hold.max(config.least_hold),
-                held: DelayScope::Alone,
+                wait: config.default_delay.max(config.min_delay),
+                scope: DelayScope::Alone,
                 reason: FailureClass::RateLimited.name(),
                 error: failure,
             },
-            FailureClass::Ambiguous if case.sends != Repeatability::Again => {
+            FailureClass::Ambiguous if state.repeatability != Repeatability::Idempotent => {
                 Disposition::Reconciling { wait: config.request_timeout, error: failure }
             }
             // Calls that may be repeated need no check.
-            FailureClass::Transient | FailureClass::Ambiguous if case.attempts < case.max_attempts => {
-                let wait = config.backoff.delay(case.attempts, chance);
+            FailureClass::Transient | FailureClass::Ambiguous if state.attempts < state.max_attempts => {
+                let wait = config.backoff.delay(state.attempts, random);
                 // The previous call may still be in flight. It must not arrive together with the next one, or after it.
                 let wait = if failure.status.is_none() { wait.max(config.request_timeout) } else { wait };
                 Disposition::Retrying { wait, error: failure }
             }
             FailureClass::Transient | FailureClass::Ambiguous => {
-                give_up(failure, case.unknown_outcome.as_ref(), config)
+                end_or_check(failure, state.unknown_outcome.as_ref(), config)
             }
         },
     }
@@ -108,7 +108,11 @@ pub(super) fn judge(
 
 /// What becomes of an operation that is not sent again. If an attempt may have taken effect, that is checked first,
 /// when no call can be in flight any more.
-pub(super) fn give_up(failure: Failure, unknown: Option<&UnknownOutcome>, config: &OperationsConfig) -> Disposition {
+pub(super) fn end_or_check(
+    failure: Failure,
+    unknown: Option<&UnknownOutcome>,
+    config: &OperationsConfig,
+) -> Disposition {
     match unknown {
         None => Disposition::Dead(failure),
         Some(_) => Disposition::Checking { wait: config.request_timeout, failure },
@@ -116,44 +120,47 @@ pub(super) fn give_up(failure: Failure, unknown: Option<&UnknownOutcome>, config
 }
 
 /// Decides what becomes of an operation after a check of its outcome.
-pub(super) fn judge_search(
-    reconciled: ReconcileResult,
-    case: &AttemptState,
+pub(super) fn decide_search(
+    result: ReconcileResult,
+    state: &AttemptState,
     config: &OperationsConfig,
     now: UnixMs,
-    chance: f64,
+    random: f64,
 ) -> Disposition {
-    let unknown = case.unknown_outcome.as_ref();
+    let unknown = state.unknown_outcome.as_ref();
     let failed_checks = unknown.map_or(0, |unknown| unknown.failed_checks);
     let checked_for = unknown.and_then(|unknown| unknown.checked_since).map_or(Duration::ZERO, |at| now.since(at));
-    match reconciled {
-        ReconcileResult::Found(done) => Disposition::Succeeded(done),
+    match result {
+        ReconcileResult::Found(output) => Disposition::Succeeded(output),
         ReconcileResult::Absent => match unknown.and_then(|unknown| unknown.ends_with.clone()) {
             Some(failure) => Disposition::Dead(failure),
-            None => Disposition::Again,
+            None => Disposition::Requeued,
         },
-        ReconcileResult::Unclear(why) => Disposition::Review(Failure::new(FailureClass::Ambiguous, why)),
-        ReconcileResult::Failed(why) if failed_checks + 1 >= config.check_attempts => {
-            let asked = config.check_attempts;
-            Disposition::Review(unchecked(&format!("Discord was queried {asked} times without a result ({why})")))
+        ReconcileResult::Unclear(message) => Disposition::Review(Failure::new(FailureClass::Ambiguous, message)),
+        ReconcileResult::Failed(message) if failed_checks + 1 >= config.check_attempts => {
+            let checks = config.check_attempts;
+            Disposition::Review(unchecked_failure(&format!(
+                "Discord was queried {checks} times without a result ({message})"
+            )))
         }
-        ReconcileResult::Held { why, .. } if checked_for >= config.check_timeout => {
-            Disposition::Review(unchecked(&format!("Discord could not be queried for {checked_for:?} ({why})")))
-        }
-        ReconcileResult::Failed(why) => Disposition::Unchecked {
-            wait: config.backoff.delay(failed_checks + 1, chance),
-            error: Failure::new(FailureClass::Ambiguous, why),
+        ReconcileResult::Held { message, .. } if checked_for >= config.check_timeout => Disposition::Review(
+            unchecked_failure(&format!("Discord could not be queried for {checked_for:?} ({message})")),
+        ),
+        ReconcileResult::Failed(message) => Disposition::CheckFailed {
+            wait: config.backoff.delay(failed_checks + 1, random),
+            error: Failure::new(FailureClass::Ambiguous, message),
         },
-        ReconcileResult::Held { retry_after, hold: _, why } => {
-            let held_by = GateCondition::of_text(&why);
-            let error = Failure { held_by, ..Failure::new(FailureClass::Ambiguous, why) };
-            Disposition::Reconciling { wait: retry_after.max(config.least_hold), error }
+        ReconcileResult::Held { retry_after, scope: _, message } => {
+            let held_by = GateCondition::from_message(&message);
+            let error = Failure { held_by, ..Failure::new(FailureClass::Ambiguous, message) };
+            Disposition::Reconciling { wait: retry_after.max(config.min_delay), error }
         }
     }
 }
 
-fn unchecked(why: &str) -> Failure {
-    let message = format!("it may have taken effect, and its outcome could not be checked: {why}; check it in Discord");
+fn unchecked_failure(cause: &str) -> Failure {
+    let message =
+        format!("it may have taken effect, and its outcome could not be checked: {cause}; check it in Discord");
     Failure::new(FailureClass::Ambiguous, message)
 }
 
@@ -184,19 +191,19 @@ pub(super) fn poisoned() -> Failure {
 
 /// The record of a delay. It is not an attempt: it starts and ends at the same time, with the number of the attempt
 /// before it.
-pub(super) fn held_up(attempts: u32, why: &Failure, now: UnixMs) -> Attempt {
+pub(super) fn delay_record(attempts: u32, failure: &Failure, now: UnixMs) -> Attempt {
     Attempt {
         n: attempts,
         started_at: now,
         ended_at: now,
-        status: why.status,
+        status: failure.status,
         class: FailureClass::RateLimited.name().to_owned(),
-        detail: Some(why.message.clone()),
+        detail: Some(failure.message.clone()),
     }
 }
 
-const fn held_back(hold: HoldScope) -> DelayScope {
-    match hold {
+const fn delay_scope(scope: HoldScope) -> DelayScope {
+    match scope {
         HoldScope::Route => DelayScope::Alone,
         HoldScope::Caller => DelayScope::ByCaller,
         HoldScope::All => DelayScope::WithAll,

@@ -16,7 +16,7 @@ use guildhall_core::operation::{Failure, FailureClass};
 use tokio::sync::oneshot;
 use tokio::time::{Duration, sleep, timeout};
 
-use super::persist::add;
+use super::persist::merge_update;
 use super::run_loop::{Fenced, Worker};
 use crate::failpoint::{self, Point};
 use crate::gate::NotSent;
@@ -26,7 +26,7 @@ use crate::ports::{ExecutionResult, OperationUpdate, UpdateResult};
 use crate::telemetry::operations::AttemptPurpose;
 
 /// Maximum time that the outcome of an operation stays unsaved while it waits for the start of the next one.
-const LONGEST_UNSAVED: Duration = Duration::from_millis(20);
+const MAX_UNSAVED: Duration = Duration::from_millis(20);
 
 /// Stage of an execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,17 +44,17 @@ enum Stage {
 /// An execution, and its result once it has one. It continues while its guild does something else.
 struct RunningExecution<'a, F> {
     future: Pin<&'a mut F>,
-    performed: Option<ExecutionResult>,
+    result: Option<ExecutionResult>,
 }
 
 impl<F: Future<Output = ExecutionResult>> RunningExecution<'_, F> {
     /// Completes `other` while the execution continues.
-    async fn beside<T>(&mut self, mut other: Pin<&mut impl Future<Output = T>>) -> T {
+    async fn run_beside<T>(&mut self, mut other: Pin<&mut impl Future<Output = T>>) -> T {
         loop {
             tokio::select! {
                 biased;
                 output = &mut other => return output,
-                performed = self.future.as_mut(), if self.performed.is_none() => self.performed = Some(performed),
+                result = self.future.as_mut(), if self.result.is_none() => self.result = Some(result),
             }
         }
     }
@@ -67,21 +67,21 @@ impl Worker {
             // The earlier state of the operation is a separate update.
             self.save(unsaved).await?;
         }
-        if !self.book.borrow().may_act() {
+        if !self.state.borrow().may_act() {
             // Every call would be denied as long as this guild has the queue.
-            self.give_up();
+            self.stop_soon();
             return Ok(());
         }
-        let started_at = self.seat.clock.now();
-        if !self.book.borrow_mut().begin(seq) {
+        let started_at = self.spec.clock.now();
+        if !self.state.borrow_mut().start_attempt(seq) {
             return Ok(());
         }
         let (journal, mut requests) = Journal::open();
         work.journal = journal.clone();
-        let (limit, trace) = (self.seat.config.perform_timeout, work.trace);
+        let (limit, trace) = (self.spec.config.execution_timeout, work.trace);
         let timed = async {
-            let performed = timeout(limit, self.seat.perform.perform(work)).await;
-            performed.unwrap_or_else(|_| {
+            let result = timeout(limit, self.spec.executor.execute(work)).await;
+            result.unwrap_or_else(|_| {
                 ExecutionResult::Unknown(Failure::new(
                     FailureClass::Ambiguous,
                     format!("there was no result within {limit:?}"),
@@ -89,20 +89,20 @@ impl Worker {
             })
         };
         let mut timed = pin!(timed);
-        let mut execution = RunningExecution { future: timed.as_mut(), performed: None };
+        let mut execution = RunningExecution { future: timed.as_mut(), result: None };
         let mut stage = Stage::Unsent;
-        let mut linger = pin!(sleep(LONGEST_UNSAVED));
-        let performed = loop {
+        let mut linger = pin!(sleep(MAX_UNSAVED));
+        let result = loop {
             if stage == Stage::Withdrawn {
                 return Ok(());
             }
-            if let Some(performed) = execution.performed.take() {
-                break performed;
+            if let Some(result) = execution.result.take() {
+                break result;
             }
             tokio::select! {
                 biased;
                 request = requests.next() => {
-                    self.book.borrow_mut().advance(seq, journal.take_steps());
+                    self.state.borrow_mut().advance(seq, journal.take_steps());
                     stage = match request {
                         JournalRequest::Wait => self.on_wait(seq, stage, &mut execution, unsaved).await?,
                         JournalRequest::Commit(reply) => {
@@ -110,20 +110,20 @@ impl Worker {
                         }
                     };
                 }
-                () = self.seat.vitals.nudged(), if stage.may_withdraw() => {
-                    self.listen(unsaved);
-                    stage = self.withdraw_if_asked(seq, stage);
+                () = self.spec.shared.nudged(), if stage.may_withdraw() => {
+                    self.apply_signals(unsaved);
+                    stage = self.withdraw_if_requested(seq, stage);
                 }
-                performed = execution.future.as_mut() => break performed,
+                result = execution.future.as_mut() => break result,
                 () = &mut linger, if !unsaved.is_empty() => {
-                    execution.beside(pin!(self.save(unsaved))).await?;
+                    execution.run_beside(pin!(self.save(unsaved))).await?;
                 }
             }
         };
-        self.book.borrow_mut().advance(seq, journal.take_steps());
-        let performed = if stage == Stage::Unsent { unsent(performed) } else { performed };
-        self.report_attempt(seq, AttemptPurpose::Perform, trace, started_at, super::dispatch::ended(&performed));
-        self.settle(seq, performed, started_at, unsaved);
+        self.state.borrow_mut().advance(seq, journal.take_steps());
+        let result = if stage == Stage::Unsent { unsent(result) } else { result };
+        self.report_attempt(seq, AttemptPurpose::Perform, trace, started_at, super::dispatch::describe_result(&result));
+        self.finish(seq, result, started_at, unsaved);
         failpoint::pass(Point::BeforeOutcome);
         Ok(())
     }
@@ -138,12 +138,12 @@ impl Worker {
     ) -> Result<Stage, Fenced> {
         let next = match stage {
             Stage::Running => {
-                add(unsaved, self.book.borrow_mut().suspend(seq, self.seat.clock.now()));
+                merge_update(unsaved, self.state.borrow_mut().suspend(seq, self.spec.clock.now()));
                 Stage::Suspended
             }
             Stage::Unsent | Stage::Suspended | Stage::Withdrawn => stage,
         };
-        execution.beside(pin!(self.save(unsaved))).await?;
+        execution.run_beside(pin!(self.save(unsaved))).await?;
         if next == Stage::Unsent {
             failpoint::pass(Point::WaitingForPermit);
         }
@@ -160,43 +160,43 @@ impl Worker {
         unsaved: &mut Vec<OperationUpdate>,
     ) -> Result<Stage, Fenced> {
         if stage.may_withdraw() && self.may_no_longer_be_sent(seq) {
-            self.book.borrow_mut().withdraw(seq);
-            Stage::Withdrawn.answer(reply);
+            self.state.borrow_mut().withdraw(seq);
+            Stage::Withdrawn.reply(reply);
             return Ok(Stage::Withdrawn);
         }
-        if !stage.may_withdraw() && !self.book.borrow().has_unstored_object(seq) {
-            stage.answer(reply);
+        if !stage.may_withdraw() && !self.state.borrow().has_unstored_object(seq) {
+            stage.reply(reply);
             return Ok(stage);
         }
-        let start = self.book.borrow_mut().start(seq, self.seat.clock.now());
-        add(unsaved, start);
+        let start = self.state.borrow_mut().mark_running(seq, self.spec.clock.now());
+        merge_update(unsaved, start);
         failpoint::pass(Point::BeforeIntent);
-        if execution.beside(pin!(self.save(unsaved))).await? == UpdateResult::Gone {
-            Stage::Withdrawn.answer(reply);
+        if execution.run_beside(pin!(self.save(unsaved))).await? == UpdateResult::Finished {
+            Stage::Withdrawn.reply(reply);
             return Ok(Stage::Withdrawn);
         }
         failpoint::pass(Point::AfterIntent);
-        if !self.book.borrow().may_act() {
+        if !self.state.borrow().may_act() {
             // The store still accepts its writes, but its lease is no longer valid: the queue is released.
-            self.give_up();
+            self.stop_soon();
         }
         let next = if stage.may_withdraw() && self.may_no_longer_be_sent(seq) {
-            add(unsaved, self.book.borrow_mut().unstart(seq, self.seat.clock.now()));
+            merge_update(unsaved, self.state.borrow_mut().unmark_running(seq, self.spec.clock.now()));
             Stage::Withdrawn
         } else {
             Stage::Running
         };
-        next.answer(reply);
+        next.reply(reply);
         Ok(next)
     }
 
     /// Withdraws an operation without a call in flight, if it was cancelled or its guild must stop.
-    fn withdraw_if_asked(&self, seq: u64, stage: Stage) -> Stage {
-        if self.book.borrow().id(seq).is_none() {
+    fn withdraw_if_requested(&self, seq: u64, stage: Stage) -> Stage {
+        if self.state.borrow().id(seq).is_none() {
             return Stage::Withdrawn;
         }
-        if self.paused.get() || self.has_to_leave() {
-            self.book.borrow_mut().withdraw(seq);
+        if self.paused.get() || self.must_stop() {
+            self.state.borrow_mut().withdraw(seq);
             return Stage::Withdrawn;
         }
         stage
@@ -204,8 +204,8 @@ impl Worker {
 
     /// Whether it must not be sent any more.
     pub(super) fn may_no_longer_be_sent(&self, seq: u64) -> bool {
-        let deadline = self.book.borrow().shown().entry(seq).and_then(|entry| entry.deadline);
-        self.paused.get() || self.has_to_leave() || deadline.is_some_and(|deadline| deadline <= self.seat.clock.now())
+        let deadline = self.state.borrow().order_view().entry(seq).and_then(|entry| entry.deadline);
+        self.paused.get() || self.must_stop() || deadline.is_some_and(|deadline| deadline <= self.spec.clock.now())
     }
 }
 
@@ -219,22 +219,22 @@ impl Stage {
     }
 
     /// Replies to the gate whether to send.
-    fn answer(self, reply: oneshot::Sender<Result<(), NotSent>>) {
-        let answer = match self {
+    fn reply(self, reply: oneshot::Sender<Result<(), NotSent>>) {
+        let result = match self {
             Self::Unsent | Self::Withdrawn => Err(withdrawn()),
             Self::Running | Self::Suspended => Ok(()),
         };
         // The gate may have stopped waiting.
-        let _ = reply.send(answer);
+        let _ = reply.send(result);
     }
 }
 
 /// The result of an execution that sent nothing with an effect: its outcome is not in doubt.
-fn unsent(performed: ExecutionResult) -> ExecutionResult {
-    match performed {
+fn unsent(result: ExecutionResult) -> ExecutionResult {
+    match result {
         ExecutionResult::Unknown(failure) => {
             ExecutionResult::Failed(Failure { class: FailureClass::Transient, ..failure })
         }
-        ExecutionResult::Done(_) | ExecutionResult::Held { .. } | ExecutionResult::Failed(_) => performed,
+        ExecutionResult::Done(_) | ExecutionResult::Held { .. } | ExecutionResult::Failed(_) => result,
     }
 }

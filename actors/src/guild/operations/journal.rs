@@ -26,7 +26,7 @@ struct Writer(Mutex<Written>);
 /// What the guild has not taken yet. There is one call at a time, so one of each is enough.
 #[derive(Default)]
 struct Written {
-    waits: bool,
+    wait_requested: bool,
     commit: Option<oneshot::Sender<Result<(), NotSent>>>,
     /// At most as many as an operation has.
     steps: Vec<ProgressStep>,
@@ -59,7 +59,7 @@ impl JournalRequests {
     pub(crate) async fn next(&mut self) -> JournalRequest {
         poll_fn(|cx| {
             let mut written = self.0.written();
-            if std::mem::take(&mut written.waits) {
+            if std::mem::take(&mut written.wait_requested) {
                 return Poll::Ready(JournalRequest::Wait);
             }
             if let Some(reply) = written.commit.take() {
@@ -106,7 +106,7 @@ impl Journal {
     }
 
     /// Records that a call with an effect has its response, and the operation makes more calls.
-    pub fn step(&self, step: ProgressStep) {
+    pub fn add_step(&self, step: ProgressStep) {
         if let Some(writer) = &self.0 {
             writer.written().steps.push(step);
         }
@@ -134,7 +134,7 @@ impl fmt::Debug for Journal {
 impl BeforeSend for Writer {
     fn on_wait(&self) {
         let mut written = self.written();
-        written.waits = true;
+        written.wait_requested = true;
         let waker = written.waker.take();
         drop(written);
         waker.into_iter().for_each(Waker::wake);
@@ -162,7 +162,7 @@ impl BeforeSend for Writer {
 pub(crate) fn withdrawn() -> NotSent {
     NotSent {
         retry_after: None,
-        why: "the operation was cancelled, paused or handed over before the call was sent".into(),
+        message: "the operation was cancelled, paused or handed over before the call was sent".into(),
         reason: "withdrawn",
     }
 }

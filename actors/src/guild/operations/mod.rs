@@ -44,11 +44,11 @@ pub struct GuildSpec {
     pub(crate) paused: bool,
     pub(crate) poison: Option<Poison<OperationId>>,
     pub(crate) store: Arc<dyn OperationStore>,
-    pub(crate) perform: Arc<dyn OperationExecutor>,
+    pub(crate) executor: Arc<dyn OperationExecutor>,
     pub(crate) clock: WallClock,
     pub(crate) config: Arc<OperationsConfig>,
     pub(crate) throttle: Arc<Throttle>,
-    pub(crate) vitals: Arc<GuildShared>,
+    pub(crate) shared: Arc<GuildShared>,
     pub(crate) supervisor: WeakAddr<Supervisor>,
 }
 
@@ -62,17 +62,17 @@ impl GuildSpec {
     /// Runs the guild on the current thread.
     #[expect(clippy::disallowed_methods, reason = "its supervisor restarts it")]
     pub fn run(self) -> Addr<Guild> {
-        Guild::create(move |ctx| self.take(ctx))
+        Guild::create(move |ctx| self.create(ctx))
     }
 
     /// Runs the guild on the thread of an arbiter.
     #[expect(clippy::disallowed_methods, reason = "its supervisor restarts it")]
     pub fn run_on(self, arbiter: &ArbiterHandle) -> Addr<Guild> {
-        Guild::start_in_arbiter(arbiter, move |ctx| self.take(ctx))
+        Guild::start_in_arbiter(arbiter, move |ctx| self.create(ctx))
     }
 
-    fn take(self, ctx: &mut Context<Guild>) -> Guild {
-        ctx.set_mailbox_capacity(self.config.mailbox);
+    fn create(self, ctx: &mut Context<Guild>) -> Guild {
+        ctx.set_mailbox_capacity(self.config.mailbox_capacity);
         let exit_notifier = ExitNotifier::new(self.queue, self.generation, self.supervisor.clone());
         Guild { worker: Rc::new(Worker::new(self)), _exit_notifier: exit_notifier }
     }
@@ -93,7 +93,7 @@ pub(crate) enum StopMode {
     /// As soon as no operation runs.
     Now,
     /// As soon as no operation runs, and even if the store does not respond: the process is ending.
-    AtEnd,
+    Shutdown,
 }
 
 /// Result of a request to stop.
@@ -154,18 +154,18 @@ impl Actor for Guild {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         let worker = Rc::clone(&self.worker);
-        let work = async move { worker.work().await };
-        ctx.spawn(work.into_actor(self).map(|(), _, ctx| ctx.stop()));
+        let run = async move { worker.run().await };
+        ctx.spawn(run.into_actor(self).map(|(), _, ctx| ctx.stop()));
     }
 }
 
 impl Handler<Stop> for Guild {
     type Result = ResponseFuture<StopResult>;
 
-    fn handle(&mut self, Stop(how): Stop, _: &mut Context<Self>) -> Self::Result {
-        let answered = self.worker.ask_to_leave(how);
+    fn handle(&mut self, Stop(mode): Stop, _: &mut Context<Self>) -> Self::Result {
+        let result = self.worker.request_stop(mode);
         // A guild that cannot reply has ended.
-        Box::pin(async move { answered.await.unwrap_or(StopResult::Unreleased) })
+        Box::pin(async move { result.await.unwrap_or(StopResult::Unreleased) })
     }
 }
 
@@ -189,17 +189,17 @@ impl Handler<Observe> for Guild {
     type Result = actix::MessageResult<Observe>;
 
     fn handle(&mut self, _: Observe, _: &mut Context<Self>) -> Self::Result {
-        let (seat, book) = (self.worker.seat(), self.worker.book().borrow());
-        let line = book.shown();
+        let (spec, state) = (self.worker.spec(), self.worker.state().borrow());
+        let order = state.order_view();
         actix::MessageResult(GuildSnapshot {
-            queue: seat.queue,
-            fence: seat.fence,
+            queue: spec.queue,
+            fence: spec.fence,
             paused: self.worker.is_paused(),
-            running: line.running().and_then(|seq| book.id(seq)),
-            known: line.len(),
-            parked: line.parked(),
-            resting_since: seat.vitals.resting_since(),
-            due: seat.vitals.due(),
+            running: order.running().and_then(|seq| state.id(seq)),
+            known: order.len(),
+            parked: order.parked(),
+            resting_since: spec.shared.idle_since(),
+            due: spec.shared.due(),
         })
     }
 }

@@ -13,20 +13,20 @@ use crate::telemetry::crash::UnreadableSetAside;
 use crate::telemetry::emit;
 
 /// Maximum number of updates in one write.
-const BATCH: usize = 64;
+const BATCH_SIZE: usize = 64;
 
 impl Worker {
     /// Makes one call to the store.
-    pub(super) async fn ask<T>(&self, call: StoreFuture<'_, T>) -> Result<T, StoreError> {
-        self.seat.config.store_retry().attempt(call).await
+    pub(super) async fn call_store<T>(&self, call: StoreFuture<'_, T>) -> Result<T, StoreError> {
+        self.spec.config.store_retry().attempt(call).await
     }
 
     pub(super) async fn back_off(&self, what: &'static str, error: &StoreError, tried: u32) {
-        self.seat.config.store_retry().back_off(Some(self.seat.queue), what, error, tried).await;
+        self.spec.config.store_retry().back_off(Some(self.spec.queue), what, error, tried).await;
     }
 
     pub(super) async fn save_if_many(&self, unsaved: &mut Vec<OperationUpdate>) -> Result<(), Fenced> {
-        if unsaved.len() >= BATCH {
+        if unsaved.len() >= BATCH_SIZE {
             self.save(unsaved).await?;
         }
         Ok(())
@@ -37,45 +37,45 @@ impl Worker {
         let Some(last) = unsaved.last() else { return Ok(UpdateResult::Done) };
         let last = last.id;
         let mut tried = 0;
-        let answers = loop {
-            match self.ask(self.seat.store.record(unsaved.clone())).await {
-                Ok(answers) => break answers,
+        let results = loop {
+            match self.call_store(self.spec.store.record(unsaved.clone())).await {
+                Ok(results) => break results,
                 Err(error) => {
                     tried += 1;
                     self.back_off("record", &error, tried).await;
                 }
             }
         };
-        if unsaved.iter().any(|change| change.state != OperationState::Running) {
+        if unsaved.iter().any(|update| update.state != OperationState::Running) {
             failpoint::pass(Point::AfterOutcome);
         }
-        let mut recorded = UpdateResult::Done;
-        for (change, answer) in unsaved.drain(..).zip(answers) {
-            match answer {
+        let mut last_result = UpdateResult::Done;
+        for (update, result) in unsaved.drain(..).zip(results) {
+            match result {
                 UpdateResult::Done => {}
                 UpdateResult::Fenced => return Err(Fenced),
-                UpdateResult::Gone => {
-                    self.book.borrow_mut().forget(change.id);
-                    if change.id == last {
-                        recorded = UpdateResult::Gone;
+                UpdateResult::Finished => {
+                    self.state.borrow_mut().forget(update.id);
+                    if update.id == last {
+                        last_result = UpdateResult::Finished;
                     }
                 }
             }
         }
-        Ok(recorded)
+        Ok(last_result)
     }
 
     pub(super) async fn load(&self, unsaved: &mut Vec<OperationUpdate>) -> Result<(), Fenced> {
-        let GuildSpec { store, queue, config, clock, vitals, poison, .. } = &self.seat;
-        let after = self.book.borrow().shown().last();
+        let GuildSpec { store, queue, config, clock, shared, poison, .. } = &self.spec;
+        let after = self.state.borrow().order_view().last();
         let mut tried = 0;
         let page = loop {
-            match self.ask(store.load(*queue, after, config.page)).await {
+            match self.call_store(store.load(*queue, after, config.page_size)).await {
                 Ok(page) => break page,
                 Err(error) => {
                     tried += 1;
                     self.back_off("load", &error, tried).await;
-                    if self.has_to_leave() {
+                    if self.must_stop() {
                         return Ok(());
                     }
                 }
@@ -83,25 +83,25 @@ impl Worker {
         };
         let now = clock.now();
         let OperationPage { operations: page, unreadable, scheduled } = page;
-        let more = page.len() + unreadable.len() >= config.page;
+        let has_more = page.len() + unreadable.len() >= config.page_size;
         for unreadable in &unreadable {
-            add(unsaved, Some(self.set_aside(unreadable)));
+            merge_update(unsaved, Some(self.set_aside(unreadable)));
         }
-        let mut book = self.book.borrow_mut();
+        let mut state = self.state.borrow_mut();
         let mut entries = Vec::with_capacity(page.len());
         for stored in page {
-            vitals.execute(Some(stored.operation.id));
-            let (entry, change) = book.enter(stored, now);
+            shared.set_executing(Some(stored.operation.id));
+            let (entry, update) = state.add(stored, now);
             entries.push(entry);
-            add(unsaved, change);
+            merge_update(unsaved, update);
         }
-        vitals.execute(None);
+        shared.set_executing(None);
         let poisoned = poison
             .and_then(|poison| entries.iter().find(|entry| entry.id == poison.input).map(|entry| (entry.seq, poison)));
-        book.line().on_loaded(entries, more);
-        book.line().on_scheduled(scheduled);
+        state.order().on_loaded(entries, has_more);
+        state.order().on_scheduled(scheduled);
         if let Some((seq, poison)) = poisoned {
-            add(unsaved, book.end_poison(seq, poison, now));
+            merge_update(unsaved, state.end_poisoned(seq, poison, now));
         }
         Ok(())
     }
@@ -110,8 +110,8 @@ impl Worker {
 impl Worker {
     /// Ends an operation that cannot be read: another attempt would block its queue forever.
     pub(super) fn set_aside(&self, unreadable: &UnreadableOperation) -> OperationUpdate {
-        let GuildSpec { queue, fence, clock, .. } = &self.seat;
-        let (state, failure) = unreadable.verdict();
+        let GuildSpec { queue, fence, clock, .. } = &self.spec;
+        let (state, failure) = unreadable.final_state();
         emit(UnreadableSetAside { unreadable, queue: *queue, result: state });
         let now = clock.now();
         OperationUpdate {
@@ -126,8 +126,8 @@ impl Worker {
             parked: false,
             error: Some(failure),
             result: None,
-            made: None,
-            intent: IntentUpdate::Keep,
+            created: None,
+            intent: IntentUpdate::Unchanged,
             progress: None,
             attempt: None,
             unknown_outcome: None,
@@ -138,16 +138,16 @@ impl Worker {
     }
 
     /// Gives scheduled operations that are due their positions.
-    pub(super) async fn join(&self) {
-        let GuildSpec { store, queue, config, clock, .. } = &self.seat;
+    pub(super) async fn join_due(&self) {
+        let GuildSpec { store, queue, config, clock, .. } = &self.spec;
         let mut tried = 0;
         loop {
-            match self.ask(store.join(*queue, clock.now(), config.join_most)).await {
-                Ok(next) => return self.book.borrow_mut().line().on_joined(next),
+            match self.call_store(store.join_due(*queue, clock.now(), config.max_joins)).await {
+                Ok(next) => return self.state.borrow_mut().order().on_joined(next),
                 Err(error) => {
                     tried += 1;
                     self.back_off("join", &error, tried).await;
-                    if self.has_to_leave() {
+                    if self.must_stop() {
                         return;
                     }
                 }
@@ -158,24 +158,24 @@ impl Worker {
 
 /// Adds an update to those that are saved together. An operation has one update: the later one has its state, and
 /// everything else of the earlier one is merged into it.
-pub(super) fn add(unsaved: &mut Vec<OperationUpdate>, change: Option<OperationUpdate>) {
-    let Some(mut change) = change else { return };
-    if let Some(at) = unsaved.iter().position(|earlier| earlier.id == change.id) {
+pub(super) fn merge_update(unsaved: &mut Vec<OperationUpdate>, update: Option<OperationUpdate>) {
+    let Some(mut update) = update else { return };
+    if let Some(at) = unsaved.iter().position(|earlier| earlier.id == update.id) {
         let earlier = unsaved.remove(at);
-        change.attempt = change.attempt.or(earlier.attempt);
-        change.unknown_outcome = change.unknown_outcome.or(earlier.unknown_outcome);
+        update.attempt = update.attempt.or(earlier.attempt);
+        update.unknown_outcome = update.unknown_outcome.or(earlier.unknown_outcome);
         // An intent that is opened and closed before either is saved may be stored nevertheless, if a response was
         // lost.
-        if change.intent == IntentUpdate::Keep {
-            change.intent = earlier.intent;
+        if update.intent == IntentUpdate::Unchanged {
+            update.intent = earlier.intent;
         }
         if let Some(earlier) = earlier.progress {
-            let grown = earlier.grown + change.progress.as_ref().map_or(0, |progress| progress.grown);
-            let json = change.progress.map_or(earlier.json, |progress| progress.json);
-            change.progress = Some(ProgressUpdate { json, grown });
+            let added_bytes = earlier.added_bytes + update.progress.as_ref().map_or(0, |progress| progress.added_bytes);
+            let json = update.progress.map_or(earlier.json, |progress| progress.json);
+            update.progress = Some(ProgressUpdate { json, added_bytes });
         }
-        change.bind.splice(0..0, earlier.bind);
-        change.unbind.splice(0..0, earlier.unbind);
+        update.bind.splice(0..0, earlier.bind);
+        update.unbind.splice(0..0, earlier.unbind);
     }
-    unsaved.push(change);
+    unsaved.push(update);
 }

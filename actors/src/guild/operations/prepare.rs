@@ -6,7 +6,7 @@ use guildhall_core::operation::{Failure, FailureClass, Reference};
 use super::GuildSpec;
 use super::cached_operation::own_key;
 use super::disposition::Disposition;
-use super::persist::add;
+use super::persist::merge_update;
 use super::queue_state::Readiness;
 use super::run_loop::{Fenced, Worker};
 use crate::ports::{Execution, OperationPage, OperationUpdate, ResolvedReference, UnresolvedReference};
@@ -18,47 +18,50 @@ impl Worker {
         seq: u64,
         unsaved: &mut Vec<OperationUpdate>,
     ) -> Result<Option<Execution>, Fenced> {
-        let GuildSpec { store, queue, config, clock, .. } = &self.seat;
+        let GuildSpec { store, queue, config, clock, .. } = &self.spec;
         let mut tried = 0;
         loop {
-            let readiness = self.book.borrow_mut().ready(seq, clock.now());
+            let readiness = self.state.borrow_mut().readiness(seq, clock.now());
             match readiness {
-                Readiness::Ready(work) => return Ok(Some(*work)),
-                Readiness::Wrong(failure) => {
-                    let verdict = if self.may_have_happened(seq) { Disposition::Review } else { Disposition::Dead };
-                    add(unsaved, self.book.borrow_mut().conclude(seq, verdict(failure), None, clock.now()));
+                Readiness::Ready(execution) => return Ok(Some(*execution)),
+                Readiness::Invalid(failure) => {
+                    let disposition = if self.may_have_happened(seq) { Disposition::Review } else { Disposition::Dead };
+                    merge_update(
+                        unsaved,
+                        self.state.borrow_mut().apply_disposition(seq, disposition(failure), None, clock.now()),
+                    );
                     return Ok(None);
                 }
                 Readiness::Unread => {
                     self.save(unsaved).await?;
-                    match self.ask(store.load(*queue, seq - 1, config.page)).await {
+                    match self.call_store(store.load(*queue, seq - 1, config.page_size)).await {
                         Ok(OperationPage { unreadable, .. })
                             if unreadable.first().is_some_and(|one| one.seq == seq) =>
                         {
                             let unreadable = &unreadable[0];
-                            self.book.borrow_mut().forget(unreadable.id);
-                            add(unsaved, Some(self.set_aside(unreadable)));
+                            self.state.borrow_mut().forget(unreadable.id);
+                            merge_update(unsaved, Some(self.set_aside(unreadable)));
                             return Ok(None);
                         }
                         Ok(page) if page.operations.first().is_none_or(|stored| stored.seq != seq) => {
                             // It was cancelled.
-                            let id = self.book.borrow().id(seq);
-                            id.into_iter().for_each(|id| self.book.borrow_mut().forget(id));
+                            let id = self.state.borrow().id(seq);
+                            id.into_iter().for_each(|id| self.state.borrow_mut().forget(id));
                             return Ok(None);
                         }
-                        Ok(page) => self.book.borrow_mut().reread(page.operations, seq),
+                        Ok(page) => self.state.borrow_mut().restore_payloads(page.operations, seq),
                         Err(error) => {
                             tried += 1;
                             self.back_off("load", &error, tried).await;
                         }
                     }
                 }
-                Readiness::Refers(wanted) => {
+                Readiness::Unresolved(references) => {
                     // It may refer to an object that is not saved yet.
                     self.save(unsaved).await?;
-                    let guild = self.book.borrow().guild(seq);
-                    match self.ask(store.resolve(guild, wanted.clone())).await {
-                        Ok(found) => return Ok(self.resolved(seq, &wanted, &found, unsaved)),
+                    let guild = self.state.borrow().guild(seq);
+                    match self.call_store(store.resolve(guild, references.clone())).await {
+                        Ok(resolved) => return Ok(self.resolve_payload(seq, &references, &resolved, unsaved)),
                         Err(error) => {
                             tried += 1;
                             self.back_off("resolve", &error, tried).await;
@@ -66,91 +69,91 @@ impl Worker {
                     }
                 }
             }
-            if self.has_to_leave() {
+            if self.must_stop() {
                 return Ok(None);
             }
         }
     }
 
     pub(super) fn may_have_happened(&self, seq: u64) -> bool {
-        self.is_checked(seq) || self.book.borrow().is_outcome_unknown(seq)
+        self.is_checked(seq) || self.state.borrow().is_outcome_unknown(seq)
     }
 
     /// Whether its outcome is being checked.
     fn is_checked(&self, seq: u64) -> bool {
-        let book = self.book.borrow();
-        book.shown().entry(seq).is_some_and(|entry| matches!(entry.phase, WaitPhase::Reconciling))
+        let state = self.state.borrow();
+        state.order_view().entry(seq).is_some_and(|entry| matches!(entry.phase, WaitPhase::Reconciling))
     }
 
     /// Replaces the references in a payload by ids, or decides what becomes of an operation with a missing reference.
-    pub(super) fn resolved(
+    pub(super) fn resolve_payload(
         &self,
         seq: u64,
-        wanted: &[UnresolvedReference],
+        requested: &[UnresolvedReference],
         found: &[ResolvedReference],
         unsaved: &mut Vec<OperationUpdate>,
     ) -> Option<Execution> {
         let may_have_happened = self.may_have_happened(seq);
         let is_checked = self.is_checked(seq);
-        let mut book = self.book.borrow_mut();
-        let payload = book.payload(seq)?;
-        let look = |asked: &UnresolvedReference| {
-            wanted.iter().position(|wanted| wanted == asked).and_then(|at| found.get(at).copied())
+        let mut state = self.state.borrow_mut();
+        let payload = state.payload(seq)?;
+        let find = |unresolved: &UnresolvedReference| {
+            requested.iter().position(|requested| requested == unresolved).and_then(|at| found.get(at).copied())
         };
-        let own = own_key(payload).map(|(kind, key)| UnresolvedReference::Key(kind, key.to_owned()));
-        let bound = own.as_ref().and_then(look).and_then(|resolved| match resolved {
+        let own_reference = own_key(payload).map(|(kind, key)| UnresolvedReference::Key(kind, key.to_owned()));
+        let existing = own_reference.as_ref().and_then(find).and_then(|resolved| match resolved {
             ResolvedReference::Object { id, channel } => Some((id, channel)),
-            ResolvedReference::Pending | ResolvedReference::Nothing(_) => None,
+            ResolvedReference::Pending | ResolvedReference::Missing(_) => None,
         });
         let mut pending = None;
         let resolved = payload.resolve(|kind, reference| {
-            let asked = match reference {
+            let unresolved = match reference {
                 Reference::Id(id) => return Some(*id),
                 Reference::Key(key) => UnresolvedReference::Key(kind, key.clone()),
                 Reference::Operation(id) => UnresolvedReference::Operation(*id),
             };
-            match look(&asked)? {
+            match find(&unresolved)? {
                 ResolvedReference::Object { id, .. } => Some(id),
                 ResolvedReference::Pending => {
-                    pending = Some(asked);
+                    pending = Some(unresolved);
                     None
                 }
-                ResolvedReference::Nothing(_) => None,
+                ResolvedReference::Missing(_) => None,
             }
         });
-        let verdict = match (resolved, pending) {
-            (Ok(payload), _) => return book.work(seq, payload, bound, self.seat.clock.now()),
+        let disposition = match (resolved, pending) {
+            (Ok(payload), _) => return state.execution(seq, payload, existing, self.spec.clock.now()),
             (Err(_), Some(pending)) => {
-                let why = format!("it waits for {}, which is not finished", named(&pending));
-                let wait = self.seat.config.reference_backoff.delay(book.delays(seq) + 1, fastrand::f64());
-                let error = Failure::new(FailureClass::RateLimited, why);
+                let reason = format!("it waits for {}, which is not finished", describe_reference(&pending));
+                let wait = self.spec.config.reference_backoff.delay(state.delays(seq) + 1, fastrand::f64());
+                let error = Failure::new(FailureClass::RateLimited, reason);
                 if is_checked {
                     Disposition::Reconciling { wait, error }
                 } else {
-                    Disposition::Delayed { wait, held: DelayScope::Alone, reason: "reference", error }
+                    Disposition::Delayed { wait, scope: DelayScope::Alone, reason: "reference", error }
                 }
             }
             (Err(missing), None) => {
-                let missing: Vec<String> = missing.iter().map(refers_to).collect();
+                let missing: Vec<String> = missing.iter().map(describe_missing).collect();
                 let message =
                     format!("it refers to {}, which does not exist; check whether it was created", missing.join(", "));
                 let failure = Failure::new(FailureClass::NotFound, message);
                 if may_have_happened { Disposition::Review(failure) } else { Disposition::Dead(failure) }
             }
         };
-        add(unsaved, book.conclude(seq, verdict, None, self.seat.clock.now()));
+        merge_update(unsaved, state.apply_disposition(seq, disposition, None, self.spec.clock.now()));
         None
     }
 }
 
-fn named(wanted: &UnresolvedReference) -> String {
-    match wanted {
+fn describe_reference(reference: &UnresolvedReference) -> String {
+    match reference {
         UnresolvedReference::Key(kind, key) => format!("the {} with key `{key}`", kind.name()),
         UnresolvedReference::Operation(id) => format!("operation {id}"),
     }
 }
 
-fn refers_to(reference: &Reference) -> String {
+fn describe_missing(reference: &Reference) -> String {
     match reference {
         Reference::Id(id) => id.to_string(),
         Reference::Key(key) => format!("key `{key}`"),

@@ -11,8 +11,10 @@ use guildhall_core::operation::{
 };
 use guildhall_core::time::UnixMs;
 
-use super::cached_operation::{CachedOperation, CachedPayload, wanted};
-use super::disposition::{AttemptState, DELAYS_TOLD, Disposition, give_up, held_up, out_of_attempts, poisoned};
+use super::cached_operation::{CachedOperation, CachedPayload, unresolved_references};
+use super::disposition::{
+    AttemptState, Disposition, MAX_RECORDED_DELAYS, delay_record, end_or_check, out_of_attempts, poisoned,
+};
 use crate::lease_guard::LeaseGuard;
 use crate::ports::{
     Attempt, Execution, Fence, IntentUpdate, NewOperation, OperationUpdate, StoredOperation, UnknownOutcome,
@@ -29,8 +31,8 @@ use crate::telemetry::operations::{
 /// Whether a payload stays in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PayloadRetention {
-    IfLeft,
-    InAnyCase,
+    IfRoom,
+    Always,
 }
 
 /// What an operation needs before it can run.
@@ -41,9 +43,9 @@ pub(super) enum Readiness {
     /// Its payload.
     Unread,
     /// These references resolved.
-    Refers(Vec<UnresolvedReference>),
+    Unresolved(Vec<UnresolvedReference>),
     /// It can never run.
-    Wrong(Failure),
+    Invalid(Failure),
 }
 
 /// The operations of a queue in memory.
@@ -51,9 +53,9 @@ pub(super) enum Readiness {
 pub(super) struct QueueState {
     queue: Queue,
     fence: Fence,
-    right: LeaseGuard,
-    line: OperationOrder<Objects>,
-    known: BTreeMap<u64, CachedOperation>,
+    lease: LeaseGuard,
+    order: OperationOrder<Objects>,
+    operations: BTreeMap<u64, CachedOperation>,
     /// Size of the payloads in memory.
     bytes: usize,
     /// Changes of the gate since the running operation started. A refusal that arrives later may be older.
@@ -62,13 +64,13 @@ pub(super) struct QueueState {
 }
 
 impl QueueState {
-    pub(super) fn new(queue: Queue, fence: Fence, right: LeaseGuard, config: &OperationsConfig) -> Self {
+    pub(super) fn new(queue: Queue, fence: Fence, lease: LeaseGuard, config: &OperationsConfig) -> Self {
         Self {
             queue,
             fence,
-            right,
-            line: OperationOrder::new(config.line),
-            known: BTreeMap::new(),
+            lease,
+            order: OperationOrder::new(config.order),
+            operations: BTreeMap::new(),
             bytes: 0,
             released_since_start: ReleasedConditions::default(),
             config: config.clone(),
@@ -77,76 +79,76 @@ impl QueueState {
 
     /// Whether this process may act for the queue.
     pub(super) fn may_act(&self) -> bool {
-        self.right.holds()
+        self.lease.holds()
     }
 
-    pub(super) const fn line(&mut self) -> &mut OperationOrder<Objects> {
-        &mut self.line
+    pub(super) const fn order(&mut self) -> &mut OperationOrder<Objects> {
+        &mut self.order
     }
 
-    pub(super) const fn shown(&self) -> &OperationOrder<Objects> {
-        &self.line
+    pub(super) const fn order_view(&self) -> &OperationOrder<Objects> {
+        &self.order
     }
 
     pub(super) fn id(&self, seq: u64) -> Option<OperationId> {
-        self.known.get(&seq).map(|known| known.id)
+        self.operations.get(&seq).map(|cached| cached.id)
     }
 
     pub(super) fn guild(&self, seq: u64) -> Option<u64> {
-        self.known.get(&seq).and_then(|known| known.guild)
+        self.operations.get(&seq).and_then(|cached| cached.guild)
     }
 
     /// The operation, for telemetry.
     pub(super) fn subject(&self, seq: u64) -> Option<OperationRef> {
-        self.known.get(&seq).map(CachedOperation::subject)
+        self.operations.get(&seq).map(CachedOperation::subject)
     }
 
     pub(super) fn delays(&self, seq: u64) -> u32 {
-        self.known.get(&seq).map_or(0, |known| known.delays)
+        self.operations.get(&seq).map_or(0, |cached| cached.delays)
     }
 
     pub(super) fn is_interactive(&self, seq: u64) -> bool {
-        self.known.get(&seq).is_some_and(|known| known.lane == Lane::Interactive)
+        self.operations.get(&seq).is_some_and(|cached| cached.lane == Lane::Interactive)
     }
 
-    pub(super) fn case(&self, seq: u64) -> Option<AttemptState> {
-        self.known.get(&seq).map(|known| AttemptState {
-            sends: known.sends,
-            attempts: known.attempts,
-            max_attempts: known.max_attempts,
-            unknown_outcome: known.unknown_outcome.clone(),
+    pub(super) fn attempt_state(&self, seq: u64) -> Option<AttemptState> {
+        self.operations.get(&seq).map(|cached| AttemptState {
+            repeatability: cached.repeatability,
+            attempts: cached.attempts,
+            max_attempts: cached.max_attempts,
+            unknown_outcome: cached.unknown_outcome.clone(),
         })
     }
 
     /// Whether an attempt at it may have taken effect.
     pub(super) fn is_outcome_unknown(&self, seq: u64) -> bool {
-        self.known.get(&seq).is_some_and(|known| known.unknown_outcome.is_some())
+        self.operations.get(&seq).is_some_and(|cached| cached.unknown_outcome.is_some())
     }
 
     /// Records that an attempt that started then may have taken effect.
-    pub(super) fn note_unknown(&mut self, seq: u64, began: UnixMs) {
-        if let Some(known) = self.known.get_mut(&seq) {
-            known.unknown_outcome.get_or_insert(UnknownOutcome::new(began));
+    pub(super) fn record_unknown(&mut self, seq: u64, started_at: UnixMs) {
+        if let Some(cached) = self.operations.get_mut(&seq) {
+            cached.unknown_outcome.get_or_insert(UnknownOutcome::new(started_at));
         }
     }
 
     /// Whether the outcome is checked because the operation is not sent again. Decides that now if it is out of
     /// attempts or past its deadline.
     pub(super) fn is_checked(&mut self, seq: u64, now: UnixMs) -> bool {
-        let deadline = self.line.entry(seq).and_then(|entry| entry.deadline);
-        let Some(known) = self.known.get_mut(&seq) else { return false };
-        let failure = if known.attempts >= known.max_attempts {
+        let deadline = self.order.entry(seq).and_then(|entry| entry.deadline);
+        let Some(cached) = self.operations.get_mut(&seq) else { return false };
+        let failure = if cached.attempts >= cached.max_attempts {
             Some(out_of_attempts())
         } else {
-            deadline.filter(|deadline| *deadline <= now).map(|_| known.expired())
+            deadline.filter(|deadline| *deadline <= now).map(|_| cached.expired())
         };
-        let unknown = known.unknown_outcome.get_or_insert(UnknownOutcome::new(now));
+        let unknown = cached.unknown_outcome.get_or_insert(UnknownOutcome::new(now));
         unknown.ends_with = unknown.ends_with.take().or(failure);
         unknown.ends_with.is_some()
     }
 
     /// Adds an operation of a page. Returns the update that must be saved at once.
-    pub(super) fn enter(
+    pub(super) fn add(
         &mut self,
         stored: StoredOperation,
         now: UnixMs,
@@ -154,13 +156,13 @@ impl QueueState {
         let StoredOperation { operation, seq, state, mut attempts, delays, parked, mut intent, progress, .. } = stored;
         let mut unknown_outcome = stored.unknown_outcome;
         let error = stored.error;
-        let (payload, objects, sends) = self.read(&operation, PayloadRetention::IfLeft);
+        let (payload, objects, repeatability) = self.parse_payload(&operation, PayloadRetention::IfRoom);
         let mut eligible_at = operation.eligible_at;
-        let only_reads = matches!(&payload, CachedPayload::Yes { payload, .. } if payload.only_reads());
+        let only_reads = matches!(&payload, CachedPayload::Loaded { payload, .. } if payload.only_reads());
         if matches!(state, OperationState::Running | OperationState::Reconciling) && !only_reads {
             unknown_outcome.get_or_insert(UnknownOutcome::new(intent.unwrap_or(eligible_at)));
         }
-        let mut cut_short = None;
+        let mut interrupted = None;
         let phase = match state {
             OperationState::Queued => WaitPhase::Queued,
             OperationState::Delayed => WaitPhase::Delayed { parked },
@@ -169,7 +171,8 @@ impl QueueState {
             OperationState::Running => {
                 let started = intent.unwrap_or(eligible_at);
                 // Its outcome is not checked, but it may have taken effect: it can no longer be cancelled.
-                cut_short = Some(if intent.is_none() { IntentUpdate::Open(started) } else { IntentUpdate::Keep });
+                interrupted =
+                    Some(if intent.is_none() { IntentUpdate::Open(started) } else { IntentUpdate::Unchanged });
                 intent = Some(started);
                 // An interrupted attempt does not count.
                 attempts = attempts.saturating_sub(1);
@@ -193,12 +196,13 @@ impl QueueState {
             | OperationState::NeedsReview => WaitPhase::Queued,
         };
         let stored = (progress.steps().len(), progress.to_json().map_or(0, |json| json.len()));
-        let waits = error.filter(|_| matches!(phase, WaitPhase::Delayed { .. } | WaitPhase::Reconciling)).map(Box::new);
-        if state != OperationState::Running && waits.as_ref().is_some_and(|error| error.held_by.is_some()) {
+        let wait_reason =
+            error.filter(|_| matches!(phase, WaitPhase::Delayed { .. } | WaitPhase::Reconciling)).map(Box::new);
+        if state != OperationState::Running && wait_reason.as_ref().is_some_and(|error| error.held_by.is_some()) {
             // The gate may have changed while no process had this queue: it is asked again.
             eligible_at = eligible_at.min(now);
         }
-        let known = CachedOperation {
+        let cached = CachedOperation {
             id: operation.id,
             guild: operation.guild,
             tenant: operation.tenant,
@@ -206,7 +210,7 @@ impl QueueState {
             caller: operation.caller,
             scopes: operation.scopes,
             kind: operation.kind,
-            sends,
+            repeatability,
             lane: operation.lane,
             reason: operation.reason,
             trace: operation.trace,
@@ -217,9 +221,9 @@ impl QueueState {
             intent,
             has_opened: false,
             progress,
-            stored,
+            stored_progress: stored,
             unknown_outcome,
-            waits,
+            wait_reason,
             payload,
         };
         let entry = QueueEntry {
@@ -231,349 +235,370 @@ impl QueueState {
             deployment: operation.deployment,
             objects,
         };
-        let change = cut_short.map(|intent| {
-            let change = known.change(self.queue, self.fence, phase.state(), now);
-            OperationUpdate { eligible_at, intent, unknown_outcome: known.unknown_outcome.clone(), ..change }
+        let update = interrupted.map(|intent| {
+            let update = cached.update(self.queue, self.fence, phase.state(), now);
+            OperationUpdate { eligible_at, intent, unknown_outcome: cached.unknown_outcome.clone(), ..update }
         });
-        self.known.insert(seq, known);
-        (entry, change)
+        self.operations.insert(seq, cached);
+        (entry, update)
     }
 
     /// Ends an operation that crashed its guild, unless its outcome must be checked first.
-    pub(super) fn end_poison(&mut self, seq: u64, poison: Poison<OperationId>, now: UnixMs) -> Option<OperationUpdate> {
-        let known = self.known.get(&seq)?;
-        if poison.times > 1 && known.unknown_outcome.is_some() {
+    pub(super) fn end_poisoned(
+        &mut self,
+        seq: u64,
+        poison: Poison<OperationId>,
+        now: UnixMs,
+    ) -> Option<OperationUpdate> {
+        let cached = self.operations.get(&seq)?;
+        if poison.times > 1 && cached.unknown_outcome.is_some() {
             // The check crashed the guild too.
-            let why =
+            let reason =
                 "it crashed its guild, and so did the check of its outcome; check in Discord whether it took effect";
-            return self.conclude(seq, Disposition::Review(Failure::new(FailureClass::Poison, why)), None, now);
+            return self.apply_disposition(
+                seq,
+                Disposition::Review(Failure::new(FailureClass::Poison, reason)),
+                None,
+                now,
+            );
         }
-        let verdict = give_up(poisoned(), known.unknown_outcome.as_ref(), &self.config);
-        self.conclude(seq, verdict, None, now)
+        let disposition = end_or_check(poisoned(), cached.unknown_outcome.as_ref(), &self.config);
+        self.apply_disposition(seq, disposition, None, now)
     }
 
-    fn read(&mut self, operation: &NewOperation, room: PayloadRetention) -> (CachedPayload, Objects, Repeatability) {
+    fn parse_payload(
+        &mut self,
+        operation: &NewOperation,
+        retention: PayloadRetention,
+    ) -> (CachedPayload, Objects, Repeatability) {
         let NewOperation { id, kind, guild, payload: json, .. } = operation;
         let (id, kind, guild) = (*id, *kind, *guild);
         let parsed = serde_json::from_str(json).map_err(|error| error.to_string());
         match parsed.and_then(|value| Payload::parse(kind, &value, guild).map_err(|invalid| invalid.to_string())) {
-            Err(why) => (CachedPayload::Wrong(why), Objects::default(), kind.sends()),
+            Err(reason) => (CachedPayload::Invalid(reason), Objects::default(), kind.repeatability()),
             Ok(payload) => {
-                let (objects, sends) = (payload.objects(id, guild), payload.sends());
+                let (objects, repeatability) = (payload.objects(id, guild), payload.repeatability());
                 let bytes = json.len();
-                if room == PayloadRetention::IfLeft && self.bytes + bytes > self.config.payload_bytes {
-                    return (CachedPayload::No, objects, sends);
+                if retention == PayloadRetention::IfRoom && self.bytes + bytes > self.config.max_payload_bytes {
+                    return (CachedPayload::NotLoaded, objects, repeatability);
                 }
                 self.bytes += bytes;
-                (CachedPayload::Yes { payload: Box::new(payload), bytes }, objects, sends)
+                (CachedPayload::Loaded { payload: Box::new(payload), bytes }, objects, repeatability)
             }
         }
     }
 
     /// Stores the payloads of operations that have none in memory; that of `first` even if there is no room.
-    pub(super) fn reread(&mut self, page: Vec<StoredOperation>, first: u64) {
+    pub(super) fn restore_payloads(&mut self, page: Vec<StoredOperation>, first: u64) {
         for StoredOperation { operation, seq, .. } in page {
-            if self.known.get(&seq).is_some_and(|known| matches!(known.payload, CachedPayload::No)) {
-                let room = if seq == first { PayloadRetention::InAnyCase } else { PayloadRetention::IfLeft };
-                let (payload, _, _) = self.read(&operation, room);
-                if let Some(known) = self.known.get_mut(&seq) {
-                    known.payload = payload;
+            if self.operations.get(&seq).is_some_and(|cached| matches!(cached.payload, CachedPayload::NotLoaded)) {
+                let retention = if seq == first { PayloadRetention::Always } else { PayloadRetention::IfRoom };
+                let (payload, _, _) = self.parse_payload(&operation, retention);
+                if let Some(cached) = self.operations.get_mut(&seq) {
+                    cached.payload = payload;
                 }
             }
         }
     }
 
     /// Whether it can run now. Takes the payload if it can.
-    pub(super) fn ready(&mut self, seq: u64, now: UnixMs) -> Readiness {
-        let Some(known) = self.known.get_mut(&seq) else { return Readiness::Unread };
-        match &known.payload {
-            CachedPayload::No => Readiness::Unread,
-            CachedPayload::Wrong(why) => {
-                let message = format!("its payload is not valid for {}: {why}", known.kind.name());
-                Readiness::Wrong(Failure::new(FailureClass::Validation, message))
+    pub(super) fn readiness(&mut self, seq: u64, now: UnixMs) -> Readiness {
+        let Some(cached) = self.operations.get_mut(&seq) else { return Readiness::Unread };
+        match &cached.payload {
+            CachedPayload::NotLoaded => Readiness::Unread,
+            CachedPayload::Invalid(reason) => {
+                let message = format!("its payload is not valid for {}: {reason}", cached.kind.name());
+                Readiness::Invalid(Failure::new(FailureClass::Validation, message))
             }
-            CachedPayload::Yes { payload, .. } => {
-                let wanted = wanted(payload);
-                if !wanted.is_empty() {
-                    return Readiness::Refers(wanted);
+            CachedPayload::Loaded { payload, .. } => {
+                let references = unresolved_references(payload);
+                if !references.is_empty() {
+                    return Readiness::Unresolved(references);
                 }
-                let payload = known.take_payload(&mut self.bytes).expect("invariant: it is in memory");
-                Readiness::Ready(Box::new(known.work(*payload, None, self.config.max_wait, now, self.right.clone())))
+                let payload = cached.take_payload(&mut self.bytes).expect("invariant: it is in memory");
+                Readiness::Ready(Box::new(cached.execution(
+                    *payload,
+                    None,
+                    self.config.max_wait,
+                    now,
+                    self.lease.clone(),
+                )))
             }
         }
     }
 
     /// The payload, to resolve its references.
     pub(super) fn payload(&self, seq: u64) -> Option<&Payload> {
-        match &self.known.get(&seq)?.payload {
-            CachedPayload::Yes { payload, .. } => Some(payload),
-            CachedPayload::No | CachedPayload::Wrong(_) => None,
+        match &self.operations.get(&seq)?.payload {
+            CachedPayload::Loaded { payload, .. } => Some(payload),
+            CachedPayload::NotLoaded | CachedPayload::Invalid(_) => None,
         }
     }
 
     /// The execution of an operation with a resolved payload.
-    pub(super) fn work(
+    pub(super) fn execution(
         &mut self,
         seq: u64,
         resolved: Payload,
-        bound: Option<(u64, Option<u64>)>,
+        existing: Option<(u64, Option<u64>)>,
         now: UnixMs,
     ) -> Option<Execution> {
-        let known = self.known.get_mut(&seq)?;
-        let _ = known.take_payload(&mut self.bytes);
-        Some(known.work(resolved, bound, self.config.max_wait, now, self.right.clone()))
+        let cached = self.operations.get_mut(&seq)?;
+        let _ = cached.take_payload(&mut self.bytes);
+        Some(cached.execution(resolved, existing, self.config.max_wait, now, self.lease.clone()))
     }
 
     /// Starts an execution: its attempt counts. Nothing is sent or stored yet. Returns `false` if the operation is
     /// gone.
-    pub(super) fn begin(&mut self, seq: u64) -> bool {
-        let Some(known) = self.known.get_mut(&seq) else { return false };
-        known.attempts += 1;
-        known.has_opened = false;
+    pub(super) fn start_attempt(&mut self, seq: u64) -> bool {
+        let Some(cached) = self.operations.get_mut(&seq) else { return false };
+        cached.attempts += 1;
+        cached.has_opened = false;
         self.released_since_start = ReleasedConditions::default();
-        self.line.on_started(seq);
+        self.order.on_started(seq);
         true
     }
 
     /// Undoes the start of an execution. Nothing was sent since the last update, so nothing has to be saved.
     pub(super) fn withdraw(&mut self, seq: u64) {
-        if let Some(known) = self.known.get_mut(&seq) {
-            known.attempts = known.attempts.saturating_sub(1);
-            self.line.on_not_started(seq);
+        if let Some(cached) = self.operations.get_mut(&seq) {
+            cached.attempts = cached.attempts.saturating_sub(1);
+            self.order.on_not_started(seq);
         }
     }
 
     /// The update before a call is sent.
-    pub(super) fn start(&mut self, seq: u64, now: UnixMs) -> Option<OperationUpdate> {
-        let known = self.known.get_mut(&seq)?;
-        known.waits = None;
-        let intent = match (known.sends, known.intent) {
-            (Repeatability::Again, _) | (_, Some(_)) => IntentUpdate::Keep,
+    pub(super) fn mark_running(&mut self, seq: u64, now: UnixMs) -> Option<OperationUpdate> {
+        let cached = self.operations.get_mut(&seq)?;
+        cached.wait_reason = None;
+        let intent = match (cached.repeatability, cached.intent) {
+            (Repeatability::Idempotent, _) | (_, Some(_)) => IntentUpdate::Unchanged,
             (Repeatability::Object | Repeatability::Message | Repeatability::Once, None) => {
-                known.intent = Some(now);
-                known.has_opened = true;
+                cached.intent = Some(now);
+                cached.has_opened = true;
                 IntentUpdate::Open(now)
             }
         };
-        let change = known.change(self.queue, self.fence, OperationState::Running, now);
-        Some(known.with_progress(OperationUpdate { intent, ..change }))
+        let update = cached.update(self.queue, self.fence, OperationState::Running, now);
+        Some(cached.with_progress(OperationUpdate { intent, ..update }))
     }
 
     /// Adds completed steps.
     pub(super) fn advance(&mut self, seq: u64, steps: Vec<ProgressStep>) {
-        if let Some(known) = self.known.get_mut(&seq) {
-            known.advance(steps);
+        if let Some(cached) = self.operations.get_mut(&seq) {
+            cached.advance(steps);
         }
     }
 
     /// Whether a step must be saved before the next one.
     pub(super) fn has_unstored_object(&self, seq: u64) -> bool {
-        self.known.get(&seq).is_some_and(CachedOperation::has_unstored_object)
+        self.operations.get(&seq).is_some_and(CachedOperation::has_unstored_object)
     }
 
     /// Its next call has to wait, and none is in flight: its steps are saved, and its attempt does not count until it
     /// continues.
     pub(super) fn suspend(&mut self, seq: u64, now: UnixMs) -> Option<OperationUpdate> {
-        let known = self.known.get_mut(&seq)?;
-        let intent = known.close_if_untouched();
-        let change = known.change(self.queue, self.fence, OperationState::Queued, now);
-        let attempts = known.attempts.saturating_sub(1);
-        Some(known.with_progress(OperationUpdate { intent, attempts, ..change }))
+        let cached = self.operations.get_mut(&seq)?;
+        let intent = cached.close_intent_if_unused();
+        let update = cached.update(self.queue, self.fence, OperationState::Queued, now);
+        let attempts = cached.attempts.saturating_sub(1);
+        Some(cached.with_progress(OperationUpdate { intent, attempts, ..update }))
     }
 
     /// Undoes the update before a call that was not sent.
-    pub(super) fn unstart(&mut self, seq: u64, now: UnixMs) -> Option<OperationUpdate> {
-        let known = self.known.get_mut(&seq)?;
-        known.attempts = known.attempts.saturating_sub(1);
-        let intent = known.close_if_untouched();
-        self.line.on_waiting(seq, WaitPhase::Queued, now);
-        let change = known.change(self.queue, self.fence, OperationState::Queued, now);
-        Some(known.with_progress(OperationUpdate { intent, ..change }))
+    pub(super) fn unmark_running(&mut self, seq: u64, now: UnixMs) -> Option<OperationUpdate> {
+        let cached = self.operations.get_mut(&seq)?;
+        cached.attempts = cached.attempts.saturating_sub(1);
+        let intent = cached.close_intent_if_unused();
+        self.order.on_waiting(seq, WaitPhase::Queued, now);
+        let update = cached.update(self.queue, self.fence, OperationState::Queued, now);
+        Some(cached.with_progress(OperationUpdate { intent, ..update }))
     }
 
     /// Ends an operation whose deadline has passed.
     pub(super) fn expire(&mut self, seq: u64, now: UnixMs) -> Option<OperationUpdate> {
-        let known = self.known.get(&seq)?;
-        let verdict = give_up(known.expired(), known.unknown_outcome.as_ref(), &self.config);
-        self.conclude(seq, verdict, None, now)
+        let cached = self.operations.get(&seq)?;
+        let disposition = end_or_check(cached.expired(), cached.unknown_outcome.as_ref(), &self.config);
+        self.apply_disposition(seq, disposition, None, now)
     }
 
     /// Lets other operations pass it.
     pub(super) fn park(&self, seq: u64, now: UnixMs) -> Option<OperationUpdate> {
-        let (known, entry) = (self.known.get(&seq)?, self.line.entry(seq)?);
-        let change = known.change(self.queue, self.fence, OperationState::Delayed, now);
+        let (cached, entry) = (self.operations.get(&seq)?, self.order.entry(seq)?);
+        let update = cached.update(self.queue, self.fence, OperationState::Delayed, now);
         Some(OperationUpdate {
             parked: true,
             eligible_at: entry.eligible_at,
-            error: known.waits.as_deref().cloned(),
-            ..change
+            error: cached.wait_reason.as_deref().cloned(),
+            ..update
         })
     }
 
     /// The gate has changed: operations that it delayed are due now. Returns the updates that preserve that after a
     /// crash.
     pub(super) fn release(&mut self, released: &ReleasedConditions, now: UnixMs) -> Vec<OperationUpdate> {
-        if self.line.running().is_some() {
+        if self.order.running().is_some() {
             self.released_since_start.merge(released);
         }
-        let mut changes = Vec::new();
-        for (seq, known) in self.known.iter().filter(|(_, known)| known.is_held_by(released)) {
-            let Some(entry) = self.line.entry(*seq) else { continue };
-            if entry.eligible_at <= now || self.line.running() == Some(*seq) {
+        let mut updates = Vec::new();
+        for (seq, cached) in self.operations.iter().filter(|(_, cached)| cached.is_held_by(released)) {
+            let Some(entry) = self.order.entry(*seq) else { continue };
+            if entry.eligible_at <= now || self.order.running() == Some(*seq) {
                 continue;
             }
             let parked = entry.phase == WaitPhase::Delayed { parked: true };
-            let error = known.waits.as_deref().cloned();
-            let change = known.change(self.queue, self.fence, entry.phase.state(), now);
-            self.line.on_released(*seq, now);
-            changes.push(OperationUpdate { parked, error, ..change });
+            let error = cached.wait_reason.as_deref().cloned();
+            let update = cached.update(self.queue, self.fence, entry.phase.state(), now);
+            self.order.on_released(*seq, now);
+            updates.push(OperationUpdate { parked, error, ..update });
         }
-        changes
+        updates
     }
 
     /// Removes an operation that another process has finished.
     pub(super) fn forget(&mut self, id: OperationId) {
-        if let Some(seq) = self.line.place(id) {
-            self.drop_at(seq);
+        if let Some(seq) = self.order.find(id) {
+            self.remove(seq);
         }
     }
 
-    fn drop_at(&mut self, seq: u64) {
-        self.line.on_ended(seq);
-        if let Some(mut known) = self.known.remove(&seq) {
-            let _ = known.take_payload(&mut self.bytes);
+    fn remove(&mut self, seq: u64) {
+        self.order.on_finished(seq);
+        if let Some(mut cached) = self.operations.remove(&seq) {
+            let _ = cached.take_payload(&mut self.bytes);
         }
     }
 
     /// Applies a signal about an operation.
-    pub(super) fn hear(&mut self, word: QueueSignal, now: UnixMs) {
-        match word {
+    pub(super) fn apply_signal(&mut self, signal: QueueSignal, now: UnixMs) {
+        match signal {
             QueueSignal::Cancelled(id) => {
-                if let Some(seq) = self.line.place(id)
-                    && self.line.running() != Some(seq)
+                if let Some(seq) = self.order.find(id)
+                    && self.order.running() != Some(seq)
                 {
-                    self.drop_at(seq);
+                    self.remove(seq);
                 }
             }
-            QueueSignal::Hastened(id) => {
-                if let Some(seq) = self.line.place(id) {
-                    self.line.on_hastened(seq, now);
+            QueueSignal::Expedited(id) => {
+                if let Some(seq) = self.order.find(id) {
+                    self.order.on_expedited(seq, now);
                 }
             }
         }
     }
 
     /// Applies a disposition. Returns the update to save.
-    pub(super) fn conclude(
+    pub(super) fn apply_disposition(
         &mut self,
         seq: u64,
-        verdict: Disposition,
+        disposition: Disposition,
         attempt: Option<Attempt>,
         now: UnixMs,
     ) -> Option<OperationUpdate> {
         let (queue, fence) = (self.queue, self.fence);
-        let known = self.known.get_mut(&seq)?;
-        known.waits = None;
-        let mut change = match verdict {
-            Disposition::Succeeded(done) => {
-                let intent = known.close();
-                emit(known.ended(OperationState::Succeeded, None, now));
+        let cached = self.operations.get_mut(&seq)?;
+        cached.wait_reason = None;
+        let mut update = match disposition {
+            Disposition::Succeeded(output) => {
+                let intent = cached.close_intent();
+                emit(cached.ended_event(OperationState::Succeeded, None, now));
                 OperationUpdate {
                     intent,
                     attempt,
-                    result: (!done.result.is_null()).then(|| done.result.to_string()),
-                    made: done.made,
-                    bind: done.bind,
-                    unbind: done.unbind,
-                    ..known.change(queue, fence, OperationState::Succeeded, now)
+                    result: (!output.result.is_null()).then(|| output.result.to_string()),
+                    created: output.created,
+                    bind: output.bind,
+                    unbind: output.unbind,
+                    ..cached.update(queue, fence, OperationState::Succeeded, now)
                 }
             }
             Disposition::Dead(failure) => {
-                let (intent, failure) = (known.close(), known.with_steps(failure));
-                emit(known.ended(OperationState::Dead, Some(&failure), now));
-                let change = known.change(queue, fence, OperationState::Dead, now);
-                known.with_progress(OperationUpdate { intent, attempt, error: Some(failure), ..change })
+                let (intent, failure) = (cached.close_intent(), cached.with_steps(failure));
+                emit(cached.ended_event(OperationState::Dead, Some(&failure), now));
+                let update = cached.update(queue, fence, OperationState::Dead, now);
+                cached.with_progress(OperationUpdate { intent, attempt, error: Some(failure), ..update })
             }
             Disposition::Review(failure) => {
-                let failure = known.with_steps(failure);
-                emit(known.ended(OperationState::NeedsReview, Some(&failure), now));
-                let change = known.change(queue, fence, OperationState::NeedsReview, now);
-                known.with_progress(OperationUpdate { attempt, error: Some(failure), ..change })
+                let failure = cached.with_steps(failure);
+                emit(cached.ended_event(OperationState::NeedsReview, Some(&failure), now));
+                let update = cached.update(queue, fence, OperationState::NeedsReview, now);
+                cached.with_progress(OperationUpdate { attempt, error: Some(failure), ..update })
             }
-            Disposition::Delayed { wait, held, reason, error } => {
-                if self.line.running() == Some(seq) {
-                    known.attempts = known.attempts.saturating_sub(1);
+            Disposition::Delayed { wait, scope, reason, error } => {
+                if self.order.running() == Some(seq) {
+                    cached.attempts = cached.attempts.saturating_sub(1);
                 }
-                known.delays = known.delays.saturating_add(1);
-                known.waits = Some(Box::new(error.clone()));
-                let wait = if known.is_held_by(&self.released_since_start) {
+                cached.delays = cached.delays.saturating_add(1);
+                cached.wait_reason = Some(Box::new(error.clone()));
+                let wait = if cached.is_held_by(&self.released_since_start) {
                     // The gate changed before the refusal arrived: the gate is asked again.
                     emit(OperationsReleased { queue, count: 1 });
                     Duration::ZERO
                 } else {
                     wait
                 };
-                let (intent, until) = (known.close_if_untouched(), now + wait);
+                let (intent, until) = (cached.close_intent_if_unused(), now + wait);
                 // The attempts of an operation that is delayed for days must not grow without bound.
-                let attempt = (known.delays <= DELAYS_TOLD).then(|| held_up(known.attempts, &error, now));
-                let parked = self.line.on_delayed(seq, until, held, now);
-                emit(OperationDelayed { of: known.subject(), reason, why: &error.message, wait, parked });
-                let change = known.change(queue, fence, OperationState::Delayed, now);
-                let change =
-                    OperationUpdate { intent, attempt, eligible_at: until, parked, error: Some(error), ..change };
-                known.with_progress(change)
+                let attempt =
+                    (cached.delays <= MAX_RECORDED_DELAYS).then(|| delay_record(cached.attempts, &error, now));
+                let parked = self.order.on_delayed(seq, until, scope, now);
+                emit(OperationDelayed { of: cached.subject(), reason, why: &error.message, wait, parked });
+                let update = cached.update(queue, fence, OperationState::Delayed, now);
+                let update =
+                    OperationUpdate { intent, attempt, eligible_at: until, parked, error: Some(error), ..update };
+                cached.with_progress(update)
             }
             Disposition::Retrying { wait, error } => {
                 // Its calls may have had an effect: the intent stays open.
                 let until = now + wait;
-                self.line.on_waiting(seq, WaitPhase::Retrying, until);
-                emit(OperationRetried { of: known.subject(), error: &error, wait });
-                let change = known.change(queue, fence, OperationState::Retrying, now);
-                known.with_progress(OperationUpdate { attempt, eligible_at: until, error: Some(error), ..change })
+                self.order.on_waiting(seq, WaitPhase::Retrying, until);
+                emit(OperationRetried { of: cached.subject(), error: &error, wait });
+                let update = cached.update(queue, fence, OperationState::Retrying, now);
+                cached.with_progress(OperationUpdate { attempt, eligible_at: until, error: Some(error), ..update })
             }
             Disposition::Reconciling { wait, error } => {
                 let until = now + wait;
-                known.unknown_outcome.get_or_insert(UnknownOutcome::new(now)).checked_since.get_or_insert(now);
-                known.waits = Some(Box::new(error.clone()));
-                self.line.on_waiting(seq, WaitPhase::Reconciling, until);
-                emit(OperationAmbiguous { of: known.subject(), why: &error.message, wait });
-                let change = known.change(queue, fence, OperationState::Reconciling, now);
-                known.with_progress(OperationUpdate { attempt, eligible_at: until, error: Some(error), ..change })
+                cached.unknown_outcome.get_or_insert(UnknownOutcome::new(now)).checked_since.get_or_insert(now);
+                cached.wait_reason = Some(Box::new(error.clone()));
+                self.order.on_waiting(seq, WaitPhase::Reconciling, until);
+                emit(OperationAmbiguous { of: cached.subject(), why: &error.message, wait });
+                let update = cached.update(queue, fence, OperationState::Reconciling, now);
+                cached.with_progress(OperationUpdate { attempt, eligible_at: until, error: Some(error), ..update })
             }
             Disposition::Checking { wait, failure } => {
                 let until = now + wait;
-                let unknown = known.unknown_outcome.get_or_insert(UnknownOutcome::new(now));
+                let unknown = cached.unknown_outcome.get_or_insert(UnknownOutcome::new(now));
                 (unknown.ends_with, unknown.checked_since) = (Some(failure.clone()), Some(now));
-                self.line.on_waiting(seq, WaitPhase::Reconciling, until);
-                emit(OperationAmbiguous { of: known.subject(), why: &failure.message, wait });
-                let change = known.change(queue, fence, OperationState::Reconciling, now);
-                known.with_progress(OperationUpdate { attempt, eligible_at: until, error: Some(failure), ..change })
+                self.order.on_waiting(seq, WaitPhase::Reconciling, until);
+                emit(OperationAmbiguous { of: cached.subject(), why: &failure.message, wait });
+                let update = cached.update(queue, fence, OperationState::Reconciling, now);
+                cached.with_progress(OperationUpdate { attempt, eligible_at: until, error: Some(failure), ..update })
             }
-            Disposition::Unchecked { wait, error } => {
+            Disposition::CheckFailed { wait, error } => {
                 let until = now + wait;
-                if let Some(unknown) = &mut known.unknown_outcome {
+                if let Some(unknown) = &mut cached.unknown_outcome {
                     unknown.failed_checks += 1;
                 }
-                self.line.on_waiting(seq, WaitPhase::Reconciling, until);
-                emit(OperationAmbiguous { of: known.subject(), why: &error.message, wait });
-                let change = known.change(queue, fence, OperationState::Reconciling, now);
-                OperationUpdate { eligible_at: until, error: Some(error), ..change }
+                self.order.on_waiting(seq, WaitPhase::Reconciling, until);
+                emit(OperationAmbiguous { of: cached.subject(), why: &error.message, wait });
+                let update = cached.update(queue, fence, OperationState::Reconciling, now);
+                OperationUpdate { eligible_at: until, error: Some(error), ..update }
             }
-            Disposition::Again => {
+            Disposition::Requeued => {
                 // No effect was found, but it was sent: the intent stays open, and a later check starts from its first
                 // time.
-                if let Some(unknown) = &mut known.unknown_outcome {
+                if let Some(unknown) = &mut cached.unknown_outcome {
                     (unknown.checked_since, unknown.failed_checks) = (None, 0);
                 }
-                self.line.on_waiting(seq, WaitPhase::Queued, now);
-                known.change(queue, fence, OperationState::Queued, now)
+                self.order.on_waiting(seq, WaitPhase::Queued, now);
+                cached.update(queue, fence, OperationState::Queued, now)
             }
         };
-        if change.state.is_final() {
-            self.drop_at(seq);
+        if update.state.is_final() {
+            self.remove(seq);
         } else {
-            change.unknown_outcome.clone_from(&known.unknown_outcome);
+            update.unknown_outcome.clone_from(&cached.unknown_outcome);
         }
-        Some(change)
+        Some(update)
     }
 }

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio::task::coop::consume_budget;
 use tokio::time::timeout;
 
-use super::persist::add;
+use super::persist::merge_update;
 use super::queue_state::QueueState;
 use super::{GuildSpec, StopMode, StopResult};
 use crate::failpoint;
@@ -29,9 +29,9 @@ use crate::telemetry::emit;
 use crate::telemetry::operations::{GuildFenced, OperationsReleased};
 
 /// Maximum wait, because clocks can be changed.
-const LONGEST_REST: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 /// How often an ending process tries to release a queue before it leaves that to the expiry of its lease.
-const RELEASES: u32 = 3;
+const MAX_RELEASE_ATTEMPTS: u32 = 3;
 
 /// The guild has lost its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,35 +40,35 @@ pub(super) struct Fenced;
 /// A request to stop, and the channel for its result.
 #[derive(Debug)]
 struct StopRequest {
-    how: StopMode,
-    answer: oneshot::Sender<StopResult>,
+    mode: StopMode,
+    reply: oneshot::Sender<StopResult>,
 }
 
 /// The worker of a guild.
 #[derive(Debug)]
 pub(super) struct Worker {
-    pub(super) seat: GuildSpec,
-    pub(super) book: RefCell<QueueState>,
+    pub(super) spec: GuildSpec,
+    pub(super) state: RefCell<QueueState>,
     pub(super) paused: Cell<bool>,
     /// Whether it stops without a request.
-    gives_up: Cell<bool>,
-    leaving: RefCell<Option<StopRequest>>,
+    stopping: Cell<bool>,
+    stop_request: RefCell<Option<StopRequest>>,
 }
 
 impl Worker {
-    pub(super) fn new(seat: GuildSpec) -> Self {
-        let right = seat.store.right(seat.queue, seat.fence);
-        let book = RefCell::new(QueueState::new(seat.queue, seat.fence, right, &seat.config));
-        let paused = Cell::new(seat.paused);
-        Self { seat, book, paused, gives_up: Cell::new(false), leaving: RefCell::default() }
+    pub(super) fn new(spec: GuildSpec) -> Self {
+        let lease = spec.store.queue_lease(spec.queue, spec.fence);
+        let state = RefCell::new(QueueState::new(spec.queue, spec.fence, lease, &spec.config));
+        let paused = Cell::new(spec.paused);
+        Self { spec, state, paused, stopping: Cell::new(false), stop_request: RefCell::default() }
     }
 
-    pub(super) const fn seat(&self) -> &GuildSpec {
-        &self.seat
+    pub(super) const fn spec(&self) -> &GuildSpec {
+        &self.spec
     }
 
-    pub(super) const fn book(&self) -> &RefCell<QueueState> {
-        &self.book
+    pub(super) const fn state(&self) -> &RefCell<QueueState> {
+        &self.state
     }
 
     pub(super) fn is_paused(&self) -> bool {
@@ -78,77 +78,77 @@ impl Worker {
     pub(super) fn pause(&self, paused: bool) {
         self.paused.set(paused);
         if paused {
-            self.seat.vitals.nudge();
+            self.spec.shared.nudge();
         } else {
             // The gate is asked again, whatever delayed the operations.
-            self.seat.vitals.release(&ReleasedConditions::All);
+            self.spec.shared.release(&ReleasedConditions::All);
         }
     }
 
     /// Requests that it stops.
-    pub(super) fn ask_to_leave(&self, how: StopMode) -> oneshot::Receiver<StopResult> {
-        let (answer, answered) = oneshot::channel();
-        if how == StopMode::IfIdle && self.seat.vitals.resting_since().is_none() {
-            let _ = answer.send(StopResult::Busy);
-            return answered;
+    pub(super) fn request_stop(&self, mode: StopMode) -> oneshot::Receiver<StopResult> {
+        let (reply, result) = oneshot::channel();
+        if mode == StopMode::IfIdle && self.spec.shared.idle_since().is_none() {
+            let _ = reply.send(StopResult::Busy);
+            return result;
         }
         // The sender of an earlier request no longer waits.
-        let before = self.leaving.replace(Some(StopRequest { how, answer }));
-        if let Some(StopRequest { answer, .. }) = before {
-            let _ = answer.send(StopResult::Busy);
+        let previous = self.stop_request.replace(Some(StopRequest { mode, reply }));
+        if let Some(StopRequest { reply, .. }) = previous {
+            let _ = reply.send(StopResult::Busy);
         }
-        self.seat.vitals.nudge();
-        answered
+        self.spec.shared.nudge();
+        result
     }
 
     /// Runs until the queue is released or lost.
-    pub(super) async fn work(&self) {
-        if self.go_on().await == Err(Fenced) {
-            emit(GuildFenced { queue: self.seat.queue });
-            self.answer(StopResult::Released);
+    pub(super) async fn run(&self) {
+        if self.run_loop().await == Err(Fenced) {
+            emit(GuildFenced { queue: self.spec.queue });
+            self.reply(StopResult::Released);
         }
-        self.seat.vitals.end();
+        self.spec.shared.set_finished();
     }
 
-    async fn go_on(&self) -> Result<(), Fenced> {
+    async fn run_loop(&self) -> Result<(), Fenced> {
         let mut unsaved = Vec::new();
         loop {
             // If the store and Discord respond at once, other guilds must still get their turn.
             consume_budget().await;
-            self.listen(&mut unsaved);
-            if self.has_to_leave() {
+            self.apply_signals(&mut unsaved);
+            if self.must_stop() {
                 self.save(&mut unsaved).await?;
-                self.depart().await;
+                self.release_queue().await;
                 return Ok(());
             }
-            let now = self.seat.clock.now();
-            let step = self.book.borrow_mut().line().next(now);
+            let now = self.spec.clock.now();
+            let step = self.state.borrow_mut().order().next(now);
             let due = match step {
                 OrderStep::Run(_) if self.paused.get() => None,
                 OrderStep::Run(seq) => {
-                    self.stay();
+                    self.on_work();
                     failpoint::message(Part::OperationGuild);
-                    self.turn(seq, &mut unsaved).await?;
+                    self.run_next(seq, &mut unsaved).await?;
                     continue;
                 }
                 OrderStep::Expire(seq) => {
-                    add(&mut unsaved, self.book.borrow_mut().expire(seq, now));
+                    merge_update(&mut unsaved, self.state.borrow_mut().expire(seq, now));
                     self.save_if_many(&mut unsaved).await?;
                     continue;
                 }
                 OrderStep::Park(seq) => {
-                    add(&mut unsaved, self.book.borrow().park(seq, now));
+                    merge_update(&mut unsaved, self.state.borrow().park(seq, now));
                     continue;
                 }
                 OrderStep::Join => {
                     self.save(&mut unsaved).await?;
-                    self.stay();
-                    self.join().await;
+                    self.on_work();
+                    self.join_due().await;
                     continue;
                 }
                 OrderStep::NeedMore => {
                     self.save(&mut unsaved).await?;
-                    self.stay();
+                    self.on_work();
                     self.load(&mut unsaved).await?;
                     continue;
                 }
@@ -156,107 +156,107 @@ impl Worker {
                 OrderStep::Idle => None,
             };
             self.save(&mut unsaved).await?;
-            if self.has_to_leave() {
+            if self.must_stop() {
                 // It was requested while the store was busy.
                 continue;
             }
-            if self.leaves_idle(due).await {
+            if self.stop_if_idle(due).await {
                 return Ok(());
             }
-            self.rest(due).await;
+            self.wait(due).await;
         }
     }
 
     /// Applies pending signals.
-    pub(super) fn listen(&self, unsaved: &mut Vec<OperationUpdate>) {
-        let Some(heard) = self.seat.vitals.listen() else { return };
-        let now = self.seat.clock.now();
-        let mut book = self.book.borrow_mut();
-        book.line().on_woken();
-        for word in heard.words {
-            book.hear(word, now);
+    pub(super) fn apply_signals(&self, unsaved: &mut Vec<OperationUpdate>) {
+        let Some(pending) = self.spec.shared.take_signals() else { return };
+        let now = self.spec.clock.now();
+        let mut state = self.state.borrow_mut();
+        state.order().on_woken();
+        for signal in pending.signals {
+            state.apply_signal(signal, now);
         }
-        let released = book.release(&heard.released, now);
+        let released = state.release(&pending.released, now);
         if !released.is_empty() {
-            emit(OperationsReleased { queue: self.seat.queue, count: released.len() });
+            emit(OperationsReleased { queue: self.spec.queue, count: released.len() });
         }
-        released.into_iter().for_each(|change| add(unsaved, Some(change)));
+        released.into_iter().for_each(|change| merge_update(unsaved, Some(change)));
     }
 
-    async fn rest(&self, due: Option<UnixMs>) {
-        let GuildSpec { vitals, clock, .. } = &self.seat;
-        let wait = due.map_or(LONGEST_REST, |due| clock.until(due)).min(LONGEST_REST);
-        vitals.rest(clock.now(), due);
-        if !vitals.is_woken() {
+    async fn wait(&self, due: Option<UnixMs>) {
+        let GuildSpec { shared, clock, .. } = &self.spec;
+        let wait = due.map_or(MAX_WAIT, |due| clock.until(due)).min(MAX_WAIT);
+        shared.set_idle(clock.now(), due);
+        if !shared.is_woken() {
             // Waits for a signal or the timeout.
-            let _ = timeout(wait, vitals.nudged()).await;
+            let _ = timeout(wait, shared.nudged()).await;
         }
         // A request to stop does not end its idle time.
-        if vitals.is_woken() || due.is_some_and(|due| due <= clock.now()) {
-            vitals.work();
+        if shared.is_woken() || due.is_some_and(|due| due <= clock.now()) {
+            shared.set_busy();
         }
     }
 
     /// There is work: a pending request to stop if idle is rejected.
-    fn stay(&self) {
-        self.seat.vitals.work();
-        if self.leaving.borrow().as_ref().is_some_and(|leaving| leaving.how == StopMode::IfIdle) {
-            self.answer(StopResult::Busy);
+    fn on_work(&self) {
+        self.spec.shared.set_busy();
+        if self.stop_request.borrow().as_ref().is_some_and(|request| request.mode == StopMode::IfIdle) {
+            self.reply(StopResult::Busy);
         }
     }
 
     /// Stops without a request, as soon as no operation runs.
-    pub(super) fn give_up(&self) {
-        self.gives_up.set(true);
+    pub(super) fn stop_soon(&self) {
+        self.stopping.set(true);
     }
 
-    pub(super) fn has_to_leave(&self) -> bool {
-        let told = self.leaving.borrow().as_ref().is_some_and(|leaving| match leaving.how {
-            StopMode::Now | StopMode::AtEnd => true,
+    pub(super) fn must_stop(&self) -> bool {
+        let is_requested = self.stop_request.borrow().as_ref().is_some_and(|request| match request.mode {
+            StopMode::Now | StopMode::Shutdown => true,
             StopMode::IfIdle => false,
         });
-        self.gives_up.get() || told
+        self.stopping.get() || is_requested
     }
 
     /// Stops if that was requested and there is nothing to do. Returns `true` if it has stopped.
-    async fn leaves_idle(&self, due: Option<UnixMs>) -> bool {
-        let GuildSpec { vitals, clock, config, .. } = &self.seat;
-        if self.leaving.borrow().is_none() {
+    async fn stop_if_idle(&self, due: Option<UnixMs>) -> bool {
+        let GuildSpec { shared, clock, config, .. } = &self.spec;
+        if self.stop_request.borrow().is_none() {
             return false;
         }
-        let soon = due.is_some_and(|due| clock.until(due) <= config.long_wait);
-        if vitals.is_woken() || soon {
-            self.answer(StopResult::Busy);
+        let is_due_soon = due.is_some_and(|due| clock.until(due) <= config.long_wait);
+        if shared.is_woken() || is_due_soon {
+            self.reply(StopResult::Busy);
             return false;
         }
-        self.depart().await;
+        self.release_queue().await;
         true
     }
 
     /// Releases the queue, whatever is left in it. From the first attempt on, another process may own it, whatever the
     /// store replies, so this cannot be undone. It is retried, because nothing else would release the queue while this
     /// process runs.
-    async fn depart(&self) {
-        let GuildSpec { store, queue, fence, .. } = &self.seat;
+    async fn release_queue(&self) {
+        let GuildSpec { store, queue, fence, .. } = &self.spec;
         let mut tried = 0;
-        while let Err(error) = self.ask(store.release(*queue, *fence)).await {
+        while let Err(error) = self.call_store(store.release(*queue, *fence)).await {
             tried += 1;
-            if tried >= RELEASES && self.is_at_end() {
-                return self.answer(StopResult::Unreleased);
+            if tried >= MAX_RELEASE_ATTEMPTS && self.is_shutdown() {
+                return self.reply(StopResult::Unreleased);
             }
             self.back_off("release", &error, tried).await;
         }
-        self.answer(StopResult::Released);
+        self.reply(StopResult::Released);
     }
 
     /// Whether the process is ending.
-    fn is_at_end(&self) -> bool {
-        self.leaving.borrow().as_ref().is_some_and(|leaving| leaving.how == StopMode::AtEnd)
+    fn is_shutdown(&self) -> bool {
+        self.stop_request.borrow().as_ref().is_some_and(|request| request.mode == StopMode::Shutdown)
     }
 
-    fn answer(&self, departure: StopResult) {
-        if let Some(StopRequest { answer, .. }) = self.leaving.take() {
-            let _ = answer.send(departure);
+    fn reply(&self, result: StopResult) {
+        if let Some(StopRequest { reply, .. }) = self.stop_request.take() {
+            let _ = reply.send(result);
         }
     }
 }

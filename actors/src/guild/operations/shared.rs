@@ -11,14 +11,14 @@ use crate::supervisor::QueueSignal;
 use crate::supervisor::operations::wakeups::ReleasedConditions;
 
 /// Maximum number of pending signals. A lost one is noticed when the operation is next.
-const WORDS: usize = 1_024;
+const MAX_SIGNALS: usize = 1_024;
 const BUSY: u64 = u64::MAX;
 const NEVER: u64 = u64::MAX;
 
 /// Signals since the guild last looked.
 #[derive(Debug, Default)]
 pub(super) struct PendingSignals {
-    pub(super) words: Vec<QueueSignal>,
+    pub(super) signals: Vec<QueueSignal>,
     pub(super) released: ReleasedConditions,
 }
 
@@ -27,11 +27,11 @@ pub(super) struct PendingSignals {
 pub(crate) struct GuildShared {
     notify: Notify,
     woken: AtomicBool,
-    heard: Mutex<PendingSignals>,
-    resting_since: AtomicU64,
+    pending: Mutex<PendingSignals>,
+    idle_since: AtomicU64,
     due: AtomicU64,
     executing: Mutex<Option<OperationId>>,
-    ended: AtomicBool,
+    finished: AtomicBool,
 }
 
 impl GuildShared {
@@ -39,27 +39,27 @@ impl GuildShared {
         Self {
             notify: Notify::new(),
             woken: AtomicBool::new(false),
-            heard: Mutex::default(),
-            resting_since: AtomicU64::new(BUSY),
+            pending: Mutex::default(),
+            idle_since: AtomicU64::new(BUSY),
             due: AtomicU64::new(NEVER),
             executing: Mutex::default(),
-            ended: AtomicBool::new(false),
+            finished: AtomicBool::new(false),
         }
     }
 
     /// Wakes the guild: operations were submitted or changed.
-    pub(crate) fn wake(&self, words: impl IntoIterator<Item = QueueSignal>) {
-        let mut heard = locked(&self.heard);
-        let room = WORDS.saturating_sub(heard.words.len());
-        heard.words.extend(words.into_iter().take(room));
-        drop(heard);
+    pub(crate) fn wake(&self, signals: impl IntoIterator<Item = QueueSignal>) {
+        let mut pending = lock(&self.pending);
+        let remaining = MAX_SIGNALS.saturating_sub(pending.signals.len());
+        pending.signals.extend(signals.into_iter().take(remaining));
+        drop(pending);
         self.woken.store(true, Ordering::SeqCst);
         self.notify.notify_one();
     }
 
     /// Wakes the guild: the gate has changed, and operations that it delayed are due.
     pub(crate) fn release(&self, released: &ReleasedConditions) {
-        locked(&self.heard).released.merge(released);
+        lock(&self.pending).released.merge(released);
         self.woken.store(true, Ordering::SeqCst);
         self.notify.notify_one();
     }
@@ -70,8 +70,8 @@ impl GuildShared {
     }
 
     /// Takes the pending signals. `None` if it was not woken.
-    pub(super) fn listen(&self) -> Option<PendingSignals> {
-        self.woken.swap(false, Ordering::SeqCst).then(|| std::mem::take(&mut *locked(&self.heard)))
+    pub(super) fn take_signals(&self) -> Option<PendingSignals> {
+        self.woken.swap(false, Ordering::SeqCst).then(|| std::mem::take(&mut *lock(&self.pending)))
     }
 
     /// Makes the guild check its requests.
@@ -83,19 +83,19 @@ impl GuildShared {
         self.notify.notified().await;
     }
 
-    pub(super) fn rest(&self, now: UnixMs, due: Option<UnixMs>) {
+    pub(super) fn set_idle(&self, now: UnixMs, due: Option<UnixMs>) {
         self.due.store(due.map_or(NEVER, UnixMs::millis), Ordering::SeqCst);
         // Keeps the start of the idle time if the guild was idle before.
-        let _ = self.resting_since.compare_exchange(BUSY, now.millis(), Ordering::SeqCst, Ordering::SeqCst);
+        let _ = self.idle_since.compare_exchange(BUSY, now.millis(), Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    pub(super) fn work(&self) {
-        self.resting_since.store(BUSY, Ordering::SeqCst);
+    pub(super) fn set_busy(&self) {
+        self.idle_since.store(BUSY, Ordering::SeqCst);
     }
 
     /// Since when it is idle, if it is.
-    pub(crate) fn resting_since(&self) -> Option<UnixMs> {
-        let since = self.resting_since.load(Ordering::SeqCst);
+    pub(crate) fn idle_since(&self) -> Option<UnixMs> {
+        let since = self.idle_since.load(Ordering::SeqCst);
         (since != BUSY).then(|| UnixMs::new(since))
     }
 
@@ -105,25 +105,25 @@ impl GuildShared {
         (due != NEVER).then(|| UnixMs::new(due))
     }
 
-    pub(super) fn execute(&self, id: Option<OperationId>) {
-        *locked(&self.executing) = id;
+    pub(super) fn set_executing(&self, id: Option<OperationId>) {
+        *lock(&self.executing) = id;
     }
 
     /// The operation that it executes, or executed when it crashed.
     pub(crate) fn executing(&self) -> Option<OperationId> {
-        *locked(&self.executing)
+        *lock(&self.executing)
     }
 
-    pub(super) fn end(&self) {
-        self.ended.store(true, Ordering::SeqCst);
+    pub(super) fn set_finished(&self) {
+        self.finished.store(true, Ordering::SeqCst);
     }
 
     /// Whether it ended without a crash.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::SeqCst)
+    pub(crate) fn has_finished(&self) -> bool {
+        self.finished.load(Ordering::SeqCst)
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -18,84 +18,87 @@ use crate::telemetry::emit;
 use crate::telemetry::events::{EventsCompleted, HandlerRan};
 
 /// An empty buffer keeps at most this capacity.
-const ROOM: usize = 4_096;
+const RETAINED_CAPACITY: usize = 4_096;
 
 /// Events that guilds have completed.
 pub(crate) struct AckBuffer {
     done: RefCell<Vec<QueuedEvent>>,
     /// Total time and number of runs of each handler.
-    took: RefCell<HashMap<usize, (Duration, u32), RandomState>>,
+    elapsed: RefCell<HashMap<usize, (Duration, u32), RandomState>>,
     /// Wakes the task that flushes the buffer.
-    teller: RefCell<Option<Waker>>,
-    tellings: Cell<u64>,
+    waker: RefCell<Option<Waker>>,
+    reports: Cell<u64>,
 }
 
 impl AckBuffer {
     pub(crate) fn new() -> Self {
-        Self { done: RefCell::default(), took: RefCell::default(), teller: RefCell::default(), tellings: Cell::new(0) }
+        Self { done: RefCell::default(), elapsed: RefCell::default(), waker: RefCell::default(), reports: Cell::new(0) }
     }
 
     /// Takes the first `count` events of a mailbox, which all handlers have finished.
-    pub(crate) fn put(&self, tray: &GuildMailbox, count: usize) {
+    pub(crate) fn complete(&self, mailbox: &GuildMailbox, count: usize) {
         let mut done = self.done.borrow_mut();
         let was_empty = done.is_empty();
-        tray.pop(count, &mut done);
-        if was_empty && let Some(teller) = &*self.teller.borrow() {
-            teller.wake_by_ref();
+        mailbox.pop(count, &mut done);
+        if was_empty && let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
         }
     }
 
     /// Records how long a handler took for an event.
-    pub(crate) fn took(&self, handler: usize, time: Duration) {
-        let mut took = self.took.borrow_mut();
-        let (sum, count) = took.entry(handler).or_default();
+    pub(crate) fn elapsed(&self, handler: usize, time: Duration) {
+        let mut elapsed = self.elapsed.borrow_mut();
+        let (sum, count) = elapsed.entry(handler).or_default();
         (*sum, *count) = (*sum + time, *count + 1);
     }
 
     /// Sets the waker for new events.
-    pub(crate) fn wakes(&self, waker: &Waker) {
-        let mut teller = self.teller.borrow_mut();
-        if !teller.as_ref().is_some_and(|teller| teller.will_wake(waker)) {
-            *teller = Some(waker.clone());
+    pub(crate) fn set_waker(&self, waker: &Waker) {
+        let mut current = self.waker.borrow_mut();
+        if !current.as_ref().is_some_and(|current| current.will_wake(waker)) {
+            *current = Some(waker.clone());
         }
     }
 
     /// Reports all completed events to sessions, metrics and the observer.
-    pub(crate) fn tell(&self, context: &EventContext) {
+    pub(crate) fn flush(&self, context: &EventContext) {
         let mut done = self.done.take();
         if done.is_empty() {
             return;
         }
         // Events of one session are usually adjacent.
-        for of_one in done.chunk_by(|one, next| Arc::ptr_eq(&one.reading.session, &next.reading.session)) {
-            let Some(session) = of_one.first().map(|parcel| &parcel.reading.session) else { continue };
-            let mut arrived = CreditReturn::default();
-            of_one.iter().filter(|parcel| parcel.routed.counts).for_each(|parcel| arrived.add(parcel.event()));
-            session.done(of_one.iter().map(|parcel| parcel.event().origin.seq), arrived);
+        for group in done.chunk_by(|one, next| Arc::ptr_eq(&one.read_batch.session, &next.read_batch.session)) {
+            let Some(session) = group.first().map(|queued| &queued.read_batch.session) else { continue };
+            let mut credit = CreditReturn::default();
+            group.iter().filter(|queued| queued.routed.uses_credit).for_each(|queued| credit.add(queued.event()));
+            session.complete(group.iter().map(|queued| queued.event().origin.seq), credit);
         }
         context
             .load
-            .on_interactions_finished(done.iter().filter(|parcel| parcel.event().interaction.is_some()).count());
-        self.tell_meters(&done, context);
-        if let Some(watch) = &context.observer {
-            watch.done(&mut done.iter().map(|parcel| -> &Event { parcel.event() }));
+            .on_interactions_finished(done.iter().filter(|queued| queued.event().interaction.is_some()).count());
+        self.report_meters(&done, context);
+        if let Some(observer) = &context.observer {
+            observer.on_completed(&mut done.iter().map(|queued| -> &Event { queued.event() }));
         }
         done.clear();
-        if done.capacity() <= ROOM {
+        if done.capacity() <= RETAINED_CAPACITY {
             *self.done.borrow_mut() = done;
         }
     }
 
-    fn tell_meters(&self, done: &[QueuedEvent], context: &EventContext) {
-        let (now, telling) = (Instant::now(), self.tellings.get() + 1);
-        self.tellings.set(telling);
-        for parcel in done {
-            if parcel.reading.told.replace(telling) != telling {
-                emit(EventsCompleted { meters: &context.meters, took: now.duration_since(parcel.reading.read_at) });
+    fn report_meters(&self, done: &[QueuedEvent], context: &EventContext) {
+        let (now, report) = (Instant::now(), self.reports.get() + 1);
+        self.reports.set(report);
+        for queued in done {
+            if queued.read_batch.last_report.replace(report) != report {
+                emit(EventsCompleted {
+                    meters: &context.meters,
+                    elapsed: now.duration_since(queued.read_batch.read_at),
+                });
             }
         }
-        for (number, (sum, count)) in self.took.borrow_mut().drain() {
-            emit(HandlerRan { meters: context.handlers.meters(number), took: sum / count });
+        for (number, (sum, count)) in self.elapsed.borrow_mut().drain() {
+            emit(HandlerRan { meters: context.handlers.meters(number), elapsed: sum / count });
         }
     }
 }

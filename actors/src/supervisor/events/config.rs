@@ -14,25 +14,25 @@ pub struct EventsConfig {
     /// Number of shards of the bot.
     pub shards: u32,
     /// How long a handler may take before its event is moved to the inbox, so that its session does not wait.
-    pub slow: Duration,
+    pub slow_after: Duration,
     /// Timeout of a webhook call.
-    pub within: Duration,
+    pub webhook_timeout: Duration,
     /// Timeout of a response to an interaction that cannot be deferred.
-    pub answer_within: Duration,
+    pub response_timeout: Duration,
     /// Whether interactions are deferred if the handler does not say.
     pub defer: DeferMode,
     /// Whether only the user sees the response, if the handler does not say.
     pub ephemeral: bool,
     /// Maximum number of attempts of a handler before its event is dead.
-    pub attempts: u32,
+    pub max_attempts: u32,
     /// Delays between attempts.
     pub backoff: Backoff,
     /// Maximum number of events in the inbox. Producers wait while it is full.
-    pub inbox_most: usize,
+    pub max_inbox: usize,
     /// Maximum number of inbox events in memory.
-    pub inbox_loaded: usize,
+    pub max_inbox_loaded: usize,
     /// How often confirmed positions of sessions are stored.
-    pub keep_every: Duration,
+    pub save_interval: Duration,
     /// How long a guild without events stays in memory.
     pub idle_after: Duration,
     /// Delays between calls while the store fails.
@@ -40,7 +40,7 @@ pub struct EventsConfig {
     /// Timeout of a call to the store.
     pub store_timeout: Duration,
     /// Maximum number of restarts of a crashing guild within a minute before it rests.
-    pub most_restarts: usize,
+    pub max_restarts: usize,
     /// How long it rests.
     pub rest: Duration,
 }
@@ -51,7 +51,7 @@ impl EventsConfig {
     }
 
     pub(crate) fn restart_policy(&self) -> RestartPolicy {
-        RestartPolicy { max_restarts: self.most_restarts, rest: self.rest }
+        RestartPolicy { max_restarts: self.max_restarts, rest: self.rest }
     }
 
     /// Whether interactions are deferred for this handler.
@@ -71,20 +71,20 @@ impl Default for EventsConfig {
         let millis = Duration::from_millis;
         Self {
             shards: 1,
-            slow: seconds(2),
-            within: seconds(10),
-            answer_within: millis(2_500),
+            slow_after: seconds(2),
+            webhook_timeout: seconds(10),
+            response_timeout: millis(2_500),
             defer: DeferMode::Auto,
             ephemeral: false,
-            attempts: 10,
+            max_attempts: 10,
             backoff: Backoff { base: seconds(1), cap: seconds(300), ..Backoff::default() },
-            inbox_most: 100_000,
-            inbox_loaded: 4_096,
-            keep_every: seconds(1),
+            max_inbox: 100_000,
+            max_inbox_loaded: 4_096,
+            save_interval: seconds(1),
             idle_after: seconds(300),
             store_backoff: Backoff { base: millis(100), cap: seconds(5), ..Backoff::default() },
             store_timeout: seconds(10),
-            most_restarts: 5,
+            max_restarts: 5,
             rest: seconds(30),
         }
     }

@@ -37,13 +37,13 @@ use crate::telemetry::events::{EventGuildCrashed, EventsDispatched};
 use crate::{crash, failpoint};
 
 /// How often to look for idle guilds.
-const LOOK_FOR_IDLE: Duration = Duration::from_secs(10);
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Maximum number of batches that are dispatched before guilds run.
-const AT_ONCE: usize = 16;
+const BATCH_SIZE: usize = 16;
 
 struct EventChild {
-    tray: Rc<GuildMailbox>,
+    mailbox: Rc<GuildMailbox>,
     /// `None` while its guild rests.
     guild: Option<Addr<GuildEventActor>>,
     generation: u64,
@@ -55,67 +55,73 @@ pub(crate) struct EventSupervisor {
     /// First field, so that its end is noticed before the ends of its dependents.
     _guard: PartGuard,
     context: Arc<EventContext>,
-    lots: Option<mpsc::Receiver<RoutedBatch>>,
-    kept: HashMap<i64, EventChild, RandomState>,
+    batches: Option<mpsc::Receiver<RoutedBatch>>,
+    children: HashMap<i64, EventChild, RandomState>,
     generations: u64,
-    outbox: Rc<AckBuffer>,
+    acks: Rc<AckBuffer>,
 }
 
 impl EventSupervisor {
-    pub(crate) fn new(context: Arc<EventContext>, lots: mpsc::Receiver<RoutedBatch>) -> Self {
-        let outbox = Rc::new(AckBuffer::new());
+    pub(crate) fn new(context: Arc<EventContext>, batches: mpsc::Receiver<RoutedBatch>) -> Self {
+        let acks = Rc::new(AckBuffer::new());
         let _guard = PartGuard::new(Part::EventSupervisor);
-        Self { _guard, context, lots: Some(lots), kept: HashMap::default(), generations: 0, outbox }
+        Self { _guard, context, batches: Some(batches), children: HashMap::default(), generations: 0, acks }
     }
 
     /// Dispatches events to their guilds. Starts missing guilds.
-    fn hand_out(&mut self, lot: RoutedBatch, ctx: &Context<Self>) {
+    fn dispatch(&mut self, batch: RoutedBatch, ctx: &Context<Self>) {
         failpoint::message(Part::EventSupervisor);
-        let RoutedBatch { reading, routed } = lot;
-        let reading = Rc::new(reading);
-        let scope = crash::enter_events(&reading.session.id);
+        let RoutedBatch { read_batch, routed } = batch;
+        let read_batch = Rc::new(read_batch);
+        let scope = crash::enter_events(&read_batch.session.id);
         for routed in routed {
-            scope.at(routed.event.origin.seq);
+            scope.set_event(routed.event.origin.seq);
             failpoint::input(Part::EventSupervisor, || routed.event.text.data());
             let lane = lane_of(&routed.event);
-            let parcel = QueuedEvent { routed, reading: Rc::clone(&reading) };
-            match self.kept.get(&lane) {
-                Some(kept) => kept.tray.push(parcel),
+            let queued = QueuedEvent { routed, read_batch: Rc::clone(&read_batch) };
+            match self.children.get(&lane) {
+                Some(child) => child.mailbox.push(queued),
                 None => {
-                    let tray = GuildMailbox::new();
-                    tray.push(parcel);
-                    self.seat(lane, tray, RestartHistory::default(), ctx);
+                    let mailbox = GuildMailbox::new();
+                    mailbox.push(queued);
+                    self.start_guild(lane, mailbox, RestartHistory::default(), ctx);
                 }
             }
         }
-        emit(EventsDispatched { meters: &self.context.meters, took: reading.read_at.elapsed() });
+        emit(EventsDispatched { meters: &self.context.meters, elapsed: read_batch.read_at.elapsed() });
     }
 
     /// Starts a guild for a mailbox.
-    fn seat(&mut self, lane: i64, tray: Rc<GuildMailbox>, restarts: RestartHistory<InboxKey>, ctx: &Context<Self>) {
+    fn start_guild(
+        &mut self,
+        lane: i64,
+        mailbox: Rc<GuildMailbox>,
+        restarts: RestartHistory<InboxKey>,
+        ctx: &Context<Self>,
+    ) {
         self.generations += 1;
         let generation = self.generations;
-        let seat = GuildEventSpec {
+        let spec = GuildEventSpec {
             lane,
             generation,
             context: Arc::clone(&self.context),
-            mailbox: Rc::clone(&tray),
-            acks: Rc::clone(&self.outbox),
+            mailbox: Rc::clone(&mailbox),
+            acks: Rc::clone(&self.acks),
             supervisor: ctx.address().downgrade(),
         };
-        self.kept.insert(lane, EventChild { tray, guild: Some(seat.run()), generation, restarts });
-        self.context.load.set_guilds(self.kept.len());
+        self.children.insert(lane, EventChild { mailbox, guild: Some(spec.run()), generation, restarts });
+        self.context.load.set_guilds(self.children.len());
     }
 
     /// Stops guilds that have been idle for long. Guilds of interactions stop at once.
-    fn let_idle_go(&mut self) {
+    fn stop_idle(&mut self) {
         let now = self.context.clock.now();
-        let then = now.before(self.context.config.idle_after);
-        self.kept.retain(|lane, kept| {
-            let since = if *lane < 0 { now } else { then };
-            !(kept.guild.is_some() && kept.tray.close_if_idle_since(since, now))
+        let cutoff = now.before(self.context.config.idle_after);
+        self.children.retain(|lane, child| {
+            let since = if *lane < 0 { now } else { cutoff };
+            !(child.guild.is_some() && child.mailbox.close_if_idle_since(since, now))
         });
-        self.context.load.set_guilds(self.kept.len());
+        self.context.load.set_guilds(self.children.len());
     }
 }
 
@@ -123,16 +129,16 @@ impl Actor for EventSupervisor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        if let Some(lots) = self.lots.take() {
-            ctx.spawn(DispatchLoop { lots }.map(|(), _, ctx: &mut Context<Self>| ctx.stop()));
+        if let Some(batches) = self.batches.take() {
+            ctx.spawn(DispatchLoop { batches }.map(|(), _, ctx: &mut Context<Self>| ctx.stop()));
         }
-        ctx.run_interval(LOOK_FOR_IDLE, |actor, _| actor.let_idle_go());
+        ctx.run_interval(IDLE_CHECK_INTERVAL, |actor, _| actor.stop_idle());
     }
 }
 
 /// Dispatches batches and flushes completed events, in turn with the guilds, until the channel is closed.
 struct DispatchLoop {
-    lots: mpsc::Receiver<RoutedBatch>,
+    batches: mpsc::Receiver<RoutedBatch>,
 }
 
 impl ActorFuture<EventSupervisor> for DispatchLoop {
@@ -140,15 +146,15 @@ impl ActorFuture<EventSupervisor> for DispatchLoop {
 
     fn poll(
         mut self: Pin<&mut Self>,
-        seats: &mut EventSupervisor,
+        supervisor: &mut EventSupervisor,
         ctx: &mut Context<EventSupervisor>,
         task: &mut std::task::Context<'_>,
     ) -> Poll<()> {
-        seats.outbox.wakes(task.waker());
-        seats.outbox.tell(&seats.context);
-        for _ in 0..AT_ONCE {
-            match ready!(self.lots.poll_recv(task)) {
-                Some(lot) => seats.hand_out(lot, ctx),
+        supervisor.acks.set_waker(task.waker());
+        supervisor.acks.flush(&supervisor.context);
+        for _ in 0..BATCH_SIZE {
+            match ready!(self.batches.poll_recv(task)) {
+                Some(batch) => supervisor.dispatch(batch, ctx),
                 None => return Poll::Ready(()),
             }
         }
@@ -163,12 +169,12 @@ impl Handler<ChildExited<i64>> for EventSupervisor {
 
     fn handle(&mut self, ChildExited { child: lane, generation }: ChildExited<i64>, ctx: &mut Context<Self>) {
         // A guild that was stopped because it was idle is not in the map any more.
-        let Some(kept) = self.kept.get_mut(&lane).filter(|kept| kept.generation == generation) else { return };
+        let Some(child) = self.children.get_mut(&lane).filter(|child| child.generation == generation) else { return };
         let EventContext { handlers, config, clock, .. } = &*self.context;
-        kept.guild = None;
-        let poison = kept.tray.take_poison();
+        child.guild = None;
+        let poison = child.mailbox.take_poison();
         let executing = poison.as_ref().map(|(event, number)| inbox_key(event, handlers.handler(*number)));
-        let rests = kept.restarts.on_exit(executing, clock.now(), config.restart_policy());
+        let rests = child.restarts.on_exit(executing, clock.now(), config.restart_policy());
         let name = poison.as_ref().map(|(event, _)| event.name.to_string());
         emit(EventGuildCrashed { lane, executing: name.as_deref(), rests });
         let context = Arc::clone(&self.context);
@@ -186,8 +192,8 @@ impl Handler<ChildExited<i64>> for EventSupervisor {
             }
         };
         ctx.spawn(recover.into_actor(self).map(move |(), actor, ctx| {
-            if let Some(kept) = actor.kept.remove(&lane) {
-                actor.seat(lane, kept.tray, kept.restarts, ctx);
+            if let Some(child) = actor.children.remove(&lane) {
+                actor.start_guild(lane, child.mailbox, child.restarts, ctx);
             }
         }));
     }

@@ -143,7 +143,7 @@ impl EventsHandle {
         let crashed = context.store.inputs_to_set_aside().await;
         context.crashed.add(&crashed);
         // What comes has to wait behind what waits there.
-        inbox::count(context).await;
+        inbox::fill_backlog(context).await;
         context.backlog.wake();
         let mut all = Vec::with_capacity(claims.len());
         for claim in claims {
@@ -173,7 +173,7 @@ impl EventsHandle {
         if self.tell.send(ShardMessage::Ended { heard }).await.is_ok() {
             let _ = hears.await;
         }
-        let drained = self.router.send(DrainShard { shard, within }).await.unwrap_or(false);
+        let drained = self.router.send(DrainShard { shard, timeout: within }).await.unwrap_or(false);
         self.context.ownership.remove(shard);
         let _ = self.router.send(DetachShard { shard }).await;
         self.context.backlog.wake();
@@ -208,7 +208,7 @@ impl EventsHandle {
     /// Waits until all events that came are done, and keeps how far sessions are confirmed. `false` if that took longer than
     /// it may: what is not done comes again.
     pub async fn drain(&self, within: Duration) -> bool {
-        self.router.send(DrainEvents { within }).await.unwrap_or(false)
+        self.router.send(DrainEvents { timeout: within }).await.unwrap_or(false)
     }
 
     /// How everything stands; nothing if the process is ending.

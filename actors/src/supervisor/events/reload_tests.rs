@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Builder;
 use tokio::task::LocalSet;
 
-use crate::testing::events::{Fake, Mood, SESSION, World, begin, message};
+use crate::testing::events::{BrainScript, EventFixture, FakeBrain, SESSION, message, start_session};
 
 fn paused(test: impl Future<Output = ()>) {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
@@ -29,117 +29,121 @@ fn webhook() -> Value {
     json!({ "name": "brain", "on": "message.create", "webhook": webhook })
 }
 
-fn replace(events: &EventsHandle, brain: &Fake, handlers: &Value) {
+fn replace(events: &EventsHandle, brain: &FakeBrain, handlers: &Value) {
     let handlers = EventHandlers::parse(&json!({ "handlers": handlers })).unwrap();
     let brain: Arc<dyn WebhookClient> = Arc::new(brain.clone());
     events.replace_handlers(handlers, &brain).unwrap();
 }
 
 #[test]
-fn events_go_to_the_handlers_of_the_time_they_came() {
+fn events_go_to_the_handlers_that_were_current_on_receipt() {
     paused(async {
-        let world = World::new(&json!([echo("echo", "old ")]));
-        let (events, feeds) = world.start().await;
-        begin(&feeds[&0], SESSION);
-        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
+        let world = EventFixture::new(&json!([echo("echo", "old ")]));
+        let (events, senders) = world.start().await;
+        start_session(&senders[&0], SESSION);
+        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         // More often than a mask has bits.
         for n in 0..100 {
             replace(&events, &world.brain, &json!([echo("other", "no "), echo("echo", &format!("{n} "))]));
         }
         replace(&events, &world.brain, &json!([echo("added", "added "), echo("echo", "new ")]));
-        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 3, 1), message(SESSION, 4, 2)].into())).unwrap();
+        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 3, 1), message(SESSION, 4, 2)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
-        let mut said = world.store.said();
-        said.sort();
-        assert_eq!(said, ["added 3", "added 4", "new 3", "new 4", "old 2"]);
+        let mut contents = world.store.contents();
+        contents.sort();
+        assert_eq!(contents, ["added 3", "added 4", "new 3", "new 4", "old 2"]);
         replace(&events, &world.brain, &json!([]));
-        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 5, 1)].into())).unwrap();
+        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 5, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
-        assert_eq!((world.store.said().len(), world.store.confirmed(0)), (5, Some(5)));
+        assert_eq!((world.store.contents().len(), world.store.confirmed(0)), (5, Some(5)));
     });
 }
 
 #[test]
-fn a_call_under_way_finishes_with_its_old_handler() {
+fn call_in_flight_finishes_with_its_old_handler() {
     paused(async {
-        let world = World::new(&json!([webhook()]));
-        let (events, feeds) = world.start().await;
-        begin(&feeds[&0], SESSION);
-        world.brain.mood(2, [Mood::Hangs]);
-        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
-        world.until("it waits in the inbox", || world.store.inbox_now().len() == 1).await;
+        let world = EventFixture::new(&json!([webhook()]));
+        let (events, senders) = world.start().await;
+        start_session(&senders[&0], SESSION);
+        world.brain.script(2, [BrainScript::Hangs]);
+        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
+        world.until("it waits in the inbox", || world.store.inbox_entries().len() == 1).await;
         // First it is replaced by a rule with the same name, then it is removed.
-        let new = Fake::default();
+        let new = FakeBrain::default();
         replace(&events, &new, &json!([echo("brain", "rule ")]));
         replace(&events, &new, &json!([]));
-        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 3, 1)].into())).unwrap();
+        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 3, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(5)).await);
-        world.brain.go_on();
-        world.until("its response counts", || world.store.said() == ["2"]).await;
-        world.until("it is finished", || world.store.inbox_now().is_empty()).await;
-        assert_eq!((world.brain.asked(), new.asked()), (vec![2], vec![]));
+        world.brain.resume();
+        world.until("its response counts", || world.store.contents() == ["2"]).await;
+        world.until("it is finished", || world.store.inbox_entries().is_empty()).await;
+        assert_eq!((world.brain.calls(), new.calls()), (vec![2], vec![]));
     });
 }
 
 #[test]
-fn what_waits_goes_to_the_handler_with_the_same_name_in_order() {
+fn inbox_entries_go_to_the_handler_with_the_same_name_in_order() {
     paused(async {
-        let world = World::new(&json!([webhook()]));
-        let (events, feeds) = world.start().await;
-        begin(&feeds[&0], SESSION);
-        let later = || Mood::Fails(WebhookCallError::Later { why: "it answered 500".to_owned(), retry_after: None });
-        world.brain.mood(2, (0..100).map(|_| later()).collect::<Vec<_>>());
-        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)].into())).unwrap();
-        world.until("both wait in the inbox", || world.store.inbox_now().len() == 2).await;
+        let world = EventFixture::new(&json!([webhook()]));
+        let (events, senders) = world.start().await;
+        start_session(&senders[&0], SESSION);
+        let retryable = || {
+            BrainScript::Fails(WebhookCallError::Retryable { reason: "it answered 500".to_owned(), retry_after: None })
+        };
+        world.brain.script(2, (0..100).map(|_| retryable()).collect::<Vec<_>>());
+        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)].into())).unwrap();
+        world.until("both wait in the inbox", || world.store.inbox_entries().len() == 2).await;
         replace(&events, &world.brain, &json!([echo("brain", "rule ")]));
         // It must not pass the entries that wait for the handler with this name.
-        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 4, 1)].into())).unwrap();
-        world.until("all are handled", || world.store.said().len() == 3).await;
-        assert_eq!(world.store.said(), ["rule 2", "rule 3", "rule 4"]);
-        world.until("the inbox is empty", || world.store.inbox_now().is_empty()).await;
+        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 4, 1)].into())).unwrap();
+        world.until("all are handled", || world.store.contents().len() == 3).await;
+        assert_eq!(world.store.contents(), ["rule 2", "rule 3", "rule 4"]);
+        world.until("the inbox is empty", || world.store.inbox_entries().is_empty()).await;
     });
 }
 
 #[test]
-fn what_waits_for_a_removed_handler_waits_until_it_is_back() {
+fn inbox_entry_of_a_removed_handler_waits_until_it_is_back() {
     paused(async {
-        let world = World::new(&json!([webhook(), echo("echo", "")]));
-        let (events, feeds) = world.start().await;
-        begin(&feeds[&0], SESSION);
-        let later = || Mood::Fails(WebhookCallError::Later { why: "it answered 500".to_owned(), retry_after: None });
-        world.brain.mood(2, [later()]);
-        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
-        world.until("it waits in the inbox", || world.store.inbox_now().len() == 1).await;
+        let world = EventFixture::new(&json!([webhook(), echo("echo", "")]));
+        let (events, senders) = world.start().await;
+        start_session(&senders[&0], SESSION);
+        let retryable = || {
+            BrainScript::Fails(WebhookCallError::Retryable { reason: "it answered 500".to_owned(), retry_after: None })
+        };
+        world.brain.script(2, [retryable()]);
+        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
+        world.until("it waits in the inbox", || world.store.inbox_entries().len() == 1).await;
         replace(&events, &world.brain, &json!([echo("echo", "")]));
-        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 3, 1)].into())).unwrap();
-        world.until("the other handler continues", || world.store.said() == ["2", "3"]).await;
+        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 3, 1)].into())).unwrap();
+        world.until("the other handler continues", || world.store.contents() == ["2", "3"]).await;
         tokio::time::sleep(Duration::from_secs(3_600)).await;
-        let waiting: Vec<_> = world.store.inbox_now().into_iter().map(|entry| entry.dead).collect();
-        assert_eq!((waiting, world.brain.asked().len()), (vec![None], 1), "it is neither retried nor dead");
+        let waiting: Vec<_> = world.store.inbox_entries().into_iter().map(|entry| entry.dead).collect();
+        assert_eq!((waiting, world.brain.calls().len()), (vec![None], 1), "it is neither retried nor dead");
         assert_eq!(events.observe().await.unwrap().inbox, 0, "nothing waits behind it");
         replace(&events, &world.brain, &json!([webhook(), echo("echo", "")]));
-        world.until("it is handled", || world.store.inbox_now().is_empty()).await;
-        assert_eq!((world.brain.asked().len(), world.store.said().len()), (2, 3));
+        world.until("it is handled", || world.store.inbox_entries().is_empty()).await;
+        assert_eq!((world.brain.calls().len(), world.store.contents().len()), (2, 3));
     });
 }
 
 #[test]
-fn a_handler_that_was_done_before_a_restart_is_not_called_after_a_reload() {
+fn handler_that_finished_before_a_restart_is_not_called_again() {
     paused(async {
-        let world = World::new(&json!([webhook()]));
-        let (events, feeds) = world.start().await;
-        begin(&feeds[&0], SESSION);
-        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
+        let world = EventFixture::new(&json!([webhook()]));
+        let (events, senders) = world.start().await;
+        start_session(&senders[&0], SESSION);
+        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         // The next process knows which unconfirmed events were handled. Its handlers are replaced before those events
         // come again.
-        world.store.was_handled(SESSION, 3, "brain");
-        let (events, feeds) = world.start().await;
+        world.store.mark_handled(SESSION, 3, "brain");
+        let (events, senders) = world.start().await;
         replace(&events, &world.brain, &json!([echo("first", "first "), webhook()]));
-        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 3, 1), message(SESSION, 4, 1)].into())).unwrap();
+        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 3, 1), message(SESSION, 4, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
-        assert_eq!(world.brain.asked(), [2, 4]);
-        assert_eq!(world.store.said(), ["2", "first 3", "first 4", "4"]);
+        assert_eq!(world.brain.calls(), [2, 4]);
+        assert_eq!(world.store.contents(), ["2", "first 3", "first 4", "4"]);
     });
 }

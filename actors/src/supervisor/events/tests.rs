@@ -12,7 +12,10 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::LocalSet;
 
 use crate::access::{AuditAction, Caller};
-use crate::testing::events::{Mood, SESSION, World, begin, begin_of, command, message, posted, says};
+use crate::testing::events::{
+    BrainScript, EventFixture, SESSION, command, http_command, message, message_response, start_session,
+    start_session_of,
+};
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
@@ -29,82 +32,84 @@ fn echo() -> Value {
 }
 
 /// A webhook for every message.
-fn asks() -> Value {
+fn message_webhook() -> Value {
     let webhook = json!({ "url": "https://brain.example/", "secrets": ["whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"] });
     json!([{ "name": "brain", "on": "message.create", "webhook": webhook }])
 }
 
 #[test]
-fn what_rules_give_is_kept_in_order_and_the_session_is_confirmed() {
+fn output_of_rules_is_stored_in_order_and_the_session_confirmed() {
     paused(async {
-        let world = World::new(&echo());
-        let (events, feeds) = world.start().await;
-        begin(&feeds[&0], SESSION);
-        feeds[&0].tell(ShardMessage::Events((2..=40).map(|seq| message(SESSION, seq, seq % 3 + 1)).collect())).unwrap();
+        let world = EventFixture::new(&echo());
+        let (events, senders) = world.start().await;
+        start_session(&senders[&0], SESSION);
+        senders[&0]
+            .tell(ShardMessage::Events((2..=40).map(|seq| message(SESSION, seq, seq % 3 + 1)).collect()))
+            .unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
-        let mut said = world.store.said();
+        let mut contents = world.store.contents();
         for guild in 1..=3_u64 {
-            let of: Vec<u64> =
-                said.iter().map(|text| text.parse().unwrap()).filter(|seq| seq % 3 + 1 == guild).collect();
-            assert!(of.is_sorted(), "{of:?}");
+            let guild_events: Vec<u64> =
+                contents.iter().map(|text| text.parse().unwrap()).filter(|seq| seq % 3 + 1 == guild).collect();
+            assert!(guild_events.is_sorted(), "{guild_events:?}");
         }
-        said.sort_by_key(|text| text.parse::<u64>().unwrap());
-        assert_eq!(said, (2..=40).map(|seq| seq.to_string()).collect::<Vec<_>>());
+        contents.sort_by_key(|text| text.parse::<u64>().unwrap());
+        assert_eq!(contents, (2..=40).map(|seq| seq.to_string()).collect::<Vec<_>>());
         assert_eq!(world.store.confirmed(0), Some(40));
-        assert_eq!(feeds[&0].credit().used(), FlowLimit { events: 0, bytes: 0 });
+        assert_eq!(senders[&0].credit().used(), FlowLimit { events: 0, bytes: 0 });
     });
 }
 
 #[test]
-fn what_nobody_wants_is_confirmed_at_once_and_writes_nothing_but_the_session() {
+fn event_without_effect_is_confirmed_and_writes_only_the_session() {
     paused(async {
-        let world = World::new(&json!([{ "name": "idle", "on": "message.create", "do": [] }]));
-        let (events, feeds) = world.start().await;
-        begin(&feeds[&0], SESSION);
-        feeds[&0].tell(ShardMessage::Events((2..=9).map(|seq| message(SESSION, seq, 1)).collect())).unwrap();
+        let world = EventFixture::new(&json!([{ "name": "idle", "on": "message.create", "do": [] }]));
+        let (events, senders) = world.start().await;
+        start_session(&senders[&0], SESSION);
+        senders[&0].tell(ShardMessage::Events((2..=9).map(|seq| message(SESSION, seq, 1)).collect())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         assert_eq!((world.store.confirmed(0), world.store.operations().len()), (Some(9), 0));
     });
 }
 
 #[test]
-fn sessions_that_begin_together_are_all_kept_at_once() {
+fn sessions_that_start_together_are_all_stored_at_once() {
     paused(async {
-        let mut world = World::new(&echo());
+        let mut world = EventFixture::new(&echo());
         world.config.shards = 3;
-        let (events, mut feeds) = world.start().await;
+        let (events, mut senders) = world.start().await;
         let claims = [1, 2].map(|shard| ShardClaim { shards: 3, shard, fence: 1 });
-        for taken in events.take(claims.to_vec()).await {
-            feeds.insert(taken.claim.shard, taken.feed);
+        for attached in events.take(claims.to_vec()).await {
+            senders.insert(attached.claim.shard, attached.feed);
         }
-        let began = tokio::time::Instant::now();
-        (0..3).for_each(|shard| begin_of(shard, &feeds[&shard], &format!("s{shard}")));
+        let started = tokio::time::Instant::now();
+        (0..3).for_each(|shard| start_session_of(shard, &senders[&shard], &format!("s{shard}")));
         let all_kept = || (0..3).all(|shard| world.store.session(shard).is_some());
         // Time does not advance while tasks are ready.
         for _ in 0..1_000 {
             tokio::task::yield_now().await;
         }
-        assert!(all_kept() && began.elapsed().is_zero(), "no session waits for the next interval");
+        assert!(all_kept() && started.elapsed().is_zero(), "no session waits for the next interval");
     });
 }
 
 /// Runs processes one after the other, each until it is killed, and sends each the rest of the session's events.
-fn live(world: &World, last: u64) {
+fn run_to_end(world: &EventFixture, last: u64) {
     let runtime = runtime();
     for _ in 0..50 {
         let local = LocalSet::new();
-        let over = local.block_on(&runtime, async {
-            let lives = async {
-                let (events, feeds) = world.start().await;
+        let finished = local.block_on(&runtime, async {
+            let process = async {
+                let (events, senders) = world.start().await;
                 let from = match world.store.confirmed(0) {
                     Some(confirmed) => confirmed + 1,
                     None => {
-                        begin(&feeds[&0], SESSION);
+                        start_session(&senders[&0], SESSION);
                         2
                     }
                 };
                 if from <= last {
-                    feeds[&0]
+                    senders[&0]
                         .tell(ShardMessage::Events(
                             (from..=last).map(|seq| message(SESSION, seq, seq % 2 + 1)).collect(),
                         ))
@@ -112,19 +117,19 @@ fn live(world: &World, last: u64) {
                 }
                 let drained = events.drain(Duration::from_secs(600)).await;
                 let emptied = async {
-                    while !world.store.inbox_now().is_empty() {
+                    while !world.store.inbox_entries().is_empty() {
                         tokio::time::sleep(Duration::from_millis(50)).await;
                     }
                 };
                 drained && tokio::time::timeout(Duration::from_secs(600), emptied).await.is_ok()
             };
             tokio::select! {
-                done = lives => done,
+                done = process => done,
                 () = world.store.killed() => false,
             }
         });
         drop(local);
-        if over {
+        if finished {
             return;
         }
     }
@@ -132,20 +137,23 @@ fn live(world: &World, last: u64) {
 }
 
 #[test]
-fn fails_at_each_step_and_nothing_is_lost_doubled_or_out_of_order() {
-    for handlers in [echo(), asks()] {
+fn crash_at_any_step_loses_doubles_and_reorders_nothing() {
+    for handlers in [echo(), message_webhook()] {
         for (call, after) in (1..40).flat_map(|call| [(call, false), (call, true)]) {
-            let world = World::new(&handlers);
+            let world = EventFixture::new(&handlers);
             // One call hangs, and one fails at first.
-            world.brain.mood(4, [Mood::Fails(WebhookCallError::Later { why: "later".to_owned(), retry_after: None })]);
-            world.brain.mood(7, [Mood::Hangs]);
+            world.brain.script(
+                4,
+                [BrainScript::Fails(WebhookCallError::Retryable { reason: "later".to_owned(), retry_after: None })],
+            );
+            world.brain.script(7, [BrainScript::Hangs]);
             world.store.kill_at(call, after);
-            live(&world, 12);
-            let said: Vec<u64> = world.store.said().iter().map(|text| text.parse().unwrap()).collect();
+            run_to_end(&world, 12);
+            let contents: Vec<u64> = world.store.contents().iter().map(|text| text.parse().unwrap()).collect();
             for guild in [0, 1] {
-                let of: Vec<u64> = said.iter().copied().filter(|seq| seq % 2 == guild).collect();
+                let guild_events: Vec<u64> = contents.iter().copied().filter(|seq| seq % 2 == guild).collect();
                 let expected: Vec<u64> = (2..=12).filter(|seq| seq % 2 == guild).collect();
-                assert_eq!(of, expected, "killed at {call}, after: {after}");
+                assert_eq!(guild_events, expected, "killed at {call}, after: {after}");
             }
             assert_eq!(world.store.confirmed(0), Some(12));
         }
@@ -153,124 +161,131 @@ fn fails_at_each_step_and_nothing_is_lost_doubled_or_out_of_order() {
 }
 
 #[test]
-fn a_brain_that_hangs_holds_back_its_own_guild_and_no_session() {
+fn hanging_brain_delays_its_guild_but_no_session() {
     paused(async {
-        let world = World::new(&asks());
-        let (events, feeds) = world.start().await;
-        begin(&feeds[&0], SESSION);
-        world.brain.mood(2, [Mood::Hangs]);
+        let world = EventFixture::new(&message_webhook());
+        let (events, senders) = world.start().await;
+        start_session(&senders[&0], SESSION);
+        world.brain.script(2, [BrainScript::Hangs]);
         let batch =
             vec![message(SESSION, 2, 1), message(SESSION, 3, 2), message(SESSION, 4, 1), message(SESSION, 5, 2)];
-        feeds[&0].tell(ShardMessage::Events(batch.into())).unwrap();
-        world.until("the other guild continues", || world.store.said() == ["3", "5"]).await;
+        senders[&0].tell(ShardMessage::Events(batch.into())).unwrap();
+        world.until("the other guild continues", || world.store.contents() == ["3", "5"]).await;
         assert!(events.drain(Duration::from_secs(5)).await, "the session does not wait for the brain");
         assert_eq!(world.store.confirmed(0), Some(5));
-        assert_eq!(world.brain.asked(), [2, 3, 5], "later events wait behind it");
-        world.brain.go_on();
-        world.until("it continues in order", || world.store.said() == ["3", "5", "2", "4"]).await;
-        world.until("the inbox is empty", || world.store.inbox_now().is_empty()).await;
-        assert_eq!(world.brain.asked(), [2, 3, 5, 4], "the slow call is not repeated");
+        assert_eq!(world.brain.calls(), [2, 3, 5], "later events wait behind it");
+        world.brain.resume();
+        world.until("it continues in order", || world.store.contents() == ["3", "5", "2", "4"]).await;
+        world.until("the inbox is empty", || world.store.inbox_entries().is_empty()).await;
+        assert_eq!(world.brain.calls(), [2, 3, 5, 4], "the slow call is not repeated");
     });
 }
 
 #[test]
-fn an_event_whose_brain_fails_is_tried_again_with_the_same_id_and_given_up_at_last() {
+fn failing_webhook_is_retried_with_the_same_id_until_the_event_is_dead() {
     paused(async {
-        let world = World { config: EventsConfig { attempts: 3, ..EventsConfig::default() }, ..World::new(&asks()) };
-        let (_events, feeds) = world.start().await;
-        begin(&feeds[&0], SESSION);
-        let later = || Mood::Fails(WebhookCallError::Later { why: "it answered 500".to_owned(), retry_after: None });
-        let never = Mood::Fails(WebhookCallError::Never { why: "it answered 302".to_owned() });
-        world.brain.mood(2, [later(), Mood::Says(says("2"))]);
-        world.brain.mood(3, [later(), later(), later()]);
-        world.brain.mood(4, [never]);
-        feeds[&0].tell(ShardMessage::Events((2..=5).map(|seq| message(SESSION, seq, 1)).collect())).unwrap();
-        world.until("all possible events are handled", || world.store.said() == ["2", "5"]).await;
-        assert_eq!(world.brain.asked(), [2, 2, 3, 3, 3, 4, 5]);
+        let world = EventFixture {
+            config: EventsConfig { max_attempts: 3, ..EventsConfig::default() },
+            ..EventFixture::new(&message_webhook())
+        };
+        let (_events, senders) = world.start().await;
+        start_session(&senders[&0], SESSION);
+        let retryable = || {
+            BrainScript::Fails(WebhookCallError::Retryable { reason: "it answered 500".to_owned(), retry_after: None })
+        };
+        let permanent = BrainScript::Fails(WebhookCallError::Permanent { reason: "it answered 302".to_owned() });
+        world.brain.script(2, [retryable(), BrainScript::Responds(message_response("2"))]);
+        world.brain.script(3, [retryable(), retryable(), retryable()]);
+        world.brain.script(4, [permanent]);
+        senders[&0].tell(ShardMessage::Events((2..=5).map(|seq| message(SESSION, seq, 1)).collect())).unwrap();
+        world.until("all possible events are handled", || world.store.contents() == ["2", "5"]).await;
+        assert_eq!(world.brain.calls(), [2, 2, 3, 3, 3, 4, 5]);
         let ids = world.brain.ids();
         assert!(ids[0] == ids[1] && ids[1] != ids[2]);
         let dead: Vec<_> =
-            world.store.inbox_now().into_iter().map(|entry| (entry.key.seq, entry.dead.unwrap())).collect();
+            world.store.inbox_entries().into_iter().map(|entry| (entry.key.seq, entry.dead.unwrap())).collect();
         assert_eq!(dead, [(3, "it answered 500".to_owned()), (4, "it answered 302".to_owned())]);
     });
 }
 
 #[test]
-fn what_is_missing_is_told_exactly_and_once() {
+fn gap_is_reported_exactly_and_once() {
     paused(async {
         let gaps = json!([{ "name": "gaps", "on": "gateway.gap", "set": [{ "key": "gap:{data.session}:{data.first}", "value": "{data.last}" }], "do": [] }]);
-        let world = World::new(&gaps);
-        let (events, feeds) = world.start().await;
-        begin(&feeds[&0], SESSION);
-        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1), message(SESSION, 6, 1)].into())).unwrap();
+        let world = EventFixture::new(&gaps);
+        let (events, senders) = world.start().await;
+        start_session(&senders[&0], SESSION);
+        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1), message(SESSION, 6, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         assert_eq!(world.store.state("gap:s1:3").as_deref(), Some("5"));
         assert_eq!(world.store.confirmed(0), Some(6));
         // Discord has dropped the session: it is unknown what else it would have sent.
-        begin(&feeds[&0], "s2");
+        start_session(&senders[&0], "s2");
         assert!(events.drain(Duration::from_secs(60)).await);
         assert!(world.store.state("gap:s1:7").is_none(), "null deletes a value");
-        let kept = world.store.session(0).unwrap();
-        assert_eq!((&*kept.session, kept.confirmed), ("s2", 1));
+        let stored = world.store.session(0).unwrap();
+        assert_eq!((&*stored.session, stored.confirmed), ("s2", 1));
     });
 }
 
 #[test]
-fn an_interaction_is_deferred_first_and_then_answered() {
+fn interaction_is_deferred_first_and_then_answered() {
     paused(async {
         let hello = json!([{ "name": "hello", "on": "interaction.command.hello", "do": [], "reply": "hi {user_id}" }]);
-        let world = World::new(&hello);
-        let (events, feeds) = world.start().await;
-        begin(&feeds[&0], SESSION);
-        world.phone.answers.lock().unwrap().extend([
-            ResponseResult::Now,
-            ResponseResult::TooLate,
-            ResponseResult::Before,
+        let world = EventFixture::new(&hello);
+        let (events, senders) = world.start().await;
+        start_session(&senders[&0], SESSION);
+        world.responder.results.lock().unwrap().extend([
+            ResponseResult::Sent,
+            ResponseResult::Expired,
+            ResponseResult::AlreadySent,
         ]);
-        feeds[&0].tell(ShardMessage::Events((2..=4).map(|seq| command(seq, 1, 2)).collect())).unwrap();
+        senders[&0].tell(ShardMessage::Events((2..=4).map(|seq| command(seq, 1, 2)).collect())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
-        let told: Vec<u64> = world.phone.told.lock().unwrap().iter().map(|(id, _)| *id).collect();
-        assert_eq!(told, [1_002, 1_003, 1_004]);
+        let sent: Vec<u64> = world.responder.sent.lock().unwrap().iter().map(|(id, _)| *id).collect();
+        assert_eq!(sent, [1_002, 1_003, 1_004]);
         let answered = world.store.operations();
-        assert_eq!(world.store.said(), ["hi 77", "hi 77"], "the second interaction has expired");
+        assert_eq!(world.store.contents(), ["hi 77", "hi 77"], "the second interaction has expired");
         assert!(answered.iter().all(|operation| operation.kind.name() == "edit_original"));
         assert!(answered[1].payload.contains("token-4"));
     });
 }
 
 #[test]
-fn what_cannot_be_deferred_is_answered_at_once() {
+fn autocomplete_is_answered_without_a_deferral() {
     paused(async {
         let webhook = json!({ "url": "https://brain.example/", "secrets": ["whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"] });
-        let fills = json!([{ "name": "fill", "on": "interaction.autocomplete.#", "webhook": webhook }]);
-        let world = World::new(&fills);
+        let handlers = json!([{ "name": "fill", "on": "interaction.autocomplete.#", "webhook": webhook }]);
+        let world = EventFixture::new(&handlers);
         let choices = json!([{ "name": "a", "value": "a" }]);
-        world.brain.mood(2, [Mood::Says(WebhookResponse { reply: Some(choices), ..WebhookResponse::default() })]);
-        let (events, feeds) = world.start().await;
-        begin(&feeds[&0], SESSION);
-        feeds[&0].tell(ShardMessage::Events(vec![command(2, 1, 4)].into())).unwrap();
+        world
+            .brain
+            .script(2, [BrainScript::Responds(WebhookResponse { reply: Some(choices), ..WebhookResponse::default() })]);
+        let (events, senders) = world.start().await;
+        start_session(&senders[&0], SESSION);
+        senders[&0].tell(ShardMessage::Events(vec![command(2, 1, 4)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
-        let told = world.phone.told.lock().unwrap().clone();
+        let sent = world.responder.sent.lock().unwrap().clone();
         let whole = json!({ "type": 8, "data": { "choices": [{ "name": "a", "value": "a" }] } });
-        assert_eq!(told, [(1_002, InitialResponse::Whole(whole))]);
+        assert_eq!(sent, [(1_002, InitialResponse::Immediate(whole))]);
         assert!(world.store.operations().is_empty());
     });
 }
 
 #[test]
-fn an_event_that_breaks_its_guild_becomes_a_dead_letter_and_the_others_go_on() {
+fn event_that_crashes_its_guild_is_dead_and_the_others_continue() {
     paused(async {
         let both = json!([
             { "name": "breaks", "on": "interaction.command.hello", "defer": "never", "do": [], "reply": "x" },
             { "name": "other", "on": "interaction.command.hello", "set": [{ "key": "heard:{interaction_id}", "value": true }], "do": [] },
         ]);
-        let mut world = World::new(&both);
-        world.phone.panics = true;
-        let (events, feeds) = world.start().await;
-        begin(&feeds[&0], SESSION);
-        feeds[&0].tell(ShardMessage::Events(vec![command(2, 1, 2), command(3, 1, 2)].into())).unwrap();
+        let mut world = EventFixture::new(&both);
+        world.responder.panics = true;
+        let (events, senders) = world.start().await;
+        start_session(&senders[&0], SESSION);
+        senders[&0].tell(ShardMessage::Events(vec![command(2, 1, 2), command(3, 1, 2)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
-        let dead = world.store.inbox_now();
+        let dead = world.store.inbox_entries();
         assert_eq!(
             dead.iter().map(|entry| (entry.key.seq, &*entry.key.handler)).collect::<Vec<_>>(),
             [(2, "breaks"), (3, "breaks")]
@@ -282,206 +297,208 @@ fn an_event_that_breaks_its_guild_becomes_a_dead_letter_and_the_others_go_on() {
 }
 
 #[test]
-fn a_handler_in_the_shadow_does_nothing() {
+fn shadow_handler_has_no_effect() {
     paused(async {
-        let mut world = World::new(&echo());
+        let mut world = EventFixture::new(&echo());
         world.handlers = world.handlers.in_shadow();
-        let (events, feeds) = world.start().await;
-        begin(&feeds[&0], SESSION);
-        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
+        let (events, senders) = world.start().await;
+        start_session(&senders[&0], SESSION);
+        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         assert_eq!((world.store.operations().len(), world.store.confirmed(0)), (0, Some(2)));
     });
 }
 
 #[test]
-fn a_handler_hears_what_it_needs_and_rests_after_it() {
+fn handler_receives_its_state_and_has_a_cooldown() {
     paused(async {
         let payload = json!({ "channel_id": "5", "content": "{state.sess:profile:{user_id}}" });
-        let greets = json!([{
+        let handlers = json!([{
             "name": "greet", "on": "message.create", "needs": ["sess:profile:{user_id}"],
             "cooldown": { "key": "{user_id}", "for_ms": 60_000 },
             "do": [{ "kind": "send_message", "payload": payload }],
         }]);
-        let world = World::new(&greets);
+        let world = EventFixture::new(&handlers);
         world.store.put_state("sess:profile:77", &json!("Ada"));
-        let (events, feeds) = world.start().await;
-        begin(&feeds[&0], SESSION);
-        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)].into())).unwrap();
+        let (events, senders) = world.start().await;
+        start_session(&senders[&0], SESSION);
+        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
-        assert_eq!(world.store.said(), ["Ada"]);
+        assert_eq!(world.store.contents(), ["Ada"]);
     });
 }
 
 #[test]
-fn an_answer_that_sets_a_reserved_key_has_no_effect() {
+fn response_that_sets_a_reserved_key_has_no_effect() {
     paused(async {
         let sets = |key: &str| {
             let set = vec![("fine".to_owned(), json!(1), None), (key.to_owned(), json!({}), None)];
-            Mood::Says(WebhookResponse { set, reply: Some(json!("hi")), ..says("beside") })
+            BrainScript::Responds(WebhookResponse { set, reply: Some(json!("hi")), ..message_response("beside") })
         };
         // Over HTTP and not deferred: its reply must not be sent either.
-        let world = World::new(&hears("interaction.command.hello", "never"));
-        world.brain.mood(1_002, [sets("gate:1")]);
+        let world = EventFixture::new(&interaction_webhook("interaction.command.hello", "never"));
+        world.brain.script(1_002, [sets("gate:1")]);
         let (events, _feeds) = world.start().await;
-        assert_eq!(events.interaction(posted(2, 1, 2)).await, HttpInteractionResponse::Nobody);
-        let dead =
-            |world: &World| world.store.inbox_now().iter().filter_map(|entry| entry.dead.clone()).collect::<Vec<_>>();
+        assert_eq!(events.interaction(http_command(2, 1, 2)).await, HttpInteractionResponse::NoResponse);
+        let dead = |world: &EventFixture| {
+            world.store.inbox_entries().iter().filter_map(|entry| entry.dead.clone()).collect::<Vec<_>>()
+        };
         world.until("the event is dead", || dead(&world).len() == 1).await;
         assert!(dead(&world)[0].contains("set.gate:1: a key must not start with `gate:`"), "{:?}", dead(&world));
-        assert!(world.store.said().is_empty() && world.store.state("fine").is_none());
+        assert!(world.store.contents().is_empty() && world.store.state("fine").is_none());
 
-        let world = World::new(&asks());
-        world.brain.mood(2, [sets("COOLDOWN:brain:1")]);
-        let (events, feeds) = world.start().await;
-        begin(&feeds[&0], SESSION);
-        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)].into())).unwrap();
+        let world = EventFixture::new(&message_webhook());
+        world.brain.script(2, [sets("COOLDOWN:brain:1")]);
+        let (events, senders) = world.start().await;
+        start_session(&senders[&0], SESSION);
+        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
-        assert_eq!(world.store.said(), ["3"], "the next event is not delayed");
+        assert_eq!(world.store.contents(), ["3"], "the next event is not delayed");
         assert_eq!(dead(&world).len(), 1);
         assert!(world.store.state("fine").is_none() && world.store.state("COOLDOWN:brain:1").is_none());
     });
 }
 
 /// A webhook for commands, deferred or not.
-fn hears(on: &str, defer: &str) -> Value {
+fn interaction_webhook(on: &str, defer: &str) -> Value {
     let webhook = json!({ "url": "https://brain.example/", "secrets": ["whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"] });
     json!([{ "name": "brain", "on": on, "defer": defer, "ephemeral": true, "webhook": webhook }])
 }
 
-fn replies(reply: Value) -> Mood {
-    Mood::Says(WebhookResponse { reply: Some(reply), ..says("beside") })
+fn reply_with(reply: Value) -> BrainScript {
+    BrainScript::Responds(WebhookResponse { reply: Some(reply), ..message_response("beside") })
 }
 
 #[test]
-fn an_interaction_over_http_is_kept_before_it_is_deferred_and_then_answered_once_however_often_it_comes() {
+fn http_interaction_is_stored_before_it_is_deferred_and_answered_once() {
     paused(async {
-        let world = World::new(&hears("interaction.command.hello", "auto"));
-        world.brain.mood(1_002, [replies(json!("hi"))]);
+        let world = EventFixture::new(&interaction_webhook("interaction.command.hello", "auto"));
+        world.brain.script(1_002, [reply_with(json!("hi"))]);
         let (events, _feeds) = world.start().await;
-        let deferred = HttpInteractionResponse::Answer(InitialResponse::Deferred { ephemeral: true });
-        assert_eq!(events.interaction(posted(2, 1, 2)).await, deferred);
-        assert!(world.phone.told.lock().unwrap().is_empty(), "the response is the HTTP response");
-        world.until("it is answered", || world.store.said() == ["beside", "hi"]).await;
-        assert_eq!(events.interaction(posted(2, 1, 2)).await, deferred, "a replay gets the same response");
-        assert_eq!(events.interaction(posted(3, 1, 2)).await, deferred);
-        world.until("the next one is called", || world.brain.asked() == [1_002, 1_003]).await;
-        world.until("the inbox is empty", || world.store.inbox_now().is_empty()).await;
-        assert_eq!(world.store.said(), ["beside", "hi", "1003"]);
-        assert_eq!(events.observe().await.map(|seen| seen.inbox), Some(0));
+        let deferred = HttpInteractionResponse::Respond(InitialResponse::Deferred { ephemeral: true });
+        assert_eq!(events.interaction(http_command(2, 1, 2)).await, deferred);
+        assert!(world.responder.sent.lock().unwrap().is_empty(), "the response is the HTTP response");
+        world.until("it is answered", || world.store.contents() == ["beside", "hi"]).await;
+        assert_eq!(events.interaction(http_command(2, 1, 2)).await, deferred, "a replay gets the same response");
+        assert_eq!(events.interaction(http_command(3, 1, 2)).await, deferred);
+        world.until("the next one is called", || world.brain.calls() == [1_002, 1_003]).await;
+        world.until("the inbox is empty", || world.store.inbox_entries().is_empty()).await;
+        assert_eq!(world.store.contents(), ["beside", "hi", "1003"]);
+        assert_eq!(events.observe().await.map(|snapshot| snapshot.inbox), Some(0));
     });
 }
 
 #[test]
-fn a_crash_after_an_interaction_over_http_was_deferred_loses_nothing() {
-    let world = World::new(&hears("interaction.command.hello", "auto"));
+fn crash_after_a_deferred_http_interaction_loses_nothing() {
+    let world = EventFixture::new(&interaction_webhook("interaction.command.hello", "auto"));
     let runtime = runtime();
     LocalSet::new().block_on(&runtime, async {
-        world.brain.mood(1_002, [Mood::Hangs]);
+        world.brain.script(1_002, [BrainScript::Hangs]);
         let (events, _feeds) = world.start().await;
         assert!(matches!(
-            events.interaction(posted(2, 1, 2)).await,
-            HttpInteractionResponse::Answer(InitialResponse::Deferred { .. })
+            events.interaction(http_command(2, 1, 2)).await,
+            HttpInteractionResponse::Respond(InitialResponse::Deferred { .. })
         ));
     });
-    assert_eq!(world.store.inbox_now().len(), 1);
-    world.brain.mood(1_002, [replies(json!("hi"))]);
+    assert_eq!(world.store.inbox_entries().len(), 1);
+    world.brain.script(1_002, [reply_with(json!("hi"))]);
     LocalSet::new().block_on(&runtime, async {
         let (_events, _feeds) = world.start().await;
-        world.until("it is answered", || world.store.said() == ["beside", "hi"]).await;
+        world.until("it is answered", || world.store.contents() == ["beside", "hi"]).await;
     });
 }
 
 #[test]
-fn an_interaction_over_http_that_cannot_be_deferred_is_answered_with_the_reply_and_told_once() {
+fn undeferred_http_interaction_is_answered_with_the_reply_once() {
     paused(async {
         for (on, defer, kind) in
             [("interaction.autocomplete.hello", "auto", 4), ("interaction.command.hello", "never", 2)]
         {
-            let world = World::new(&hears(on, defer));
+            let world = EventFixture::new(&interaction_webhook(on, defer));
             let whole = json!({ "type": if kind == 4 { 8 } else { 4 }, "data": { "choices": [] } });
-            world.brain.mood(1_002, [replies(whole.clone())]);
+            world.brain.script(1_002, [reply_with(whole.clone())]);
             let (events, _feeds) = world.start().await;
             assert_eq!(
-                events.interaction(posted(2, 1, kind)).await,
-                HttpInteractionResponse::Answer(InitialResponse::Whole(whole))
+                events.interaction(http_command(2, 1, kind)).await,
+                HttpInteractionResponse::Respond(InitialResponse::Immediate(whole))
             );
-            assert_eq!(world.store.said(), ["beside"], "it is stored before it is answered");
-            let again = events.interaction(posted(2, 1, kind)).await;
-            assert_eq!(again, HttpInteractionResponse::Answer(InitialResponse::Deferred { ephemeral: false }));
-            assert_eq!((world.brain.asked(), world.store.said().len()), (vec![1_002], 1));
+            assert_eq!(world.store.contents(), ["beside"], "it is stored before it is answered");
+            let again = events.interaction(http_command(2, 1, kind)).await;
+            assert_eq!(again, HttpInteractionResponse::Respond(InitialResponse::Deferred { ephemeral: false }));
+            assert_eq!((world.brain.calls(), world.store.contents().len()), (vec![1_002], 1));
         }
     });
 }
 
 #[test]
-fn an_interaction_over_http_that_nobody_wants_or_answers_in_time_has_no_answer() {
+fn http_interaction_without_handler_or_timely_reply_has_no_response() {
     paused(async {
-        let world = World::new(&hears("interaction.autocomplete.hello", "auto"));
-        world.brain.mood(1_002, [Mood::Hangs]);
+        let world = EventFixture::new(&interaction_webhook("interaction.autocomplete.hello", "auto"));
+        world.brain.script(1_002, [BrainScript::Hangs]);
         let (events, _feeds) = world.start().await;
-        assert_eq!(events.interaction(posted(3, 1, 2)).await, HttpInteractionResponse::Nobody);
-        assert_eq!(events.interaction(posted(2, 1, 4)).await, HttpInteractionResponse::Nobody);
-        world.until("it is dead", || world.store.inbox_now().iter().any(|entry| entry.dead.is_some())).await;
-        assert_eq!(world.brain.asked(), [1_002]);
+        assert_eq!(events.interaction(http_command(3, 1, 2)).await, HttpInteractionResponse::NoResponse);
+        assert_eq!(events.interaction(http_command(2, 1, 4)).await, HttpInteractionResponse::NoResponse);
+        world.until("it is dead", || world.store.inbox_entries().iter().any(|entry| entry.dead.is_some())).await;
+        assert_eq!(world.brain.calls(), [1_002]);
     });
 }
 
 #[test]
-fn an_interaction_over_http_is_refused_while_the_inbox_is_full() {
+fn http_interaction_is_refused_while_the_inbox_is_full() {
     paused(async {
-        let config = EventsConfig { inbox_most: 1, ..EventsConfig::default() };
-        let world = World { config, ..World::new(&hears("interaction.command.hello", "auto")) };
-        world.brain.mood(1_002, [Mood::Hangs]);
+        let config = EventsConfig { max_inbox: 1, ..EventsConfig::default() };
+        let world =
+            EventFixture { config, ..EventFixture::new(&interaction_webhook("interaction.command.hello", "auto")) };
+        world.brain.script(1_002, [BrainScript::Hangs]);
         let (events, _feeds) = world.start().await;
-        assert!(matches!(events.interaction(posted(2, 1, 2)).await, HttpInteractionResponse::Answer(_)));
-        assert_eq!(events.interaction(posted(3, 1, 2)).await, HttpInteractionResponse::Busy);
-        assert_eq!(world.store.inbox_now().len(), 1);
+        assert!(matches!(events.interaction(http_command(2, 1, 2)).await, HttpInteractionResponse::Respond(_)));
+        assert_eq!(events.interaction(http_command(3, 1, 2)).await, HttpInteractionResponse::Busy);
+        assert_eq!(world.store.inbox_entries().len(), 1);
     });
 }
 
 #[test]
-fn what_a_handler_needs_it_hears_although_the_event_waited_in_the_inbox() {
+fn handler_receives_its_state_for_an_event_from_the_inbox() {
     paused(async {
         let payload = json!({ "channel_id": "5", "content": "{state.sess:profile:{user_id}}" });
-        let greets = json!([{
+        let handlers = json!([{
             "name": "greet", "on": "interaction.command.hello", "needs": ["sess:profile:{user_id}"],
             "cooldown": { "key": "{user_id}", "for_ms": 60_000 },
             "do": [{ "kind": "send_message", "payload": payload }],
         }]);
-        let world = World::new(&greets);
+        let world = EventFixture::new(&handlers);
         world.store.put_state("sess:profile:77", &json!("Ada"));
         let (events, _feeds) = world.start().await;
-        assert!(matches!(events.interaction(posted(2, 1, 2)).await, HttpInteractionResponse::Answer(_)));
-        world.until("it is handled", || world.store.said() == ["Ada"]).await;
-        assert!(matches!(events.interaction(posted(3, 1, 2)).await, HttpInteractionResponse::Answer(_)));
-        world.until("the inbox is empty", || world.store.inbox_now().is_empty()).await;
-        assert_eq!(world.store.said(), ["Ada"], "the cooldown applies");
+        assert!(matches!(events.interaction(http_command(2, 1, 2)).await, HttpInteractionResponse::Respond(_)));
+        world.until("it is handled", || world.store.contents() == ["Ada"]).await;
+        assert!(matches!(events.interaction(http_command(3, 1, 2)).await, HttpInteractionResponse::Respond(_)));
+        world.until("the inbox is empty", || world.store.inbox_entries().is_empty()).await;
+        assert_eq!(world.store.contents(), ["Ada"], "the cooldown applies");
     });
 }
 
 #[test]
-fn an_event_that_a_person_revives_is_handled_and_what_comes_after_it_waits_behind_it() {
+fn revived_event_is_handled_and_later_events_wait_behind_it() {
     paused(async {
-        let world = World::new(&asks());
-        let (events, feeds) = world.start().await;
-        begin(&feeds[&0], SESSION);
-        let never = Mood::Fails(WebhookCallError::Never { why: "it answered 302".to_owned() });
-        world.brain.mood(2, [never, Mood::Hangs]);
-        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)].into())).unwrap();
-        world.until("the other is handled", || world.store.said() == ["3"]).await;
-        let dead = world.store.inbox_now()[0].place;
-        let note = Caller::operator().note(AuditAction::EventsRevive, UnixMs::new(0));
-        assert!(EventStore::revive(&world.store, dead, note).await.unwrap());
+        let world = EventFixture::new(&message_webhook());
+        let (events, senders) = world.start().await;
+        start_session(&senders[&0], SESSION);
+        let permanent = BrainScript::Fails(WebhookCallError::Permanent { reason: "it answered 302".to_owned() });
+        world.brain.script(2, [permanent, BrainScript::Hangs]);
+        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)].into())).unwrap();
+        world.until("the other is handled", || world.store.contents() == ["3"]).await;
+        let dead = world.store.inbox_entries()[0].position;
+        let record = Caller::operator().audit_record(AuditAction::EventsRevive, UnixMs::new(0));
+        assert!(EventStore::revive(&world.store, dead, record).await.unwrap());
         events.revived();
-        world.until("the webhook is called again", || world.brain.asked() == [2, 3, 2]).await;
-        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 4, 1)].into())).unwrap();
+        world.until("the webhook is called again", || world.brain.calls() == [2, 3, 2]).await;
+        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 4, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(5)).await);
-        assert_eq!(events.observe().await.map(|seen| seen.inbox), Some(2));
-        world.brain.go_on();
-        world.until("both are handled", || world.store.said() == ["3", "2", "4"]).await;
-        world.until("the inbox is empty", || world.store.inbox_now().is_empty()).await;
+        assert_eq!(events.observe().await.map(|snapshot| snapshot.inbox), Some(2));
+        world.brain.resume();
+        world.until("both are handled", || world.store.contents() == ["3", "2", "4"]).await;
+        world.until("the inbox is empty", || world.store.inbox_entries().is_empty()).await;
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(events.observe().await.map(|seen| seen.inbox), Some(0));
+        assert_eq!(events.observe().await.map(|snapshot| snapshot.inbox), Some(0));
     });
 }

@@ -18,23 +18,23 @@ pub(super) enum ChildState {
     /// Its guild runs.
     Active(Addr<Guild>),
     /// Its guild was requested to stop.
-    Leaving {
+    Stopping {
         addr: Addr<Guild>,
         /// Whether it was woken since then.
-        again: bool,
+        woken: bool,
     },
     /// Its guild crashed; the next one starts soon, or after a rest.
-    Broken,
+    Crashed,
 }
 
 /// A queue of this process.
 #[derive(Debug)]
 pub(super) struct Child {
-    pub(super) care: ChildState,
+    pub(super) state: ChildState,
     pub(super) fence: Fence,
     /// Distinguishes successive guilds of the queue.
     pub(super) generation: u64,
-    pub(super) vitals: Arc<GuildShared>,
+    pub(super) shared: Arc<GuildShared>,
     pub(super) paused: bool,
     restarts: RestartHistory<OperationId>,
 }
@@ -44,21 +44,21 @@ impl Child {
         addr: Addr<Guild>,
         fence: Fence,
         generation: u64,
-        vitals: Arc<GuildShared>,
+        shared: Arc<GuildShared>,
         paused: bool,
     ) -> Self {
-        let (care, restarts) = (ChildState::Active(addr), RestartHistory::default());
-        Self { care, fence, generation, vitals, paused, restarts }
+        let (state, restarts) = (ChildState::Active(addr), RestartHistory::default());
+        Self { state, fence, generation, shared, paused, restarts }
     }
 
     /// Its guild ended unexpectedly. Returns how long to wait before the next one starts, if that happens too often.
-    pub(super) fn on_broken(
+    pub(super) fn on_crashed(
         &mut self,
         executing: Option<OperationId>,
         now: UnixMs,
         policy: RestartPolicy,
     ) -> Option<Duration> {
-        self.care = ChildState::Broken;
+        self.state = ChildState::Crashed;
         self.restarts.on_exit(executing, now, policy)
     }
 
@@ -74,11 +74,11 @@ impl Child {
 
     /// Since when its guild is idle, if it could stop.
     pub(super) fn idle_since(&self, now: UnixMs, long_wait: Duration) -> Option<UnixMs> {
-        match self.care {
-            ChildState::Leaving { .. } | ChildState::Broken => None,
+        match self.state {
+            ChildState::Stopping { .. } | ChildState::Crashed => None,
             ChildState::Active(_) => {
-                let far = self.vitals.due().is_none_or(|due| due.since(now) > long_wait);
-                self.vitals.resting_since().filter(|_| far)
+                let is_due_late = self.shared.due().is_none_or(|due| due.since(now) > long_wait);
+                self.shared.idle_since().filter(|_| is_due_late)
             }
         }
     }

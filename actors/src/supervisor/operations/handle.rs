@@ -17,7 +17,7 @@ use crate::wall_clock::WallClock;
 /// Notifies the guilds of this process. Cheap to clone.
 #[derive(Clone)]
 pub struct OperationsHandle {
-    bell: Arc<WakeupSet>,
+    wakeups: Arc<WakeupSet>,
     supervisor: Addr<Supervisor>,
     store: Arc<dyn OperationStore>,
 }
@@ -33,29 +33,30 @@ impl OperationsHandle {
     #[must_use]
     pub fn start(
         store: Arc<dyn OperationStore>,
-        perform: Arc<dyn OperationExecutor>,
+        executor: Arc<dyn OperationExecutor>,
         clock: WallClock,
         config: OperationsConfig,
         spawn: SpawnGuild,
     ) -> Self {
-        let bell = Arc::new(WakeupSet::new(config.most_told));
-        let supervisor = Supervisor::new(Arc::clone(&store), perform, clock, config, Arc::clone(&bell), spawn).run();
-        Self { bell, supervisor, store }
+        let wakeups = Arc::new(WakeupSet::new(config.max_wakeups));
+        let supervisor =
+            Supervisor::new(Arc::clone(&store), executor, clock, config, Arc::clone(&wakeups), spawn).run();
+        Self { wakeups, supervisor, store }
     }
 
     /// Wakes a queue after a submission. Never lost, never blocks.
     pub fn wake(&self, queue: Queue) {
-        self.bell.ring(queue, None);
+        self.wakeups.wake(queue, None);
     }
 
     /// Notifies a queue that one of its operations was cancelled in the store.
     pub fn cancelled(&self, id: OperationId, queue: Queue) {
-        self.bell.ring(queue, Some(QueueSignal::Cancelled(id)));
+        self.wakeups.wake(queue, Some(QueueSignal::Cancelled(id)));
     }
 
     /// Notifies a queue that one of its operations was expedited in the store.
-    pub fn hastened(&self, id: OperationId, queue: Queue) {
-        self.bell.ring(queue, Some(QueueSignal::Hastened(id)));
+    pub fn expedited(&self, id: OperationId, queue: Queue) {
+        self.wakeups.wake(queue, Some(QueueSignal::Expedited(id)));
     }
 
     /// Pauses or resumes queues. Running operations finish. Other processes notice within a few seconds.
@@ -63,8 +64,8 @@ impl OperationsHandle {
     /// # Errors
     ///
     /// When the store could not save it.
-    pub async fn pause(&self, what: PauseTarget, paused: bool) -> Result<(), StoreError> {
-        self.store.pause(what, paused).await?;
+    pub async fn pause(&self, target: PauseTarget, paused: bool) -> Result<(), StoreError> {
+        self.store.pause(target, paused).await?;
         self.pauses_changed();
         Ok(())
     }
@@ -82,19 +83,19 @@ impl OperationsHandle {
     }
 
     /// Notifies the supervisor that the lease was lost, so other processes own all its queues.
-    pub fn disowned(&self) {
+    pub fn lease_lost(&self) {
         self.supervisor.do_send(LeaseLost);
     }
 
     /// Releases operations that the gate delayed for this condition: they are due now. The gate still decides whether
     /// they are sent. Never lost, never blocks.
     pub fn release(&self, condition: GateCondition) {
-        self.bell.release(condition);
+        self.wakeups.release(condition);
     }
 
     /// Wakes all queues: it is unknown which ones have changed.
     pub fn wake_all(&self) {
-        self.bell.ring_all();
+        self.wakeups.wake_all();
     }
 
     /// State of the guilds of this process. `None` if it is ending.

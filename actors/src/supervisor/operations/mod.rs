@@ -47,26 +47,26 @@ use crate::wall_clock::WallClock;
 pub type SpawnGuild = Box<dyn Fn(GuildSpec) -> Addr<Guild> + Send>;
 
 /// Pauses are checked once in so many polls, because they may be set through another process.
-const POLLS_BETWEEN_PAUSES: u32 = 5;
+const POLLS_PER_PAUSE_CHECK: u32 = 5;
 
 /// Supervises guilds.
 pub struct Supervisor {
     /// First field, so that its end is noticed before the ends of its dependents.
     _guard: PartGuard,
     store: Arc<dyn OperationStore>,
-    perform: Arc<dyn OperationExecutor>,
+    executor: Arc<dyn OperationExecutor>,
     clock: WallClock,
     config: Arc<OperationsConfig>,
     throttle: Arc<Throttle>,
-    bell: Arc<WakeupSet>,
+    wakeups: Arc<WakeupSet>,
     spawn: SpawnGuild,
-    kept: HashMap<Queue, Child>,
+    children: HashMap<Queue, Child>,
     /// How many of them are of interactions.
     interactions: usize,
     generations: u64,
     /// Woken queues without a guild here, in order.
-    wanted: VecDeque<Queue>,
-    in_wanted: HashSet<Queue>,
+    pending_queues: VecDeque<Queue>,
+    pending_set: HashSet<Queue>,
     claiming: bool,
     /// Number of queues that this actor is releasing itself.
     releasing: usize,
@@ -77,52 +77,52 @@ pub struct Supervisor {
     all_paused: bool,
     /// Number of individually paused queues at the last check.
     paused_queues: usize,
-    looking: PauseCheck,
+    pause_check: PauseCheck,
     draining: bool,
-    drained: Vec<oneshot::Sender<()>>,
-    releasing_held: HeldRelease,
+    drain_waiters: Vec<oneshot::Sender<()>>,
+    held_release: HeldRelease,
 }
 
 /// Whether the paused queues are being read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PauseCheck {
-    No,
-    Yes {
+    Idle,
+    Running {
         /// They may have changed since the read started.
-        again: bool,
+        repeat: bool,
     },
 }
 
 impl std::fmt::Debug for Supervisor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Supervisor").field("children", &self.kept.len()).finish_non_exhaustive()
+        f.debug_struct("Supervisor").field("children", &self.children.len()).finish_non_exhaustive()
     }
 }
 
 impl Supervisor {
     pub(crate) fn new(
         store: Arc<dyn OperationStore>,
-        perform: Arc<dyn OperationExecutor>,
+        executor: Arc<dyn OperationExecutor>,
         clock: WallClock,
         config: OperationsConfig,
-        bell: Arc<WakeupSet>,
+        wakeups: Arc<WakeupSet>,
         spawn: SpawnGuild,
     ) -> Self {
         let throttle = Arc::new(Throttle::new(config.max_running, config.per_second));
         Self {
             _guard: PartGuard::new(Part::OperationSupervisor),
             store,
-            perform,
+            executor,
             clock,
             config: Arc::new(config),
             throttle,
-            bell,
+            wakeups,
             spawn,
-            kept: HashMap::new(),
+            children: HashMap::new(),
             interactions: 0,
             generations: 0,
-            wanted: VecDeque::new(),
-            in_wanted: HashSet::new(),
+            pending_queues: VecDeque::new(),
+            pending_set: HashSet::new(),
             claiming: false,
             releasing: 0,
             next_poll: None,
@@ -130,129 +130,132 @@ impl Supervisor {
             polls: 0,
             all_paused: false,
             paused_queues: 0,
-            looking: PauseCheck::No,
+            pause_check: PauseCheck::Idle,
             draining: false,
-            drained: Vec::new(),
-            releasing_held: HeldRelease::default(),
+            drain_waiters: Vec::new(),
+            held_release: HeldRelease::default(),
         }
     }
 
     #[expect(clippy::disallowed_methods, reason = "its guard is a field of the actor")]
     pub(crate) fn run(self) -> Addr<Self> {
         Self::create(|ctx| {
-            ctx.set_mailbox_capacity(self.config.mailbox);
+            ctx.set_mailbox_capacity(self.config.mailbox_capacity);
             self
         })
     }
 
     /// Receives wake-ups, and repeats.
     fn listen(&self, ctx: &mut Context<Self>) {
-        let bell = Arc::clone(&self.bell);
-        let heard = async move { bell.heard().await };
-        ctx.spawn(heard.into_actor(self).map(|rung, actor, ctx| {
-            actor.on_rung(rung, ctx);
+        let wakeups = Arc::clone(&self.wakeups);
+        let receive = async move { wakeups.next().await };
+        ctx.spawn(receive.into_actor(self).map(|received, actor, ctx| {
+            actor.on_wakeups(received, ctx);
             actor.listen(ctx);
         }));
     }
 
-    fn on_rung(&mut self, Wakeups { queues, all, released }: Wakeups, ctx: &mut Context<Self>) {
+    fn on_wakeups(&mut self, Wakeups { queues, all, released }: Wakeups, ctx: &mut Context<Self>) {
         failpoint::message(Part::OperationSupervisor);
         if released != ReleasedConditions::Nothing {
-            for kept in self.kept.values_mut() {
-                kept.vitals.release(&released);
-                if let ChildState::Leaving { again, .. } = &mut kept.care {
+            for child in self.children.values_mut() {
+                child.shared.release(&released);
+                if let ChildState::Stopping { woken, .. } = &mut child.state {
                     // It may release its queue without having received this.
-                    *again = true;
+                    *woken = true;
                 }
             }
             self.release_held(ctx);
         }
         if all {
-            self.kept.values().for_each(|kept| kept.vitals.wake([]));
+            self.children.values().for_each(|child| child.shared.wake([]));
             self.poll_soon(ctx);
         }
-        for (queue, words) in queues {
-            match self.kept.get_mut(&queue) {
-                None => self.want(queue),
-                Some(kept) => {
-                    kept.vitals.wake(words);
-                    match &mut kept.care {
-                        ChildState::Leaving { again, .. } => *again = true,
-                        ChildState::Active(_) | ChildState::Broken => {}
+        for (queue, signals) in queues {
+            match self.children.get_mut(&queue) {
+                None => self.add_pending(queue),
+                Some(child) => {
+                    child.shared.wake(signals);
+                    match &mut child.state {
+                        ChildState::Stopping { woken, .. } => *woken = true,
+                        ChildState::Active(_) | ChildState::Crashed => {}
                     }
                 }
             }
         }
-        self.claim_wanted(ctx);
+        self.claim_pending(ctx);
     }
 
     /// Starts a guild for a claimed queue.
-    fn seat(&mut self, Claim { queue, fence, paused }: Claim, ctx: &Context<Self>) {
+    fn start_guild(&mut self, Claim { queue, fence, paused }: Claim, ctx: &Context<Self>) {
         self.generations += 1;
         let generation = self.generations;
-        let vitals = Arc::new(GuildShared::new());
-        let poison = self.kept.get(&queue).and_then(Child::poison);
+        let shared = Arc::new(GuildShared::new());
+        let poison = self.children.get(&queue).and_then(Child::poison);
         let paused = paused || self.all_paused;
-        let seat = GuildSpec {
+        let spec = GuildSpec {
             queue,
             fence,
             generation,
             paused,
             poison,
             store: Arc::clone(&self.store),
-            perform: Arc::clone(&self.perform),
+            executor: Arc::clone(&self.executor),
             clock: self.clock.clone(),
             config: Arc::clone(&self.config),
             throttle: Arc::clone(&self.throttle),
-            vitals: Arc::clone(&vitals),
+            shared: Arc::clone(&shared),
             supervisor: ctx.address().downgrade(),
         };
-        let next = Child::new((self.spawn)(seat), fence, generation, vitals, paused);
-        match self.kept.get_mut(&queue) {
-            Some(kept) => {
+        let next = Child::new((self.spawn)(spec), fence, generation, shared, paused);
+        match self.children.get_mut(&queue) {
+            Some(child) => {
                 // There should be no other guild. If there is one, its fence is stale.
-                if let ChildState::Active(addr) | ChildState::Leaving { addr, .. } = &kept.care {
+                if let ChildState::Active(addr) | ChildState::Stopping { addr, .. } = &child.state {
                     let _ = addr.try_send(Stop(StopMode::Now));
                 }
-                kept.on_restarted(next);
+                child.on_restarted(next);
             }
             None => {
                 self.interactions += usize::from(is_interaction(queue));
-                self.kept.insert(queue, next);
+                self.children.insert(queue, next);
             }
         }
-        self.count();
+        self.report_counts();
     }
 
     /// Removes a queue from this process.
     fn forget(&mut self, queue: Queue) {
-        if self.kept.remove(&queue).is_some() {
+        if self.children.remove(&queue).is_some() {
             self.interactions -= usize::from(is_interaction(queue));
         }
-        self.count();
+        self.report_counts();
     }
 
-    fn count(&self) {
-        emit(GuildsCounted { active: self.kept.len(), waiting: self.wanted.len() });
+    fn report_counts(&self) {
+        emit(GuildsCounted { active: self.children.len(), waiting: self.pending_queues.len() });
     }
 
     /// Reads which queues are paused. One read at a time; it is repeated if the pauses may have changed meanwhile.
-    fn look_at_pauses(&mut self, ctx: &mut Context<Self>) {
-        if let PauseCheck::Yes { again } = &mut self.looking {
-            *again = true;
+    fn check_pauses(&mut self, ctx: &mut Context<Self>) {
+        if let PauseCheck::Running { repeat } = &mut self.pause_check {
+            *repeat = true;
             return;
         }
-        self.looking = PauseCheck::Yes { again: false };
+        self.pause_check = PauseCheck::Running { repeat: false };
         let store = Arc::clone(&self.store);
         let retry = self.config.store_retry();
-        let asked = async move { retry.attempt(store.paused()).await };
-        ctx.spawn(asked.into_actor(self).map(|paused, actor, ctx| {
+        let call = async move { retry.attempt(store.paused()).await };
+        ctx.spawn(call.into_actor(self).map(|paused, actor, ctx| {
             // On an error, the next check reads again.
             if let Ok((all, queues)) = paused {
                 actor.apply_pauses(all, &queues.into_iter().collect(), ctx);
             }
-            if matches!(std::mem::replace(&mut actor.looking, PauseCheck::No), PauseCheck::Yes { again: true }) {
-                actor.look_at_pauses(ctx);
+            if matches!(
+                std::mem::replace(&mut actor.pause_check, PauseCheck::Idle),
+                PauseCheck::Running { repeat: true }
+            ) {
+                actor.check_pauses(ctx);
             }
         }));
     }
@@ -260,21 +263,21 @@ impl Supervisor {
     fn apply_pauses(&mut self, all: bool, queues: &HashSet<Queue>, ctx: &mut Context<Self>) {
         let mut changed = self.all_paused != all;
         self.all_paused = all;
-        for (queue, kept) in &mut self.kept {
+        for (queue, child) in &mut self.children {
             let paused = all || queues.contains(queue);
-            if kept.paused == paused {
+            if child.paused == paused {
                 continue;
             }
-            let told = match &kept.care {
-                ChildState::Broken => Ok(()),
-                ChildState::Active(addr) | ChildState::Leaving { addr, .. } if paused => {
+            let sent = match &child.state {
+                ChildState::Crashed => Ok(()),
+                ChildState::Active(addr) | ChildState::Stopping { addr, .. } if paused => {
                     addr.try_send(Pause).map_err(drop)
                 }
-                ChildState::Active(addr) | ChildState::Leaving { addr, .. } => addr.try_send(Resume).map_err(drop),
+                ChildState::Active(addr) | ChildState::Stopping { addr, .. } => addr.try_send(Resume).map_err(drop),
             };
             // A guild with a full mailbox is notified at the next check.
-            if told.is_ok() {
-                kept.paused = paused;
+            if sent.is_ok() {
+                child.paused = paused;
                 changed = true;
             }
         }
@@ -292,7 +295,7 @@ impl Actor for Supervisor {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         self.listen(ctx);
-        self.look_at_pauses(ctx);
+        self.check_pauses(ctx);
         // Operations that the gate delayed when the previous process ended.
         self.release_held(ctx);
         self.poll(ctx);
@@ -304,8 +307,8 @@ impl Handler<ChildExited<Queue>> for Supervisor {
 
     fn handle(&mut self, exit: ChildExited<Queue>, ctx: &mut Context<Self>) {
         let ChildExited { child: queue, generation } = exit;
-        let Some(kept) = self.kept.get(&queue).filter(|kept| kept.generation == generation) else { return };
-        if kept.vitals.has_ended() { self.on_left(queue, ctx) } else { self.on_broken(queue, ctx) }
+        let Some(child) = self.children.get(&queue).filter(|child| child.generation == generation) else { return };
+        if child.shared.has_finished() { self.on_stopped(queue, ctx) } else { self.on_crashed(queue, ctx) }
     }
 }
 
@@ -318,7 +321,7 @@ impl Handler<PausesChanged> for Supervisor {
     type Result = ();
 
     fn handle(&mut self, _: PausesChanged, ctx: &mut Context<Self>) {
-        self.look_at_pauses(ctx);
+        self.check_pauses(ctx);
     }
 }
 
@@ -331,7 +334,7 @@ impl Handler<MembersChanged> for Supervisor {
     type Result = ();
 
     fn handle(&mut self, _: MembersChanged, ctx: &mut Context<Self>) {
-        self.move_elsewhere(ctx);
+        self.hand_over(ctx);
         // A process that left may have received a release without saving it.
         self.release_held(ctx);
         self.poll_soon(ctx);
@@ -347,7 +350,7 @@ impl Handler<LeaseLost> for Supervisor {
     type Result = ();
 
     fn handle(&mut self, _: LeaseLost, ctx: &mut Context<Self>) {
-        self.give_all_up(ctx);
+        self.stop_all(ctx);
         self.poll_soon(ctx);
     }
 }
@@ -396,13 +399,17 @@ impl Handler<Observe> for Supervisor {
     type Result = actix::MessageResult<Observe>;
 
     fn handle(&mut self, _: Observe, _: &mut Context<Self>) -> Self::Result {
-        let broken = |kept: &&Child| matches!(kept.care, ChildState::Broken);
+        let is_crashed = |child: &&Child| matches!(child.state, ChildState::Crashed);
         actix::MessageResult(OperationsSnapshot {
-            active: self.kept.len(),
+            active: self.children.len(),
             interactions: self.interactions,
-            busy: self.kept.values().filter(|kept| kept.vitals.resting_since().is_none() && !broken(kept)).count(),
-            broken: self.kept.values().filter(broken).count(),
-            waiting: self.wanted.len(),
+            busy: self
+                .children
+                .values()
+                .filter(|child| child.shared.idle_since().is_none() && !is_crashed(child))
+                .count(),
+            broken: self.children.values().filter(is_crashed).count(),
+            waiting: self.pending_queues.len(),
             all_paused: self.all_paused,
             draining: self.draining,
         })
@@ -418,10 +425,10 @@ impl Handler<ObserveQueue> for Supervisor {
     type Result = ResponseFuture<Option<GuildSnapshot>>;
 
     fn handle(&mut self, ObserveQueue(queue): ObserveQueue, _: &mut Context<Self>) -> Self::Result {
-        let asked = self.kept.get(&queue).and_then(|kept| match &kept.care {
-            ChildState::Active(addr) | ChildState::Leaving { addr, .. } => Some(addr.send(ObserveGuild)),
-            ChildState::Broken => None,
+        let call = self.children.get(&queue).and_then(|child| match &child.state {
+            ChildState::Active(addr) | ChildState::Stopping { addr, .. } => Some(addr.send(ObserveGuild)),
+            ChildState::Crashed => None,
         });
-        Box::pin(async move { asked?.await.ok() })
+        Box::pin(async move { call?.await.ok() })
     }
 }

@@ -8,19 +8,19 @@ use actix::{ActorFutureExt as _, AsyncContext as _, Context, WrapFuture as _};
 use super::Supervisor;
 
 /// Maximum number of queues in one call.
-const AT_ONCE: usize = 1_000;
+const BATCH_SIZE: usize = 1_000;
 
 /// Minimum interval between writes, so that a flapping breaker does not cause more.
-const APART: Duration = Duration::from_millis(500);
+const MIN_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Whether a release is being written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum HeldRelease {
     #[default]
-    No,
-    Yes {
+    Idle,
+    Running {
         /// The gate has changed again since it started.
-        again: bool,
+        repeat: bool,
     },
 }
 
@@ -31,27 +31,27 @@ impl Supervisor {
         if self.draining {
             return;
         }
-        if let HeldRelease::Yes { again } = &mut self.releasing_held {
-            *again = true;
+        if let HeldRelease::Running { repeat } = &mut self.held_release {
+            *repeat = true;
             return;
         }
-        self.releasing_held = HeldRelease::Yes { again: false };
+        self.held_release = HeldRelease::Running { repeat: false };
         let (store, retry, now) = (Arc::clone(&self.store), self.config.store_retry(), self.clock.now());
-        let asked = async move { retry.attempt(store.release_held(now, AT_ONCE)).await };
-        ctx.spawn(asked.into_actor(self).map(|released, actor, ctx| {
-            let (wait, more) = match released {
-                Ok(0) => (APART, false),
+        let call = async move { retry.attempt(store.release_held(now, BATCH_SIZE)).await };
+        ctx.spawn(call.into_actor(self).map(|released, actor, ctx| {
+            let (wait, has_more) = match released {
+                Ok(0) => (MIN_INTERVAL, false),
                 Ok(count) => {
                     actor.poll_soon(ctx);
-                    (APART, count >= AT_ONCE)
+                    (MIN_INTERVAL, count >= BATCH_SIZE)
                 }
                 Err(error) => (actor.config.store_retry().delay(None, "release_held", &error, 1), true),
             };
-            if more && let HeldRelease::Yes { again } = &mut actor.releasing_held {
-                *again = true;
+            if has_more && let HeldRelease::Running { repeat } = &mut actor.held_release {
+                *repeat = true;
             }
             ctx.run_later(wait, |actor, ctx| {
-                if std::mem::take(&mut actor.releasing_held) == (HeldRelease::Yes { again: true }) {
+                if std::mem::take(&mut actor.held_release) == (HeldRelease::Running { repeat: true }) {
                     actor.release_held(ctx);
                 }
             });

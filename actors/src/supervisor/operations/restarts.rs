@@ -13,15 +13,15 @@ use crate::telemetry::operations::GuildCrashed;
 
 impl Supervisor {
     /// A guild has crashed: the next one starts at once, or after a rest if that happens too often.
-    pub(super) fn on_broken(&mut self, queue: Queue, ctx: &mut Context<Self>) {
-        let Some(kept) = self.kept.get_mut(&queue) else { return };
-        let executing = kept.vitals.executing();
-        let rests = kept.on_broken(executing, self.clock.now(), self.config.restart_policy());
-        let (generation, fence) = (kept.generation, kept.fence);
+    pub(super) fn on_crashed(&mut self, queue: Queue, ctx: &mut Context<Self>) {
+        let Some(child) = self.children.get_mut(&queue) else { return };
+        let executing = child.shared.executing();
+        let rests = child.on_crashed(executing, self.clock.now(), self.config.restart_policy());
+        let (generation, fence) = (child.generation, child.fence);
         emit(GuildCrashed { queue, executing, rests });
         if self.draining {
             self.forget(queue);
-            self.give_back(queue, fence, ctx);
+            self.release_queue(queue, fence, ctx);
             return;
         }
         ctx.run_later(rests.unwrap_or(Duration::ZERO), move |actor, ctx| actor.restart(queue, generation, ctx));
@@ -29,17 +29,17 @@ impl Supervisor {
 
     /// Claims the queue again, so that pending writes of the crashed guild are fenced, and starts a guild for it.
     fn restart(&mut self, queue: Queue, generation: u64, ctx: &mut Context<Self>) {
-        let fence = match self.kept.get(&queue) {
-            Some(kept) if kept.generation == generation && !self.draining => kept.fence,
+        let fence = match self.children.get(&queue) {
+            Some(child) if child.generation == generation && !self.draining => child.fence,
             Some(_) | None => return,
         };
         let (store, retry) = (Arc::clone(&self.store), self.config.store_retry());
-        let asked = async move {
+        let call = async move {
             retry.attempt(store.release(queue, fence)).await?;
             retry.attempt(store.claim(ClaimFrom::Queues(vec![queue]))).await
         };
         self.releasing += 1;
-        ctx.spawn(asked.into_actor(self).map(move |claimed: Result<_, StoreError>, actor, ctx| {
+        ctx.spawn(call.into_actor(self).map(move |claimed: Result<_, StoreError>, actor, ctx| {
             actor.releasing -= 1;
             match claimed {
                 Err(error) => {
@@ -49,9 +49,9 @@ impl Supervisor {
                 Ok(claims) => match claims.into_iter().next() {
                     Some(claim) if actor.draining => {
                         actor.forget(queue);
-                        actor.give_back(queue, claim.fence, ctx);
+                        actor.release_queue(queue, claim.fence, ctx);
                     }
-                    Some(claim) => actor.seat(claim, ctx),
+                    Some(claim) => actor.start_guild(claim, ctx),
                     // Another process was faster.
                     None => actor.forget(queue),
                 },

@@ -24,33 +24,33 @@ impl Admission {
 #[derive(Debug)]
 pub(crate) struct Throttle {
     running: Option<Arc<Semaphore>>,
-    pace: Option<Pacer>,
+    pacer: Option<Pacer>,
 }
 
 /// Spaces starts evenly, so that no second has too many.
 #[derive(Debug)]
 struct Pacer {
-    distance: Duration,
+    interval: Duration,
     next: Mutex<Option<Instant>>,
 }
 
 impl Pacer {
     /// Reserves a start that need not wait, if there is one.
-    fn try_book(&self) -> bool {
+    fn try_reserve(&self) -> bool {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         let free = next.is_none_or(|next| next <= now);
         if free {
-            *next = Some(now + self.distance);
+            *next = Some(now + self.interval);
         }
         free
     }
 
     /// Reserves the next start, in order.
-    fn book(&self) -> Instant {
+    fn reserve(&self) -> Instant {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let start = next.map_or_else(Instant::now, |next| next.max(Instant::now()));
-        *next = Some(start + self.distance);
+        *next = Some(start + self.interval);
         start
     }
 }
@@ -59,9 +59,9 @@ impl Throttle {
     /// 0 is no limit.
     pub(crate) fn new(max_running: usize, per_second: u32) -> Self {
         let running = (max_running > 0).then(|| Arc::new(Semaphore::new(max_running.min(Semaphore::MAX_PERMITS))));
-        let pace =
-            (per_second > 0).then(|| Pacer { distance: Duration::from_secs(1) / per_second, next: Mutex::new(None) });
-        Self { running, pace }
+        let pacer =
+            (per_second > 0).then(|| Pacer { interval: Duration::from_secs(1) / per_second, next: Mutex::new(None) });
+        Self { running, pacer }
     }
 
     /// Permission to start now, if no wait is needed.
@@ -71,7 +71,7 @@ impl Throttle {
             // Waiting callers get permits first, so this takes none from them.
             Some(running) => Admission { _permit: Some(Arc::clone(running).try_acquire_owned().ok()?) },
         };
-        self.pace.as_ref().is_none_or(Pacer::try_book).then_some(admission)
+        self.pacer.as_ref().is_none_or(Pacer::try_reserve).then_some(admission)
     }
 
     /// Waits for permission to start.
@@ -81,8 +81,8 @@ impl Throttle {
             // The semaphore is never closed.
             Some(running) => Arc::clone(running).acquire_owned().await.ok(),
         };
-        if let Some(pace) = &self.pace {
-            sleep_until(pace.book()).await;
+        if let Some(pacer) = &self.pacer {
+            sleep_until(pacer.reserve()).await;
         }
         Admission { _permit: permit }
     }
@@ -93,17 +93,17 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn no_second_has_more_starts_than_it_should() {
+    async fn starts_per_second_are_limited() {
         let throttle = Throttle::new(0, 10);
-        let begun = Instant::now();
+        let started = Instant::now();
         for _ in 0..21 {
             let _admission = throttle.admit().await;
         }
-        assert_eq!(begun.elapsed(), Duration::from_secs(2));
+        assert_eq!(started.elapsed(), Duration::from_secs(2));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn as_many_run_at_once_as_may_and_one_that_ends_lets_another_begin() {
+    async fn concurrency_is_limited_and_a_finished_operation_admits_the_next() {
         let throttle = Throttle::new(2, 0);
         let (first, _second) = (throttle.try_admit().unwrap(), throttle.try_admit().unwrap());
         assert!(throttle.try_admit().is_none());

@@ -12,14 +12,14 @@ pub enum QueueSignal {
     /// It was cancelled.
     Cancelled(OperationId),
     /// It was expedited: it is due now.
-    Hastened(OperationId),
+    Expedited(OperationId),
 }
 
 /// Maximum number of pending signals of one queue. A lost one is noticed when the operation is next.
-const WORDS: usize = 256;
+const MAX_SIGNALS: usize = 256;
 
 /// Maximum number of separate conditions of the gate. Beyond it, all count as changed.
-const CONDITIONS: usize = 64;
+const MAX_CONDITIONS: usize = 64;
 
 /// Conditions of the gate that have changed, so that operations which they delayed are due.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl ReleasedConditions {
     pub(crate) fn add(&mut self, condition: GateCondition) {
         match self {
             Self::Nothing => *self = Self::By(HashSet::from([condition])),
-            Self::By(conditions) if conditions.len() >= CONDITIONS && !conditions.contains(&condition) => {
+            Self::By(conditions) if conditions.len() >= MAX_CONDITIONS && !conditions.contains(&condition) => {
                 *self = Self::All;
             }
             Self::By(conditions) => {
@@ -65,8 +65,8 @@ impl ReleasedConditions {
 /// set only records that all queues must be checked.
 #[derive(Debug)]
 pub(crate) struct WakeupSet {
-    most: usize,
-    rung: Mutex<Wakeups>,
+    max_queues: usize,
+    pending: Mutex<Wakeups>,
     notify: Notify,
 }
 
@@ -81,46 +81,46 @@ pub(crate) struct Wakeups {
 }
 
 impl WakeupSet {
-    pub(crate) fn new(most: usize) -> Self {
-        Self { most, rung: Mutex::default(), notify: Notify::new() }
+    pub(crate) fn new(max_queues: usize) -> Self {
+        Self { max_queues, pending: Mutex::default(), notify: Notify::new() }
     }
 
-    pub(crate) fn ring(&self, queue: Queue, word: Option<QueueSignal>) {
-        let mut rung = self.rung();
-        if rung.queues.len() >= self.most && !rung.queues.contains_key(&queue) {
-            rung.all = true;
+    pub(crate) fn wake(&self, queue: Queue, signal: Option<QueueSignal>) {
+        let mut pending = self.pending();
+        if pending.queues.len() >= self.max_queues && !pending.queues.contains_key(&queue) {
+            pending.all = true;
         } else {
-            let words = rung.queues.entry(queue).or_default();
-            if let Some(word) = word
-                && words.len() < WORDS
+            let signals = pending.queues.entry(queue).or_default();
+            if let Some(signal) = signal
+                && signals.len() < MAX_SIGNALS
             {
-                words.push(word);
+                signals.push(signal);
             }
         }
-        drop(rung);
+        drop(pending);
         self.notify.notify_one();
     }
 
     /// Adds a changed condition of the gate: operations that it delayed are due.
     pub(crate) fn release(&self, condition: GateCondition) {
-        self.rung().released.add(condition);
+        self.pending().released.add(condition);
         self.notify.notify_one();
     }
 
     /// Wakes all queues.
-    pub(crate) fn ring_all(&self) {
-        self.rung().all = true;
+    pub(crate) fn wake_all(&self) {
+        self.pending().all = true;
         self.notify.notify_one();
     }
 
     /// Waits for wake-ups, and takes them.
-    pub(crate) async fn heard(&self) -> Wakeups {
+    pub(crate) async fn next(&self) -> Wakeups {
         self.notify.notified().await;
-        std::mem::take(&mut *self.rung())
+        std::mem::take(&mut *self.pending())
     }
 
-    fn rung(&self) -> MutexGuard<'_, Wakeups> {
-        self.rung.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, Wakeups> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -130,34 +130,34 @@ mod tests {
 
     #[tokio::test]
     async fn releases_are_merged_and_too_many_mean_all() {
-        let bell = WakeupSet::new(2);
+        let wakeups = WakeupSet::new(2);
         for _ in 0..2 {
-            bell.release(GateCondition::GlobalLimit);
+            wakeups.release(GateCondition::GlobalLimit);
         }
-        let released = bell.heard().await.released;
+        let released = wakeups.next().await.released;
         assert_eq!(released, ReleasedConditions::By(HashSet::from([GateCondition::GlobalLimit])));
         assert!(!released.includes(&GateCondition::Token));
-        for key in 0..=CONDITIONS {
-            bell.release(GateCondition::Breaker(key.to_string()));
+        for key in 0..=MAX_CONDITIONS {
+            wakeups.release(GateCondition::Breaker(key.to_string()));
         }
-        assert_eq!(bell.heard().await.released, ReleasedConditions::All);
+        assert_eq!(wakeups.next().await.released, ReleasedConditions::All);
         assert_eq!(Wakeups::default().released, ReleasedConditions::Nothing);
     }
 
     #[tokio::test]
-    async fn a_bell_keeps_every_queue_once_and_says_so_when_there_are_too_many() {
-        let bell = WakeupSet::new(2);
+    async fn wakeups_are_coalesced_and_too_many_mean_all() {
+        let wakeups = WakeupSet::new(2);
         let id = OperationId::new(1, [0; 10]);
-        bell.ring(Queue::Guild(1), None);
-        bell.ring(Queue::Guild(1), Some(QueueSignal::Hastened(id)));
-        bell.ring(Queue::Guild(2), None);
-        let rung = bell.heard().await;
-        assert_eq!(rung.queues[&Queue::Guild(1)], [QueueSignal::Hastened(id)]);
-        assert!(rung.queues.len() == 2 && !rung.all);
+        wakeups.wake(Queue::Guild(1), None);
+        wakeups.wake(Queue::Guild(1), Some(QueueSignal::Expedited(id)));
+        wakeups.wake(Queue::Guild(2), None);
+        let pending = wakeups.next().await;
+        assert_eq!(pending.queues[&Queue::Guild(1)], [QueueSignal::Expedited(id)]);
+        assert!(pending.queues.len() == 2 && !pending.all);
         for guild in 1..=3 {
-            bell.ring(Queue::Guild(guild), None);
+            wakeups.wake(Queue::Guild(guild), None);
         }
-        let rung = bell.heard().await;
-        assert!(rung.queues.len() == 2 && rung.all);
+        let pending = wakeups.next().await;
+        assert!(pending.queues.len() == 2 && pending.all);
     }
 }

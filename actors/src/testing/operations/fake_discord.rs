@@ -41,7 +41,7 @@ pub(crate) enum ScriptedResult {
     },
     Fail(FailureClass),
     /// It takes effect, and the response is lost.
-    DoUnheard,
+    DoWithLostResponse,
     Panic,
     /// It is in flight until `resume` is called.
     Wait,
@@ -56,7 +56,7 @@ pub(crate) enum ScriptedResult {
 /// Scripted result of a search for the effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ScriptedSearch {
-    Look,
+    Search,
     Unclear,
     Hold(Duration),
     Fail,
@@ -83,9 +83,9 @@ struct Inner {
 #[derive(Debug)]
 pub(crate) struct FakeDiscord {
     inner: Mutex<Inner>,
-    chaos: Arc<FaultInjector>,
-    go_on: Notify,
-    began: Notify,
+    faults: Arc<FaultInjector>,
+    resume: Notify,
+    started: Notify,
 }
 
 /// Records the end of a call, also if it is cancelled.
@@ -100,8 +100,8 @@ impl Drop for InFlightCall<'_> {
 }
 
 impl FakeDiscord {
-    pub(crate) fn new(chaos: Arc<FaultInjector>) -> Self {
-        Self { inner: Mutex::default(), chaos, go_on: Notify::new(), began: Notify::new() }
+    pub(crate) fn new(faults: Arc<FaultInjector>) -> Self {
+        Self { inner: Mutex::default(), faults, resume: Notify::new(), started: Notify::new() }
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -132,40 +132,40 @@ impl FakeDiscord {
         self.inner().verified.clone()
     }
 
-    pub(crate) fn works(&self) -> Vec<Execution> {
+    pub(crate) fn executions(&self) -> Vec<Execution> {
         self.inner().works.clone()
     }
 
-    pub(crate) fn go_on(&self) {
-        self.go_on.notify_one();
+    pub(crate) fn resume(&self) {
+        self.resume.notify_one();
     }
 
     /// Waits until a waiting call has started.
-    pub(crate) async fn began(&self) {
-        self.began.notified().await;
+    pub(crate) async fn started(&self) {
+        self.started.notified().await;
     }
 
-    async fn wait_for_permit(&self, work: &Execution) {
-        work.journal.on_read();
-        self.began.notify_one();
-        self.go_on.notified().await;
+    async fn wait_for_permit(&self, execution: &Execution) {
+        execution.journal.on_read();
+        self.started.notify_one();
+        self.resume.notified().await;
     }
 
-    fn done(&self, work: &Execution) -> ExecutionOutput {
-        let made = made_by(work);
-        let bind = match &work.payload {
+    fn output(&self, execution: &Execution) -> ExecutionOutput {
+        let created = created_id(execution);
+        let bind = match &execution.payload {
             Payload::CreateRole(CreateRole { key: Some(key), .. }) => vec![Binding {
                 kind: ManagedKind::Role,
                 key: key.clone(),
-                discord_id: made,
+                discord_id: created,
                 channel: None,
                 origin: "created",
             }],
             _ => Vec::new(),
         };
         ExecutionOutput {
-            result: serde_json::json!({ "id": made.to_string() }),
-            made: Some(made),
+            result: serde_json::json!({ "id": created.to_string() }),
+            created: Some(created),
             bind,
             ..ExecutionOutput::default()
         }
@@ -174,105 +174,111 @@ impl FakeDiscord {
 
 /// A limit delays a call.
 fn held(retry_after: Option<Duration>, hold: HoldScope) -> ExecutionResult {
-    ExecutionResult::Held { retry_after, hold, reason: "limit", why: "a limit".to_owned(), status: Some(429) }
+    ExecutionResult::Held {
+        retry_after,
+        scope: hold,
+        reason: "limit",
+        message: "a limit".to_owned(),
+        status: Some(429),
+    }
 }
 
 /// The gate refuses a call.
 fn refused(wait: Duration, hold: HoldScope, reason: &'static str, text: &str) -> ExecutionResult {
-    ExecutionResult::Held { retry_after: Some(wait), hold, reason, why: text.to_owned(), status: None }
+    ExecutionResult::Held { retry_after: Some(wait), scope: hold, reason, message: text.to_owned(), status: None }
 }
 
 /// Commits a call that has its permit.
-async fn commit(work: &Execution) -> Result<(), ExecutionResult> {
-    let hook = work.journal.hook();
-    let Some(by) = hook.get() else { return Ok(()) };
-    let NotSent { why, reason, .. } = match by.commit().await {
+async fn commit(execution: &Execution) -> Result<(), ExecutionResult> {
+    let hook = execution.journal.hook();
+    let Some(before_send) = hook.get() else { return Ok(()) };
+    let NotSent { message, reason, .. } = match before_send.commit().await {
         Ok(()) => return Ok(()),
         Err(not_sent) => not_sent,
     };
-    Err(ExecutionResult::Held { retry_after: None, hold: HoldScope::All, reason, why, status: None })
+    Err(ExecutionResult::Held { retry_after: None, scope: HoldScope::All, reason, message, status: None })
 }
 
 /// The message that the first call of an operation sends.
-fn sent_message(work: &Execution) -> ProgressStep {
-    ProgressStep::MessageSent { channel_id: 1, message_id: made_by(work), key: Some("rules".to_owned()) }
+fn sent_message(execution: &Execution) -> ProgressStep {
+    ProgressStep::MessageSent { channel_id: 1, message_id: created_id(execution), key: Some("rules".to_owned()) }
 }
 
-fn made_by(work: &Execution) -> u64 {
-    u64::from_be_bytes(work.id.uuid().as_bytes()[8..].try_into().unwrap()) >> 8
+fn created_id(execution: &Execution) -> u64 {
+    u64::from_be_bytes(execution.id.uuid().as_bytes()[8..].try_into().unwrap()) >> 8
 }
 
 impl OperationExecutor for FakeDiscord {
-    fn perform(&self, work: Execution) -> ExecutorFuture<'_, ExecutionResult> {
+    fn execute(&self, execution: Execution) -> ExecutorFuture<'_, ExecutionResult> {
         Box::pin(async move {
-            let first = self.inner().busy.insert(work.guild);
-            assert!(first, "two operations of {:?} at once", work.guild);
-            let call = InFlightCall(self, work.guild);
+            let first = self.inner().busy.insert(execution.guild);
+            assert!(first, "two operations of {:?} at once", execution.guild);
+            let call = InFlightCall(self, execution.guild);
             let script = {
                 let mut inner = self.inner();
-                inner.works.push(work.clone());
-                inner.scripts.get(&work.id).and_then(VecDeque::front).copied().unwrap_or(ScriptedResult::Do)
+                inner.works.push(execution.clone());
+                inner.scripts.get(&execution.id).and_then(VecDeque::front).copied().unwrap_or(ScriptedResult::Do)
             };
-            let is_followed = || {
-                let _ = self.inner().scripts.get_mut(&work.id).and_then(VecDeque::pop_front);
+            let consume_script = || {
+                let _ = self.inner().scripts.get_mut(&execution.id).and_then(VecDeque::pop_front);
             };
             if let ScriptedResult::WaitForPermit | ScriptedResult::GateLate { .. } = script {
-                is_followed();
-                self.wait_for_permit(&work).await;
+                consume_script();
+                self.wait_for_permit(&execution).await;
             }
             if let ScriptedResult::GateLate { wait, hold, reason, text } = script {
                 return refused(wait, hold, reason, text);
             }
-            if let Err(held) = commit(&work).await {
+            if let Err(held) = commit(&execution).await {
                 return held;
             }
-            let fault = self.chaos.before().await;
-            if !work.right.holds() {
-                let (reason, why) = ("lease_lost", "another process owns the queue".to_owned());
+            let fault = self.faults.before().await;
+            if !execution.lease.holds() {
+                let (reason, message) = ("lease_lost", "another process owns the queue".to_owned());
                 return ExecutionResult::Held {
                     retry_after: Some(DENIED),
-                    hold: HoldScope::All,
+                    scope: HoldScope::All,
                     reason,
-                    why,
+                    message,
                     status: None,
                 };
             }
             // A call that never arrives follows no script.
             if script != ScriptedResult::WaitForPermit {
-                is_followed();
+                consume_script();
             }
             if script == ScriptedResult::Wait {
-                self.began.notify_one();
-                self.go_on.notified().await;
+                self.started.notify_one();
+                self.resume.notified().await;
             }
             if let ScriptedResult::SendThenHold(_) | ScriptedResult::SendThenWait = script {
-                self.inner().sent.push((work.guild, work.id));
-                *self.inner().happened.entry(work.id).or_default() += 1;
-                work.journal.step(sent_message(&work));
+                self.inner().sent.push((execution.guild, execution.id));
+                *self.inner().happened.entry(execution.id).or_default() += 1;
+                execution.journal.add_step(sent_message(&execution));
                 if script == ScriptedResult::SendThenWait {
-                    self.wait_for_permit(&work).await;
+                    self.wait_for_permit(&execution).await;
                 }
-                if let Err(held) = commit(&work).await {
+                if let Err(held) = commit(&execution).await {
                     return held;
                 }
             }
-            let performed = match script {
-                ScriptedResult::SendThenWait => ExecutionResult::Done(self.done(&work)),
+            let result = match script {
+                ScriptedResult::SendThenWait => ExecutionResult::Done(self.output(&execution)),
                 ScriptedResult::Do
-                | ScriptedResult::DoUnheard
+                | ScriptedResult::DoWithLostResponse
                 | ScriptedResult::Wait
                 | ScriptedResult::WaitForPermit => {
                     let mut inner = self.inner();
-                    inner.sent.push((work.guild, work.id));
+                    inner.sent.push((execution.guild, execution.id));
                     // Completed steps are not repeated.
-                    if work.progress.is_empty() {
-                        *inner.happened.entry(work.id).or_default() += 1;
+                    if execution.progress.is_empty() {
+                        *inner.happened.entry(execution.id).or_default() += 1;
                     }
                     drop(inner);
-                    if script == ScriptedResult::DoUnheard {
+                    if script == ScriptedResult::DoWithLostResponse {
                         ExecutionResult::Unknown(Failure::new(FailureClass::Ambiguous, "no response"))
                     } else {
-                        ExecutionResult::Done(self.done(&work))
+                        ExecutionResult::Done(self.output(&execution))
                     }
                 }
                 ScriptedResult::SendThenHold(wait) => held(Some(wait), HoldScope::Route),
@@ -280,7 +286,7 @@ impl OperationExecutor for FakeDiscord {
                 ScriptedResult::Gate { wait, hold, reason, text }
                 | ScriptedResult::GateLate { wait, hold, reason, text } => refused(wait, hold, reason, text),
                 ScriptedResult::Fail(class) => {
-                    self.inner().sent.push((work.guild, work.id));
+                    self.inner().sent.push((execution.guild, execution.id));
                     let failure = Failure::new(class, "scripted failure");
                     match class {
                         FailureClass::Transient | FailureClass::Ambiguous => ExecutionResult::Unknown(failure),
@@ -289,44 +295,48 @@ impl OperationExecutor for FakeDiscord {
                 }
                 ScriptedResult::Panic => panic!("scripted panic"),
             };
-            self.chaos.after(fault).await;
+            self.faults.after(fault).await;
             drop(call);
-            performed
+            result
         })
     }
 
-    fn reconcile(&self, work: Execution) -> ExecutorFuture<'_, ReconcileResult> {
+    fn reconcile(&self, execution: Execution) -> ExecutorFuture<'_, ReconcileResult> {
         Box::pin(async move {
-            let fault = self.chaos.before().await;
-            if !work.right.holds() {
-                let why = "another process owns the queue".to_owned();
-                return ReconcileResult::Held { retry_after: DENIED, hold: HoldScope::All, why };
+            let fault = self.faults.before().await;
+            if !execution.lease.holds() {
+                let message = "another process owns the queue".to_owned();
+                return ReconcileResult::Held { retry_after: DENIED, scope: HoldScope::All, message };
             }
             let search = {
                 let mut inner = self.inner();
-                inner.works.push(work.clone());
-                inner.searches.get_mut(&work.id).and_then(VecDeque::pop_front).unwrap_or(ScriptedSearch::Look)
+                inner.works.push(execution.clone());
+                inner.searches.get_mut(&execution.id).and_then(VecDeque::pop_front).unwrap_or(ScriptedSearch::Search)
             };
-            let reconciled = match search {
-                ScriptedSearch::Look if self.happened(work.id) > 0 => ReconcileResult::Found(self.done(&work)),
-                ScriptedSearch::Look => ReconcileResult::Absent,
-                ScriptedSearch::Unclear => ReconcileResult::Unclear("two candidates".to_owned()),
-                ScriptedSearch::Hold(retry_after) => {
-                    ReconcileResult::Held { retry_after, hold: HoldScope::All, why: "the breaker is open".to_owned() }
+            let result = match search {
+                ScriptedSearch::Search if self.happened(execution.id) > 0 => {
+                    ReconcileResult::Found(self.output(&execution))
                 }
+                ScriptedSearch::Search => ReconcileResult::Absent,
+                ScriptedSearch::Unclear => ReconcileResult::Unclear("two candidates".to_owned()),
+                ScriptedSearch::Hold(retry_after) => ReconcileResult::Held {
+                    retry_after,
+                    scope: HoldScope::All,
+                    message: "the breaker is open".to_owned(),
+                },
                 ScriptedSearch::Fail => ReconcileResult::Failed("503".to_owned()),
                 ScriptedSearch::Gate(retry_after, text) => {
-                    ReconcileResult::Held { retry_after, hold: HoldScope::All, why: text.to_owned() }
+                    ReconcileResult::Held { retry_after, scope: HoldScope::All, message: text.to_owned() }
                 }
                 ScriptedSearch::Panic => panic!("scripted panic during the search"),
             };
-            self.chaos.after(fault).await;
-            reconciled
+            self.faults.after(fault).await;
+            result
         })
     }
 
-    fn verify(&self, work: Execution) -> ExecutorFuture<'_, ReconcileResult> {
-        self.inner().verified.push(work.id);
-        self.reconcile(work)
+    fn verify(&self, execution: Execution) -> ExecutorFuture<'_, ReconcileResult> {
+        self.inner().verified.push(execution.id);
+        self.reconcile(execution)
     }
 }

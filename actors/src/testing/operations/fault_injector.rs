@@ -13,7 +13,7 @@ pub(crate) enum Fault {
     /// The store does nothing and returns an error. Does not concern Discord.
     Refuse,
     /// The store executes the call, and its response is lost.
-    LoseAnswer,
+    LoseResponse,
     /// The process ends before the call.
     KillBefore,
     /// The process ends after the call.
@@ -29,7 +29,7 @@ pub(crate) struct FaultInjector {
     stalls: AtomicBool,
     stalls_claim: AtomicBool,
     stalled: Notify,
-    go_on: Notify,
+    resume: Notify,
 }
 
 impl FaultInjector {
@@ -61,8 +61,8 @@ impl FaultInjector {
         self.stalled.notified().await;
     }
 
-    pub(crate) fn go_on(&self) {
-        self.go_on.notify_one();
+    pub(crate) fn resume(&self) {
+        self.resume.notify_one();
     }
 
     pub(crate) async fn at_release(&self) {
@@ -76,7 +76,7 @@ impl FaultInjector {
     async fn stall(&self, stalls: &AtomicBool) {
         if stalls.swap(false, Ordering::SeqCst) {
             self.stalled.notify_one();
-            self.go_on.notified().await;
+            self.resume.notified().await;
         }
     }
 

@@ -26,14 +26,14 @@ use crate::ports::{
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryStore {
     tables: Arc<Mutex<Tables>>,
-    members: Ownership,
-    chaos: Arc<FaultInjector>,
+    ownership: Ownership,
+    faults: Arc<FaultInjector>,
     owner: u32,
 }
 
 impl MemoryStore {
-    pub(crate) fn new(chaos: Arc<FaultInjector>) -> Self {
-        Self { tables: Arc::default(), members: Ownership::default(), chaos, owner: 0 }
+    pub(crate) fn new(faults: Arc<FaultInjector>) -> Self {
+        Self { tables: Arc::default(), ownership: Ownership::default(), faults, owner: 0 }
     }
 
     pub(crate) fn process(&self, owner: u32) -> Self {
@@ -46,29 +46,29 @@ impl MemoryStore {
 
     /// Simulates that all processes have ended, and their leases have expired.
     pub(crate) fn orphan(&self) {
-        self.tables().queues.values_mut().for_each(|standing| standing.owner = None);
+        self.tables().queues.values_mut().for_each(|row| row.owner = None);
     }
 
     /// Moves a queue to another process, whoever owns it.
     pub(crate) fn steal(&self, queue: Queue) {
         let mut tables = self.tables();
-        let standing = tables.queues.get_mut(&queue).unwrap();
-        (standing.owner, standing.fence) = (Some(99), standing.fence + 1);
+        let row = tables.queues.get_mut(&queue).unwrap();
+        (row.owner, row.fence) = (Some(99), row.fence + 1);
     }
 
     /// Assigns a queue to this process, the first being 1, whoever owns it.
-    pub(crate) fn give(&self, queue: Queue, process: u32) {
-        self.members.give(queue, process);
+    pub(crate) fn assign(&self, queue: Queue, process: u32) {
+        self.ownership.assign(queue, process);
     }
 
     /// Ends the lease of a queue's owner, although the store still accepts its writes.
-    pub(crate) fn end_right(&self, queue: Queue) {
+    pub(crate) fn end_lease(&self, queue: Queue) {
         let fence = self.tables().queues[&queue].fence;
-        self.members.lose(queue, Fence(fence));
+        self.ownership.end_lease(queue, Fence(fence));
     }
 
     pub(crate) fn owner(&self, queue: Queue) -> Option<u32> {
-        self.tables().queues.get(&queue).and_then(|standing| standing.owner)
+        self.tables().queues.get(&queue).and_then(|row| row.owner)
     }
 
     pub(crate) fn row(&self, id: OperationId) -> Row {
@@ -85,8 +85,8 @@ impl MemoryStore {
 
     pub(crate) fn unfinished(&self) -> usize {
         let tables = self.tables();
-        let scheduled: usize = tables.queues.values().map(|standing| standing.scheduled.len()).sum();
-        tables.lines.values().map(BTreeMap::len).sum::<usize>() + scheduled
+        let scheduled: usize = tables.queues.values().map(|row| row.scheduled.len()).sum();
+        tables.orders.values().map(BTreeMap::len).sum::<usize>() + scheduled
     }
 
     /// Makes the row of an operation unreadable.
@@ -104,16 +104,16 @@ impl MemoryStore {
 
     /// Executes a call with its planned fault.
     async fn call<T>(&self, act: impl FnOnce(&mut Tables) -> T) -> Result<T, StoreError> {
-        let fault = self.chaos.before().await;
+        let fault = self.faults.before().await;
         if fault == Some(Fault::Refuse) {
             return Err(StoreError::Unavailable("planned fault".to_owned()));
         }
-        let answer = act(&mut self.tables());
-        self.chaos.after(fault).await;
-        if fault == Some(Fault::LoseAnswer) {
+        let result = act(&mut self.tables());
+        self.faults.after(fault).await;
+        if fault == Some(Fault::LoseResponse) {
             return Err(StoreError::Unavailable("connection lost".to_owned()));
         }
-        Ok(answer)
+        Ok(result)
     }
 }
 
@@ -122,15 +122,15 @@ fn queue_of(stored: &StoredOperation) -> Queue {
 }
 
 impl OperationStore for MemoryStore {
-    fn noting(self: Arc<Self>, _: AuditRecord) -> Arc<dyn OperationStore> {
+    fn with_audit(self: Arc<Self>, _: AuditRecord) -> Arc<dyn OperationStore> {
         self
     }
 
-    fn within(self: Arc<Self>, _: Arc<str>) -> Arc<dyn OperationStore> {
+    fn for_tenant(self: Arc<Self>, _: Arc<str>) -> Arc<dyn OperationStore> {
         self
     }
 
-    fn whose(&self, locations: Vec<Location>) -> StoreFuture<'_, Vec<Option<Owner>>> {
+    fn owners(&self, locations: Vec<Location>) -> StoreFuture<'_, Vec<Option<Owner>>> {
         let unclaimed = |location: &Location| match location {
             Location::Guild(id) => Some(Owner { guild: Some(*id), tenant: DEFAULT_TENANT.to_owned() }),
             Location::Channel(_) | Location::Webhook(..) => None,
@@ -139,7 +139,7 @@ impl OperationStore for MemoryStore {
         Box::pin(async move { Ok(owners) })
     }
 
-    fn learn(&self, _: Location, guild: Option<u64>) -> StoreFuture<'_, Owner> {
+    fn record_location(&self, _: Location, guild: Option<u64>) -> StoreFuture<'_, Owner> {
         Box::pin(async move { Ok(Owner { guild, tenant: DEFAULT_TENANT.to_owned() }) })
     }
 
@@ -154,8 +154,8 @@ impl OperationStore for MemoryStore {
 
     fn claim(&self, from: ClaimFrom) -> StoreFuture<'_, Vec<Claim>> {
         let owner = self.owner;
-        let members = self.members.clone();
-        let is_ours = move |queue: &Queue| !members.is_elsewhere(*queue, owner);
+        let ownership = self.ownership.clone();
+        let is_ours = move |queue: &Queue| !ownership.is_owned_elsewhere(*queue, owner);
         let claimed = self.call(move |tables| match from {
             ClaimFrom::Queues(queues) => {
                 queues.into_iter().filter(is_ours).filter_map(|queue| tables.claim(queue, owner)).collect()
@@ -173,12 +173,12 @@ impl OperationStore for MemoryStore {
             }
         });
         Box::pin(async move {
-            self.chaos.at_claim().await;
+            self.faults.at_claim().await;
             let claimed: Result<Vec<Claim>, StoreError> = claimed.await;
             let mut tables = self.tables();
             match &claimed {
-                Ok(claims) => tables.told.extend(claims.iter().map(|claim| (claim.queue, claim.fence.0))),
-                Err(_) => tables.give_untold_back(owner),
+                Ok(claims) => tables.delivered.extend(claims.iter().map(|claim| (claim.queue, claim.fence.0))),
+                Err(_) => tables.release_unreceived(owner),
             }
             drop(tables);
             claimed
@@ -189,33 +189,33 @@ impl OperationStore for MemoryStore {
         LeaseGuard::always()
     }
 
-    fn right(&self, queue: Queue, fence: Fence) -> LeaseGuard {
-        self.members.right(queue, fence)
+    fn queue_lease(&self, queue: Queue, fence: Fence) -> LeaseGuard {
+        self.ownership.lease(queue, fence)
     }
 
-    fn elsewhere(&self, queues: &[Queue]) -> Vec<Queue> {
-        queues.iter().copied().filter(|queue| self.members.is_elsewhere(*queue, self.owner)).collect()
+    fn assigned_elsewhere(&self, queues: &[Queue]) -> Vec<Queue> {
+        queues.iter().copied().filter(|queue| self.ownership.is_owned_elsewhere(*queue, self.owner)).collect()
     }
 
     fn release(&self, queue: Queue, fence: Fence) -> StoreFuture<'_, bool> {
         Box::pin(async move {
-            self.chaos.at_release().await;
-            let give_back = |tables: &mut Tables| match tables.queues.get_mut(&queue) {
-                Some(standing) if standing.fence == fence.0 => {
-                    standing.owner = None;
+            self.faults.at_release().await;
+            let clear_owner = |tables: &mut Tables| match tables.queues.get_mut(&queue) {
+                Some(row) if row.fence == fence.0 => {
+                    row.owner = None;
                     true
                 }
                 Some(_) | None => false,
             };
-            self.call(give_back).await
+            self.call(clear_owner).await
         })
     }
 
     fn load(&self, queue: Queue, after: u64, limit: usize) -> StoreFuture<'_, OperationPage> {
         Box::pin(self.call(move |tables| {
-            let line = tables.lines.get(&queue).into_iter().flat_map(|line| line.range(after + 1..));
+            let order = tables.orders.get(&queue).into_iter().flat_map(|order| order.range(after + 1..));
             let mut page = OperationPage { scheduled: tables.first_scheduled(queue), ..OperationPage::default() };
-            for stored in line.take(limit).map(|(_, id)| &tables.rows[id].stored) {
+            for stored in order.take(limit).map(|(_, id)| &tables.rows[id].stored) {
                 match tables.damaged.get(&stored.operation.id) {
                     None => page.operations.push(stored.clone()),
                     Some(problem) => page.unreadable.push(UnreadableOperation {
@@ -233,46 +233,50 @@ impl OperationStore for MemoryStore {
         }))
     }
 
-    fn join(&self, queue: Queue, now: UnixMs, limit: usize) -> StoreFuture<'_, Option<UnixMs>> {
+    fn join_due(&self, queue: Queue, now: UnixMs, limit: usize) -> StoreFuture<'_, Option<UnixMs>> {
         Box::pin(self.call(move |tables| tables.join(queue, now, limit)))
     }
 
-    fn scheduled(&self, queue: Queue, limit: usize) -> StoreFuture<'_, u64> {
+    fn count_scheduled(&self, queue: Queue, limit: usize) -> StoreFuture<'_, u64> {
         let tables = self.tables();
-        let count = tables.queues.get(&queue).map_or(0, |standing| standing.scheduled.len().min(limit));
+        let count = tables.queues.get(&queue).map_or(0, |row| row.scheduled.len().min(limit));
         Box::pin(async move { Ok(count as u64) })
     }
 
-    fn record(&self, changes: Vec<OperationUpdate>) -> StoreFuture<'_, Vec<UpdateResult>> {
+    fn record(&self, updates: Vec<OperationUpdate>) -> StoreFuture<'_, Vec<UpdateResult>> {
         Box::pin(self.call(move |tables| {
-            for (index, change) in changes.iter().enumerate() {
-                let twice = changes[..index].iter().any(|earlier| earlier.id == change.id);
+            for (index, update) in updates.iter().enumerate() {
+                let twice = updates[..index].iter().any(|earlier| earlier.id == update.id);
                 assert!(!twice, "an operation is changed twice in one call");
             }
             tables.commits += 1;
-            changes.iter().map(|change| tables.record(change)).collect()
+            updates.iter().map(|update| tables.record(update)).collect()
         }))
     }
 
-    fn resolve(&self, guild: Option<u64>, wanted: Vec<UnresolvedReference>) -> StoreFuture<'_, Vec<ResolvedReference>> {
+    fn resolve(
+        &self,
+        guild: Option<u64>,
+        references: Vec<UnresolvedReference>,
+    ) -> StoreFuture<'_, Vec<ResolvedReference>> {
         Box::pin(self.call(move |tables| {
-            let resolved = wanted.into_iter().map(|wanted| match wanted {
+            let resolved = references.into_iter().map(|references| match references {
                 UnresolvedReference::Key(kind, key) => match tables.bindings.get(&(guild, kind, key)) {
                     Some(&(id, channel)) => ResolvedReference::Object { id, channel },
-                    None => ResolvedReference::Nothing(None),
+                    None => ResolvedReference::Missing(None),
                 },
                 UnresolvedReference::Operation(id) => match tables.rows.get(&id) {
-                    Some(Row { made: Some(id), .. }) => ResolvedReference::Object { id: *id, channel: None },
-                    Some(row) if row.stored.state.is_final() => ResolvedReference::Nothing(Some(row.stored.state)),
+                    Some(Row { created: Some(id), .. }) => ResolvedReference::Object { id: *id, channel: None },
+                    Some(row) if row.stored.state.is_final() => ResolvedReference::Missing(Some(row.stored.state)),
                     Some(_) => ResolvedReference::Pending,
-                    None => ResolvedReference::Nothing(None),
+                    None => ResolvedReference::Missing(None),
                 },
             });
             resolved.collect()
         }))
     }
 
-    fn bound(&self, _: ManagedKind, _: Vec<u64>) -> StoreFuture<'_, Vec<u64>> {
+    fn find_bound(&self, _: ManagedKind, _: Vec<u64>) -> StoreFuture<'_, Vec<u64>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 
@@ -288,8 +292,8 @@ impl OperationStore for MemoryStore {
         }))
     }
 
-    fn show(&self, id: OperationId) -> StoreFuture<'_, Option<OperationDetails>> {
-        let shown = self.tables().rows.get(&id).cloned().map(|row| OperationDetails {
+    fn get(&self, id: OperationId) -> StoreFuture<'_, Option<OperationDetails>> {
+        let details = self.tables().rows.get(&id).cloned().map(|row| OperationDetails {
             stored: row.stored,
             result: row.result,
             updated_at: UnixMs::default(),
@@ -297,7 +301,7 @@ impl OperationStore for MemoryStore {
             attempts: row.attempts,
             waits_for: None,
         });
-        Box::pin(async { Ok(shown) })
+        Box::pin(async { Ok(details) })
     }
 
     fn list(&self, _: OperationFilter) -> StoreFuture<'_, Vec<OperationDetails>> {
@@ -316,28 +320,28 @@ impl OperationStore for MemoryStore {
             }
             (row.stored.state, queue_of(&row.stored), row.stored.seq)
         });
-        let answer = cancelled.map(|(state, queue, seq)| {
+        let result = cancelled.map(|(state, queue, seq)| {
             if state == OperationState::Cancelled {
-                tables.lines.entry(queue).or_default().remove(&seq);
+                tables.orders.entry(queue).or_default().remove(&seq);
             }
             (state, queue)
         });
-        Box::pin(async move { Ok(answer) })
+        Box::pin(async move { Ok(result) })
     }
 
-    fn hasten(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(OperationState, Queue)>> {
+    fn expedite(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(OperationState, Queue)>> {
         let mut tables = self.tables();
         if tables.rows.get(&id).is_some_and(|row| row.stored.state == OperationState::Scheduled) {
             tables.unschedule(id, now, OperationState::Queued);
         }
-        let hastened = tables.rows.get_mut(&id).map(|row| {
+        let expedited = tables.rows.get_mut(&id).map(|row| {
             row.stored.operation.eligible_at = now;
             (row.stored.state, queue_of(&row.stored))
         });
-        Box::pin(async move { Ok(hastened) })
+        Box::pin(async move { Ok(expedited) })
     }
 
-    fn letters(&self, _: DeadLetterFilter) -> StoreFuture<'_, Vec<DeadLetter>> {
+    fn dead_letters(&self, _: DeadLetterFilter) -> StoreFuture<'_, Vec<DeadLetter>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 
@@ -349,9 +353,9 @@ impl OperationStore for MemoryStore {
         Box::pin(async { Ok(0) })
     }
 
-    fn pause(&self, what: PauseTarget, paused: bool) -> StoreFuture<'_, ()> {
+    fn pause(&self, target: PauseTarget, paused: bool) -> StoreFuture<'_, ()> {
         let mut tables = self.tables();
-        match what {
+        match target {
             PauseTarget::All => tables.all_paused = paused,
             PauseTarget::Queue(queue) => tables.queues.entry(queue).or_default().paused = paused,
         }
@@ -360,7 +364,7 @@ impl OperationStore for MemoryStore {
 
     fn paused(&self) -> StoreFuture<'_, (bool, Vec<Queue>)> {
         let tables = self.tables();
-        let queues = tables.queues.iter().filter(|(_, standing)| standing.paused).map(|(queue, _)| *queue);
+        let queues = tables.queues.iter().filter(|(_, row)| row.paused).map(|(queue, _)| *queue);
         let paused = (tables.all_paused, queues.collect());
         Box::pin(async move { Ok(paused) })
     }

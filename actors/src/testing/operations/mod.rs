@@ -12,13 +12,15 @@ pub(crate) use fault_injector::Fault;
 pub(crate) use test_cluster::{TestCluster, paused};
 
 /// A service whose store no supervisor reads.
-pub(crate) fn lone_desk(now: crate::wall_clock::WallClock) -> std::sync::Arc<crate::submission::OperationService> {
+pub(crate) fn isolated_service(
+    now: crate::wall_clock::WallClock,
+) -> std::sync::Arc<crate::submission::OperationService> {
     struct NullNotifier;
 
     impl crate::submission::QueueNotifier for NullNotifier {
         fn wake(&self, _: guildhall_core::operation::Queue) {}
         fn cancelled(&self, _: guildhall_core::operation::OperationId, _: guildhall_core::operation::Queue) {}
-        fn hastened(&self, _: guildhall_core::operation::OperationId, _: guildhall_core::operation::Queue) {}
+        fn expedited(&self, _: guildhall_core::operation::OperationId, _: guildhall_core::operation::Queue) {}
         fn paused(&self, _: crate::ports::PauseTarget, _: bool) {}
     }
 

@@ -26,34 +26,34 @@ impl Ownership {
     }
 
     /// Assigns a queue to this process.
-    pub(crate) fn give(&self, queue: Queue, process: u32) {
+    pub(crate) fn assign(&self, queue: Queue, process: u32) {
         self.inner().belongs.insert(queue, process);
     }
 
     /// Whether a queue is assigned to another process.
-    pub(crate) fn is_elsewhere(&self, queue: Queue, process: u32) -> bool {
+    pub(crate) fn is_owned_elsewhere(&self, queue: Queue, process: u32) -> bool {
         self.inner().belongs.get(&queue).is_some_and(|other| *other != process)
     }
 
     /// Ends the lease of a claim.
-    pub(crate) fn lose(&self, queue: Queue, fence: Fence) {
+    pub(crate) fn end_lease(&self, queue: Queue, fence: Fence) {
         self.inner().lost.insert((queue, fence));
     }
 
-    pub(crate) fn right(&self, queue: Queue, fence: Fence) -> LeaseGuard {
-        LeaseGuard::while_held(Arc::new(OwnershipCheck { members: self.clone(), queue, fence }))
+    pub(crate) fn lease(&self, queue: Queue, fence: Fence) -> LeaseGuard {
+        LeaseGuard::while_held(Arc::new(OwnershipCheck { ownership: self.clone(), queue, fence }))
     }
 }
 
 /// The lease of a claim.
 struct OwnershipCheck {
-    members: Ownership,
+    ownership: Ownership,
     queue: Queue,
     fence: Fence,
 }
 
 impl LeaseCheck for OwnershipCheck {
     fn holds(&self) -> bool {
-        !self.members.inner().lost.contains(&(self.queue, self.fence))
+        !self.ownership.inner().lost.contains(&(self.queue, self.fence))
     }
 }

@@ -12,7 +12,7 @@ use crate::ports::{Attempt, Claim, Fence, IntentUpdate, NewOperation, OperationU
 pub(crate) struct Row {
     pub(crate) stored: StoredOperation,
     pub(crate) result: Option<String>,
-    pub(crate) made: Option<u64>,
+    pub(crate) created: Option<u64>,
     pub(crate) attempts: Vec<Attempt>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct QueueRow {
 pub(crate) struct Tables {
     pub(crate) rows: BTreeMap<OperationId, Row>,
     /// Unfinished operations.
-    pub(crate) lines: BTreeMap<Queue, BTreeMap<u64, OperationId>>,
+    pub(crate) orders: BTreeMap<Queue, BTreeMap<u64, OperationId>>,
     pub(crate) queues: BTreeMap<Queue, QueueRow>,
     pub(crate) bindings: HashMap<ObjectKey, (u64, Option<u64>)>,
     pub(crate) all_paused: bool,
@@ -41,7 +41,7 @@ pub(crate) struct Tables {
     /// Unreadable rows, with the problem.
     pub(crate) damaged: HashMap<OperationId, String>,
     /// Claims whose result was received.
-    pub(crate) told: HashSet<(Queue, u64)>,
+    pub(crate) delivered: HashSet<(Queue, u64)>,
     /// Queues that were made due regardless of their operations.
     pub(crate) ready: HashSet<Queue>,
 }
@@ -55,11 +55,11 @@ impl Tables {
             waits && stored.error.as_ref().is_some_and(|error| error.held_by.is_some())
         };
         let held: Vec<Queue> = self
-            .lines
+            .orders
             .iter()
-            .filter(|(queue, line)| {
+            .filter(|(queue, order)| {
                 let is_later = self.due(**queue).is_some_and(|due| due > now);
-                self.is_free(**queue) && is_later && line.values().any(is_held)
+                self.is_free(**queue) && is_later && order.values().any(is_held)
             })
             .map(|(queue, _)| *queue)
             .take(limit)
@@ -72,8 +72,8 @@ impl Tables {
         if self.ready.contains(&queue) {
             return Some(UnixMs::new(0));
         }
-        let line = self.lines.get(&queue).into_iter().flat_map(BTreeMap::values);
-        let waiting = line.map(|id| self.rows[id].stored.operation.eligible_at).min();
+        let order = self.orders.get(&queue).into_iter().flat_map(BTreeMap::values);
+        let waiting = order.map(|id| self.rows[id].stored.operation.eligible_at).min();
         [waiting, self.first_scheduled(queue)].into_iter().flatten().min()
     }
 
@@ -88,16 +88,16 @@ impl Tables {
         let own = Some(operation.eligible_at).filter(|due| *due > operation.created_at);
         let joins_at = self.held_by(&operation).into_iter().chain(own).max();
         let joins_at = joins_at.map(|at| operation.deadline_at.map_or(at, |deadline| at.min(deadline)));
-        let standing = self.queues.entry(queue).or_default();
-        standing.next_seq += 1;
-        let (id, n) = (operation.id, standing.next_seq);
+        let row = self.queues.entry(queue).or_default();
+        row.next_seq += 1;
+        let (id, n) = (operation.id, row.next_seq);
         let (seq, state) = match joins_at {
             Some(joins_at) => {
-                standing.scheduled.insert((joins_at, n), id);
+                row.scheduled.insert((joins_at, n), id);
                 (0, OperationState::Scheduled)
             }
             None => {
-                self.lines.entry(queue).or_default().insert(n, id);
+                self.orders.entry(queue).or_default().insert(n, id);
                 (n, OperationState::Queued)
             }
         };
@@ -113,7 +113,7 @@ impl Tables {
             error: None,
             unknown_outcome: None,
         };
-        self.rows.insert(id, Row { stored, result: None, made: None, attempts: Vec::new() });
+        self.rows.insert(id, Row { stored, result: None, created: None, attempts: Vec::new() });
     }
 
     /// When the last of the scheduled operations joins that an operation refers to.
@@ -130,27 +130,27 @@ impl Tables {
     /// Moves due operations into their queue.
     pub(crate) fn join(&mut self, queue: Queue, now: UnixMs, limit: usize) -> Option<UnixMs> {
         for _ in 0..limit {
-            let first = self.queues.get(&queue).and_then(|standing| standing.scheduled.first_key_value());
+            let first = self.queues.get(&queue).and_then(|row| row.scheduled.first_key_value());
             let Some((&(joins_at, n), &id)) = first.filter(|((joins_at, _), _)| *joins_at <= now) else { break };
             let operation = self.rows[&id].stored.operation.clone();
             let expired = operation.deadline_at.is_some_and(|deadline| deadline <= now);
             let later = self.held_by(&operation).filter(|_| !expired);
-            let standing = self.queues.entry(queue).or_default();
-            standing.scheduled.remove(&(joins_at, n));
+            let row = self.queues.entry(queue).or_default();
+            row.scheduled.remove(&(joins_at, n));
             if let Some(later) = later {
-                standing.scheduled.insert((later.max(now + Duration::from_secs(1)), n), id);
+                row.scheduled.insert((later.max(now + Duration::from_secs(1)), n), id);
             } else {
-                self.place(queue, id, now);
+                self.enqueue(queue, id, now);
             }
         }
         self.first_scheduled(queue)
     }
 
-    fn place(&mut self, queue: Queue, id: OperationId, now: UnixMs) {
-        let standing = self.queues.entry(queue).or_default();
-        standing.next_seq += 1;
-        let seq = standing.next_seq;
-        self.lines.entry(queue).or_default().insert(seq, id);
+    fn enqueue(&mut self, queue: Queue, id: OperationId, now: UnixMs) {
+        let queue_row = self.queues.entry(queue).or_default();
+        queue_row.next_seq += 1;
+        let seq = queue_row.next_seq;
+        self.orders.entry(queue).or_default().insert(seq, id);
         let row = self.rows.get_mut(&id).unwrap();
         (row.stored.seq, row.stored.state) = (seq, OperationState::Queued);
         self.release(id, now);
@@ -165,12 +165,12 @@ impl Tables {
             self.rows.values().filter(follows).map(|row| row.stored.operation.clone()).collect();
         for operation in follow {
             let held = self.held_by(&operation).unwrap_or_default();
-            let standing = self.queues.get_mut(&operation.queue.queue(&operation.tenant)).unwrap();
-            let key = *standing.scheduled.iter().find(|(_, id)| **id == operation.id).unwrap().0;
+            let row = self.queues.get_mut(&operation.queue.queue(&operation.tenant)).unwrap();
+            let key = *row.scheduled.iter().find(|(_, id)| **id == operation.id).unwrap().0;
             let later = operation.eligible_at.max(now).min(key.0).max(held);
             let later = operation.deadline_at.map_or(later, |deadline| later.min(deadline));
-            standing.scheduled.remove(&key);
-            standing.scheduled.insert((later, key.1), operation.id);
+            row.scheduled.remove(&key);
+            row.scheduled.insert((later, key.1), operation.id);
         }
     }
 
@@ -191,71 +191,75 @@ impl Tables {
             return OperationState::Scheduled;
         }
         self.queues.get_mut(&queue).unwrap().scheduled.remove(&key);
-        self.place(queue, id, now);
+        self.enqueue(queue, id, now);
         OperationState::Queued
     }
 
     pub(crate) fn is_free(&self, queue: Queue) -> bool {
-        self.queues.get(&queue).is_some_and(|standing| standing.owner.is_none() && !standing.paused)
+        self.queues.get(&queue).is_some_and(|row| row.owner.is_none() && !row.paused)
     }
 
     pub(crate) fn claim(&mut self, queue: Queue, owner: u32) -> Option<Claim> {
         let paused = self.all_paused;
-        let standing = self.queues.entry(queue).or_default();
-        if standing.owner.is_some() {
+        let row = self.queues.entry(queue).or_default();
+        if row.owner.is_some() {
             return None;
         }
-        standing.owner = Some(owner);
-        standing.fence += 1;
+        row.owner = Some(owner);
+        row.fence += 1;
         self.ready.remove(&queue);
-        Some(Claim { queue, fence: Fence(standing.fence), paused: standing.paused || paused })
+        Some(Claim { queue, fence: Fence(row.fence), paused: row.paused || paused })
     }
 
     /// Releases the claims of a lost response.
-    pub(crate) fn give_untold_back(&mut self, owner: u32) {
-        for (queue, standing) in &mut self.queues {
-            if standing.owner == Some(owner) && !self.told.contains(&(*queue, standing.fence)) {
-                (standing.owner, standing.fence) = (None, standing.fence + 1);
+    pub(crate) fn release_unreceived(&mut self, owner: u32) {
+        for (queue, row) in &mut self.queues {
+            if row.owner == Some(owner) && !self.delivered.contains(&(*queue, row.fence)) {
+                (row.owner, row.fence) = (None, row.fence + 1);
             }
         }
     }
 
-    pub(crate) fn record(&mut self, change: &OperationUpdate) -> UpdateResult {
-        if self.queues.get(&change.queue).map(|standing| standing.fence) != Some(change.fence.0) {
+    pub(crate) fn record(&mut self, update: &OperationUpdate) -> UpdateResult {
+        if self.queues.get(&update.queue).map(|queue_row| queue_row.fence) != Some(update.fence.0) {
             return UpdateResult::Fenced;
         }
-        let Some(row) = self.rows.get_mut(&change.id) else { return UpdateResult::Gone };
+        let Some(row) = self.rows.get_mut(&update.id) else { return UpdateResult::Finished };
         if row.stored.state.is_final() {
-            return UpdateResult::Gone;
+            return UpdateResult::Finished;
         }
         let stored = &mut row.stored;
         // A repeated update after a lost response is no transition.
-        assert!(stored.state == change.state || stored.state.to(change.state).is_ok(), "{:?} {change:?}", stored.state);
-        (stored.state, stored.attempts, stored.delays) = (change.state, change.attempts, change.delays);
+        assert!(
+            stored.state == update.state || stored.state.check_transition(update.state).is_ok(),
+            "{:?} {update:?}",
+            stored.state
+        );
+        (stored.state, stored.attempts, stored.delays) = (update.state, update.attempts, update.delays);
         (stored.parked, stored.error, stored.operation.eligible_at) =
-            (change.parked, change.error.clone(), change.eligible_at);
-        if change.unknown_outcome.is_some() {
-            stored.unknown_outcome.clone_from(&change.unknown_outcome);
+            (update.parked, update.error.clone(), update.eligible_at);
+        if update.unknown_outcome.is_some() {
+            stored.unknown_outcome.clone_from(&update.unknown_outcome);
         }
-        match change.intent {
-            IntentUpdate::Keep => {}
+        match update.intent {
+            IntentUpdate::Unchanged => {}
             IntentUpdate::Open(at) => stored.intent = stored.intent.or(Some(at)),
             IntentUpdate::Close => stored.intent = None,
         }
-        stored.intent = stored.intent.filter(|_| !change.state.is_final());
-        if let Some(progress) = &change.progress {
+        stored.intent = stored.intent.filter(|_| !update.state.is_final());
+        if let Some(progress) = &update.progress {
             stored.progress = serde_json::from_str(&progress.json).unwrap();
         }
         let seq = stored.seq;
-        row.result = change.result.clone();
-        row.made = change.made;
-        row.attempts.extend(change.attempt.clone());
-        for binding in &change.bind {
-            let key = (change.guild, binding.kind, binding.key.clone());
+        row.result = update.result.clone();
+        row.created = update.created;
+        row.attempts.extend(update.attempt.clone());
+        for binding in &update.bind {
+            let key = (update.guild, binding.kind, binding.key.clone());
             self.bindings.insert(key, (binding.discord_id, binding.channel));
         }
-        if change.state.is_final() {
-            self.lines.entry(change.queue).or_default().remove(&seq);
+        if update.state.is_final() {
+            self.orders.entry(update.queue).or_default().remove(&seq);
         }
         UpdateResult::Done
     }

@@ -30,7 +30,7 @@ pub(crate) fn paused(test: impl Future<Output = ()>) {
 pub(crate) struct TestCluster {
     pub(crate) store: MemoryStore,
     pub(crate) discord: Arc<FakeDiscord>,
-    pub(crate) chaos: Arc<FaultInjector>,
+    pub(crate) faults: Arc<FaultInjector>,
     pub(crate) clock: WallClock,
     pub(crate) config: OperationsConfig,
     ids: Cell<u64>,
@@ -39,7 +39,7 @@ pub(crate) struct TestCluster {
 
 impl TestCluster {
     pub(crate) fn new() -> Self {
-        let chaos = Arc::new(FaultInjector::default());
+        let faults = Arc::new(FaultInjector::default());
         let exact = |base| Backoff { base, cap: Duration::from_secs(20), jitter: 0.0 };
         let config = OperationsConfig {
             backoff: exact(Duration::from_secs(1)),
@@ -48,9 +48,9 @@ impl TestCluster {
             ..OperationsConfig::default()
         };
         Self {
-            store: MemoryStore::new(Arc::clone(&chaos)),
-            discord: Arc::new(FakeDiscord::new(Arc::clone(&chaos))),
-            chaos,
+            store: MemoryStore::new(Arc::clone(&faults)),
+            discord: Arc::new(FakeDiscord::new(Arc::clone(&faults))),
+            faults,
             clock: WallClock::anchored(UnixMs::new(1_700_000_000_000)),
             config,
             ids: Cell::new(0),
@@ -62,9 +62,9 @@ impl TestCluster {
     pub(crate) fn start(&self) -> OperationsHandle {
         self.processes.set(self.processes.get() + 1);
         let store = Arc::new(self.store.process(self.processes.get()));
-        let perform = Arc::clone(&self.discord);
+        let executor = Arc::clone(&self.discord);
         let spawn = Box::new(crate::guild::GuildSpec::run);
-        OperationsHandle::start(store, perform, self.clock.clone(), self.config.clone(), spawn)
+        OperationsHandle::start(store, executor, self.clock.clone(), self.config.clone(), spawn)
     }
 
     /// Creates an operation without submitting it.
@@ -122,14 +122,14 @@ impl TestCluster {
     }
 
     /// Waits for a condition; fails after an hour of paused time.
-    pub(crate) async fn until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
+    pub(crate) async fn until(&self, condition: &str, mut is_true: impl FnMut() -> bool) {
         for _ in 0..36_000 {
-            if is_so() {
+            if is_true() {
                 return;
             }
             sleep(Duration::from_millis(100)).await;
         }
-        panic!("condition never became true: {what}");
+        panic!("condition never became true: {condition}");
     }
 
     pub(crate) async fn until_state(&self, id: OperationId, state: OperationState) {

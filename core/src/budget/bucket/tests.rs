@@ -31,7 +31,7 @@ fn left(points: u64) -> Observation {
 }
 
 #[test]
-fn a_full_budget_is_spent_at_once_and_then_as_it_comes_back() {
+fn full_budget_is_spent_at_once_and_then_as_it_is_restored() {
     let mut budget = budget();
     assert_eq!(take(&mut budget, 7, 0, NOW), allowed(0, 3));
     assert_eq!(take(&mut budget, 4, 0, NOW), refused(500, 3));
@@ -43,13 +43,13 @@ fn a_full_budget_is_spent_at_once_and_then_as_it_comes_back() {
 }
 
 #[test]
-fn a_cost_that_can_never_be_met_is_an_error_that_says_so() {
+fn cost_above_the_maximum_is_an_error() {
     let error = budget().try_acquire(Points::whole(11), NOW).unwrap_err();
     assert_eq!(error.to_string(), "cost 11 exceeds the maximum of the budget (10); split the call");
 }
 
 #[test]
-fn what_does_not_come_back_is_refused_without_a_time() {
+fn budget_that_is_not_restored_refuses_without_a_retry_time() {
     let mut budget = Budget::new(BudgetLimits { restore_per_second: Points::ZERO, ..LIMITS }, NOW).unwrap();
     assert_eq!(take(&mut budget, 10, 0, NOW), allowed(0, 0));
     let never = BudgetDecision::Refused { retry_after: None, remaining: Points::ZERO };
@@ -57,23 +57,23 @@ fn what_does_not_come_back_is_refused_without_a_time() {
 }
 
 #[test]
-fn a_rate_of_one_in_an_hour_is_not_lost_to_frequent_questions() {
+fn low_restore_rate_is_not_lost_to_frequent_requests() {
     let hourly = Points::new(1.0 / 3_600.0).unwrap();
     let mut budget = Budget::new(BudgetLimits { maximum: Points::whole(1), restore_per_second: hourly }, NOW).unwrap();
     assert_eq!(take(&mut budget, 1, 0, NOW), allowed(0, 0));
     for millis in 0..3_000 {
-        let asked = budget.try_acquire(Points::whole(1), NOW + Duration::from_millis(millis)).unwrap();
-        assert!(matches!(asked, BudgetDecision::Refused { .. }));
+        let result = budget.try_acquire(Points::whole(1), NOW + Duration::from_millis(millis)).unwrap();
+        assert!(matches!(result, BudgetDecision::Refused { .. }));
     }
     assert_eq!(take(&mut budget, 1, 0, NOW + seconds(3_610)), allowed(0, 0));
 }
 
 #[test]
-fn the_upstreams_word_replaces_the_defaults_and_they_do_not_come_back() {
+fn observed_limits_replace_the_defaults_permanently() {
     let mut budget = budget();
-    let seen =
+    let observation =
         Observation { maximum: Some(Points::whole(100)), restore_per_second: Some(Points::whole(50)), ..left(40) };
-    budget.observe(&seen, NOW).unwrap();
+    budget.observe(&observation, NOW).unwrap();
     assert_eq!(budget.available(NOW), Points::whole(40));
     budget.configure(LIMITS, NOW).unwrap();
     let upstreams = BudgetLimits { maximum: Points::whole(100), restore_per_second: Points::whole(50) };
@@ -82,7 +82,7 @@ fn the_upstreams_word_replaces_the_defaults_and_they_do_not_come_back() {
 }
 
 #[test]
-fn a_default_is_changed_as_long_as_the_upstream_has_not_spoken_about_it() {
+fn default_can_change_until_the_upstream_reports_the_limit() {
     let mut budget = budget();
     budget.observe(&Observation { maximum: Some(Points::whole(5)), ..Observation::default() }, NOW).unwrap();
     assert_eq!(budget.available(NOW), Points::whole(5));
@@ -91,7 +91,7 @@ fn a_default_is_changed_as_long_as_the_upstream_has_not_spoken_about_it() {
 }
 
 #[test]
-fn an_observation_forgets_nothing_that_the_upstream_cannot_have_seen() {
+fn observation_drops_nothing_that_the_upstream_cannot_have_seen() {
     let mut budget = budget();
     // The observed call, then one in flight, then one that still waits.
     assert_eq!(take(&mut budget, 4, 0, NOW), allowed(0, 6));
@@ -107,7 +107,7 @@ fn an_observation_forgets_nothing_that_the_upstream_cannot_have_seen() {
 }
 
 #[test]
-fn what_waits_for_an_upstream_that_is_left_alone_is_not_given_back_meanwhile() {
+fn booking_during_a_pause_of_the_upstream_is_not_returned() {
     let mut budget = budget();
     budget.observe(&Observation { retry_after: Some(seconds(50)), ..left(10) }, NOW).unwrap();
     assert_eq!(take(&mut budget, 6, 60, NOW), allowed(50_000, 0));
@@ -115,7 +115,7 @@ fn what_waits_for_an_upstream_that_is_left_alone_is_not_given_back_meanwhile() {
 }
 
 #[test]
-fn an_upstream_that_wants_to_be_left_alone_is() {
+fn retry_after_of_the_upstream_is_respected() {
     let mut budget = budget();
     budget.observe(&Observation { retry_after: Some(seconds(5)), ..Observation::default() }, NOW).unwrap();
     assert_eq!(budget.available(NOW), Points::ZERO);
@@ -127,7 +127,7 @@ fn an_upstream_that_wants_to_be_left_alone_is() {
 }
 
 #[test]
-fn a_report_that_says_nothing_about_now_changes_nothing() {
+fn invalid_observation_changes_nothing() {
     let mut budget = budget();
     let before = budget.clone();
     let old = Observation { age: Budget::MEMORY + seconds(1), ..left(0) };
@@ -139,13 +139,13 @@ fn a_report_that_says_nothing_about_now_changes_nothing() {
 }
 
 #[test]
-fn bookings_are_remembered_within_a_bound_and_none_is_lost_from_the_sum() {
+fn bookings_are_bounded_without_loss_from_the_sum() {
     let limits = BudgetLimits { maximum: Points::whole(100_000), restore_per_second: Points::whole(1) };
     let mut budget = Budget::new(limits, NOW).unwrap();
     for _ in 0..3_000 {
         assert!(matches!(take(&mut budget, 1, 0, NOW + seconds(1)), BudgetDecision::Allowed { .. }));
     }
-    assert_eq!(budget.bookings.len(), Budget::MOST_BOOKINGS);
+    assert_eq!(budget.bookings.len(), Budget::MAX_BOOKINGS);
     budget.observe(&Observation { age: seconds(1), ..left(50_000) }, NOW + seconds(1)).unwrap();
     assert_eq!(budget.available(NOW + seconds(1)), Points::whole(47_000));
     let much_later = NOW + seconds(200);
@@ -154,7 +154,7 @@ fn bookings_are_remembered_within_a_bound_and_none_is_lost_from_the_sum() {
 }
 
 #[test]
-fn what_was_spent_without_asking_is_owed_and_an_observation_does_not_forget_it() {
+fn charge_is_owed_and_an_observation_does_not_drop_it() {
     let mut budget = budget();
     budget.charge(Points::whole(14), NOW);
     assert_eq!(take(&mut budget, 1, 0, NOW), refused(2_500, 0));
@@ -168,7 +168,7 @@ fn what_was_spent_without_asking_is_owed_and_an_observation_does_not_forget_it()
 }
 
 #[test]
-fn an_heir_owes_what_was_given_away_before_it() {
+fn inherited_spend_is_owed() {
     let mut budget = budget();
     budget.inherit(LIMITS.maximum, seconds(3), NOW);
     assert_eq!(budget, Budget::empty(LIMITS, NOW + seconds(3)).unwrap());
@@ -196,7 +196,7 @@ fn limits() -> impl Strategy<Value = BudgetLimits> {
 
 proptest! {
     #[test]
-    fn no_window_sees_more_than_the_maximum_and_what_came_back_in_it(
+    fn no_window_exceeds_the_maximum_plus_what_was_restored(
         limits in limits(), steps in steps(), pauses in proptest::collection::vec(proptest::option::weighted(0.2, 0..9_000u64), 60),
     ) {
         let mut now = NOW;
@@ -226,7 +226,7 @@ proptest! {
     }
 
     #[test]
-    fn a_refusal_changes_nothing_and_its_time_is_right(limits in limits(), steps in steps()) {
+    fn refusal_changes_nothing_and_its_retry_time_is_exact(limits in limits(), steps in steps()) {
         let mut now = NOW;
         let mut budget = Budget::new(limits, now).unwrap();
         for (later, cost, max_wait) in steps {
@@ -257,7 +257,7 @@ proptest! {
     }
 
     #[test]
-    fn after_an_observation_nobody_new_goes_before_there_is_enough_for_all_that_the_upstream_had_not_seen(
+    fn observation_keeps_unseen_bookings_ahead_of_new_requests(
         limits in limits(), before in steps(), reported in points(0..20_000), age_ms in 0..60_000u64, after in steps(),
     ) {
         let mut now = NOW;

@@ -19,7 +19,7 @@ const fn equal(eight: u64, byte: u8) -> u64 {
 /// Sets the highest bit of each byte that is a quote, a backslash or a control character; only the first is reliable,
 /// as in [`below`].
 #[inline(always)]
-const fn ends(eight: u64) -> u64 {
+const fn special_bytes(eight: u64) -> u64 {
     // Flipping this bit moves the quote to where the space was: next to the control characters, which map to each
     // other.
     below(eight ^ (ONES * 2), b' ' + 1) | equal(eight, b'\\')
@@ -27,11 +27,11 @@ const fn ends(eight: u64) -> u64 {
 
 /// Position of the first quote, backslash or control character from `at` on; the end if there is none.
 #[inline(always)]
-pub(super) fn plain(bytes: &[u8], at: usize) -> usize {
+pub(super) fn find_special_byte(bytes: &[u8], at: usize) -> usize {
     let mut rest = bytes.get(at..).unwrap_or_default();
     while let Some((chunk, behind)) = rest.split_first_chunk::<8>() {
         let eight = u64::from_le_bytes(*chunk);
-        let found = ends(eight);
+        let found = special_bytes(eight);
         if found != 0 {
             return bytes.len() - rest.len() + found.trailing_zeros() as usize / 8;
         }
@@ -47,11 +47,11 @@ pub(super) fn plain(bytes: &[u8], at: usize) -> usize {
 
 /// Parses digits; `None` if not all are digits, there are none, or the number does not fit.
 #[inline]
-pub(super) fn number(digits: &[u8]) -> Option<u64> {
+pub(super) fn parse_number(digits: &[u8]) -> Option<u64> {
     let (chunks, rest) = digits.as_chunks::<8>();
     let mut number = 0_u64;
     for chunk in chunks {
-        number = number.checked_mul(100_000_000)?.checked_add(eight_digits(u64::from_le_bytes(*chunk))?)?;
+        number = number.checked_mul(100_000_000)?.checked_add(parse_eight_digits(u64::from_le_bytes(*chunk))?)?;
     }
     for &byte in rest {
         let digit = byte.wrapping_sub(b'0');
@@ -65,7 +65,7 @@ pub(super) fn number(digits: &[u8]) -> Option<u64> {
 
 /// Parses eight digits, the first in the lowest byte: combines neighbours into pairs, fours, and all eight.
 #[inline]
-const fn eight_digits(eight: u64) -> Option<u64> {
+const fn parse_eight_digits(eight: u64) -> Option<u64> {
     // A digit is 0x30 to 0x39: the upper half is 3, and stays 3 when 6 is added.
     let upper = HIGH | HIGH >> 1 | HIGH >> 2 | HIGH >> 3;
     if eight & upper != ONES * 0x30 || eight.wrapping_add(ONES * 6) & upper != ONES * 0x30 {
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_ends_what_is_plain_or_does_not_wherever_it_stands() {
+    fn special_bytes_are_found_at_every_position() {
         for byte in 0..=u8::MAX {
             let ends = byte < 0x20 || byte == b'"' || byte == b'\\';
             for place in 0..20 {
@@ -92,37 +92,37 @@ mod tests {
                 bytes[place] = byte;
                 for from in 0..=20 {
                     let expected = if ends && from <= place { place } else { 20 };
-                    assert_eq!(plain(&bytes, from), expected, "{byte} at {place} from {from}");
+                    assert_eq!(find_special_byte(&bytes, from), expected, "{byte} at {place} from {from}");
                 }
             }
         }
     }
 
     #[test]
-    fn every_byte_is_a_digit_or_not_wherever_it_stands() {
+    fn only_digits_parse_at_every_position() {
         for byte in 0..=u8::MAX {
             for place in 0..19 {
                 let mut bytes = *b"1234567890123456789";
                 bytes[place] = byte;
                 let expected = str::from_utf8(&bytes).ok().filter(|_| byte != b'+').and_then(|text| text.parse().ok());
-                assert_eq!(number(&bytes), expected, "{byte} at {place}");
+                assert_eq!(parse_number(&bytes), expected, "{byte} at {place}");
             }
         }
     }
 
     proptest! {
         #[test]
-        fn the_first_of_several_ends_what_is_plain(bytes: Vec<u8>, more in "[ !\"\\\\\u{1f}\u{7f}é]{0,40}") {
+        fn first_special_byte_is_found(bytes: Vec<u8>, more in "[ !\"\\\\\u{1f}\u{7f}é]{0,40}") {
             for bytes in [bytes.as_slice(), more.as_bytes()] {
                 let first = bytes.iter().position(|&byte| byte < 0x20 || byte == b'"' || byte == b'\\');
-                prop_assert_eq!(plain(bytes, 0), first.unwrap_or(bytes.len()));
+                prop_assert_eq!(find_special_byte(bytes, 0), first.unwrap_or(bytes.len()));
             }
         }
 
         #[test]
-        fn digits_are_the_number_that_they_say(digits in "[0-9]{0,24}", number_itself: u64) {
-            prop_assert_eq!(number(digits.as_bytes()), digits.parse().ok());
-            prop_assert_eq!(number(number_itself.to_string().as_bytes()), Some(number_itself));
+        fn digits_parse_to_their_number(digits in "[0-9]{0,24}", number_itself: u64) {
+            prop_assert_eq!(parse_number(digits.as_bytes()), digits.parse().ok());
+            prop_assert_eq!(parse_number(number_itself.to_string().as_bytes()), Some(number_itself));
         }
     }
 }

@@ -3,11 +3,11 @@
 use std::num::NonZeroU64;
 
 use super::FrameError;
-use super::bytes::{number, plain};
+use super::bytes::{find_special_byte, parse_number};
 use super::json_string::JsonString;
 
 /// Maximum nesting depth: the same as serde_json's, so that text that passes here can be parsed later.
-const MOST_DEEP: u32 = 127;
+const MAX_DEPTH: u32 = 127;
 
 /// Syntax error at the cursor. It is small, since every step can return it and hardly any does.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ pub(super) enum SyntaxError {
 impl SyntaxError {
     /// Adds the position to the error.
     #[cold]
-    pub(super) fn at(self, at: usize) -> FrameError {
+    pub(super) fn with_position(self, at: usize) -> FrameError {
         let expected = match self {
             Self::TooDeep => return FrameError::TooDeep { at },
             Self::NoObject => "an object",
@@ -99,7 +99,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Checks that only white space follows.
-    pub(super) fn end(&mut self) -> Result<(), SyntaxError> {
+    pub(super) fn expect_end(&mut self) -> Result<(), SyntaxError> {
         if self.peek().is_none() { Ok(()) } else { Err(SyntaxError::NoEnd) }
     }
 
@@ -111,7 +111,7 @@ impl<'a> Cursor<'a> {
 
     /// Continues after a value in an object. Returns whether another key is next; if not, it has left the object.
     #[inline(always)]
-    pub(super) fn goes_on(&mut self) -> Result<bool, SyntaxError> {
+    pub(super) fn next_entry(&mut self) -> Result<bool, SyntaxError> {
         match self.peek() {
             Some(b',') => {
                 self.at += 1;
@@ -148,7 +148,7 @@ impl<'a> Cursor<'a> {
 
     /// Reads a string.
     #[inline(always)]
-    pub(super) fn word(&self, span: Span) -> JsonString<'a> {
+    pub(super) fn json_string(&self, span: Span) -> JsonString<'a> {
         JsonString::new(&self.text[span.from..span.to], span.escaped)
     }
 
@@ -158,8 +158,8 @@ impl<'a> Cursor<'a> {
         let id = if self.peek() == Some(b'"') {
             let span = self.string()?;
             match self.unescaped(span) {
-                Some(digits) => number(digits),
-                None => self.word(span).text().and_then(|text| number(text.as_bytes())),
+                Some(digits) => parse_number(digits),
+                None => self.json_string(span).text().and_then(|text| parse_number(text.as_bytes())),
             }
         } else if let Scalar::Number(id) = self.scalar()? {
             Some(id)
@@ -175,7 +175,7 @@ impl<'a> Cursor<'a> {
         match self.peek() {
             Some(b'"') => {
                 let span = self.string()?;
-                Ok(Scalar::Text(self.word(span)))
+                Ok(Scalar::Text(self.json_string(span)))
             }
             Some(b'0'..=b'9') => {
                 let from = self.at;
@@ -208,7 +208,7 @@ impl<'a> Cursor<'a> {
     fn skip_any(&mut self) -> Result<(), SyntaxError> {
         let floor = self.depth;
         // The lowest bit is the innermost: 1 for an object, 0 for an array.
-        let mut within = 0_u128;
+        let mut enclosing = 0_u128;
         loop {
             match self.peek() {
                 Some(b'"') => {
@@ -217,14 +217,14 @@ impl<'a> Cursor<'a> {
                 Some(b'-' | b'0'..=b'9') => self.number()?,
                 Some(b'{') => {
                     if self.open(b'}')? {
-                        within = within << 1 | 1;
+                        enclosing = enclosing << 1 | 1;
                         self.key()?;
                         continue;
                     }
                 }
                 Some(b'[') => {
                     if self.open(b']')? {
-                        within <<= 1;
+                        enclosing <<= 1;
                         continue;
                     }
                 }
@@ -238,7 +238,7 @@ impl<'a> Cursor<'a> {
                 if self.depth == floor {
                     return Ok(());
                 }
-                match (self.peek(), within & 1 == 1) {
+                match (self.peek(), enclosing & 1 == 1) {
                     (Some(b','), true) => {
                         self.at += 1;
                         self.key()?;
@@ -250,7 +250,7 @@ impl<'a> Cursor<'a> {
                     }
                     (Some(b'}'), true) | (Some(b']'), false) => {
                         self.close();
-                        within >>= 1;
+                        enclosing >>= 1;
                     }
                     (_, true) => return Err(SyntaxError::ObjectBroken),
                     (_, false) => return Err(SyntaxError::ArrayBroken),
@@ -267,7 +267,7 @@ impl<'a> Cursor<'a> {
     /// Enters an object or array. Returns whether it has content; if not, it has left it again.
     #[inline(always)]
     fn open(&mut self, closing: u8) -> Result<bool, SyntaxError> {
-        if self.depth == MOST_DEEP {
+        if self.depth == MAX_DEPTH {
             return Err(SyntaxError::TooDeep);
         }
         self.at += 1;
@@ -329,7 +329,7 @@ impl<'a> Cursor<'a> {
     #[inline(always)]
     fn string(&mut self) -> Result<Span, SyntaxError> {
         let from = self.at;
-        self.at = plain(self.text.as_bytes(), from + 1);
+        self.at = find_special_byte(self.text.as_bytes(), from + 1);
         let escaped = self.here() != Some(b'"');
         if escaped {
             let mut cursor = *self;
@@ -351,7 +351,7 @@ impl<'a> Cursor<'a> {
                 Some(b'\\') => self.escape()?,
                 _ => return Err(SyntaxError::StringBroken),
             }
-            self.at = plain(self.text.as_bytes(), self.at);
+            self.at = find_special_byte(self.text.as_bytes(), self.at);
         }
     }
 

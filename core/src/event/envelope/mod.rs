@@ -38,7 +38,7 @@ pub enum FrameError {
     },
     /// A field has the wrong type.
     #[error("`{field}` is not {expected} at byte {at}; skip the frame and check its sender")]
-    Wrong {
+    WrongType {
         /// The field.
         field: &'static str,
         /// What was expected.
@@ -90,7 +90,7 @@ impl<'a> PayloadIds<'a> {
     /// Scans a payload without a frame.
     pub fn scan(payload: &'a str) -> Result<Self, FrameError> {
         let mut scan = Scanner::new(payload);
-        scan.whole(ObjectKind::Payload)?;
+        scan.scan_document(ObjectKind::Payload)?;
         Ok(scan.ids)
     }
 }
@@ -119,28 +119,28 @@ impl<'a> Envelope<'a> {
     /// neither an integer nor null.
     pub fn scan(text: &'a str) -> Result<Self, FrameError> {
         let mut scan = Scanner::new(text);
-        scan.whole(ObjectKind::Frame)?;
+        scan.scan_document(ObjectKind::Frame)?;
         let op = match scan.op {
             None => return Err(FrameError::Missing { field: "op" }),
             Some((Scalar::Number(op), at)) => {
-                u8::try_from(op).map_err(|_| FrameError::Wrong { field: "op", expected: OPCODE, at })?
+                u8::try_from(op).map_err(|_| FrameError::WrongType { field: "op", expected: OPCODE, at })?
             }
             Some((Scalar::Null | Scalar::Text(_) | Scalar::Other, at)) => {
-                return Err(FrameError::Wrong { field: "op", expected: OPCODE, at });
+                return Err(FrameError::WrongType { field: "op", expected: OPCODE, at });
             }
         };
         let t = match scan.t {
             None | Some((Scalar::Null, _)) => None,
             Some((Scalar::Text(t), _)) => Some(t),
             Some((Scalar::Number(_) | Scalar::Other, at)) => {
-                return Err(FrameError::Wrong { field: "t", expected: "a string", at });
+                return Err(FrameError::WrongType { field: "t", expected: "a string", at });
             }
         };
         let s = match scan.s {
             None | Some((Scalar::Null, _)) => None,
             Some((Scalar::Number(s), _)) => Some(s),
             Some((Scalar::Text(_) | Scalar::Other, at)) => {
-                return Err(FrameError::Wrong { field: "s", expected: "a whole number", at });
+                return Err(FrameError::WrongType { field: "s", expected: "a whole number", at });
             }
         };
         Ok(Self { op, t, s, d: scan.d, ids: scan.ids })
@@ -191,8 +191,8 @@ enum Field {
 impl Field {
     /// The field of this key in this object, if it is needed.
     #[inline(always)]
-    fn of(place: ObjectKind, key: &[u8]) -> Option<Self> {
-        Some(match (place, key) {
+    fn of(kind: ObjectKind, key: &[u8]) -> Option<Self> {
+        Some(match (kind, key) {
             (ObjectKind::Frame, b"op") => Self::Op,
             (ObjectKind::Frame, b"t") => Self::T,
             (ObjectKind::Frame, b"s") => Self::S,
@@ -222,9 +222,9 @@ impl Field {
     /// The same for a key with escapes. Hardly any key has.
     #[cold]
     #[inline(never)]
-    fn of_escaped(place: ObjectKind, key: JsonString<'_>) -> Option<Self> {
+    fn of_escaped(kind: ObjectKind, key: JsonString<'_>) -> Option<Self> {
         // A key that is not valid text is not needed.
-        key.text().and_then(|key| Self::of(place, key.as_bytes()))
+        key.text().and_then(|key| Self::of(kind, key.as_bytes()))
     }
 }
 
@@ -245,28 +245,28 @@ impl<'a> Scanner<'a> {
     }
 
     /// Scans the whole text, which is one object of this kind.
-    fn whole(&mut self, place: ObjectKind) -> Result<(), FrameError> {
-        let scanned = self.object(place).and_then(|()| self.cursor.end());
-        scanned.map_err(|fault| fault.at(self.cursor.at()))
+    fn scan_document(&mut self, kind: ObjectKind) -> Result<(), FrameError> {
+        let scanned = self.object(kind).and_then(|()| self.cursor.expect_end());
+        scanned.map_err(|error| error.with_position(self.cursor.at()))
     }
 
     /// Scans an object and reads the needed fields.
-    fn object(&mut self, place: ObjectKind) -> Result<(), SyntaxError> {
+    fn object(&mut self, kind: ObjectKind) -> Result<(), SyntaxError> {
         // Uses a cursor of its own, which the compiler keeps in registers.
         let mut cursor = self.cursor;
-        let scanned = self.fields(place, &mut cursor);
+        let scanned = self.fields(kind, &mut cursor);
         self.cursor = cursor;
         scanned
     }
 
     #[inline(always)]
-    fn fields(&mut self, place: ObjectKind, cursor: &mut Cursor<'a>) -> Result<(), SyntaxError> {
+    fn fields(&mut self, kind: ObjectKind, cursor: &mut Cursor<'a>) -> Result<(), SyntaxError> {
         let mut more = cursor.enter()?;
         while more {
             let key = cursor.key()?;
             let field = match cursor.unescaped(key) {
-                Some(key) => Field::of(place, key),
-                None => Field::of_escaped(place, cursor.word(key)),
+                Some(key) => Field::of(kind, key),
+                None => Field::of_escaped(kind, cursor.json_string(key)),
             };
             match field {
                 None => cursor.skip()?,
@@ -277,27 +277,27 @@ impl<'a> Scanner<'a> {
                     read?;
                 }
             }
-            more = cursor.goes_on()?;
+            more = cursor.next_entry()?;
         }
         Ok(())
     }
 
     /// Scans an object; skips any other value.
-    fn within(&mut self, place: ObjectKind) -> Result<(), SyntaxError> {
-        if self.cursor.peek() == Some(b'{') { self.object(place) } else { self.cursor.skip() }
+    fn object_or_skip(&mut self, kind: ObjectKind) -> Result<(), SyntaxError> {
+        if self.cursor.peek() == Some(b'{') { self.object(kind) } else { self.cursor.skip() }
     }
 
     /// Reads the value of a needed field. It replaces the value of an earlier duplicate.
     fn field(&mut self, field: Field) -> Result<(), SyntaxError> {
         match field {
-            Field::Op => self.op = Some(self.part()?),
-            Field::T => self.t = Some(self.part()?),
-            Field::S => self.s = Some(self.part()?),
+            Field::Op => self.op = Some(self.scalar_with_position()?),
+            Field::T => self.t = Some(self.scalar_with_position()?),
+            Field::S => self.s = Some(self.scalar_with_position()?),
             Field::D => {
                 self.ids = PayloadIds::default();
                 self.cursor.peek();
                 let from = self.cursor.at();
-                self.within(ObjectKind::Payload)?;
+                self.object_or_skip(ObjectKind::Payload)?;
                 self.d = Some(from..self.cursor.at());
             }
             Field::Id => self.ids.id = self.cursor.id()?,
@@ -306,41 +306,41 @@ impl<'a> Scanner<'a> {
             Field::UserId => self.ids.user_id = self.cursor.id()?,
             Field::ApplicationId => self.ids.application_id = self.cursor.id()?,
             Field::Kind => self.ids.kind = self.number()?,
-            Field::Token => self.ids.token = self.word()?,
+            Field::Token => self.ids.token = self.read_string()?,
             Field::User => {
                 self.ids.user = None;
-                self.within(ObjectKind::User)?;
+                self.object_or_skip(ObjectKind::User)?;
             }
             Field::Author => {
                 self.ids.author = None;
-                self.within(ObjectKind::Author)?;
+                self.object_or_skip(ObjectKind::Author)?;
             }
             Field::Member => {
                 self.ids.member = None;
-                self.within(ObjectKind::Member)?;
+                self.object_or_skip(ObjectKind::Member)?;
             }
             Field::Data => {
                 self.ids.name = None;
                 self.ids.custom_id = None;
                 self.ids.component = None;
-                self.within(ObjectKind::Data)?;
+                self.object_or_skip(ObjectKind::Data)?;
             }
             Field::IdOfUser => self.ids.user = self.cursor.id()?,
             Field::IdOfAuthor => self.ids.author = self.cursor.id()?,
             Field::MemberUser => {
                 self.ids.member = None;
-                self.within(ObjectKind::MemberUser)?;
+                self.object_or_skip(ObjectKind::MemberUser)?;
             }
             Field::IdOfMember => self.ids.member = self.cursor.id()?,
-            Field::Name => self.ids.name = self.word()?,
-            Field::CustomId => self.ids.custom_id = self.word()?,
+            Field::Name => self.ids.name = self.read_string()?,
+            Field::CustomId => self.ids.custom_id = self.read_string()?,
             Field::Component => self.ids.component = self.number()?,
         }
         Ok(())
     }
 
     /// A value and its position.
-    fn part(&mut self) -> Result<(Scalar<'a>, usize), SyntaxError> {
+    fn scalar_with_position(&mut self) -> Result<(Scalar<'a>, usize), SyntaxError> {
         self.cursor.peek();
         let at = self.cursor.at();
         Ok((self.cursor.scalar()?, at))
@@ -353,7 +353,7 @@ impl<'a> Scanner<'a> {
         })
     }
 
-    fn word(&mut self) -> Result<Option<JsonString<'a>>, SyntaxError> {
+    fn read_string(&mut self) -> Result<Option<JsonString<'a>>, SyntaxError> {
         Ok(match self.cursor.scalar()? {
             Scalar::Text(word) => Some(word),
             Scalar::Number(_) | Scalar::Null | Scalar::Other => None,

@@ -28,7 +28,7 @@ pub fn body(event: &Event, state: &StateValues) -> String {
     out.push_str(",\"event_type\":");
     quoted(&mut out, event.name.as_str());
     out.push_str(",\"timestamp\":");
-    quoted(&mut out, &written(event.received_at));
+    quoted(&mut out, &rfc3339(event.received_at));
     push(&mut out, format_args!(",\"shard_id\":{}", origin.shard));
     for (name, id) in [("guild_id", event.guild), ("channel_id", event.channel), ("user_id", event.user)] {
         if let Some(id) = id {
@@ -59,7 +59,7 @@ fn quoted(out: &mut String, text: &str) {
     push(out, format_args!("{}", Value::from(text)));
 }
 
-fn written(at: UnixMs) -> String {
+fn rfc3339(at: UnixMs) -> String {
     let millis = i64::try_from(at.millis().min(LAST_MS)).expect("invariant: the year 9999 fits into 64 bits");
     let at = DateTime::from_timestamp_millis(millis).expect("invariant: every year up to 9999 can be formatted");
     at.to_rfc3339_opts(SecondsFormat::Millis, true)
@@ -93,7 +93,7 @@ pub fn trace(origin: &EventOrigin) -> TraceContext {
     span.copy_from_slice(&hash[16..24]);
     // Neither part may be all zero.
     (id[0], span[0]) = (id[0] | 1, span[0] | 1);
-    TraceContext::begin(u128::from_be_bytes(id), u64::from_be_bytes(span))
+    TraceContext::start(u128::from_be_bytes(id), u64::from_be_bytes(span))
 }
 
 /// Why a text is not an event body.
@@ -143,27 +143,27 @@ struct InteractionData {
 ///
 /// When it is not an event body.
 pub fn from_body(text: &str) -> Result<Event, EventBodyError> {
-    let written: EventBody<'_> = serde_json::from_str(text)?;
-    let at = DateTime::parse_from_rfc3339(&written.timestamp).ok();
+    let body: EventBody<'_> = serde_json::from_str(text)?;
+    let at = DateTime::parse_from_rfc3339(&body.timestamp).ok();
     let at = at.and_then(|at| u64::try_from(at.timestamp_millis()).ok());
     let at = at.ok_or(EventBodyError::Field { field: "timestamp", must: "a time such as 2026-01-31T12:00:00.000Z" })?;
-    let name = names::named(&written.event_type);
-    let interaction = match (&written.interaction_id, written.interaction_token) {
-        (Some(id), Some(token)) => Some(Arc::new(interaction(digits("interaction_id", id)?, token, written.data)?)),
+    let name = names::event_name(&body.event_type);
+    let interaction = match (&body.interaction_id, body.interaction_token) {
+        (Some(id), Some(token)) => Some(Arc::new(interaction(parse_id("interaction_id", id)?, token, body.data)?)),
         (None, None) => None,
         (Some(_), None) => return Err(EventBodyError::Field { field: "interaction_token", must: "present too" }),
         (None, Some(_)) => return Err(EventBodyError::Field { field: "interaction_id", must: "present too" }),
     };
-    let id = |field, id: Option<String>| id.map(|id| digits(field, &id)).transpose();
-    let data = written.data.get().to_owned();
+    let id = |field, id: Option<String>| id.map(|id| parse_id(field, &id)).transpose();
+    let data = body.data.get().to_owned();
     let range = 0..data.len();
     Ok(Event {
-        origin: EventOrigin { session: written.session.into(), shard: written.shard_id, seq: written.seq },
+        origin: EventOrigin { session: body.session.into(), shard: body.shard_id, seq: body.seq },
         class: names::class(name.as_str()),
         name,
-        guild: id("guild_id", written.guild_id)?,
-        channel: id("channel_id", written.channel_id)?,
-        user: id("user_id", written.user_id)?,
+        guild: id("guild_id", body.guild_id)?,
+        channel: id("channel_id", body.channel_id)?,
+        user: id("user_id", body.user_id)?,
         interaction,
         received_at: UnixMs::new(at),
         text: EventText::new(data, range),
@@ -185,6 +185,6 @@ fn interaction(id: u64, token: String, data: &RawValue) -> Result<Interaction, E
     Ok(Interaction { id, token, application, kind })
 }
 
-fn digits(field: &'static str, text: &str) -> Result<u64, EventBodyError> {
+fn parse_id(field: &'static str, text: &str) -> Result<u64, EventBodyError> {
     text.parse().map_err(|_| EventBodyError::Field { field, must: "an id, as a string of digits" })
 }

@@ -6,16 +6,16 @@ use super::json_template::JsonTemplate;
 use super::template::PlaceholderScope;
 use crate::operation::payload::{
     FieldError,
-    field_reader::{UNKNOWN, nearest, object},
-    validation::{FieldContext, shown},
+    field_reader::{UNKNOWN_FIELD, nearest, object},
+    validation::{FieldContext, truncated},
     value::{integer, text},
 };
 use crate::operation::{OperationKind, Payload};
 
 /// Maximum delay or deadline: 30 days, in milliseconds.
-const LATEST_MS: u64 = 30 * 24 * 3_600_000;
+const MAX_DELAY_MS: u64 = 30 * 24 * 3_600_000;
 /// Where to find the kinds, for messages.
-const KINDS: &str = "docs/operations.md lists the kinds";
+const KINDS_HINT: &str = "docs/operations.md lists the kinds";
 
 /// Reads an operation, in the format of the API.
 pub(super) fn operation(value: &Value, names: PlaceholderScope<'_>, at: &mut FieldContext<'_>) -> Option<JsonTemplate> {
@@ -28,19 +28,19 @@ pub(super) fn operation(value: &Value, names: PlaceholderScope<'_>, at: &mut Fie
             }
             Some(shape)
         });
-        let key = form.optional("key", |value, at| fitting(value, names, at, text(1, 255)));
-        let reason = form.optional("reason", |value, at| fitting(value, names, at, text(0, 480)));
-        let attempts = form.optional("max_attempts", |value, at| fitting(value, names, at, integer::<u32>(1, 20)));
-        let delay = form.optional("delay_ms", |value, at| fitting(value, names, at, integer::<u64>(0, LATEST_MS)));
+        let key = form.optional("key", |value, at| templated(value, names, at, text(1, 255)));
+        let reason = form.optional("reason", |value, at| templated(value, names, at, text(0, 480)));
+        let attempts = form.optional("max_attempts", |value, at| templated(value, names, at, integer::<u32>(1, 20)));
+        let delay = form.optional("delay_ms", |value, at| templated(value, names, at, integer::<u64>(0, MAX_DELAY_MS)));
         let deadline =
-            form.optional("deadline_ms", |value, at| fitting(value, names, at, integer::<u64>(1, LATEST_MS)));
+            form.optional("deadline_ms", |value, at| templated(value, names, at, integer::<u64>(1, MAX_DELAY_MS)));
         if let (Some(JsonTemplate::Fixed(delay)), Some(JsonTemplate::Fixed(deadline))) = (&delay, &deadline)
             && deadline.as_u64() <= delay.as_u64()
         {
-            form.wrong("deadline_ms", "must be later than `delay_ms`; both count from the event");
+            form.invalid("deadline_ms", "must be later than `delay_ms`; both count from the event");
         }
         let mut fields = vec![("kind".to_owned(), JsonTemplate::Fixed(Value::from(kind?.name())))];
-        let said = [
+        let optional_fields = [
             ("payload", payload),
             ("key", key),
             ("reason", reason),
@@ -48,18 +48,18 @@ pub(super) fn operation(value: &Value, names: PlaceholderScope<'_>, at: &mut Fie
             ("delay_ms", delay),
             ("deadline_ms", deadline),
         ];
-        fields.extend(said.into_iter().filter_map(|(name, shape)| Some((name.to_owned(), shape?))));
+        fields.extend(optional_fields.into_iter().filter_map(|(name, shape)| Some((name.to_owned(), shape?))));
         Some(JsonTemplate::Object(fields))
     })
 }
 
 fn kind(value: &Value, at: &mut FieldContext<'_>) -> Option<OperationKind> {
     let Some(name) = value.as_str() else {
-        return at.wrong("must be a kind of operation, as a string; docs/operations.md lists them");
+        return at.invalid("must be a kind of operation, as a string; docs/operations.md lists them");
     };
     OperationKind::from_name(name).or_else(|| match nearest(name, OperationKind::ALL.iter().map(|kind| kind.name())) {
-        Some(meant) => at.wrong(format!("`{}` is not a kind of operation; did you mean `{meant}`?", shown(name))),
-        None => at.wrong(format!("`{}` is not a kind of operation; {KINDS}", shown(name))),
+        Some(meant) => at.invalid(format!("`{}` is not a kind of operation; did you mean `{meant}`?", truncated(name))),
+        None => at.invalid(format!("`{}` is not a kind of operation; {KINDS_HINT}", truncated(name))),
     })
 }
 
@@ -67,25 +67,25 @@ fn kind(value: &Value, at: &mut FieldContext<'_>) -> Option<OperationKind> {
 fn payload(kind: OperationKind, shape: &JsonTemplate, at: &mut FieldContext<'_>) {
     let (sample, unknown) = shape.sample();
     if let Err(invalid) = Payload::parse(kind, &sample, Some(1)) {
-        note(invalid.errors, &unknown, at);
+        record_errors(invalid.errors, &unknown, at);
     }
 }
 
 /// Records errors, except those of values that are unknown without an event.
-fn note(errors: Vec<FieldError>, unknown: &[String], at: &mut FieldContext<'_>) {
+fn record_errors(errors: Vec<FieldError>, unknown: &[String], at: &mut FieldContext<'_>) {
     let within = |field: &str, path: &str| {
         field.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
     };
     for error in errors {
-        let open = unknown.iter().any(|path| within(&error.field, path));
-        if !open || error.message.starts_with(UNKNOWN) {
-            at.below(&error.field).wrong::<()>(error.message);
+        let is_unknown = unknown.iter().any(|path| within(&error.field, path));
+        if !is_unknown || error.message.starts_with(UNKNOWN_FIELD) {
+            at.below(&error.field).invalid::<()>(error.message);
         }
     }
 }
 
 /// Reads a value that may contain placeholders.
-fn fitting<T>(
+fn templated<T>(
     value: &Value,
     names: PlaceholderScope<'_>,
     at: &mut FieldContext<'_>,
@@ -106,7 +106,7 @@ pub(super) fn reply(value: &Value, names: PlaceholderScope<'_>, at: &mut FieldCo
         Value::String(_) => JsonTemplate::Object(vec![("content".to_owned(), JsonTemplate::read(value, names, at)?)]),
         Value::Object(_) => JsonTemplate::read(value, names, at)?,
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
-            return at.wrong("must be a string or a message, such as { content = \"Hello!\" }");
+            return at.invalid("must be a string or a message, such as { content = \"Hello!\" }");
         }
     };
     let (sample, unknown) = shape.sample();
@@ -117,13 +117,13 @@ pub(super) fn reply(value: &Value, names: PlaceholderScope<'_>, at: &mut FieldCo
     }
     let interaction = [("interaction_id", "1"), ("interaction_token", "token")];
     if let Some((name, _)) = interaction.iter().find(|(name, _)| message.contains_key(*name)) {
-        return at.field(name).wrong("is not a known field here; the response goes to the interaction of the event");
+        return at.field(name).invalid("is not a known field here; the response goes to the interaction of the event");
     }
     message.extend(
         interaction.map(|(name, value)| (name.to_owned(), Value::from(value))).into_iter().collect::<Map<_, _>>(),
     );
     if let Err(invalid) = Payload::parse(OperationKind::EditOriginal, &Value::Object(message), None) {
-        note(invalid.errors, &unknown, at);
+        record_errors(invalid.errors, &unknown, at);
     }
     Some(shape)
 }

@@ -33,13 +33,11 @@ impl HandlerCondition {
             Some("channel")
         } else if !one_of(&self.users, event.user) {
             Some("user")
-        } else if self.bot.is_some_and(|bot| view.by_bot().unwrap_or(false) != bot) {
+        } else if self.bot.is_some_and(|bot| view.is_from_bot().unwrap_or(false) != bot) {
             Some("bot")
-        } else if !self
-            .fields
-            .iter()
-            .all(|(path, value)| view.data().and_then(|data| path.find(data)).is_some_and(|found| same(found, value)))
-        {
+        } else if !self.fields.iter().all(|(path, value)| {
+            view.data().and_then(|data| path.find(data)).is_some_and(|found| values_equal(found, value))
+        }) {
             Some("fields")
         } else {
             None
@@ -48,7 +46,7 @@ impl HandlerCondition {
 }
 
 /// Whether two values are equal; numbers are compared by value.
-fn same(one: &Value, other: &Value) -> bool {
+fn values_equal(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => one == other || one.as_f64() == other.as_f64(),
         (one, other) => one == other,

@@ -26,7 +26,7 @@ impl JsonTemplate {
                     Some(text) => Self::Fixed(Value::String(text)),
                     None => Self::Text(template),
                 },
-                Err(says) => return at.wrong(says),
+                Err(message) => return at.invalid(message),
             },
             Value::Array(items) => {
                 // Reads every item, so that all errors are reported.

@@ -30,7 +30,7 @@ pub use self::condition::HandlerCondition;
 pub use self::pattern::EventPattern;
 pub use self::read::HandlerFieldError;
 use self::rule::Cooldown;
-pub use self::rule::{Rule, RuleOutput, lasts};
+pub use self::rule::{Rule, RuleOutput, default_lifetime};
 pub use self::template::{Template, TemplateError};
 pub use self::view::EventView;
 pub use self::webhook::{ResponsePolicy, Secret, WebhookSpec};
@@ -49,7 +49,7 @@ pub struct EventHandler {
     /// `when`: conditions on matching events.
     pub when: HandlerCondition,
     /// What it does with an event.
-    pub does: HandlerAction,
+    pub action: HandlerAction,
     /// `defer`: how interactions are deferred; `None` for the default.
     pub defer: Option<DeferMode>,
     /// `ephemeral`: whether only the user of the interaction sees the response; `None` for the default.
@@ -84,18 +84,18 @@ impl EventHandlers {
     #[must_use]
     pub fn matching(&self, name: &str) -> Vec<usize> {
         let matching = |handler: &EventHandler| handler.on.iter().any(|pattern| pattern.matches(name));
-        self.0.iter().enumerate().filter(|(_, handler)| matching(handler)).map(|(place, _)| place).collect()
+        self.0.iter().enumerate().filter(|(_, handler)| matching(handler)).map(|(index, _)| index).collect()
     }
 
     /// The handler at an index.
     #[must_use]
-    pub fn get(&self, place: usize) -> Option<&EventHandler> {
-        self.0.get(place)
+    pub fn get(&self, index: usize) -> Option<&EventHandler> {
+        self.0.get(index)
     }
 
     /// The handler with a name.
     #[must_use]
-    pub fn named(&self, name: &str) -> Option<&EventHandler> {
+    pub fn find(&self, name: &str) -> Option<&EventHandler> {
         self.0.iter().find(|handler| &*handler.name == name)
     }
 
@@ -142,7 +142,7 @@ impl EventHandler {
     /// Whether its conditions accept an event that matches one of its patterns. Parses the payload only if a condition
     /// needs it.
     #[must_use]
-    pub fn wants(&self, view: &EventView<'_>) -> bool {
+    pub fn accepts(&self, view: &EventView<'_>) -> bool {
         self.unmet(view).is_none()
     }
 
@@ -163,7 +163,7 @@ impl EventHandler {
     /// # Errors
     ///
     /// When a placeholder has no value, or a key is reserved.
-    pub fn needed(&self, view: &EventView<'_>) -> Result<Vec<String>, TemplateError> {
+    pub fn needed_keys(&self, view: &EventView<'_>) -> Result<Vec<String>, TemplateError> {
         self.needs.iter().map(|key| key.state_key(view, &template::StateValues::new())).collect()
     }
 
@@ -174,6 +174,6 @@ impl EventHandler {
     ///
     /// When a placeholder has no value.
     pub fn cooldown(&self, view: &EventView<'_>) -> Result<Option<(String, Duration)>, TemplateError> {
-        self.cooldown.as_ref().map(|cooldown| cooldown.given(view)).transpose()
+        self.cooldown.as_ref().map(|cooldown| cooldown.resolve(view)).transpose()
     }
 }

@@ -89,7 +89,7 @@ pub(super) const KNOWN: &[&str] = &[
 ];
 
 /// An event name from its text.
-pub(super) fn named(text: &str) -> EventName {
+pub(super) fn event_name(text: &str) -> EventName {
     match KNOWN.iter().find(|name| **name == text) {
         Some(name) => EventName::Known(name),
         None => EventName::Other(text.into()),
@@ -114,7 +114,7 @@ mod tests {
     use crate::time::UnixMs;
 
     /// Discord's type of the event with this name.
-    fn discords(name: &str) -> String {
+    fn discord_type(name: &str) -> String {
         let name = match name {
             "member.join" => "guild.member.add".to_owned(),
             "member.leave" => "guild.member.remove".to_owned(),
@@ -127,10 +127,10 @@ mod tests {
     }
 
     #[test]
-    fn every_name_is_one_that_frames_are_read_with_and_ranks_alike() {
+    fn known_names_match_parsed_frames() {
         // Our own event; Discord does not have it.
         for name in KNOWN.iter().filter(|name| **name != "gateway.gap") {
-            let frame = format!(r#"{{"t":"{}","s":1,"op":0,"d":{{}}}}"#, discords(name));
+            let frame = format!(r#"{{"t":"{}","s":1,"op":0,"d":{{}}}}"#, discord_type(name));
             let Frame::Event(event) = read(frame, 0, &"s".into(), UnixMs::new(1)).unwrap() else { panic!("{name}") };
             assert!(matches!(event.name, EventName::Known(known) if known == *name), "{name}: {}", event.name);
             assert_eq!(event.class, class(name), "{name}");

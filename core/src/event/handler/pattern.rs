@@ -3,10 +3,10 @@
 use std::fmt;
 
 use super::names;
-use crate::operation::payload::{field_reader::nearest, validation::shown};
+use crate::operation::payload::{field_reader::nearest, validation::truncated};
 
 /// Maximum length of a pattern.
-const LONGEST: usize = 200;
+const MAX_PATTERN_BYTES: usize = 200;
 
 /// A pattern of event names: `member.join`, `interaction.command.*`, `message.#`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct EventPattern {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Segment {
     /// Exactly this word.
-    Is(String),
+    Word(String),
     /// `*`: any one word.
     One,
     /// `#`: any number of words, including none.
@@ -32,12 +32,14 @@ impl EventPattern {
     ///
     /// When it is not a pattern, or no event can match it; the message says what to write instead.
     pub fn parse(text: &str) -> Result<Self, String> {
-        if text.is_empty() || text.len() > LONGEST {
-            return Err(format!("must be a pattern of 1 to {LONGEST} bytes, such as `member.join` or `message.*`"));
+        if text.is_empty() || text.len() > MAX_PATTERN_BYTES {
+            return Err(format!(
+                "must be a pattern of 1 to {MAX_PATTERN_BYTES} bytes, such as `member.join` or `message.*`"
+            ));
         }
         let words = text.split('.').map(Segment::parse).collect::<Result<Vec<_>, _>>()?;
         let pattern = Self { text: text.to_owned(), words };
-        match pattern.flaw() {
+        match pattern.find_error() {
             Some(flaw) => Err(flaw),
             None => Ok(pattern),
         }
@@ -68,12 +70,12 @@ impl EventPattern {
                     word += 1;
                     continue;
                 }
-                Some(Segment::Is(is)) if is == names[at] => {
+                Some(Segment::Word(is)) if is == names[at] => {
                     at += 1;
                     word += 1;
                     continue;
                 }
-                Some(Segment::Is(_)) | None => {}
+                Some(Segment::Word(_)) | None => {}
             }
             // The `#` takes one more word.
             let Some((hash, tried)) = any else { return false };
@@ -84,29 +86,29 @@ impl EventPattern {
     }
 
     /// Whether it can match interactions.
-    pub(super) fn may_be_interaction(&self) -> bool {
+    pub(super) fn can_match_interactions(&self) -> bool {
         match self.words.first() {
-            Some(Segment::Is(first)) => first == "interaction",
+            Some(Segment::Word(first)) => first == "interaction",
             Some(Segment::One | Segment::Any) | None => true,
         }
     }
 
     /// Why no event can match, if that is known.
-    fn flaw(&self) -> Option<String> {
-        let Some(Segment::Is(first)) = self.words.first() else { return None };
+    fn find_error(&self) -> Option<String> {
+        let Some(Segment::Word(first)) = self.words.first() else { return None };
         let starts =
             || names::KNOWN.iter().copied().map(|name| name.split('.').next().unwrap_or(name)).chain(["interaction"]);
         let known_start = starts().any(|start| start == first);
-        let plain = self.words.iter().all(|word| matches!(word, Segment::Is(_)));
+        let plain = self.words.iter().all(|word| matches!(word, Segment::Word(_)));
         if !plain {
             let meant = if known_start { None } else { nearest(first, starts()) };
             return meant.map(|meant| {
                 let rest = self.text.strip_prefix(first.as_str()).unwrap_or_default();
-                format!("has an unknown first word; did you mean `{meant}{}`?", shown(rest))
+                format!("has an unknown first word; did you mean `{meant}{}`?", truncated(rest))
             });
         }
         if first == "interaction" {
-            return self.interaction_flaw();
+            return self.interaction_error();
         }
         if names::KNOWN.iter().copied().any(|name| name == self.text) {
             return None;
@@ -121,8 +123,8 @@ impl EventPattern {
         ))
     }
 
-    fn interaction_flaw(&self) -> Option<String> {
-        let Some(Segment::Is(kind)) = self.words.get(1) else {
+    fn interaction_error(&self) -> Option<String> {
+        let Some(Segment::Word(kind)) = self.words.get(1) else {
             return Some("is not the name of an event; for all interactions use `interaction.#`".to_owned());
         };
         if !names::INTERACTIONS.contains(&kind.as_str()) {
@@ -151,7 +153,7 @@ impl Segment {
             word if word.chars().any(|c| c.is_whitespace() || c.is_control()) => {
                 Err("must not contain white space".to_owned())
             }
-            word => Ok(Self::Is(word.to_owned())),
+            word => Ok(Self::Word(word.to_owned())),
         }
     }
 }
@@ -209,8 +211,8 @@ mod tests {
             ("member*", "separate words"),
             ("member. join", "white space"),
         ] {
-            let said = EventPattern::parse(given).unwrap_err();
-            assert!(said.contains(hint), "{given}: {said}");
+            let message = EventPattern::parse(given).unwrap_err();
+            assert!(message.contains(hint), "{given}: {message}");
         }
         for given in ["#", "*.join", "some.new.*", "interaction.#", "interaction.button.*", "interaction.modal.a-b_c"] {
             pattern(given);
@@ -230,7 +232,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn patterns_mean_what_their_words_say(
+        fn matching_agrees_with_the_naive_implementation(
             words in prop::collection::vec(prop_oneof![Just("a"), Just("b"), Just("*"), Just("#")], 1..7),
             name in prop::collection::vec(prop_oneof![Just("a"), Just("b"), Just("c")], 1..7),
         ) {

@@ -6,15 +6,15 @@ use super::body::event_id;
 use super::template::{PlaceholderScope, StateValues, Template, TemplateError, TypeKnowledge};
 use super::view::{DataPath, EventView};
 use crate::operation::payload::{
-    field_reader::{listed, nearest},
-    validation::shown,
+    field_reader::{nearest, quoted_list},
+    validation::truncated,
 };
 
 /// A placeholder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Placeholder {
     /// The text between the braces, without the question mark.
-    shown: String,
+    text: String,
     source: Source,
     optional: bool,
 }
@@ -61,20 +61,23 @@ impl Placeholder {
         let source = if let Some(path) = inner.strip_prefix("data.") {
             let path = DataPath::parse(path).filter(|_| !path.contains(['{', '}', ' ']));
             Source::Data(path.ok_or_else(|| {
-                format!("contains `{{{}}}`, which is not a valid path; use `{{data.user.username}}`", shown(between))
+                format!(
+                    "contains `{{{}}}`, which is not a valid path; use `{{data.user.username}}`",
+                    truncated(between)
+                )
             })?)
         } else if let Some(needed) = inner.strip_prefix("state.") {
-            Self::state(needed, names)?
+            Self::parse_state(needed, names)?
         } else {
             match FIELDS.iter().find(|(name, _)| *name == inner) {
                 Some((_, field)) => Source::Envelope(*field),
-                None => return Err(unknown(inner)),
+                None => return Err(unknown_placeholder(inner)),
             }
         };
-        Ok(Self { shown: inner.to_owned(), source, optional })
+        Ok(Self { text: inner.to_owned(), source, optional })
     }
 
-    fn state(needed: &str, names: PlaceholderScope<'_>) -> Result<Source, String> {
+    fn parse_state(needed: &str, names: PlaceholderScope<'_>) -> Result<Source, String> {
         let PlaceholderScope::EventAndState(needs) = names else {
             return Err("must not use `state`, because stored values are not loaded yet at this point".to_owned());
         };
@@ -85,13 +88,13 @@ impl Placeholder {
             .filter(|(_, rest)| rest.is_empty() || rest.starts_with('.'))
             .max_by_key(|(key, _)| key.len());
         let Some((key, rest)) = found else {
-            let hint = format!("add it to `needs`: needs = [\"{}\"]", shown(needed));
-            return Err(format!("uses `state.{}`, which is not loaded; {hint}", shown(needed)));
+            let hint = format!("add it to `needs`: needs = [\"{}\"]", truncated(needed));
+            return Err(format!("uses `state.{}`, which is not loaded; {hint}", truncated(needed)));
         };
         let path = match rest.strip_prefix('.') {
-            None => DataPath::here(),
+            None => DataPath::root(),
             Some(path) => {
-                DataPath::parse(path).ok_or_else(|| format!("has an invalid path after `state.{}`", shown(key)))?
+                DataPath::parse(path).ok_or_else(|| format!("has an invalid path after `state.{}`", truncated(key)))?
             }
         };
         Ok(Source::State { key: Template::parse(key, PlaceholderScope::Event)?, path })
@@ -116,7 +119,7 @@ impl Placeholder {
             },
             Source::Data(path) => match view.data() {
                 Some(data) => path.find(data).cloned(),
-                None => return Err(TemplateError::NotJson { placeholder: self.shown.clone() }),
+                None => return Err(TemplateError::NotJson { placeholder: self.text.clone() }),
             },
             Source::State { key, path } => {
                 state.get(&key.key(view, state)?).and_then(|value| path.find(value)).cloned()
@@ -125,12 +128,12 @@ impl Placeholder {
         match found {
             Some(value) => Ok(value),
             None if self.optional => Ok(Value::Null),
-            None => Err(TemplateError::Missing { placeholder: self.shown.clone() }),
+            None => Err(TemplateError::Missing { placeholder: self.text.clone() }),
         }
     }
 
     /// Whether the type of its value is known without an event.
-    pub(super) const fn known(&self) -> TypeKnowledge {
+    pub(super) const fn type_knowledge(&self) -> TypeKnowledge {
         match &self.source {
             Source::Envelope(_) if !self.optional => TypeKnowledge::Kind,
             Source::Envelope(_) | Source::Data(_) | Source::State { .. } => TypeKnowledge::Nothing,
@@ -158,11 +161,11 @@ impl Placeholder {
     }
 }
 
-fn unknown(name: &str) -> String {
+fn unknown_placeholder(name: &str) -> String {
     let names = FIELDS.iter().map(|(name, _)| *name);
     let hint = match nearest(name, names.clone().chain(["data.", "state."])) {
         Some(meant) => format!("did you mean `{{{meant}}}`?"),
-        None => format!("known names are {}, `data.…` and `state.…`", listed(names)),
+        None => format!("known names are {}, `data.…` and `state.…`", quoted_list(names)),
     };
-    format!("contains the unknown placeholder `{{{}}}`; {hint} (Write `{{{{` for a literal brace.)", shown(name))
+    format!("contains the unknown placeholder `{{{}}}`; {hint} (Write `{{{{` for a literal brace.)", truncated(name))
 }

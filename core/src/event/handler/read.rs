@@ -18,20 +18,20 @@ use super::webhook::{ResponsePolicy, Secret, WebhookSpec};
 use super::{DeferMode, EventHandler, EventHandlers, HandlerAction};
 use crate::operation::payload::{
     field_reader::{FieldReader, object},
-    validation::{ErrorCollector, FieldContext, NullHandling, shown},
+    validation::{ErrorCollector, FieldContext, NullHandling, truncated},
     value::{boolean, choice, id, integer, list},
 };
 
 /// Maximum number of handlers.
-const HANDLERS: usize = 1_000;
+const MAX_HANDLERS: usize = 1_000;
 /// Maximum number of entries in any list of a handler.
-const SEVERAL: usize = 100;
+const MAX_ENTRIES: usize = 100;
 /// Maximum number of stored values that one handler needs.
-const NEEDS: usize = 20;
+const MAX_NEEDS: usize = 20;
 /// Maximum lifetime of a stored value or a cooldown: a year, in milliseconds.
-const LONGEST_MS: u64 = 365 * 24 * 3_600_000;
+const MAX_LIFETIME_MS: u64 = 365 * 24 * 3_600_000;
 /// Maximum timeout of a webhook, in milliseconds.
-const TIMEOUT_MS: u64 = 600_000;
+const MAX_TIMEOUT_MS: u64 = 600_000;
 
 /// Error of one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,11 +58,11 @@ impl EventHandlers {
     ///
     /// All errors at once, at most 50.
     pub fn parse(value: &Value) -> Result<Self, Vec<HandlerFieldError>> {
-        let mut findings = ErrorCollector::new(NullHandling::NotSaid);
+        let mut findings = ErrorCollector::new(NullHandling::Omitted);
         let read = object(value, &mut findings.top(), |form| {
             Some(form.optional("handlers", |value, at| {
                 distinct_names(value, at);
-                list(0, HANDLERS, handler)(value, at)
+                list(0, MAX_HANDLERS, handler)(value, at)
             }))
         });
         match read {
@@ -81,11 +81,11 @@ impl EventHandlers {
 /// Compares the names as written, so that duplicates are reported even if a handler has other errors.
 fn distinct_names(handlers: &Value, at: &mut FieldContext<'_>) {
     let mut seen = HashSet::new();
-    for (n, handler) in handlers.as_array().into_iter().flatten().take(HANDLERS).enumerate() {
+    for (n, handler) in handlers.as_array().into_iter().flatten().take(MAX_HANDLERS).enumerate() {
         let name = handler.get("name").and_then(Value::as_str);
         if let Some(name) = name.filter(|name| !seen.insert(*name)) {
-            let says = format!("is `{}`, which is the name of another handler; use a unique name", shown(name));
-            at.item(n).field("name").wrong::<()>(says);
+            let message = format!("is `{}`, which is the name of another handler; use a unique name", truncated(name));
+            at.item(n).field("name").invalid::<()>(message);
         }
     }
 }
@@ -95,43 +95,44 @@ fn handler(value: &Value, at: &mut FieldContext<'_>) -> Option<EventHandler> {
         let name = form.required("name", name);
         let on = form.required("on", one_or_several(pattern));
         let when = form.optional("when", |value, at| when(value, on.as_deref(), at)).unwrap_or_default();
-        let needs = form.optional("needs", list(0, NEEDS, |value, at| state_key(value, PlaceholderScope::Event, at)));
+        let needs =
+            form.optional("needs", list(0, MAX_NEEDS, |value, at| state_key(value, PlaceholderScope::Event, at)));
         let needs = needs.unwrap_or_default();
         let known: Vec<String> = needs.iter().map(|key| key.as_str().to_owned()).collect();
         let cooldown = form.optional("cooldown", cooldown);
-        let does = does(form, PlaceholderScope::EventAndState(&known), cooldown.as_ref());
+        let action = action(form, PlaceholderScope::EventAndState(&known), cooldown.as_ref());
         let defer = form.optional("defer", choice(&[("auto", DeferMode::Auto), ("never", DeferMode::Never)]));
         let ephemeral = form.optional("ephemeral", boolean);
         let shadow = form.optional("shadow", boolean).unwrap_or(false);
-        if on.as_ref().is_some_and(|on| !on.iter().any(EventPattern::may_be_interaction)) {
+        if on.as_ref().is_some_and(|on| !on.iter().any(EventPattern::can_match_interactions)) {
             for field in ["reply", "defer", "ephemeral"] {
-                if form.says(field) {
-                    form.wrong(
+                if form.has_value(field) {
+                    form.invalid(
                         field,
                         "applies only to interactions, and `on` matches none; add for example `interaction.#`",
                     );
                 }
             }
         }
-        Some(EventHandler { name: name?, on: on?, when, does: does?, defer, ephemeral, needs, shadow, cooldown })
+        Some(EventHandler { name: name?, on: on?, when, action: action?, defer, ephemeral, needs, shadow, cooldown })
     })
 }
 
 /// Reads the action of a handler: either a rule or a webhook.
-fn does(
+fn action(
     form: &mut FieldReader<'_, '_>,
     names: PlaceholderScope<'_>,
     cooldown: Option<&Cooldown>,
 ) -> Option<HandlerAction> {
-    let operations = form.optional("do", list(0, SEVERAL, |value, at| check::operation(value, names, at)));
+    let operations = form.optional("do", list(0, MAX_ENTRIES, |value, at| check::operation(value, names, at)));
     let reply = form.optional("reply", |value, at| check::reply(value, names, at));
-    let set = form.optional("set", list(0, SEVERAL, |value, at| kept(value, names, at)));
+    let set = form.optional("set", list(0, MAX_ENTRIES, |value, at| state_write(value, names, at)));
     let webhook = form.optional("webhook", webhook);
-    let rule = ["do", "reply", "set"].into_iter().find(|field| form.says(field));
-    match (rule, form.says("webhook")) {
+    let rule = ["do", "reply", "set"].into_iter().find(|field| form.has_value(field));
+    match (rule, form.has_value("webhook")) {
         (Some(field), true) => {
-            let says = format!("must not be combined with `{field}`: use either a built-in rule or a webhook");
-            form.wrong("webhook", says);
+            let message = format!("must not be combined with `{field}`: use either a built-in rule or a webhook");
+            form.invalid("webhook", message);
             None
         }
         (None, true) => webhook.map(HandlerAction::Webhook),
@@ -140,7 +141,7 @@ fn does(
             Some(HandlerAction::Rule(Rule { operations, reply, set, cooldown: cooldown.cloned() }))
         }
         (None, false) => {
-            form.wrong_here("must have an action: `do` (operations), `reply`, `set`, or `webhook`");
+            form.invalid_here("must have an action: `do` (operations), `reply`, `set`, or `webhook`");
             None
         }
     }
@@ -151,17 +152,17 @@ fn name(value: &Value, at: &mut FieldContext<'_>) -> Option<Arc<str>> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
     match name.filter(|name| name.bytes().all(plain)) {
         Some(name) => Some(name.into()),
-        None => at.wrong("must be a name of 1 to 64 characters: lower-case letters a to z, digits, `-` and `_`"),
+        None => at.invalid("must be a name of 1 to 64 characters: lower-case letters a to z, digits, `-` and `_`"),
     }
 }
 
 fn pattern(value: &Value, at: &mut FieldContext<'_>) -> Option<EventPattern> {
     let Some(text) = value.as_str() else {
-        return at.wrong("must be a pattern, as a string: `member.join`");
+        return at.invalid("must be a pattern, as a string: `member.join`");
     };
     match EventPattern::parse(text) {
         Ok(pattern) => Some(pattern),
-        Err(says) => at.wrong(says),
+        Err(message) => at.invalid(message),
     }
 }
 
@@ -170,7 +171,7 @@ fn one_or_several<T>(
     mut read: impl FnMut(&Value, &mut FieldContext<'_>) -> Option<T>,
 ) -> impl FnOnce(&Value, &mut FieldContext<'_>) -> Option<Vec<T>> {
     move |value, at| match value {
-        Value::Array(_) => list(1, SEVERAL, read)(value, at),
+        Value::Array(_) => list(1, MAX_ENTRIES, read)(value, at),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
             read(value, at).map(|one| vec![one])
         }
@@ -185,10 +186,10 @@ fn when(value: &Value, on: Option<&[EventPattern]>, at: &mut FieldContext<'_>) -
         let bot = form.optional("bot", boolean);
         let fields = form.optional("fields", |value, at| {
             let Some(fields) = value.as_object() else {
-                return at.wrong("must be paths and their values: { \"user.id\" = \"1\" }");
+                return at.invalid("must be paths and their values: { \"user.id\" = \"1\" }");
             };
-            if fields.len() > SEVERAL {
-                return at.wrong(format!("must have at most {SEVERAL} paths"));
+            if fields.len() > MAX_ENTRIES {
+                return at.invalid(format!("must have at most {MAX_ENTRIES} paths"));
             }
             let read: Vec<Option<(DataPath, Value)>> = fields
                 .iter()
@@ -203,24 +204,24 @@ fn when(value: &Value, on: Option<&[EventPattern]>, at: &mut FieldContext<'_>) -
 /// Reads a path into the payload. In templates it starts with `data`; here it starts inside the payload.
 fn field_path(text: &str, on: Option<&[EventPattern]>, at: &mut FieldContext<'_>) -> Option<DataPath> {
     let Some(path) = DataPath::parse(text) else {
-        return at.wrong("must be a path into the payload: words separated by dots, numbers for list items");
+        return at.invalid("must be a path into the payload: words separated by dots, numbers for list items");
     };
     // Only interactions have a `data` field in their payload.
-    let never = on.is_some_and(|on| !on.iter().any(EventPattern::may_be_interaction));
+    let never = on.is_some_and(|on| !on.iter().any(EventPattern::can_match_interactions));
     if never && path.first() == Some("data") {
         let within = text.strip_prefix("data.").unwrap_or("user.id");
-        return at.wrong(format!("must start inside the payload: write `{within}`"));
+        return at.invalid(format!("must start inside the payload: write `{within}`"));
     }
     Some(path)
 }
 
 fn template(value: &Value, names: PlaceholderScope<'_>, at: &mut FieldContext<'_>) -> Option<Template> {
     let Some(text) = value.as_str().filter(|text| !text.is_empty()) else {
-        return at.wrong("must be a key, as a string: `sess:profile:{user_id}`");
+        return at.invalid("must be a key, as a string: `sess:profile:{user_id}`");
     };
     match Template::parse(text, names) {
         Ok(template) => Some(template),
-        Err(says) => at.wrong(says),
+        Err(message) => at.invalid(message),
     }
 }
 
@@ -229,7 +230,7 @@ fn state_key(value: &Value, names: PlaceholderScope<'_>, at: &mut FieldContext<'
     let key = template(value, names, at)?;
     match key.check_reserved() {
         Ok(()) => Some(key),
-        Err(reserved) => at.wrong(reserved.to_string()),
+        Err(reserved) => at.invalid(reserved.to_string()),
     }
 }
 
@@ -240,17 +241,17 @@ fn millis(min: u64, max: u64) -> impl FnOnce(&Value, &mut FieldContext<'_>) -> O
 fn cooldown(value: &Value, at: &mut FieldContext<'_>) -> Option<Cooldown> {
     object(value, at, |form| {
         let key = form.required("key", |value, at| template(value, PlaceholderScope::Event, at));
-        let lasts = form.required("for_ms", millis(1, LONGEST_MS));
-        Some(Cooldown { key: key?, lasts: lasts? })
+        let duration = form.required("for_ms", millis(1, MAX_LIFETIME_MS));
+        Some(Cooldown { key: key?, duration: duration? })
     })
 }
 
-fn kept(value: &Value, names: PlaceholderScope<'_>, at: &mut FieldContext<'_>) -> Option<StateWrite> {
+fn state_write(value: &Value, names: PlaceholderScope<'_>, at: &mut FieldContext<'_>) -> Option<StateWrite> {
     object(value, at, |form| {
         let key = form.required("key", |value, at| state_key(value, names, at));
-        let kept = form.optional("value", |value, at| JsonTemplate::read(value, names, at));
-        let lasts = form.optional("for_ms", millis(1, LONGEST_MS));
-        Some(StateWrite { key: key?, value: kept.unwrap_or(JsonTemplate::Fixed(Value::Null)), lasts })
+        let value_template = form.optional("value", |value, at| JsonTemplate::read(value, names, at));
+        let lifetime = form.optional("for_ms", millis(1, MAX_LIFETIME_MS));
+        Some(StateWrite { key: key?, value: value_template.unwrap_or(JsonTemplate::Fixed(Value::Null)), lifetime })
     })
 }
 
@@ -258,16 +259,16 @@ fn webhook(value: &Value, at: &mut FieldContext<'_>) -> Option<WebhookSpec> {
     object(value, at, |form| {
         let url = form.required("url", |value, at| match value.as_str() {
             Some(url) if url.starts_with("https://") || url.starts_with("http://") => Some(url.to_owned()),
-            Some(_) | None => at.wrong("must be a URL that starts with https:// or http://, as a string"),
+            Some(_) | None => at.invalid("must be a URL that starts with https:// or http://, as a string"),
         });
         let secrets = form.required(
             "secrets",
             list(1, 4, |value, at| match Secret::parse(value.as_str().unwrap_or_default()) {
                 Ok(secret) => Some(secret),
-                Err(says) => at.wrong(says),
+                Err(message) => at.invalid(message),
             }),
         );
-        let timeout = form.optional("timeout_ms", millis(1, TIMEOUT_MS));
+        let timeout = form.optional("timeout_ms", millis(1, MAX_TIMEOUT_MS));
         let allow_private = form.optional("allow_private", boolean).unwrap_or(false);
         let answers = form.optional(
             "answers",

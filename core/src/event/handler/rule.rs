@@ -23,19 +23,19 @@ pub(super) struct StateWrite {
     pub(super) key: Template,
     /// The value; `null` deletes it.
     pub(super) value: JsonTemplate,
-    pub(super) lasts: Option<Duration>,
+    pub(super) lifetime: Option<Duration>,
 }
 
 /// Time during which a handler is not called again for the same key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cooldown {
     pub(super) key: Template,
-    pub(super) lasts: Duration,
+    pub(super) duration: Duration,
 }
 
 impl Cooldown {
-    pub(super) fn given(&self, view: &EventView<'_>) -> Result<(String, Duration), TemplateError> {
-        Ok((self.key.key(view, &StateValues::new())?, self.lasts))
+    pub(super) fn resolve(&self, view: &EventView<'_>) -> Result<(String, Duration), TemplateError> {
+        Ok((self.key.key(view, &StateValues::new())?, self.duration))
     }
 }
 
@@ -65,13 +65,13 @@ impl Rule {
             Some(reply) if view.event().interaction.is_some() => Some(reply.value(view, state)?),
             Some(_) | None => None,
         };
-        let set = self.set.iter().map(|kept| {
-            let key = kept.key.state_key(view, state)?;
-            let lasts = kept.lasts.or_else(|| lasts(&key));
-            Ok((key, kept.value.value(view, state)?, lasts))
+        let set = self.set.iter().map(|write| {
+            let key = write.key.state_key(view, state)?;
+            let lifetime = write.lifetime.or_else(|| default_lifetime(&key));
+            Ok((key, write.value.value(view, state)?, lifetime))
         });
         let set = set.collect::<Result<_, _>>()?;
-        let cooldown = self.cooldown.as_ref().map(|cooldown| cooldown.given(view)).transpose()?;
+        let cooldown = self.cooldown.as_ref().map(|cooldown| cooldown.resolve(view)).transpose()?;
         Ok(RuleOutput { operations, reply, set, cooldown })
     }
 
@@ -84,7 +84,7 @@ impl Rule {
 
 /// Default lifetime of a stored value: `sess:` 15 minutes, `cache:` 5 minutes, others unlimited.
 #[must_use]
-pub fn lasts(key: &str) -> Option<Duration> {
+pub fn default_lifetime(key: &str) -> Option<Duration> {
     if key.starts_with("sess:") {
         Some(Duration::from_secs(15 * 60))
     } else if key.starts_with("cache:") {

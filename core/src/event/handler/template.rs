@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::placeholder::Placeholder;
 use super::view::EventView;
-use crate::operation::payload::validation::shown;
+use crate::operation::payload::validation::truncated;
 use crate::state_key::{MAX_BYTES, ReservedKey, check_reserved};
 
 /// Stored values by key.
@@ -73,7 +73,7 @@ pub struct Template {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     Text(String),
-    Hole(Placeholder),
+    Placeholder(Placeholder),
 }
 
 impl Template {
@@ -96,11 +96,11 @@ impl Template {
                 plain.push('}');
                 rest = after;
             } else if let Some(after) = rest.strip_prefix('{') {
-                let end = closing(after).ok_or("has a `{` that is not closed; write `{{` for a literal brace")?;
+                let end = closing_brace(after).ok_or("has a `{` that is not closed; write `{{` for a literal brace")?;
                 if !plain.is_empty() {
                     parts.push(Part::Text(std::mem::take(&mut plain)));
                 }
-                parts.push(Part::Hole(Placeholder::parse(&after[..end], names)?));
+                parts.push(Part::Placeholder(Placeholder::parse(&after[..end], names)?));
                 rest = &after[end + 1..];
             } else {
                 return Err("has a `}` without a `{`; write `}}` for a literal brace".to_owned());
@@ -124,14 +124,14 @@ impl Template {
         match self.parts.as_slice() {
             [] => Some(String::new()),
             [Part::Text(text)] => Some(text.clone()),
-            [Part::Hole(_) | Part::Text(_), ..] => None,
+            [Part::Placeholder(_) | Part::Text(_), ..] => None,
         }
     }
 
     /// The value for an event: the value of the placeholder if there is nothing else.
     pub(super) fn value(&self, view: &EventView<'_>, state: &StateValues) -> Result<Value, TemplateError> {
         match self.parts.as_slice() {
-            [Part::Hole(hole)] => hole.value(view, state),
+            [Part::Placeholder(hole)] => hole.value(view, state),
             parts => text(parts, view, state).map(Value::String),
         }
     }
@@ -147,7 +147,7 @@ impl Template {
         if (1..=MAX_BYTES).contains(&key.len()) {
             return Ok(key);
         }
-        Err(TemplateError::Key { pattern: shown(&self.text), length: key.len(), most: MAX_BYTES })
+        Err(TemplateError::Key { pattern: truncated(&self.text), length: key.len(), most: MAX_BYTES })
     }
 
     /// The text for an event, as the key of a stored value.
@@ -155,7 +155,7 @@ impl Template {
         let key = self.key(view, state)?;
         match check_reserved(&key) {
             Ok(()) => Ok(key),
-            Err(ReservedKey { prefix }) => Err(TemplateError::Reserved { pattern: shown(&self.text), prefix }),
+            Err(ReservedKey { prefix }) => Err(TemplateError::Reserved { pattern: truncated(&self.text), prefix }),
         }
     }
 
@@ -163,20 +163,20 @@ impl Template {
     pub(super) fn check_reserved(&self) -> Result<(), ReservedKey> {
         match self.parts.first() {
             Some(Part::Text(text)) => check_reserved(text),
-            Some(Part::Hole(_)) | None => Ok(()),
+            Some(Part::Placeholder(_)) | None => Ok(()),
         }
     }
 
     /// A sample value to check against its position, and whether the type of the value is known.
     pub(super) fn sample(&self) -> (Value, TypeKnowledge) {
-        let whole = matches!(self.parts.as_slice(), [Part::Hole(_)]);
+        let whole = matches!(self.parts.as_slice(), [Part::Placeholder(_)]);
         let mut known = TypeKnowledge::Kind;
         let mut sample = String::new();
         for part in &self.parts {
             match part {
                 Part::Text(text) => sample.push_str(text),
-                Part::Hole(hole) => {
-                    match hole.known() {
+                Part::Placeholder(hole) => {
+                    match hole.type_knowledge() {
                         TypeKnowledge::Kind => {}
                         TypeKnowledge::Nothing => known = TypeKnowledge::Nothing,
                     }
@@ -201,7 +201,7 @@ pub(super) enum TypeKnowledge {
 }
 
 /// Position of the closing brace of a placeholder, past nested ones.
-fn closing(text: &str) -> Option<usize> {
+fn closing_brace(text: &str) -> Option<usize> {
     let mut open = 0_usize;
     for (at, byte) in text.bytes().enumerate() {
         match byte {
@@ -219,7 +219,7 @@ fn text(parts: &[Part], view: &EventView<'_>, state: &StateValues) -> Result<Str
     for part in parts {
         match part {
             Part::Text(text) => out.push_str(text),
-            Part::Hole(hole) => match hole.value(view, state)? {
+            Part::Placeholder(hole) => match hole.value(view, state)? {
                 Value::Null => {}
                 Value::String(text) => out.push_str(&text),
                 value @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {

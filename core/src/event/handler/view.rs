@@ -40,17 +40,17 @@ impl<'a> EventView<'a> {
 
     /// Whether the event was caused by a bot; `None` if the event has no user.
     #[must_use]
-    pub(super) fn by_bot(&self) -> Option<bool> {
+    pub(super) fn is_from_bot(&self) -> Option<bool> {
         let data = self.data()?;
         if data.get("webhook_id").is_some_and(|id| !id.is_null()) {
             return Some(true);
         }
-        let who = [data.get("author"), data.get("member").and_then(|member| member.get("user")), data.get("user")]
+        let user = [data.get("author"), data.get("member").and_then(|member| member.get("user")), data.get("user")]
             .into_iter()
             .flatten()
-            .find(|who| who.is_object())?;
+            .find(|user| user.is_object())?;
         // Discord omits it for human users.
-        Some(who.get("bot").and_then(Value::as_bool).unwrap_or(false))
+        Some(user.get("bot").and_then(Value::as_bool).unwrap_or(false))
     }
 }
 
@@ -67,7 +67,7 @@ impl DataPath {
     }
 
     /// The path to the value itself.
-    pub(super) const fn here() -> Self {
+    pub(super) const fn root() -> Self {
         Self(Vec::new())
     }
 
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_leads_through_objects_and_lists_to_what_is_there() {
+    fn path_finds_values_in_objects_and_lists() {
         let value = json!({"a": [{"b": 7}, null], "0": "x"});
         let find = |path: &str| DataPath::parse(path).unwrap().find(&value).cloned();
         assert_eq!(find("a.0.b"), Some(json!(7)));
@@ -104,6 +104,6 @@ mod tests {
         }
         assert_eq!(DataPath::parse("a..b"), None);
         assert_eq!(DataPath::parse(""), None);
-        assert_eq!(DataPath::here().find(&value), Some(&value));
+        assert_eq!(DataPath::root().find(&value), Some(&value));
     }
 }

@@ -37,7 +37,7 @@ pub enum ResponsePolicy {
 pub struct Secret(Arc<str>);
 
 /// Allowed length of a secret in bytes.
-const BYTES: std::ops::RangeInclusive<usize> = 24..=64;
+const SECRET_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 
 impl Secret {
     /// Parses a secret.
@@ -46,13 +46,17 @@ impl Secret {
     ///
     /// When it is not valid; the message does not contain it.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
-        const SAYS: &str = "must be `whsec_` and 24 to 64 random bytes in base64; create one with: echo \
+        const MESSAGE: &str = "must be `whsec_` and 24 to 64 random bytes in base64; create one with: echo \
             whsec_$(openssl rand -base64 32)";
-        let encoded = text.strip_prefix("whsec_").ok_or(SAYS)?;
+        let encoded = text.strip_prefix("whsec_").ok_or(MESSAGE)?;
         let digits = encoded.trim_end_matches('=');
         let plain = digits.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'+' || byte == b'/');
         let padded = encoded.len().is_multiple_of(4) && encoded.len() - digits.len() <= 2;
-        if plain && padded && BYTES.contains(&(digits.len() * 3 / 4)) { Ok(Self(text.into())) } else { Err(SAYS) }
+        if plain && padded && SECRET_BYTES.contains(&(digits.len() * 3 / 4)) {
+            Ok(Self(text.into()))
+        } else {
+            Err(MESSAGE)
+        }
     }
 
     /// The secret itself. Callers must keep it out of logs, errors and responses.
@@ -73,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_taken_if_it_is_long_enough_and_is_never_shown() {
+    fn secret_needs_enough_bytes_and_is_redacted() {
         let text = format!("whsec_{}", "c2VjcmV0".repeat(4));
         let secret = Secret::parse(&text).unwrap();
         assert_eq!(secret.expose(), text);

@@ -44,7 +44,7 @@ impl DivisionConfig {
 
     /// How long a row is valid after its process has left.
     #[must_use]
-    pub fn hold_after_goodbye(&self, in_flight: u32) -> Duration {
+    pub fn hold_after_leave(&self, in_flight: u32) -> Duration {
         self.window + if in_flight == 0 { self.settling } else { self.request_timeout }
     }
 

@@ -18,7 +18,7 @@ pub struct ShareRow {
     /// The process.
     pub member: MemberId,
     /// Changes with every renewal.
-    pub beat: u64,
+    pub heartbeat: u64,
     /// The order in which processes get tokens when there are not enough; the lowest is first.
     pub turn: u64,
     /// How much of the limit the process has reserved.
@@ -68,7 +68,7 @@ pub enum ShareAction {
         /// The process.
         member: MemberId,
         /// The heartbeat of the row when it was read.
-        beat: u64,
+        heartbeat: u64,
     },
 }
 
@@ -95,7 +95,7 @@ pub struct ShareUsage {
 /// A row of another process, and when its current heartbeat was first seen.
 #[derive(Clone, Copy, Debug)]
 struct ObservedRow {
-    beat: u64,
+    heartbeat: u64,
     since: Timestamp,
     dead_since: Option<Timestamp>,
 }
@@ -119,7 +119,7 @@ impl From<Allowance> for DivisionView {
 #[derive(Debug)]
 pub struct LimitShare {
     config: DivisionConfig,
-    me: MemberId,
+    id: MemberId,
     is_member: bool,
     /// Lower bound of the share in its row.
     reserved: u32,
@@ -132,7 +132,7 @@ pub struct LimitShare {
     is_exposed: bool,
     lease_until: Timestamp,
     rows: Vec<ShareRow>,
-    sightings: HashMap<MemberId, ObservedRow>,
+    observed_rows: HashMap<MemberId, ObservedRow>,
     /// Since when it has had a token.
     held_since: Timestamp,
     retry_at: Timestamp,
@@ -141,10 +141,10 @@ pub struct LimitShare {
 impl LimitShare {
     /// Creates the state of a process that has no row yet, and therefore may send nothing.
     #[must_use]
-    pub fn new(config: DivisionConfig, me: MemberId) -> Self {
+    pub fn new(config: DivisionConfig, id: MemberId) -> Self {
         Self {
             config,
-            me,
+            id,
             is_member: false,
             reserved: 0,
             turn: 0,
@@ -154,7 +154,7 @@ impl LimitShare {
             is_exposed: true,
             lease_until: Timestamp::ZERO,
             rows: Vec::new(),
-            sightings: HashMap::new(),
+            observed_rows: HashMap::new(),
             held_since: Timestamp::ZERO,
             retry_at: Timestamp::ZERO,
         }
@@ -166,7 +166,7 @@ impl LimitShare {
             Renewal::Extended { share, turn } => (share, turn),
             Renewal::Joined { turn } => {
                 self.rows.clear();
-                self.sightings.clear();
+                self.observed_rows.clear();
                 self.is_exposed = true;
                 (0, turn)
             }
@@ -176,24 +176,24 @@ impl LimitShare {
         self.is_member = true;
         self.is_uncertain = false;
         self.lease_until = until;
-        self.set_own(share, turn, now);
+        self.set_reserved(share, turn, now);
     }
 
     /// All rows of the table were read.
     pub fn on_rows(&mut self, rows: Vec<ShareRow>, now: Timestamp) {
-        self.sightings.retain(|member, _| rows.iter().any(|row| row.member == *member));
-        for row in rows.iter().filter(|row| row.member != self.me) {
-            let new = ObservedRow { beat: row.beat, since: now, dead_since: None };
-            let sighting = self.sightings.entry(row.member).or_insert(new);
-            if sighting.beat != row.beat {
-                *sighting = new;
+        self.observed_rows.retain(|member, _| rows.iter().any(|row| row.member == *member));
+        for row in rows.iter().filter(|row| row.member != self.id) {
+            let new = ObservedRow { heartbeat: row.heartbeat, since: now, dead_since: None };
+            let observed = self.observed_rows.entry(row.member).or_insert(new);
+            if observed.heartbeat != row.heartbeat {
+                *observed = new;
             }
             if row.is_dead {
-                sighting.dead_since.get_or_insert(now);
+                observed.dead_since.get_or_insert(now);
             }
         }
         self.rows = rows;
-        self.allow(now);
+        self.update_allowance(now);
     }
 
     /// The limiter has applied an allowance, or its tokens have returned.
@@ -221,10 +221,10 @@ impl LimitShare {
         if !self.is_member || self.is_uncertain {
             return None;
         }
-        self.allow(now);
-        let gone = self.rows.iter().find(|row| self.removable_at(row).is_some_and(|then| then <= now));
-        if let Some(row) = gone {
-            return Some(ShareAction::Remove { member: row.member, beat: row.beat });
+        self.update_allowance(now);
+        let removable = self.rows.iter().find(|row| self.removable_at(row).is_some_and(|then| then <= now));
+        if let Some(row) = removable {
+            return Some(ShareAction::Remove { member: row.member, heartbeat: row.heartbeat });
         }
         let (target, turn) = self.target(now);
         if target < self.reserved {
@@ -238,12 +238,12 @@ impl LimitShare {
     /// An action was committed.
     pub fn on_done(&mut self, action: ShareAction, now: Timestamp) {
         match action {
-            ShareAction::Reserve { share } => self.set_own(share, self.turn, now),
-            ShareAction::Lower { share, turn } => self.set_own(share, turn.unwrap_or(self.turn), now),
+            ShareAction::Reserve { share } => self.set_reserved(share, self.turn, now),
+            ShareAction::Lower { share, turn } => self.set_reserved(share, turn.unwrap_or(self.turn), now),
             ShareAction::Remove { member, .. } => {
                 self.rows.retain(|row| row.member != member);
-                self.sightings.remove(&member);
-                self.allow(now);
+                self.observed_rows.remove(&member);
+                self.update_allowance(now);
             }
         }
     }
@@ -256,8 +256,8 @@ impl LimitShare {
             ShareAction::Lower { .. } => self.is_uncertain = true,
             ShareAction::Remove { member, .. } => {
                 // It was renewed, or another process has removed it.
-                if let Some(sighting) = self.sightings.get_mut(&member) {
-                    (sighting.since, sighting.dead_since) = (now, None);
+                if let Some(observed) = self.observed_rows.get_mut(&member) {
+                    (observed.since, observed.dead_since) = (now, None);
                 }
             }
         }
@@ -270,7 +270,7 @@ impl LimitShare {
             ShareAction::Lower { share, .. } => {
                 self.is_uncertain = true;
                 self.reserved = self.reserved.min(share);
-                self.allow(now);
+                self.update_allowance(now);
             }
             ShareAction::Remove { .. } => {}
         }
@@ -289,7 +289,7 @@ impl LimitShare {
     }
 
     fn others(&self) -> impl Iterator<Item = &ShareRow> {
-        self.rows.iter().filter(|row| row.member != self.me)
+        self.rows.iter().filter(|row| row.member != self.id)
     }
 
     /// Whether the limiter has applied the current allowance, and its tokens in use fit into it.
@@ -299,25 +299,25 @@ impl LimitShare {
 
     /// When the row of another process may be removed, if it is not renewed.
     fn removable_at(&self, row: &ShareRow) -> Option<Timestamp> {
-        let sighting = self.sightings.get(&row.member)?;
-        let silent = sighting.since + row.hold;
-        let dead = sighting.dead_since.map(|since| since + self.config.hold_after_death());
+        let observed = self.observed_rows.get(&row.member)?;
+        let silent = observed.since + row.hold;
+        let dead = observed.dead_since.map(|since| since + self.config.hold_after_death());
         Some(dead.map_or(silent, |dead| dead.min(silent)))
     }
 
-    fn set_own(&mut self, share: u32, turn: u64, now: Timestamp) {
+    fn set_reserved(&mut self, share: u32, turn: u64, now: Timestamp) {
         if share > 0 && self.reserved == 0 {
             self.held_since = now;
         }
         (self.reserved, self.turn) = (share, turn);
-        if let Some(own) = self.rows.iter_mut().find(|row| row.member == self.me) {
-            (own.share, own.turn) = (share, turn);
+        if let Some(own_row) = self.rows.iter_mut().find(|row| row.member == self.id) {
+            (own_row.share, own_row.turn) = (share, turn);
         }
-        self.allow(now);
+        self.update_allowance(now);
     }
 
     /// Updates the allowance: the part of the reserved share that belongs to this process.
-    fn allow(&mut self, now: Timestamp) {
+    fn update_allowance(&mut self, now: Timestamp) {
         let (share, members) = (self.reserved.min(self.target(now).0), self.members());
         if (share, members) != (self.allowance.share, self.allowance.members) {
             self.allowance = Allowance { share, members, version: self.allowance.version + 1 };
@@ -329,15 +329,15 @@ impl LimitShare {
         let mut order: Vec<(u64, MemberId)> =
             self.rows.iter().filter(|row| !row.has_left).map(|row| (row.turn, row.member)).collect();
         order.sort_unstable();
-        let Some(rank) = order.iter().position(|(_, member)| *member == self.me) else { return (self.reserved, None) };
+        let Some(rank) = order.iter().position(|(_, member)| *member == self.id) else { return (self.reserved, None) };
         let (count, limit) = (order.len(), self.config.limit as usize);
         if count <= limit {
             let share = limit / count + usize::from(rank < limit % count);
             return (u32::try_from(share).unwrap_or(u32::MAX), None);
         }
         // More processes than tokens: each has one for a while, those that have waited longest first.
-        let is_over = self.reserved > 0 && now >= self.held_since + self.config.rotate_after;
-        if is_over && rank < count - limit {
+        let is_expired = self.reserved > 0 && now >= self.held_since + self.config.rotate_after;
+        if is_expired && rank < count - limit {
             let last = order.last().map_or(0, |(turn, _)| *turn);
             return (0, Some(last + 1));
         }

@@ -79,7 +79,7 @@ enum Event {
 struct Process {
     member: MemberId,
     share: LimitShare,
-    own: LocalWindow,
+    window: LocalWindow,
     applied: u64,
     will_apply: bool,
     /// The offset of its clock, and its drift in parts per million.
@@ -99,7 +99,7 @@ struct Process {
     beat: u64,
     renewed_beat: u64,
     next_beat: u64,
-    wants_rows: bool,
+    needs_rows: bool,
     granted: BTreeMap<u64, Timestamp>,
     grants: u32,
     wake: u64,
@@ -112,7 +112,7 @@ struct World {
     is_calm: bool,
     /// Whether deaths are known immediately, as on one machine.
     deaths_are_known: bool,
-    chance: u64,
+    rng_state: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     order: u64,
     faults: Vec<(u64, Fault)>,
@@ -132,13 +132,19 @@ fn micros(duration: Duration) -> u64 {
 }
 
 impl World {
-    fn new(config: DivisionConfig, processes: usize, seed: u64, faults: &[(u64, Fault)], known: bool) -> Self {
+    fn new(
+        config: DivisionConfig,
+        processes: usize,
+        seed: u64,
+        faults: &[(u64, Fault)],
+        deaths_are_known: bool,
+    ) -> Self {
         let mut world = Self {
             now: 0,
             config,
             is_calm: false,
-            deaths_are_known: known,
-            chance: seed | 1,
+            deaths_are_known,
+            rng_state: seed | 1,
             events: BinaryHeap::new(),
             order: 0,
             faults: faults.to_vec(),
@@ -153,7 +159,7 @@ impl World {
             arrived: 0,
         };
         for (number, (then, _)) in faults.iter().enumerate() {
-            world.later(*then, Event::Fault(number));
+            world.schedule(*then, Event::Fault(number));
         }
         for _ in 0..processes {
             world.start();
@@ -162,19 +168,19 @@ impl World {
     }
 
     fn roll(&mut self, below: u64) -> u64 {
-        self.chance ^= self.chance << 13;
-        self.chance ^= self.chance >> 7;
-        self.chance ^= self.chance << 17;
-        self.chance % below.max(1)
+        self.rng_state ^= self.rng_state << 13;
+        self.rng_state ^= self.rng_state >> 7;
+        self.rng_state ^= self.rng_state << 17;
+        self.rng_state % below.max(1)
     }
 
-    fn later(&mut self, then: u64, event: Event) {
+    fn schedule(&mut self, then: u64, event: Event) {
         self.order += 1;
         self.events.push(Reverse((then, self.order, event)));
     }
 
     fn start(&mut self) -> usize {
-        let who = self.processes.len();
+        let index = self.processes.len();
         let member = MemberId(u128::from(self.roll(u64::MAX)));
         let ahead = self.roll(1_000_000 * MS);
         let fast = i64::try_from(self.roll(4_001)).unwrap() - 2_000;
@@ -186,12 +192,12 @@ impl World {
             request_timeout: self.config.request_timeout,
             ..LimitConfig::default()
         };
-        let mut own = LocalWindow::new(&limits, Timestamp::from_micros(ahead));
-        own.set_limit(0);
+        let mut window = LocalWindow::new(&limits, Timestamp::from_micros(ahead));
+        window.set_limit(0);
         self.processes.push(Process {
             member,
             share: LimitShare::new(self.config.clone(), member),
-            own,
+            window,
             applied: 1,
             will_apply: false,
             ahead,
@@ -209,26 +215,26 @@ impl World {
             beat: 0,
             renewed_beat: 0,
             next_beat: 0,
-            wants_rows: false,
+            needs_rows: false,
             granted: BTreeMap::new(),
             grants: 0,
             wake: u64::MAX,
         });
         let delay = self.roll(2_000) * MS;
-        self.wake(who, self.now + delay);
-        who
+        self.wake(index, self.now + delay);
+        index
     }
 
-    fn wake(&mut self, who: usize, then: u64) {
-        if self.processes[who].wake > then {
-            self.processes[who].wake = then;
-            self.later(then, Event::Wake(who));
+    fn wake(&mut self, index: usize, then: u64) {
+        if self.processes[index].wake > then {
+            self.processes[index].wake = then;
+            self.schedule(then, Event::Wake(index));
         }
     }
 
     /// The time on the clock of a process.
-    fn local(&self, who: usize) -> Timestamp {
-        let process = &self.processes[who];
+    fn local(&self, index: usize) -> Timestamp {
+        let process = &self.processes[index];
         let passed = i64::try_from(self.now - process.started).unwrap();
         let shown = passed + passed * process.fast / 1_000_000;
         Timestamp::from_micros(process.ahead + u64::try_from(shown).unwrap())
@@ -251,40 +257,40 @@ impl World {
         match event {
             Event::Fault(number) => self.fault(number),
             Event::Heal(number) => self.heal(number),
-            Event::Executed(who, number) => self.execute(who, number),
-            Event::Arrived(who) => return self.arrive(who),
-            Event::Wake(who)
-            | Event::Notified(who)
-            | Event::Responded(who, _)
-            | Event::TimedOut(who, _)
-            | Event::Applied(who)
-            | Event::Sent(who, _)
-            | Event::Answered(who, ..) => {
-                if !self.processes[who].is_alive {
+            Event::Executed(index, number) => self.execute(index, number),
+            Event::Arrived(index) => return self.arrive(index),
+            Event::Wake(index)
+            | Event::Notified(index)
+            | Event::Responded(index, _)
+            | Event::TimedOut(index, _)
+            | Event::Applied(index)
+            | Event::Sent(index, _)
+            | Event::Answered(index, ..) => {
+                if !self.processes[index].is_alive {
                     return Ok(());
                 }
-                if self.processes[who].is_frozen {
-                    self.processes[who].deferred.push(event);
+                if self.processes[index].is_frozen {
+                    self.processes[index].deferred.push(event);
                     return Ok(());
                 }
-                self.happen(who, event);
+                self.handle_in_process(index, event);
             }
         }
         Ok(())
     }
 
     /// Handles an event in a running process.
-    fn happen(&mut self, who: usize, event: Event) {
-        let now = self.local(who);
-        let process = &mut self.processes[who];
+    fn handle_in_process(&mut self, index: usize, event: Event) {
+        let now = self.local(index);
+        let process = &mut self.processes[index];
         match event {
             Event::Wake(_) => process.wake = u64::MAX,
-            Event::Notified(_) => process.wants_rows = true,
+            Event::Notified(_) => process.needs_rows = true,
             Event::Responded(_, number) => {
                 let response = process.response.take_if(|(other, _)| *other == number);
                 let query = process.query.take_if(|(other, ..)| *other == number);
-                if let (Some((_, response)), Some((_, query, asked))) = (response, query) {
-                    self.take_response(who, query, response, asked);
+                if let (Some((_, response)), Some((_, query, sent_at))) = (response, query) {
+                    self.take_response(index, query, response, sent_at);
                 }
             }
             Event::TimedOut(_, number) => {
@@ -299,36 +305,40 @@ impl World {
             }
             Event::Applied(_) => {
                 let allowance = process.share.allowance();
-                process.own.set_limit(allowance.share);
+                process.window.set_limit(allowance.share);
                 process.applied = allowance.version;
                 process.will_apply = false;
             }
-            Event::Sent(_, number) => self.send(who, number),
+            Event::Sent(_, number) => self.send(index, number),
             Event::Answered(_, number, is_lost) => {
                 if let Some(dispatched) = process.granted.remove(&number) {
-                    if is_lost { process.own.lost(dispatched, now) } else { process.own.answered(dispatched, now) }
+                    if is_lost {
+                        process.window.mark_lost(dispatched, now)
+                    } else {
+                        process.window.on_response(dispatched, now)
+                    }
                 }
             }
             Event::Fault(_) | Event::Heal(_) | Event::Executed(..) | Event::Arrived(_) => {}
         }
-        self.drive(who);
+        self.drive(index);
     }
 
-    fn take_response(&mut self, who: usize, query: Query, response: Response, asked: Timestamp) {
-        let now = self.local(who);
+    fn take_response(&mut self, index: usize, query: Query, response: Response, sent_at: Timestamp) {
+        let now = self.local(index);
         let lease = self.config.lease - LEASE_MARGIN;
-        let process = &mut self.processes[who];
+        let process = &mut self.processes[index];
         match (query, response) {
             (Query::Renew { beat }, Response::Renewed(renewal)) => {
                 process.renewed_beat = beat;
-                process.share.on_renewed(renewal, asked + lease, now);
-                process.wants_rows = true;
+                process.share.on_renewed(renewal, sent_at + lease, now);
+                process.needs_rows = true;
             }
             (_, Response::Rows(rows)) => process.share.on_rows(rows, now),
             (_, Response::Done(action, true)) => process.share.on_done(action, now),
             (_, Response::Done(action, false)) => {
                 process.share.on_refused(action, now);
-                process.wants_rows = true;
+                process.needs_rows = true;
                 if matches!(action, ShareAction::Lower { .. }) {
                     process.next_beat = 0;
                 }
@@ -338,12 +348,12 @@ impl World {
     }
 
     /// Sends a granted call, if it is still permitted.
-    fn send(&mut self, who: usize, number: u64) {
-        let now = self.local(who);
-        let process = &mut self.processes[who];
+    fn send(&mut self, index: usize, number: u64) {
+        let now = self.local(index);
+        let process = &mut self.processes[index];
         if process.is_leaving || process.share.sends_until().is_none_or(|until| now >= until) {
             process.granted.remove(&number);
-            process.own.given_back();
+            process.window.refund();
             return;
         }
         process.grants += 1;
@@ -353,8 +363,8 @@ impl World {
         let there = self.roll(slowest);
         let back = if is_odd && self.roll(15) == 0 { self.roll(1_000 * MS) } else { self.roll(40 * MS) };
         let is_lost = is_odd && self.roll(40) == 0;
-        self.later(self.now + there, Event::Arrived(who));
-        self.later(self.now + there + back, Event::Answered(who, number, is_lost));
+        self.schedule(self.now + there, Event::Arrived(index));
+        self.schedule(self.now + there + back, Event::Answered(index, number, is_lost));
     }
 
     fn arrive(&mut self, who: usize) -> Result<(), String> {
@@ -371,60 +381,60 @@ impl World {
     }
 
     /// Lets a process do all that it can do now.
-    fn drive(&mut self, who: usize) {
-        let now = self.local(who);
-        let process = &mut self.processes[who];
+    fn drive(&mut self, index: usize) {
+        let now = self.local(index);
+        let process = &mut self.processes[index];
         if !process.is_alive || process.is_frozen {
             return;
         }
         let limit = process.share.allowance().share;
         if process.applied == process.share.allowance().version {
-            let is_within = process.own.in_use(now) <= limit;
+            let is_within = process.window.in_use(now) <= limit;
             process.share.on_usage(ShareUsage { version: process.applied, is_within });
         } else if !std::mem::replace(&mut process.will_apply, true) {
             let delay = self.roll(30 * MS);
-            self.later(self.now + delay, Event::Applied(who));
+            self.schedule(self.now + delay, Event::Applied(index));
         }
         let mut next = self.now + 700 * MS;
-        if !self.processes[who].is_leaving {
+        if !self.processes[index].is_leaving {
             loop {
-                match self.processes[who].own.turn(now) {
-                    Readiness::Now => self.grant(who, now),
+                match self.processes[index].window.readiness(now) {
+                    Readiness::Now => self.grant(index, now),
                     Readiness::At(then) => {
                         next = next.min(self.now + micros(then.since(now)) * 101 / 100 + 1);
                         break;
                     }
-                    Readiness::OnAnswer => break,
+                    Readiness::OnResponse => break,
                 }
             }
         }
-        if let Some(then) = self.processes[who].own.next_excess() {
+        if let Some(then) = self.processes[index].window.next_excess() {
             next = next.min(self.now + micros(then.since(now)) * 101 / 100 + 1);
         }
-        self.ask(who, now);
-        let process = &self.processes[who];
+        self.send_query(index, now);
+        let process = &self.processes[index];
         if let Some(then) = process.share.next_wake(now) {
             next = next.min(self.now + micros(then.since(now)) * 101 / 100 + 1);
         }
         if process.query.is_none() {
             next = next.min(process.next_beat.max(self.now + MS));
         }
-        self.wake(who, next.max(self.now + 100));
+        self.wake(index, next.max(self.now + 100));
     }
 
-    fn grant(&mut self, who: usize, now: Timestamp) {
+    fn grant(&mut self, index: usize, now: Timestamp) {
         self.calls += 1;
         let number = self.calls;
-        let process = &mut self.processes[who];
-        process.own.take();
+        let process = &mut self.processes[index];
+        process.window.take();
         process.granted.insert(number, now);
         let delay = if self.roll(10) == 0 { self.roll(30 * MS) } else { 0 };
-        self.later(self.now + delay, Event::Sent(who, number));
+        self.schedule(self.now + delay, Event::Sent(index, number));
     }
 
     /// Sends the next query to the store, one at a time.
-    fn ask(&mut self, who: usize, now: Timestamp) {
-        let process = &mut self.processes[who];
+    fn send_query(&mut self, index: usize, now: Timestamp) {
+        let process = &mut self.processes[index];
         if process.query.is_some() {
             return;
         }
@@ -436,7 +446,7 @@ impl World {
             process.next_beat = self.now + HEARTBEAT;
             process.beat += 1;
             Query::Renew { beat: process.beat }
-        } else if std::mem::take(&mut process.wants_rows) {
+        } else if std::mem::take(&mut process.needs_rows) {
             Query::Read
         } else if let Some(action) = process.share.next_action(now) {
             Query::Do { action, beat: process.renewed_beat }
@@ -445,16 +455,16 @@ impl World {
         };
         self.queries.push(query);
         let number = self.queries.len() as u64;
-        self.processes[who].query = Some((number, query, now));
+        self.processes[index].query = Some((number, query, now));
         let slowest = if self.slow > 0 { 900 * MS } else { 5 * MS };
-        let way = self.roll(slowest);
-        self.later(self.now + way, Event::Executed(who, number));
-        self.later(self.now + STORE_TIMEOUT, Event::TimedOut(who, number));
+        let latency = self.roll(slowest);
+        self.schedule(self.now + latency, Event::Executed(index, number));
+        self.schedule(self.now + STORE_TIMEOUT, Event::TimedOut(index, number));
     }
 
     /// The store executes a query, even if the process has given up or died meanwhile.
-    fn execute(&mut self, who: usize, number: u64) {
-        let process = &mut self.processes[who];
+    fn execute(&mut self, index: usize, number: u64) {
+        let process = &mut self.processes[index];
         if number <= process.executed || self.outages > 0 || process.cut > 0 {
             return;
         }
@@ -466,12 +476,13 @@ impl World {
                 let hold = self.config.hold();
                 match self.rows.get_mut(&member) {
                     Some(row) => {
-                        row.beat = beat;
+                        row.heartbeat = beat;
                         (Response::Renewed(Renewal::Extended { share: row.share, turn: row.turn }), false)
                     }
                     None => {
                         let (turn, share) = (last + 1, 0);
-                        let row = ShareRow { member, beat, turn, share, hold, has_left: false, is_dead: false };
+                        let row =
+                            ShareRow { member, heartbeat: beat, turn, share, hold, has_left: false, is_dead: false };
                         self.rows.insert(member, row);
                         (Response::Renewed(Renewal::Joined { turn }), true)
                     }
@@ -487,46 +498,46 @@ impl World {
             }
             Query::Goodbye { beat, in_flight } => {
                 if let Some(row) = self.rows.get_mut(&member) {
-                    (row.beat, row.has_left) = (beat, true);
-                    row.hold = self.config.hold_after_goodbye(in_flight);
+                    (row.heartbeat, row.has_left) = (beat, true);
+                    row.hold = self.config.hold_after_leave(in_flight);
                 }
-                self.processes[who].is_alive = false;
+                self.processes[index].is_alive = false;
                 (Response::Rows(Vec::new()), true)
             }
         };
         if is_news {
             for other in 0..self.processes.len() {
-                if other != who && self.roll(5) > 0 {
-                    let way = self.roll(5 * MS);
-                    self.later(self.now + way, Event::Notified(other));
+                if other != index && self.roll(5) > 0 {
+                    let latency = self.roll(5 * MS);
+                    self.schedule(self.now + latency, Event::Notified(other));
                 }
             }
         }
-        if self.processes[who].deaf > 0 {
+        if self.processes[index].deaf > 0 {
             return;
         }
-        self.processes[who].response = Some((number, response));
-        let way = self.roll(5 * MS);
-        self.later(self.now + way, Event::Responded(who, number));
+        self.processes[index].response = Some((number, response));
+        let latency = self.roll(5 * MS);
+        self.schedule(self.now + latency, Event::Responded(index, number));
     }
 
-    fn change(&mut self, me: MemberId, action: ShareAction, beat: u64) -> bool {
-        let is_own = |row: &ShareRow| row.beat == beat;
+    fn change(&mut self, own_id: MemberId, action: ShareAction, beat: u64) -> bool {
+        let is_own = |row: &ShareRow| row.heartbeat == beat;
         match action {
             ShareAction::Reserve { share } => {
-                let others = self.rows.values().filter(|row| row.member != me).map(|row| row.share).sum::<u32>();
+                let others = self.rows.values().filter(|row| row.member != own_id).map(|row| row.share).sum::<u32>();
                 let fits = others + share <= self.config.limit;
-                match self.rows.get_mut(&me).filter(|row| fits && is_own(row)) {
+                match self.rows.get_mut(&own_id).filter(|row| fits && is_own(row)) {
                     Some(row) => row.share = share,
                     None => return false,
                 }
             }
-            ShareAction::Lower { share, turn } => match self.rows.get_mut(&me).filter(|row| is_own(row)) {
+            ShareAction::Lower { share, turn } => match self.rows.get_mut(&own_id).filter(|row| is_own(row)) {
                 Some(row) => (row.share, row.turn) = (share, turn.unwrap_or(row.turn)),
                 None => return false,
             },
-            ShareAction::Remove { member, beat } => {
-                let is_same = self.rows.get(&member).is_some_and(|row| row.beat == beat);
+            ShareAction::Remove { member, heartbeat: beat } => {
+                let is_same = self.rows.get(&member).is_some_and(|row| row.heartbeat == beat);
                 if !is_same {
                     return false;
                 }
@@ -537,76 +548,76 @@ impl World {
     }
 
     fn fault(&mut self, number: usize) {
-        let alive: Vec<usize> = (0..self.processes.len()).filter(|who| self.processes[*who].is_alive).collect();
-        let one = |who: usize| alive.get(who % alive.len().max(1)).copied().unwrap_or(0);
+        let alive: Vec<usize> = (0..self.processes.len()).filter(|index| self.processes[*index].is_alive).collect();
+        let one = |index: usize| alive.get(index % alive.len().max(1)).copied().unwrap_or(0);
         let fault = match self.faults[number].1 {
-            Fault::Cut(who, lasts) => Fault::Cut(one(who), lasts),
-            Fault::Deafen(who, lasts) => Fault::Deafen(one(who), lasts),
-            Fault::Freeze(who, lasts) => Fault::Freeze(one(who), lasts),
-            Fault::Kill(who, lasts) => Fault::Kill(one(who), lasts),
-            Fault::Leave(who, lasts) => Fault::Leave(one(who), lasts),
+            Fault::Cut(index, duration_ms) => Fault::Cut(one(index), duration_ms),
+            Fault::Deafen(index, duration_ms) => Fault::Deafen(one(index), duration_ms),
+            Fault::Freeze(index, duration_ms) => Fault::Freeze(one(index), duration_ms),
+            Fault::Kill(index, duration_ms) => Fault::Kill(one(index), duration_ms),
+            Fault::Leave(index, duration_ms) => Fault::Leave(one(index), duration_ms),
             other @ (Fault::Slow(_) | Fault::Outage(_) | Fault::Join) => other,
         };
         self.faults[number].1 = fault;
-        let lasts = match fault {
-            Fault::Cut(who, lasts) => {
-                self.processes[who].cut += 1;
-                lasts
+        let duration_ms = match fault {
+            Fault::Cut(index, duration_ms) => {
+                self.processes[index].cut += 1;
+                duration_ms
             }
-            Fault::Deafen(who, lasts) => {
-                self.processes[who].deaf += 1;
-                lasts
+            Fault::Deafen(index, duration_ms) => {
+                self.processes[index].deaf += 1;
+                duration_ms
             }
-            Fault::Slow(lasts) => {
+            Fault::Slow(duration_ms) => {
                 self.slow += 1;
-                lasts
+                duration_ms
             }
-            Fault::Outage(lasts) => {
+            Fault::Outage(duration_ms) => {
                 self.outages += 1;
-                lasts
+                duration_ms
             }
-            Fault::Freeze(who, lasts) => {
-                self.processes[who].is_frozen = true;
-                lasts
+            Fault::Freeze(index, duration_ms) => {
+                self.processes[index].is_frozen = true;
+                duration_ms
             }
-            Fault::Kill(who, lasts) => {
-                let process = &mut self.processes[who];
+            Fault::Kill(index, duration_ms) => {
+                let process = &mut self.processes[index];
                 process.is_alive = false;
                 let member = process.member;
                 if self.deaths_are_known {
                     self.dead.insert(member);
                 }
-                lasts
+                duration_ms
             }
-            Fault::Leave(who, lasts) => {
-                let process = &mut self.processes[who];
+            Fault::Leave(index, duration_ms) => {
+                let process = &mut self.processes[index];
                 process.is_leaving = true;
-                self.wake(who, self.now);
-                lasts
+                self.wake(index, self.now);
+                duration_ms
             }
             Fault::Join => {
                 self.start();
                 return;
             }
         };
-        self.later(self.now + lasts * MS, Event::Heal(number));
+        self.schedule(self.now + duration_ms * MS, Event::Heal(number));
     }
 
     fn heal(&mut self, number: usize) {
         match self.faults[number].1 {
-            Fault::Cut(who, _) => self.processes[who].cut -= 1,
-            Fault::Deafen(who, _) => self.processes[who].deaf -= 1,
+            Fault::Cut(index, _) => self.processes[index].cut -= 1,
+            Fault::Deafen(index, _) => self.processes[index].deaf -= 1,
             Fault::Slow(_) => self.slow -= 1,
             Fault::Outage(_) => self.outages -= 1,
-            Fault::Freeze(who, _) => {
-                self.processes[who].is_frozen = false;
-                let deferred = std::mem::take(&mut self.processes[who].deferred);
+            Fault::Freeze(index, _) => {
+                self.processes[index].is_frozen = false;
+                let deferred = std::mem::take(&mut self.processes[index].deferred);
                 for event in deferred {
-                    if self.processes[who].is_alive {
-                        self.happen(who, event);
+                    if self.processes[index].is_alive {
+                        self.handle_in_process(index, event);
                     }
                 }
-                self.wake(who, self.now);
+                self.wake(index, self.now);
             }
             Fault::Kill(..) | Fault::Leave(..) | Fault::Join => {
                 self.start();
@@ -620,16 +631,16 @@ impl World {
 }
 
 fn fault() -> impl Strategy<Value = Fault> {
-    let who = 0..6usize;
-    let lasts = prop_oneof![0..1_000u64, 1_000..9_000u64];
+    let index = 0..6usize;
+    let duration_ms = prop_oneof![0..1_000u64, 1_000..9_000u64];
     prop_oneof![
-        (who.clone(), lasts.clone()).prop_map(|(who, lasts)| Fault::Cut(who, lasts)),
-        (who.clone(), lasts.clone()).prop_map(|(who, lasts)| Fault::Deafen(who, lasts)),
-        lasts.clone().prop_map(Fault::Slow),
-        lasts.clone().prop_map(Fault::Outage),
-        (who.clone(), lasts.clone()).prop_map(|(who, lasts)| Fault::Freeze(who, lasts)),
-        (who.clone(), lasts.clone()).prop_map(|(who, lasts)| Fault::Kill(who, lasts)),
-        (who, lasts).prop_map(|(who, lasts)| Fault::Leave(who, lasts)),
+        (index.clone(), duration_ms.clone()).prop_map(|(index, duration_ms)| Fault::Cut(index, duration_ms)),
+        (index.clone(), duration_ms.clone()).prop_map(|(index, duration_ms)| Fault::Deafen(index, duration_ms)),
+        duration_ms.clone().prop_map(Fault::Slow),
+        duration_ms.clone().prop_map(Fault::Outage),
+        (index.clone(), duration_ms.clone()).prop_map(|(index, duration_ms)| Fault::Freeze(index, duration_ms)),
+        (index.clone(), duration_ms.clone()).prop_map(|(index, duration_ms)| Fault::Kill(index, duration_ms)),
+        (index, duration_ms).prop_map(|(index, duration_ms)| Fault::Leave(index, duration_ms)),
         Just(Fault::Join),
     ]
 }

@@ -14,7 +14,7 @@ fn at(ms: u64) -> Timestamp {
 
 fn row(member: MemberId, turn: u64, share: u32) -> ShareRow {
     let hold = DivisionConfig::default().hold();
-    ShareRow { member, beat: 1, turn, share, hold, has_left: false, is_dead: false }
+    ShareRow { member, heartbeat: 1, turn, share, hold, has_left: false, is_dead: false }
 }
 
 /// A process that has joined, and whose limiter has applied its allowance.
@@ -88,7 +88,7 @@ fn the_row_of_a_silent_process_is_removed_after_lease_timeout_and_window() {
     let end = at(0) + silent;
     assert_eq!(share.next_wake(at(0)), Some(end));
     assert_eq!(share.next_action(end.before(Duration::from_micros(1))), None);
-    assert_eq!(do_next(&mut share, end), Some(ShareAction::Remove { member: OTHER, beat: 1 }));
+    assert_eq!(do_next(&mut share, end), Some(ShareAction::Remove { member: OTHER, heartbeat: 1 }));
     assert_eq!(do_next(&mut share, end), Some(ShareAction::Reserve { share: 50 }));
 }
 
@@ -96,26 +96,26 @@ fn the_row_of_a_silent_process_is_removed_after_lease_timeout_and_window() {
 fn a_renewal_of_another_process_restarts_its_time() {
     let mut share = joined(50);
     share.on_rows(vec![row(ME, 2, 0), row(OTHER, 1, 50)], at(0));
-    share.on_rows(vec![row(ME, 2, 0), ShareRow { beat: 2, ..row(OTHER, 1, 50) }], at(20_000));
+    share.on_rows(vec![row(ME, 2, 0), ShareRow { heartbeat: 2, ..row(OTHER, 1, 50) }], at(20_000));
     assert_eq!(share.next_action(at(30_000)), None);
 }
 
 #[test]
-fn a_goodbye_and_a_certain_death_free_a_row_sooner() {
+fn leave_or_certain_death_frees_a_row_sooner() {
     let config = DivisionConfig::default();
-    let left = ShareRow { beat: 2, hold: config.hold_after_goodbye(0), has_left: true, ..row(OTHER, 1, 50) };
+    let left = ShareRow { heartbeat: 2, hold: config.hold_after_leave(0), has_left: true, ..row(OTHER, 1, 50) };
     let dead = ShareRow { is_dead: true, ..row(OTHER, 1, 50) };
     for gone in [left, dead] {
         let mut share = joined(50);
         share.on_rows(vec![row(ME, 2, 0), gone.clone()], at(0));
         assert_eq!(share.next_action(at(1_509)), None);
-        let removed = ShareAction::Remove { member: OTHER, beat: gone.beat };
+        let removed = ShareAction::Remove { member: OTHER, heartbeat: gone.heartbeat };
         assert_eq!(share.next_action(at(1_510)), Some(removed));
     }
 }
 
 #[test]
-fn a_process_whose_row_was_removed_sends_nothing_until_its_tokens_are_back() {
+fn process_without_its_row_sends_nothing_until_its_tokens_are_back() {
     let mut share = alone(50);
     share.on_renewed(Renewal::Joined { turn: 3 }, at(60_000), at(50_000));
     assert_eq!((share.allowance().share, share.sends_until()), (0, None));
@@ -127,14 +127,14 @@ fn a_process_whose_row_was_removed_sends_nothing_until_its_tokens_are_back() {
 }
 
 #[test]
-fn a_new_row_is_noticed_even_if_the_response_that_told_of_it_was_lost() {
+fn new_row_is_noticed_even_if_its_response_was_lost() {
     let mut share = alone(50);
     share.on_renewed(Renewal::Extended { share: 0, turn: 3 }, at(60_000), at(50_000));
     assert_eq!((share.allowance().share, share.sends_until()), (0, None));
 }
 
 #[test]
-fn an_unknown_outcome_is_taken_for_the_smaller_share_until_a_renewal() {
+fn unknown_outcome_means_the_smaller_share_until_a_renewal() {
     let mut share = joined(50);
     share.on_rows(vec![row(ME, 1, 0)], at(0));
     let reserve = share.next_action(at(0)).unwrap();

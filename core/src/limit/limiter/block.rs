@@ -1,7 +1,7 @@
 //! Global 429s: all calls of a credential stop, whether the global limit counts them or not.
 
 use super::Limiter;
-use super::persist::LASTING;
+use super::persist::SAVE_SOON_ABOVE;
 use crate::limit::domain::{Domain, DomainId};
 use crate::limit::global::GlobalLimit;
 use crate::response::Credential;
@@ -16,28 +16,28 @@ impl Limiter {
         if let Some(global) = &mut self.domains[domain].global {
             global.close(until);
         }
-        self.note_block(credential, until, now);
+        self.record_block(credential, until, now);
     }
 
     /// Blocks all calls of this credential until `until`. Other processes know of the block already.
-    pub(super) fn note_block(&mut self, credential: Credential, until: Timestamp, now: Timestamp) {
+    pub(super) fn record_block(&mut self, credential: Credential, until: Timestamp, now: Timestamp) {
         if until <= now {
             return;
         }
         self.end_blocks(now);
-        let known = self.blocks.iter_mut().find(|(blocked, _)| *blocked == credential);
-        let before = known.as_ref().map_or(now, |(_, end)| *end);
-        match known {
+        let existing = self.blocks.iter_mut().find(|(blocked, _)| *blocked == credential);
+        let before = existing.as_ref().map_or(now, |(_, end)| *end);
+        match existing {
             Some((_, end)) => *end = until.max(*end),
             None => self.blocks.push((credential, until)),
         }
         for domain in self.domains.iter_mut().filter(|domain| domain.credential == credential) {
             domain.block(until);
-            domain.global.iter_mut().for_each(|global| global.heard_closed(until));
+            domain.global.iter_mut().for_each(|global| global.on_remote_block(until));
         }
         // The same block differs between processes by the time that their messages take.
-        if until.since(before) > LASTING {
-            self.changed(Urgency::Soon);
+        if until.since(before) > SAVE_SOON_ABOVE {
+            self.mark_unsaved(Urgency::Soon);
         }
     }
 
@@ -58,7 +58,7 @@ impl Limiter {
         let mut domain = Domain::new(credential, global);
         for (_, until) in self.blocks.iter().filter(|(blocked, _)| *blocked == credential) {
             domain.block(*until);
-            domain.global.iter_mut().for_each(|global| global.heard_closed(*until));
+            domain.global.iter_mut().for_each(|global| global.on_remote_block(*until));
         }
         self.domains.push(domain);
         self.domains.len() - 1

@@ -29,16 +29,16 @@ fn at(ms: u64) -> Timestamp {
     Timestamp::from_millis(ms)
 }
 
-fn ask(credential: Credential, path: &str, object: u64, deadline: Timestamp) -> PermitRequest {
+fn request(credential: Credential, path: &str, object: u64, deadline: Timestamp) -> PermitRequest {
     let route = Route::parse("POST", &path.replace("{}", &object.to_string()), 1, 0);
     PermitRequest { credential, route, lane: Lane::Interactive, deadline }
 }
 
 /// The earliest time at which a call could be granted.
-fn earliest(limiter: &mut Limiter, ask: PermitRequest, now: Timestamp) -> Timestamp {
-    match limiter.try_acquire(ask, now) {
+fn earliest(limiter: &mut Limiter, request: PermitRequest, now: Timestamp) -> Timestamp {
+    match limiter.try_acquire(request, now) {
         Ok(permit) => {
-            limiter.give_back(permit, now);
+            limiter.refund(permit, now);
             now
         }
         Err(delay) => delay.until,
@@ -53,9 +53,9 @@ fn limited(scope: RateLimitScope, retry_after_ms: u64) -> ResponseInfo {
 }
 
 /// Makes the bucket of a route known, with slots left.
-fn learn(limiter: &mut Limiter, ask: PermitRequest, now: Timestamp) {
-    let bucket = ask.route.key.as_str().to_owned();
-    let AcquireOutcome::Granted(permit) = limiter.acquire(ask, now) else {
+fn learn(limiter: &mut Limiter, request: PermitRequest, now: Timestamp) {
+    let bucket = request.route.key.as_str().to_owned();
+    let AcquireOutcome::Granted(permit) = limiter.acquire(request, now) else {
         panic!(
             "the first call is granted \
         immediately"
@@ -63,7 +63,7 @@ fn learn(limiter: &mut Limiter, ask: PermitRequest, now: Timestamp) {
     };
     let reset_after = Duration::from_secs(1);
     let rate = RateHeaders { bucket, limit: 50, remaining: 49, reset_ms: 9_000, reset_after };
-    limiter.answered(permit, &ResponseInfo { class: ResponseClass::Success, rate: Some(rate) }, now);
+    limiter.on_response(permit, &ResponseInfo { class: ResponseClass::Success, rate: Some(rate) }, now);
 }
 
 #[test]
@@ -74,21 +74,21 @@ fn global_429_stops_all_of_its_credential_and_other_scopes_one_resource() {
                 for credential in CREDENTIALS {
                     let mut limiter = Limiter::new(LimitConfig::default(), at(0));
                     if is_known {
-                        learn(&mut limiter, ask(credential, path, 7, at(2_000)), at(2_000));
+                        learn(&mut limiter, request(credential, path, 7, at(2_000)), at(2_000));
                     }
                     let AcquireOutcome::Granted(permit) =
-                        limiter.acquire(ask(credential, path, 7, at(2_100)), at(2_100))
+                        limiter.acquire(request(credential, path, 7, at(2_100)), at(2_100))
                     else {
                         panic!("the call is granted immediately")
                     };
-                    limiter.answered(permit, &limited(scope, RETRY_AFTER_MS), at(2_200));
+                    limiter.on_response(permit, &limited(scope, RETRY_AFTER_MS), at(2_200));
                     for other in CREDENTIALS {
                         for (place, path) in PATHS.into_iter().enumerate() {
                             for object in [7, 8] {
                                 let is_same = other == credential && (place, object) == (refused, 7);
                                 let is_closed = is_same || (scope == RateLimitScope::Global && other == credential);
                                 let until = if is_closed { at(2_200 + RETRY_AFTER_MS) } else { at(5_000) };
-                                let earliest = earliest(&mut limiter, ask(other, path, object, at(0)), at(5_000));
+                                let earliest = earliest(&mut limiter, request(other, path, object, at(0)), at(5_000));
                                 let what = format!("{scope:?} at {refused}, {is_known}, {credential:?}");
                                 assert_eq!(earliest, until, "{what}: {other:?} {path} {object}");
                             }
@@ -101,9 +101,9 @@ fn global_429_stops_all_of_its_credential_and_other_scopes_one_resource() {
 }
 
 #[test]
-fn exempt_calls_that_wait_when_a_global_429_comes_go_when_it_ends_in_order() {
+fn waiting_exempt_calls_are_granted_in_order_after_a_global_429() {
     let mut limiter = Limiter::new(LimitConfig::default(), at(0));
-    let callback = |id: u64| ask(BOT, PATHS[0], id, at(1_000_000));
+    let callback = |id: u64| request(BOT, PATHS[0], id, at(1_000_000));
     let AcquireOutcome::Granted(first) = limiter.acquire(callback(1), at(100)) else {
         panic!(
             "the call is granted \
@@ -116,7 +116,7 @@ fn exempt_calls_that_wait_when_a_global_429_comes_go_when_it_ends_in_order() {
             other => panic!("an unknown route sends one probe: {other:?}"),
         })
         .collect();
-    limiter.answered(first, &limited(RateLimitScope::Global, RETRY_AFTER_MS), at(200));
+    limiter.on_response(first, &limited(RateLimitScope::Global, RETRY_AFTER_MS), at(200));
     limiter.on_time(at(RETRY_AFTER_MS + 199));
     assert_eq!(limiter.take_effects().count(), 0);
     assert_eq!(limiter.next_wake(), Some(at(RETRY_AFTER_MS + 200)));
@@ -127,14 +127,14 @@ fn exempt_calls_that_wait_when_a_global_429_comes_go_when_it_ends_in_order() {
         for effect in effects {
             let LimiterEffect::Grant { ticket, permit, .. } = effect else { panic!("{effect:?}") };
             granted.push(ticket);
-            limiter.answered(permit, &ResponseInfo { class: ResponseClass::Success, rate: None }, at(now));
+            limiter.on_response(permit, &ResponseInfo { class: ResponseClass::Success, rate: None }, at(now));
         }
     }
     assert_eq!(granted, tickets);
 }
 
 /// Exchanges all pending calls and replies between a limiter and the shared window.
-fn talk(limiter: &mut Limiter, window: &mut ReferenceWindow, rules: &SharedLimitConfig, now: Timestamp) {
+fn exchange(limiter: &mut Limiter, window: &mut ReferenceWindow, rules: &SharedLimitConfig, now: Timestamp) {
     for _ in 0..10 {
         let Some((credential, call)) = limiter.next_shared_call(now) else { break };
         // A credential that only one process uses has its own window, as it would in Redis.
@@ -147,34 +147,34 @@ fn talk(limiter: &mut Limiter, window: &mut ReferenceWindow, rules: &SharedLimit
 }
 
 #[test]
-fn global_429_of_an_exempt_call_reaches_processes_that_missed_the_news() {
+fn global_429_of_an_exempt_call_reaches_all_processes() {
     let rules = SharedLimitConfig::default();
     let mut window = ReferenceWindow::empty();
     let mut processes: Vec<Limiter> = (0..2)
         .map(|number| {
             let mut limiter = Limiter::new(LimitConfig::default(), at(0));
-            limiter.share(SharingConfig { rules: rules.clone(), seat: format!("p{number}"), life: 1 }, BOT);
+            limiter.share(SharingConfig { rules: rules.clone(), member_id: format!("p{number}"), incarnation: 1 }, BOT);
             limiter
         })
         .collect();
     for ms in (0..6_000).step_by(100) {
-        processes.iter_mut().for_each(|limiter| talk(limiter, &mut window, &rules, at(ms)));
+        processes.iter_mut().for_each(|limiter| exchange(limiter, &mut window, &rules, at(ms)));
     }
-    let callback = |id: u64| ask(BOT, PATHS[0], id, at(6_000));
+    let callback = |id: u64| request(BOT, PATHS[0], id, at(6_000));
     let AcquireOutcome::Granted(permit) = processes[0].acquire(callback(1), at(6_000)) else {
         panic!("the call is granted immediately")
     };
-    processes[0].answered(permit, &limited(RateLimitScope::Global, RETRY_AFTER_MS), at(6_000));
+    processes[0].on_response(permit, &limited(RateLimitScope::Global, RETRY_AFTER_MS), at(6_000));
     for ms in (6_000..8_000).step_by(100) {
-        processes.iter_mut().for_each(|limiter| talk(limiter, &mut window, &rules, at(ms)));
+        processes.iter_mut().for_each(|limiter| exchange(limiter, &mut window, &rules, at(ms)));
     }
     for limiter in &mut processes {
         for path in PATHS {
-            let until = earliest(limiter, ask(BOT, path, 9, at(0)), at(8_000));
+            let until = earliest(limiter, request(BOT, path, 9, at(0)), at(8_000));
             let off = until.since(at(6_000 + RETRY_AFTER_MS)) + at(6_000 + RETRY_AFTER_MS).since(until);
             assert!(off <= Duration::from_secs(1), "{path} waits until {until:?}");
         }
-        assert_eq!(earliest(limiter, ask(OTHER, PATHS[0], 9, at(0)), at(8_000)), at(8_000));
+        assert_eq!(earliest(limiter, request(OTHER, PATHS[0], 9, at(0)), at(8_000)), at(8_000));
     }
 }
 
@@ -183,17 +183,17 @@ fn too_few_tokens_at_a_join_do_not_stop_exempt_calls() {
     let rules = SharedLimitConfig { on_loss: LimitFallback::Open, ..SharedLimitConfig::default() };
     let mut window = ReferenceWindow::empty();
     let mut limiter = Limiter::new(LimitConfig::default(), at(0));
-    limiter.share(SharingConfig { rules: rules.clone(), seat: "p".into(), life: 1 }, BOT);
+    limiter.share(SharingConfig { rules: rules.clone(), member_id: "p".into(), incarnation: 1 }, BOT);
     // Without Redis it uses the whole limit; then it joins with more calls in flight than it brings tokens for.
     for id in 0..20 {
-        limiter.acquire(ask(BOT, PATHS[3], id, at(1_000_000)), at(5_000));
+        limiter.acquire(request(BOT, PATHS[3], id, at(1_000_000)), at(5_000));
     }
-    assert!(limiter.under_way() > 0);
+    assert!(limiter.in_flight() > 0);
     let mut is_short = false;
     for ms in (5_000..9_000).step_by(100) {
-        talk(&mut limiter, &mut window, &rules, at(ms));
+        exchange(&mut limiter, &mut window, &rules, at(ms));
         is_short |= limiter.snapshot(at(ms)).credentials[0].closed_ms > 0;
-        assert_eq!(earliest(&mut limiter, ask(BOT, PATHS[0], 9, at(0)), at(ms)), at(ms), "at {ms} ms");
+        assert_eq!(earliest(&mut limiter, request(BOT, PATHS[0], 9, at(0)), at(ms)), at(ms), "at {ms} ms");
     }
     assert!(is_short);
 }
@@ -224,14 +224,14 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #[test]
-    fn no_call_of_a_credential_goes_while_its_global_429_lasts(steps in steps()) {
+    fn no_call_of_a_credential_is_granted_during_its_global_429(steps in steps()) {
         let mut limiter = Limiter::new(LimitConfig::default(), at(0));
         let mut blocked = [0u64; CREDENTIALS.len()];
         let mut now = 2_000;
         for step in steps {
             now += step.after_ms;
             let credential = CREDENTIALS[step.credential];
-            let call = ask(credential, PATHS[step.path], step.object, at(now));
+            let call = request(credential, PATHS[step.path], step.object, at(now));
             match limiter.try_acquire(call, at(now)) {
                 Ok(permit) => {
                     prop_assert!(blocked[step.credential] <= now, "{:?} at {} ms", step, now);
@@ -242,7 +242,7 @@ proptest! {
                     if let Some((RateLimitScope::Global, ms)) = step.limited {
                         blocked[step.credential] = now + ms;
                     }
-                    limiter.answered(permit, &answer, at(now));
+                    limiter.on_response(permit, &answer, at(now));
                 }
                 Err(delay) => prop_assert!(delay.until >= at(blocked[step.credential])),
             }
@@ -252,7 +252,7 @@ proptest! {
         limiter.on_time(at(end));
         for credential in CREDENTIALS {
             for path in PATHS {
-                prop_assert_eq!(earliest(&mut limiter, ask(credential, path, 1, at(0)), at(end)), at(end));
+                prop_assert_eq!(earliest(&mut limiter, request(credential, path, 1, at(0)), at(end)), at(end));
             }
         }
     }

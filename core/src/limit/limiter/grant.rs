@@ -2,110 +2,110 @@
 
 use std::cmp::Reverse;
 
-use super::{Limiter, LimiterEffect, MIN_ALARMS, Permit, PermitId, PermitRequest, Timer, Waiter, is_live};
+use super::{Limiter, LimiterEffect, MIN_TIMERS, Permit, PermitId, PermitRequest, Timer, Waiter, is_live};
 use crate::limit::domain::DomainId;
 use crate::limit::readiness::Readiness;
 use crate::limit::wait_queue::{QueueLimit, Ticket, WaitQueueId};
 use crate::time::Timestamp;
 
 impl Limiter {
-    pub(super) fn settle(&mut self, now: Timestamp) {
+    pub(super) fn advance(&mut self, now: Timestamp) {
         self.now = now;
         self.end_blocks(now);
-        while let Some(Reverse((then, alarm))) = self.alarms.peek().copied() {
+        while let Some(Reverse((then, timer))) = self.timers.peek().copied() {
             if then > now {
                 break;
             }
-            self.alarms.pop();
-            match alarm {
-                Timer::Lot(lot) => {
-                    if let Some(there) = self.yard.get(lot) {
-                        there.timer = None;
-                        self.review(lot, now);
+            self.timers.pop();
+            match timer {
+                Timer::Queue(queue_id) => {
+                    if let Some(queue) = self.queues.get(queue_id) {
+                        queue.timer = None;
+                        self.review(queue_id, now);
                     }
                 }
                 Timer::Deadline(ticket) => self.expire(ticket, now),
             }
         }
         for domain in 0..self.domains.len() {
-            while let Some((_, ticket, lot)) = self.domains[domain].next(now) {
-                self.let_go(ticket, lot, now);
+            while let Some((_, ticket, queue_id)) = self.domains[domain].next(now) {
+                self.grant_waiter(ticket, queue_id, now);
             }
         }
-        self.tidy_alarms();
+        self.prune_timers();
     }
 
     /// Removes obsolete timers: those at the front, so that no wake-up is useless; and all of them once they are the
     /// majority, because callers may set deadlines of hours and wait only briefly.
-    pub(super) fn tidy_alarms(&mut self) {
-        while self.alarms.peek().is_some_and(|Reverse(alarm)| !is_live(alarm, &self.waiters, &mut self.yard)) {
-            self.alarms.pop();
+    pub(super) fn prune_timers(&mut self) {
+        while self.timers.peek().is_some_and(|Reverse(timer)| !is_live(timer, &self.waiters, &mut self.queues)) {
+            self.timers.pop();
         }
-        if self.alarms.len() > self.tidy_above {
-            let mut alarms = std::mem::take(&mut self.alarms).into_vec();
-            alarms.retain(|Reverse(alarm)| is_live(alarm, &self.waiters, &mut self.yard));
-            alarms.sort_unstable();
-            alarms.dedup();
-            self.tidy_above = MIN_ALARMS.max(alarms.len() * 2);
-            self.alarms = alarms.into();
+        if self.timers.len() > self.prune_above {
+            let mut timers = std::mem::take(&mut self.timers).into_vec();
+            timers.retain(|Reverse(timer)| is_live(timer, &self.waiters, &mut self.queues));
+            timers.sort_unstable();
+            timers.dedup();
+            self.prune_above = MIN_TIMERS.max(timers.len() * 2);
+            self.timers = timers.into();
         }
     }
 
-    pub(super) fn let_go(&mut self, ticket: Ticket, lot: WaitQueueId, now: Timestamp) {
-        self.unannounce(lot);
+    pub(super) fn grant_waiter(&mut self, ticket: Ticket, queue_id: WaitQueueId, now: Timestamp) {
+        self.unannounce(queue_id);
         // A probe waits for a bucket that is not that of its wait queue; other calls may have used it up since.
-        let is_late = self.waiters.get(&ticket).map(|waiter| waiter.ask.clone());
-        if is_late.is_some_and(|ask| self.turn(lot, &ask, now) != Readiness::Now) {
-            self.review(lot, now);
+        let is_late = self.waiters.get(&ticket).map(|waiter| waiter.request.clone());
+        if is_late.is_some_and(|request| self.readiness(queue_id, &request, now) != Readiness::Now) {
+            self.review(queue_id, now);
             return;
         }
-        let Some(Waiter { ask, domain, since, side, .. }) = self.waiters.remove(&ticket) else { return };
+        let Some(Waiter { request, domain, since, sublimit, .. }) = self.waiters.remove(&ticket) else { return };
         self.domains[domain].waiting -= 1;
-        if let Some(queues) = &mut self.yard.lot(lot).queues {
-            queues.lanes[ask.lane.index()].pop_front();
+        if let Some(queues) = &mut self.queues.queue(queue_id).queues {
+            queues.lanes[request.lane.index()].pop_front();
             if queues.is_empty() {
-                self.yard.lot(lot).queues = None;
+                self.queues.queue(queue_id).queues = None;
             }
         }
-        let permit = self.grant(ask, domain, lot, side, now);
+        let permit = self.grant(request, domain, queue_id, sublimit, now);
         self.effects.push_back(LimiterEffect::Grant { ticket, permit, waited: now.since(since) });
-        self.review(lot, now);
+        self.review(queue_id, now);
     }
 
     pub(super) fn grant(
         &mut self,
-        ask: PermitRequest,
+        request: PermitRequest,
         domain: DomainId,
-        lot: WaitQueueId,
-        side: Option<WaitQueueId>,
+        queue_id: WaitQueueId,
+        sublimit: Option<WaitQueueId>,
         now: Timestamp,
     ) -> PermitId {
         let (mut slot, mut probe) = (None, None);
-        match &mut self.yard.lot(lot).keeper {
-            QueueLimit::Bucket(bucket) => slot = Some((lot, bucket.take())),
-            QueueLimit::Open | QueueLimit::Side(_) => {}
+        match &mut self.queues.queue(queue_id).limit {
+            QueueLimit::Bucket(bucket) => slot = Some((queue_id, bucket.take())),
+            QueueLimit::Open | QueueLimit::Sublimit(_) => {}
             QueueLimit::Probe { in_flight } => {
                 *in_flight = true;
-                probe = Some(lot);
+                probe = Some(queue_id);
                 // The probe takes a slot of the bucket that it may share. If it does share it, the count is correct.
-                if let Some(kin) = self.kin(&ask, now)
-                    && let QueueLimit::Bucket(bucket) = &mut self.yard.lot(kin).keeper
+                if let Some(related) = self.related_bucket(&request, now)
+                    && let QueueLimit::Bucket(bucket) = &mut self.queues.queue(related).limit
                 {
-                    slot = Some((kin, bucket.take()));
+                    slot = Some((related, bucket.take()));
                 }
             }
         }
-        let lodging = self.domains[domain].take(ask.lane, now);
-        self.next += 1;
-        let id = PermitId(self.next);
-        self.permits.insert(id, Permit { ask, domain, dispatched: now, slot, probe, side, lodging });
+        let shared_permit = self.domains[domain].take(request.lane, now);
+        self.last_id += 1;
+        let id = PermitId(self.last_id);
+        self.permits.insert(id, Permit { request, domain, dispatched: now, slot, probe, sublimit, shared_permit });
         id
     }
 
     pub(super) fn expire(&mut self, ticket: Ticket, now: Timestamp) {
         let Some(waiter) = self.remove(ticket, now) else { return };
-        let delay = self.estimate(&waiter.ask, waiter.domain, waiter.lot, now);
-        self.release_side(waiter.side, now);
+        let delay = self.estimate(&waiter.request, waiter.domain, waiter.queue_id, now);
+        self.refund_sublimit(waiter.sublimit, now);
         self.effects.push_back(LimiterEffect::Expire { ticket, delay });
     }
 }

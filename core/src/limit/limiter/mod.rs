@@ -37,27 +37,27 @@ pub use sharing::SharingConfig;
 /// A waiting caller.
 #[derive(Debug)]
 struct Waiter {
-    ask: PermitRequest,
+    request: PermitRequest,
     domain: DomainId,
     since: Timestamp,
-    lot: WaitQueueId,
+    queue_id: WaitQueueId,
     /// The sublimit that it has passed, and in which it counts.
-    side: Option<WaitQueueId>,
+    sublimit: Option<WaitQueueId>,
 }
 
 /// A call in flight.
 #[derive(Debug)]
 struct Permit {
-    ask: PermitRequest,
+    request: PermitRequest,
     domain: DomainId,
     dispatched: Timestamp,
     /// The slot that it took.
     slot: Option<(WaitQueueId, u64)>,
     /// The wait queue that it probes for.
     probe: Option<WaitQueueId>,
-    side: Option<WaitQueueId>,
+    sublimit: Option<WaitQueueId>,
     /// Its permit of the shared limit.
-    lodging: Option<MemberPermitId>,
+    shared_permit: Option<MemberPermitId>,
 }
 
 /// A probe of an unknown route whose response was lost: it used a slot of a bucket that is not known yet.
@@ -71,25 +71,27 @@ struct LostProbe {
 }
 
 impl LostProbe {
-    fn haunts(&self, ask: &PermitRequest) -> bool {
-        self.credential == ask.credential && self.major == ask.route.major && self.template == ask.route.key.template()
+    fn matches(&self, request: &PermitRequest) -> bool {
+        self.credential == request.credential
+            && self.major == request.route.major
+            && self.template == request.route.key.template()
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
-    Lot(WaitQueueId),
+    Queue(WaitQueueId),
     Deadline(Ticket),
 }
 
 /// Fewer timers than this are not pruned.
-const MIN_ALARMS: usize = 256;
+const MIN_TIMERS: usize = 256;
 
 /// Whether a timer is still needed.
-fn is_live((_, alarm): &(Timestamp, Timer), waiters: &HashMap<Ticket, Waiter>, yard: &mut WaitQueues) -> bool {
-    match alarm {
+fn is_live((_, timer): &(Timestamp, Timer), waiters: &HashMap<Ticket, Waiter>, queues: &mut WaitQueues) -> bool {
+    match timer {
         Timer::Deadline(ticket) => waiters.contains_key(ticket),
-        Timer::Lot(lot) => yard.get(*lot).is_some(),
+        Timer::Queue(queue_id) => queues.get(*queue_id).is_some(),
     }
 }
 
@@ -97,8 +99,8 @@ fn is_live((_, alarm): &(Timestamp, Timer), waiters: &HashMap<Ticket, Waiter>, y
 #[derive(Debug)]
 pub struct Limiter {
     pub(super) config: LimitConfig,
-    pub(super) book: RouteTable,
-    pub(super) yard: WaitQueues,
+    pub(super) routes: RouteTable,
+    pub(super) queues: WaitQueues,
     /// At most two for each credential; few enough for a linear search.
     pub(super) domains: Vec<Domain>,
     /// Global 429s that have not ended.
@@ -107,14 +109,14 @@ pub struct Limiter {
     block_ended: bool,
     waiters: HashMap<Ticket, Waiter>,
     permits: HashMap<PermitId, Permit>,
-    alarms: BinaryHeap<Reverse<(Timestamp, Timer)>>,
+    timers: BinaryHeap<Reverse<(Timestamp, Timer)>>,
     /// With more timers than this, obsolete ones are removed.
-    tidy_above: usize,
+    prune_above: usize,
     /// Number of wait queues with a sublimit; usually 0.
-    sides: usize,
-    ghosts: Vec<LostProbe>,
+    sublimits: usize,
+    lost_probes: Vec<LostProbe>,
     effects: VecDeque<LimiterEffect>,
-    next: u64,
+    last_id: u64,
     started: Timestamp,
     /// Time of the last call.
     now: Timestamp,
@@ -131,19 +133,19 @@ impl Limiter {
     #[must_use]
     pub fn new(config: LimitConfig, now: Timestamp) -> Self {
         Self {
-            book: RouteTable::new(&config),
-            yard: WaitQueues::new(config.max_buckets),
+            routes: RouteTable::new(&config),
+            queues: WaitQueues::new(config.max_buckets),
             domains: Vec::new(),
             blocks: Vec::new(),
             block_ended: false,
             waiters: HashMap::new(),
             permits: HashMap::new(),
-            alarms: BinaryHeap::new(),
-            tidy_above: MIN_ALARMS,
-            sides: 0,
-            ghosts: Vec::new(),
+            timers: BinaryHeap::new(),
+            prune_above: MIN_TIMERS,
+            sublimits: 0,
+            lost_probes: Vec::new(),
             effects: VecDeque::new(),
-            next: 0,
+            last_id: 0,
             started: now,
             now,
             sharing: None,
@@ -154,24 +156,30 @@ impl Limiter {
     }
 
     /// Requests a permit for a call. The lane matters only relative to calls that wait.
-    pub fn acquire(&mut self, ask: PermitRequest, now: Timestamp) -> AcquireOutcome {
-        let domain = self.domain_of(&ask);
-        let Some(lot) = self.lot_of(&ask, now) else {
+    pub fn acquire(&mut self, request: PermitRequest, now: Timestamp) -> AcquireOutcome {
+        let domain = self.domain_for_request(&request);
+        let Some(queue_id) = self.queue_for(&request, now) else {
             return AcquireOutcome::Delay(Delay { until: now + Duration::from_secs(1), reason: DelayReason::Full });
         };
         // Nothing refers to it yet, and a bucket that it may share could evict it.
-        self.yard.hold(lot);
-        let acquired = self.acquire_at(lot, ask, domain, now);
-        self.yard.release(lot);
+        self.queues.hold(queue_id);
+        let acquired = self.acquire_at(queue_id, request, domain, now);
+        self.queues.release(queue_id);
         acquired
     }
 
-    fn acquire_at(&mut self, lot: WaitQueueId, ask: PermitRequest, domain: DomainId, now: Timestamp) -> AcquireOutcome {
-        if self.may_go_at_once(&ask, domain, lot, now) {
-            return AcquireOutcome::Granted(self.grant(ask, domain, lot, None, now));
+    fn acquire_at(
+        &mut self,
+        queue_id: WaitQueueId,
+        request: PermitRequest,
+        domain: DomainId,
+        now: Timestamp,
+    ) -> AcquireOutcome {
+        if self.can_grant_now(&request, domain, queue_id, now) {
+            return AcquireOutcome::Granted(self.grant(request, domain, queue_id, None, now));
         }
-        let delay = self.estimate(&ask, domain, lot, now);
-        if delay.until > ask.deadline {
+        let delay = self.estimate(&request, domain, queue_id, now);
+        if delay.until > request.deadline {
             return AcquireOutcome::Delay(delay);
         }
         if self.waiters.len() >= self.config.max_waiters {
@@ -180,11 +188,11 @@ impl Limiter {
                 reason: DelayReason::Full,
             });
         }
-        self.next += 1;
-        let ticket = Ticket(self.next);
-        self.alarms.push(Reverse((ask.deadline, Timer::Deadline(ticket))));
-        self.enqueue(ticket, Waiter { ask, domain, since: now, lot, side: None }, now);
-        self.settle(now);
+        self.last_id += 1;
+        let ticket = Ticket(self.last_id);
+        self.timers.push(Reverse((request.deadline, Timer::Deadline(ticket))));
+        self.enqueue(ticket, Waiter { request, domain, since: now, queue_id, sublimit: None }, now);
+        self.advance(now);
         // The call may have been granted already.
         match self.effects.back() {
             Some(LimiterEffect::Grant { ticket: granted, permit, .. }) if *granted == ticket => {
@@ -197,9 +205,9 @@ impl Limiter {
     }
 
     /// Requests a permit for a call without waiting.
-    pub fn try_acquire(&mut self, mut ask: PermitRequest, now: Timestamp) -> Result<PermitId, Delay> {
-        ask.deadline = now.before(Duration::from_micros(1));
-        match self.acquire(ask, now) {
+    pub fn try_acquire(&mut self, mut request: PermitRequest, now: Timestamp) -> Result<PermitId, Delay> {
+        request.deadline = now.before(Duration::from_micros(1));
+        match self.acquire(request, now) {
             AcquireOutcome::Granted(permit) => Ok(permit),
             AcquireOutcome::Delay(delay) => Err(delay),
             AcquireOutcome::Waiting(ticket) => {
@@ -212,72 +220,72 @@ impl Limiter {
     /// Cancels a waiting call.
     pub fn cancel(&mut self, ticket: Ticket, now: Timestamp) {
         if let Some(waiter) = self.remove(ticket, now) {
-            self.release_side(waiter.side, now);
-            self.settle(now);
+            self.refund_sublimit(waiter.sublimit, now);
+            self.advance(now);
         }
     }
 
     /// A granted call was never sent: everything that it took is returned.
-    pub fn give_back(&mut self, permit: PermitId, now: Timestamp) {
+    pub fn refund(&mut self, permit: PermitId, now: Timestamp) {
         let Some(permit) = self.permits.remove(&permit) else { return };
         if let Some(global) = &mut self.domains[permit.domain].global {
-            global.given_back(permit.lodging, now);
+            global.refund(permit.shared_permit, now);
         }
-        if let Some((lot, number)) = permit.slot {
-            if let QueueLimit::Bucket(bucket) = &mut self.yard.lot(lot).keeper {
-                bucket.give_back(number);
+        if let Some((queue_id, number)) = permit.slot {
+            if let QueueLimit::Bucket(bucket) = &mut self.queues.queue(queue_id).limit {
+                bucket.refund(number);
             }
-            self.review(lot, now);
+            self.review(queue_id, now);
         }
-        self.end_probe(permit.probe, now);
-        self.release_side(permit.side, now);
-        self.review_kin(&permit.ask, now);
-        self.settle(now);
+        self.finish_probe(permit.probe, now);
+        self.refund_sublimit(permit.sublimit, now);
+        self.review_related(&permit.request, now);
+        self.advance(now);
     }
 
     /// A granted call gets no response: it counts as if it arrived at the last possible moment.
-    pub fn lose(&mut self, permit: PermitId, now: Timestamp) {
+    pub fn mark_lost(&mut self, permit: PermitId, now: Timestamp) {
         let Some(permit) = self.permits.remove(&permit) else { return };
         let gone = permit.dispatched + self.config.request_timeout;
         if let Some(global) = &mut self.domains[permit.domain].global {
-            global.lost(permit.lodging, permit.dispatched, now);
+            global.mark_lost(permit.shared_permit, permit.dispatched, now);
         }
-        if let Some((lot, number)) = permit.slot {
-            if let QueueLimit::Bucket(bucket) = &mut self.yard.lot(lot).keeper {
-                bucket.lose(number, gone.max(now));
+        if let Some((queue_id, number)) = permit.slot {
+            if let QueueLimit::Bucket(bucket) = &mut self.queues.queue(queue_id).limit {
+                bucket.mark_lost(number, gone.max(now));
             }
-            self.review(lot, now);
-        } else if permit.probe.is_some() && self.ghosts.len() < self.config.max_routes {
-            self.ghosts.push(LostProbe {
-                credential: permit.ask.credential,
-                template: permit.ask.route.key.template().to_owned(),
-                major: permit.ask.route.major,
+            self.review(queue_id, now);
+        } else if permit.probe.is_some() && self.lost_probes.len() < self.config.max_routes {
+            self.lost_probes.push(LostProbe {
+                credential: permit.request.credential,
+                template: permit.request.route.key.template().to_owned(),
+                major: permit.request.route.major,
                 gone: gone.max(now),
             });
         }
-        self.end_probe(permit.probe, now);
-        self.end_side(permit.side, gone.max(now), now);
-        self.review_kin(&permit.ask, now);
-        self.settle(now);
+        self.finish_probe(permit.probe, now);
+        self.complete_sublimit(permit.sublimit, gone.max(now), now);
+        self.review_related(&permit.request, now);
+        self.advance(now);
     }
 
     /// A call got a response.
-    pub fn answered(&mut self, permit: PermitId, answer: &ResponseInfo, now: Timestamp) {
+    pub fn on_response(&mut self, permit: PermitId, response: &ResponseInfo, now: Timestamp) {
         let Some(permit) = self.permits.remove(&permit) else { return };
         if let Some(global) = &mut self.domains[permit.domain].global {
-            global.answered(permit.lodging, permit.dispatched, now);
+            global.on_response(permit.shared_permit, permit.dispatched, now);
         }
-        let learned = match &answer.rate {
+        let learned = match &response.rate {
             Some(rate) => self.learn(&permit, rate, now),
             None => {
-                if let Some((lot, number)) = permit.slot {
-                    if let QueueLimit::Bucket(bucket) = &mut self.yard.lot(lot).keeper {
-                        bucket.answered_without_headers(number, now);
+                if let Some((queue_id, number)) = permit.slot {
+                    if let QueueLimit::Bucket(bucket) = &mut self.queues.queue(queue_id).limit {
+                        bucket.on_response_without_headers(number, now);
                     }
-                    self.review(lot, now);
+                    self.review(queue_id, now);
                 }
                 let is_telling = matches!(
-                    answer.class,
+                    response.class,
                     ResponseClass::Success
                         | ResponseClass::NotFound
                         | ResponseClass::Rejected
@@ -285,26 +293,26 @@ impl Limiter {
                 );
                 if is_telling && permit.slot.is_none() {
                     let free = RouteLimit::Free(now + self.config.free_for);
-                    self.book.learn(permit.ask.credential, &permit.ask.route.key, free);
+                    self.routes.learn(permit.request.credential, &permit.request.route.key, free);
                 }
-                permit.slot.map(|(lot, _)| lot)
+                permit.slot.map(|(queue_id, _)| queue_id)
             }
         };
         // A call that passes the sublimit must not evict the bucket that is about to be closed.
-        learned.into_iter().for_each(|lot| self.yard.hold(lot));
-        self.end_side(permit.side, now, now);
-        if let ResponseClass::RateLimited { scope, retry_after } = answer.class {
-            self.refused(&permit, scope, now + retry_after, answer.rate.as_ref(), learned, now);
+        learned.into_iter().for_each(|queue_id| self.queues.hold(queue_id));
+        self.complete_sublimit(permit.sublimit, now, now);
+        if let ResponseClass::RateLimited { scope, retry_after } = response.class {
+            self.on_rate_limited(&permit, scope, now + retry_after, response.rate.as_ref(), learned, now);
         }
-        learned.into_iter().for_each(|lot| self.yard.release(lot));
-        self.end_probe(permit.probe, now);
-        self.review_kin(&permit.ask, now);
-        self.settle(now);
+        learned.into_iter().for_each(|queue_id| self.queues.release(queue_id));
+        self.finish_probe(permit.probe, now);
+        self.review_related(&permit.request, now);
+        self.advance(now);
     }
 
     /// Advances time: grants calls that are permitted now, and expires waiters whose deadline has passed.
     pub fn on_time(&mut self, now: Timestamp) {
-        self.settle(now);
+        self.advance(now);
     }
 
     /// Takes what happened to waiting calls, in order.
@@ -315,10 +323,10 @@ impl Limiter {
     /// The latest time at which [`Limiter::on_time`] should be called.
     #[must_use]
     pub fn next_wake(&self) -> Option<Timestamp> {
-        let alarm = self.alarms.peek().map(|Reverse((then, _))| *then);
+        let timer = self.timers.peek().map(|Reverse((then, _))| *then);
         let domains = self.domains.iter().filter_map(|domain| domain.wake);
         let blocks = self.blocks.iter().map(|(_, end)| *end);
-        domains.chain(alarm).chain(blocks).chain(self.next_shared_wake()).chain(self.next_excess()).min()
+        domains.chain(timer).chain(blocks).chain(self.next_shared_wake()).chain(self.next_excess()).min()
     }
 
     /// Number of free tokens of the global limits of all credentials.
@@ -337,14 +345,14 @@ impl Limiter {
     pub fn waiting_by_lane(&self) -> [usize; 3] {
         let mut lanes = [0; 3];
         for waiter in self.waiters.values() {
-            lanes[waiter.ask.lane.index()] += 1;
+            lanes[waiter.request.lane.index()] += 1;
         }
         lanes
     }
 
     /// Number of calls in flight.
     #[must_use]
-    pub fn under_way(&self) -> usize {
+    pub fn in_flight(&self) -> usize {
         self.permits.len()
     }
 }

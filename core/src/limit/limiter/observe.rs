@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::persist::LASTING_BUCKET;
+use super::persist::SAVE_BUCKET_SOON_ABOVE;
 use super::{Delay, DelayReason, Limiter, LimiterEffect, Permit, PermitRequest};
 use crate::limit::bucket::Bucket;
 use crate::limit::route_table::RouteLimit;
@@ -14,48 +14,48 @@ use crate::time::Timestamp;
 impl Limiter {
     /// Updates the bucket from the headers of a response; returns the wait queue of the bucket.
     pub(super) fn learn(&mut self, permit: &Permit, rate: &RateHeaders, now: Timestamp) -> Option<WaitQueueId> {
-        let PermitRequest { credential, route, .. } = &permit.ask;
-        let fresh = Bucket::learned(rate, now);
-        let hash = self.book.hash(&rate.bucket, fresh.traits())?;
-        let key = WaitQueueKey::Bucket(self.book.whose(*credential)?, hash, route.major);
+        let PermitRequest { credential, route, .. } = &permit.request;
+        let fresh = Bucket::from_headers(rate, now);
+        let hash = self.routes.intern_hash(&rate.bucket, fresh.spec())?;
+        let key = WaitQueueKey::Bucket(self.routes.credential_id(*credential)?, hash, route.major);
         let mut is_new = false;
-        let lot = self.yard.find_or_make(&key, now, || {
+        let queue_id = self.queues.find_or_insert(&key, now, || {
             is_new = true;
             QueueLimit::Bucket(fresh)
         })?;
-        let number = permit.slot.filter(|(taken, _)| *taken == lot).map(|(_, number)| number);
+        let number = permit.slot.filter(|(taken, _)| *taken == queue_id).map(|(_, number)| number);
         if let (Some((taken, number)), true) = (permit.slot, number.is_none()) {
             // The call took a slot of a bucket that it does not belong to.
-            if let QueueLimit::Bucket(bucket) = &mut self.yard.lot(taken).keeper {
+            if let QueueLimit::Bucket(bucket) = &mut self.queues.queue(taken).limit {
                 match permit.probe {
-                    Some(_) => bucket.give_back(number),
-                    None => bucket.answered_without_headers(number, now),
+                    Some(_) => bucket.refund(number),
+                    None => bucket.on_response_without_headers(number, now),
                 }
             }
             self.review(taken, now);
         }
-        if let QueueLimit::Bucket(bucket) = &mut self.yard.lot(lot).keeper {
+        if let QueueLimit::Bucket(bucket) = &mut self.queues.queue(queue_id).limit {
             if !is_new {
-                bucket.answered(number, rate, self.config.agreement, now);
+                bucket.on_response(number, rate, self.config.reset_tolerance, now);
             }
-            let traits = bucket.traits();
-            if self.book.traits(hash) != traits {
-                self.book.set_traits(hash, traits);
-                self.changed(Urgency::Later);
+            let spec = bucket.spec();
+            if self.routes.spec(hash) != spec {
+                self.routes.set_spec(hash, spec);
+                self.mark_unsaved(Urgency::Later);
             }
         }
-        if self.book.of(*credential, &route.key, now) != RouteLimit::Hash(hash) {
-            self.book.learn(*credential, &route.key, RouteLimit::Hash(hash));
-            self.changed(Urgency::Later);
+        if self.routes.limit_of(*credential, &route.key, now) != RouteLimit::Hash(hash) {
+            self.routes.learn(*credential, &route.key, RouteLimit::Hash(hash));
+            self.mark_unsaved(Urgency::Later);
         }
-        if rate.remaining == 0 && rate.reset_after > LASTING_BUCKET {
-            self.changed(Urgency::Soon);
+        if rate.remaining == 0 && rate.reset_after > SAVE_BUCKET_SOON_ABOVE {
+            self.mark_unsaved(Urgency::Soon);
         }
-        self.review(lot, now);
-        Some(lot)
+        self.review(queue_id, now);
+        Some(queue_id)
     }
 
-    pub(super) fn refused(
+    pub(super) fn on_rate_limited(
         &mut self,
         permit: &Permit,
         scope: RateLimitScope,
@@ -65,66 +65,71 @@ impl Limiter {
         now: Timestamp,
     ) {
         if scope != RateLimitScope::Global {
-            self.closed(until, now);
+            self.mark_closed(until, now);
         }
         match (scope, bucket) {
-            (RateLimitScope::Global, _) => self.block(permit.ask.credential, until, now),
+            (RateLimitScope::Global, _) => self.block(permit.request.credential, until, now),
             // If slots remain, a sublimit refused the call, not the bucket.
-            (RateLimitScope::User, Some(lot)) if rate.is_none_or(|rate| rate.remaining == 0) => {
-                if let QueueLimit::Bucket(bucket) = &mut self.yard.lot(lot).keeper {
+            (RateLimitScope::User, Some(queue_id)) if rate.is_none_or(|rate| rate.remaining == 0) => {
+                if let QueueLimit::Bucket(bucket) = &mut self.queues.queue(queue_id).limit {
                     bucket.close(until);
                 }
-                self.review(lot, now);
+                self.review(queue_id, now);
             }
-            (RateLimitScope::User | RateLimitScope::Shared, _) => self.close_side(&permit.ask, until, now),
+            (RateLimitScope::User | RateLimitScope::Shared, _) => self.close_sublimit(&permit.request, until, now),
         }
     }
 
     /// Closes the sublimit of one resource. The calls that wait for this resource move to the queue of the sublimit;
     /// other calls are not affected.
-    pub(super) fn close_side(&mut self, ask: &PermitRequest, until: Timestamp, now: Timestamp) {
-        let Some(side) = self.side_lot(ask, now) else { return };
-        if let QueueLimit::Side(door) = &mut self.yard.lot(side).keeper {
-            door.close(until);
+    pub(super) fn close_sublimit(&mut self, request: &PermitRequest, until: Timestamp, now: Timestamp) {
+        let Some(sublimit_id) = self.sublimit_queue(request, now) else { return };
+        if let QueueLimit::Sublimit(sublimit) = &mut self.queues.queue(sublimit_id).limit {
+            sublimit.close(until);
         }
-        let behind: Vec<Ticket> = self
+        let affected: Vec<Ticket> = self
             .waiters
             .iter()
             .filter(|(_, waiter)| {
-                let other = &waiter.ask;
-                other.credential == ask.credential && other.route == ask.route && waiter.lot != side
+                let other = &waiter.request;
+                other.credential == request.credential && other.route == request.route && waiter.queue_id != sublimit_id
             })
             .map(|(ticket, _)| *ticket)
             .collect();
-        self.yard.hold(side);
-        self.move_to(behind, |_, _, _| Some(side), now);
-        self.review(side, now);
-        self.yard.release(side);
+        self.queues.hold(sublimit_id);
+        self.move_waiters(affected, |_, _, _| Some(sublimit_id), now);
+        self.review(sublimit_id, now);
+        self.queues.release(sublimit_id);
     }
 
     /// A probe has completed: moves the calls of its route that waited for it to their wait queues, in order.
-    pub(super) fn end_probe(&mut self, probe: Option<WaitQueueId>, now: Timestamp) {
-        let Some(lot) = probe else { return };
-        if let QueueLimit::Probe { in_flight } = &mut self.yard.lot(lot).keeper {
+    pub(super) fn finish_probe(&mut self, probe: Option<WaitQueueId>, now: Timestamp) {
+        let Some(queue_id) = probe else { return };
+        if let QueueLimit::Probe { in_flight } = &mut self.queues.queue(queue_id).limit {
             *in_flight = false;
         }
-        let waiting: Vec<Ticket> =
-            self.yard.lot(lot).queues.iter().flat_map(|queues| queues.lanes.iter().flatten().copied()).collect();
-        let wiser: Vec<Ticket> = waiting
+        let waiting: Vec<Ticket> = self
+            .queues
+            .queue(queue_id)
+            .queues
+            .iter()
+            .flat_map(|queues| queues.lanes.iter().flatten().copied())
+            .collect();
+        let resolved: Vec<Ticket> = waiting
             .into_iter()
             .filter(|ticket| {
-                let ask = &self.waiters[ticket].ask;
-                self.book.of(ask.credential, &ask.route.key, now) != RouteLimit::Unknown
+                let request = &self.waiters[ticket].request;
+                self.routes.limit_of(request.credential, &request.route.key, now) != RouteLimit::Unknown
             })
             .collect();
         // Calls that move must not evict the wait queue that they leave.
-        self.yard.hold(lot);
-        self.move_to(wiser, Self::ordinary_lot, now);
-        self.review(lot, now);
-        self.yard.release(lot);
+        self.queues.hold(queue_id);
+        self.move_waiters(resolved, Self::route_queue, now);
+        self.review(queue_id, now);
+        self.queues.release(queue_id);
     }
 
-    pub(super) fn move_to(
+    pub(super) fn move_waiters(
         &mut self,
         mut tickets: Vec<Ticket>,
         to: impl Fn(&mut Self, &PermitRequest, Timestamp) -> Option<WaitQueueId>,
@@ -133,13 +138,13 @@ impl Limiter {
         tickets.sort_unstable();
         for ticket in tickets {
             let Some(mut waiter) = self.remove(ticket, now) else { continue };
-            match to(self, &waiter.ask, now) {
-                Some(lot) => {
-                    waiter.lot = lot;
+            match to(self, &waiter.request, now) {
+                Some(queue_id) => {
+                    waiter.queue_id = queue_id;
                     self.enqueue(ticket, waiter, now);
                 }
                 None => {
-                    self.release_side(waiter.side, now);
+                    self.refund_sublimit(waiter.sublimit, now);
                     let delay = Delay { until: now + Duration::from_secs(1), reason: DelayReason::Full };
                     self.effects.push_back(LimiterEffect::Expire { ticket, delay });
                 }
@@ -147,22 +152,22 @@ impl Limiter {
         }
     }
 
-    pub(super) fn release_side(&mut self, side: Option<WaitQueueId>, now: Timestamp) {
-        let Some(side) = side else { return };
-        if let QueueLimit::Side(door) = &mut self.yard.lot(side).keeper {
-            door.give_back();
+    pub(super) fn refund_sublimit(&mut self, sublimit_id: Option<WaitQueueId>, now: Timestamp) {
+        let Some(sublimit_id) = sublimit_id else { return };
+        if let QueueLimit::Sublimit(sublimit) = &mut self.queues.queue(sublimit_id).limit {
+            sublimit.refund();
         }
-        self.review(side, now);
+        self.review(sublimit_id, now);
     }
 
-    pub(super) fn end_side(&mut self, side: Option<WaitQueueId>, then: Timestamp, now: Timestamp) {
-        let Some(side) = side else { return };
-        if let QueueLimit::Side(door) = &mut self.yard.lot(side).keeper {
-            door.done(then);
-            if door.has_limit() {
-                self.changed(Urgency::Soon);
+    pub(super) fn complete_sublimit(&mut self, sublimit_id: Option<WaitQueueId>, then: Timestamp, now: Timestamp) {
+        let Some(sublimit_id) = sublimit_id else { return };
+        if let QueueLimit::Sublimit(sublimit) = &mut self.queues.queue(sublimit_id).limit {
+            sublimit.complete(then);
+            if sublimit.has_limit() {
+                self.mark_unsaved(Urgency::Soon);
             }
         }
-        self.review(side, now);
+        self.review(sublimit_id, now);
     }
 }

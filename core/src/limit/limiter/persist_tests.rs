@@ -27,7 +27,7 @@ fn limiter(now: Timestamp) -> Limiter {
     Limiter::new(LimitConfig::default(), now)
 }
 
-fn ask(method: &str, path: &str) -> PermitRequest {
+fn request(method: &str, path: &str) -> PermitRequest {
     let route = Route::parse(method, path, 1, 0);
     PermitRequest { credential: BOT, route, lane: Lane::Interactive, deadline: Timestamp::ZERO }
 }
@@ -49,9 +49,9 @@ fn limited(scope: RateLimitScope, retry_after_ms: u64) -> ResponseInfo {
 }
 
 /// Takes a permit if the call is permitted now.
-fn take(limiter: &mut Limiter, ask: &PermitRequest, now: Timestamp) -> Option<PermitId> {
-    let patient = PermitRequest { deadline: now + Duration::from_micros(1), ..ask.clone() };
-    match limiter.acquire(patient, now) {
+fn take(limiter: &mut Limiter, request: &PermitRequest, now: Timestamp) -> Option<PermitId> {
+    let request_now = PermitRequest { deadline: now + Duration::from_micros(1), ..request.clone() };
+    match limiter.acquire(request_now, now) {
         AcquireOutcome::Granted(permit) => Some(permit),
         AcquireOutcome::Waiting(ticket) => {
             limiter.cancel(ticket, now);
@@ -62,85 +62,91 @@ fn take(limiter: &mut Limiter, ask: &PermitRequest, now: Timestamp) -> Option<Pe
 }
 
 /// Whether a call is permitted now. Leaves the limiter unchanged.
-fn may_go(limiter: &mut Limiter, ask: &PermitRequest, now: Timestamp) -> bool {
-    let permit = take(limiter, ask, now);
-    permit.inspect(|permit| limiter.give_back(*permit, now)).is_some()
+fn is_permitted(limiter: &mut Limiter, request: &PermitRequest, now: Timestamp) -> bool {
+    let permit = take(limiter, request, now);
+    permit.inspect(|permit| limiter.refund(*permit, now)).is_some()
 }
 
 /// The saved state, serialized and parsed.
-fn remembered(limiter: &Limiter, now: Timestamp) -> SavedLimiter {
-    let text = serde_json::to_string(&limiter.remember(now)).unwrap();
+fn saved(limiter: &Limiter, now: Timestamp) -> SavedLimiter {
+    let text = serde_json::to_string(&limiter.save(now)).unwrap();
     serde_json::from_str(&text).unwrap()
 }
 
 /// Creates a limiter that starts at `now`, `after_ms` after another one was saved.
-fn restarted(memory: &SavedLimiter, after_ms: u64, now: Timestamp) -> Limiter {
+fn restored(saved: &SavedLimiter, after_ms: u64, now: Timestamp) -> Limiter {
     let mut limiter = limiter(now);
-    limiter.recall(memory, SnapshotAge::of(UnixMs::new(5_000), UnixMs::new(5_000 + after_ms)), now);
+    limiter.restore(saved, SnapshotAge::of(UnixMs::new(5_000), UnixMs::new(5_000 + after_ms)), now);
     limiter
 }
 
 #[test]
-fn a_global_block_holds_over_a_restart_and_ends_when_it_would_have() {
+fn global_block_survives_a_restart_and_ends_on_time() {
     let mut before = limiter(at(0));
-    let permit = take(&mut before, &ask("GET", "/guilds/1"), at(2_000)).unwrap();
+    let permit = take(&mut before, &request("GET", "/guilds/1"), at(2_000)).unwrap();
     assert_eq!(before.take_unsaved(), None);
-    before.answered(permit, &limited(RateLimitScope::Global, 60_000), at(2_000));
+    before.on_response(permit, &limited(RateLimitScope::Global, 60_000), at(2_000));
     assert_eq!(before.take_unsaved(), Some(Urgency::Soon));
-    let mut after = restarted(&remembered(&before, at(2_000)), 10_000, at(0));
-    assert!(!may_go(&mut after, &ask("GET", "/users/@me"), at(49_999)));
-    assert!(may_go(&mut after, &ask("GET", "/users/@me"), at(50_000)));
+    let mut after = restored(&saved(&before, at(2_000)), 10_000, at(0));
+    assert!(!is_permitted(&mut after, &request("GET", "/users/@me"), at(49_999)));
+    assert!(is_permitted(&mut after, &request("GET", "/users/@me"), at(50_000)));
 }
 
 #[test]
-fn a_global_block_of_an_exempt_call_holds_over_a_restart_for_all_calls() {
-    let callback = |id: u64| ask("POST", &format!("/interactions/{id}/t/callback"));
-    for (refused, place) in [(callback(1), "exempt"), (ask("GET", "/guilds/1"), "under the global limit")] {
+fn global_block_of_an_exempt_call_survives_a_restart() {
+    let callback = |id: u64| request("POST", &format!("/interactions/{id}/t/callback"));
+    for (refused, place) in [(callback(1), "exempt"), (request("GET", "/guilds/1"), "under the global limit")] {
         let mut before = limiter(at(0));
         let permit = take(&mut before, &refused, at(2_000)).unwrap();
-        before.answered(permit, &limited(RateLimitScope::Global, 60_000), at(2_000));
+        before.on_response(permit, &limited(RateLimitScope::Global, 60_000), at(2_000));
         assert_eq!(before.take_unsaved(), Some(Urgency::Soon), "{place}");
-        let mut after = restarted(&remembered(&before, at(2_000)), 10_000, at(0));
-        let others = [callback(2), ask("GET", "/users/@me")];
+        let mut after = restored(&saved(&before, at(2_000)), 10_000, at(0));
+        let others = [callback(2), request("GET", "/users/@me")];
         for (now, may) in [(49_999, false), (50_000, true)] {
             for other in &others {
-                assert_eq!(may_go(&mut after, other, at(now)), may, "{place}: {other:?} at {now}");
+                assert_eq!(is_permitted(&mut after, other, at(now)), may, "{place}: {other:?} at {now}");
             }
         }
     }
 }
 
 #[test]
-fn a_bucket_of_many_hours_stays_closed_over_a_restart_and_holds_nobody_else_back() {
+fn long_closed_bucket_survives_a_restart_and_blocks_no_other() {
     let mut before = limiter(at(0));
-    let create = ask("POST", "/guilds/1/roles");
+    let create = request("POST", "/guilds/1/roles");
     let permit = take(&mut before, &create, at(2_000)).unwrap();
-    before.answered(permit, &ok(rate("roles", 250, 0, 28 * HOUR_MS)), at(2_000));
+    before.on_response(permit, &ok(rate("roles", 250, 0, 28 * HOUR_MS)), at(2_000));
     assert_eq!(before.take_unsaved(), Some(Urgency::Soon));
-    let mut after = restarted(&remembered(&before, at(2_000)), HOUR_MS, at(0));
-    assert!(!may_go(&mut after, &create, at(27 * HOUR_MS - 1)));
-    assert!(may_go(&mut after, &ask("POST", "/guilds/2/roles"), at(2_000)), "another guild has its own bucket");
-    assert!(may_go(&mut after, &ask("POST", "/guilds/1/channels"), at(2_000)), "another route has its own bucket");
-    assert!(may_go(&mut after, &create, at(27 * HOUR_MS)));
+    let mut after = restored(&saved(&before, at(2_000)), HOUR_MS, at(0));
+    assert!(!is_permitted(&mut after, &create, at(27 * HOUR_MS - 1)));
+    assert!(
+        is_permitted(&mut after, &request("POST", "/guilds/2/roles"), at(2_000)),
+        "another guild has its own bucket"
+    );
+    assert!(
+        is_permitted(&mut after, &request("POST", "/guilds/1/channels"), at(2_000)),
+        "another route has its own bucket"
+    );
+    assert!(is_permitted(&mut after, &create, at(27 * HOUR_MS)));
 }
 
 #[test]
-fn an_object_of_a_recalled_hash_is_asked_by_one_call_ahead_while_calls_of_an_earlier_life_may_count() {
+fn restored_hash_probes_each_object_while_old_calls_may_count() {
     let mut before = limiter(at(0));
-    let send = |channel: u64| ask("POST", &format!("/channels/{channel}/messages"));
+    let send = |channel: u64| request("POST", &format!("/channels/{channel}/messages"));
     for now in [2_000, 2_100] {
         let permit = take(&mut before, &send(1), at(now)).unwrap();
         let left = if now == 2_000 { 4 } else { 3 };
-        before.answered(permit, &ok(rate("m", 5, left, 5_000)), at(now));
+        before.on_response(permit, &ok(rate("m", 5, left, 5_000)), at(now));
     }
     assert_eq!(before.take_unsaved(), Some(Urgency::Later));
-    let memory = remembered(&before, at(2_200));
-    let mut after = restarted(&memory, 0, at(0));
+    let memory = saved(&before, at(2_200));
+    let mut after = restored(&memory, 0, at(0));
     // Objects do not wait for each other's responses, but the remaining slots of each are unknown.
     let first = take(&mut after, &send(1), at(2_000)).unwrap();
-    assert!(may_go(&mut after, &send(2), at(2_000)));
-    assert!(!may_go(&mut after, &send(1), at(2_000)));
-    after.answered(first, &ok(rate("m", 5, 2, 4_000)), at(2_050));
+    assert!(is_permitted(&mut after, &send(2), at(2_000)));
+    assert!(!is_permitted(&mut after, &send(1), at(2_000)));
+    after.on_response(first, &ok(rate("m", 5, 2, 4_000)), at(2_050));
     assert_eq!(
         (0..5).filter_map(|_| take(&mut after, &send(1), at(2_060))).count(),
         2,
@@ -152,39 +158,40 @@ fn an_object_of_a_recalled_hash_is_asked_by_one_call_ahead_while_calls_of_an_ear
 }
 
 #[test]
-fn a_channels_names_count_over_a_restart_those_under_way_among_them() {
+fn channel_renames_count_across_a_restart_including_in_flight() {
     let mut before = limiter(at(0));
-    let mut rename = ask("PATCH", "/channels/1");
+    let mut rename = request("PATCH", "/channels/1");
     rename.route.sub = Some(SublimitKind::ChannelName);
     let permit = take(&mut before, &rename, at(2_000)).unwrap();
-    before.answered(permit, &ok(rate("c", 5, 4, 1_000)), at(2_000));
+    before.on_response(permit, &ok(rate("c", 5, 4, 1_000)), at(2_000));
     assert_eq!(before.take_unsaved(), Some(Urgency::Soon));
     let _under_way = take(&mut before, &rename, at(62_000)).unwrap();
-    let mut after = restarted(&remembered(&before, at(62_000)), 0, at(0));
-    assert!(may_go(&mut after, &ask("PATCH", "/channels/1"), at(2_000)));
-    assert!(!may_go(&mut after, &rename, at(539_999)));
-    assert!(may_go(&mut after, &rename, at(540_000)));
+    let mut after = restored(&saved(&before, at(62_000)), 0, at(0));
+    assert!(is_permitted(&mut after, &request("PATCH", "/channels/1"), at(2_000)));
+    assert!(!is_permitted(&mut after, &rename, at(539_999)));
+    assert!(is_permitted(&mut after, &rename, at(540_000)));
 }
 
 #[test]
-fn more_routes_than_are_remembered_leave_out_those_learned_longest_ago() {
+fn oldest_routes_are_left_out_when_there_are_too_many_to_save() {
     let config = LimitConfig { max_routes: 12_000, ..LimitConfig::default() };
     let mut before = Limiter::new(config, at(0));
     for number in 0..11_000_u64 {
         let name = format!("{number}");
-        let hash = before.book.hash(&name, Bucket::learned(&rate(&name, 5, 4, 1_000), at(0)).traits()).unwrap();
+        let hash =
+            before.routes.intern_hash(&name, Bucket::from_headers(&rate(&name, 5, 4, 1_000), at(0)).spec()).unwrap();
         let route = crate::route::RouteKey::new(&format!("GET /{number}"));
-        before.book.learn(BOT, &route, RouteLimit::Hash(hash));
+        before.routes.learn(BOT, &route, RouteLimit::Hash(hash));
     }
-    let memory = remembered(&before, at(1_000));
+    let memory = saved(&before, at(1_000));
     assert_eq!((memory.routes(), memory.hashes.len()), (10_000, 10_000));
     let mut names: Vec<u64> = memory.hashes.iter().map(|hash| hash.name.parse().unwrap()).collect();
     names.sort_unstable();
     assert_eq!(names[0], 1_000);
     let mut after = limiter(at(0));
-    after.recall(&memory, SnapshotAge::of(UnixMs::new(0), UnixMs::new(0)), at(0));
-    assert_eq!(after.book.len(), 10_000);
-    assert_eq!(after.remember(at(0)).routes(), 10_000);
+    after.restore(&memory, SnapshotAge::of(UnixMs::new(0), UnixMs::new(0)), at(0));
+    assert_eq!(after.routes.len(), 10_000);
+    assert_eq!(after.save(at(0)).routes(), 10_000);
 }
 
 const ROUTES: [(&str, &str); 6] = [
@@ -196,11 +203,11 @@ const ROUTES: [(&str, &str); 6] = [
     ("PATCH", "/channels/{}"),
 ];
 
-fn asked(route: usize, object: u64) -> PermitRequest {
+fn route_request(route: usize, object: u64) -> PermitRequest {
     let (method, path) = ROUTES[route];
-    let mut ask = ask(method, &path.replace("{}", &object.to_string()));
-    ask.route.sub = (route == 5).then_some(SublimitKind::ChannelName);
-    ask
+    let mut request = request(method, &path.replace("{}", &object.to_string()));
+    request.route.sub = (route == 5).then_some(SublimitKind::ChannelName);
+    request
 }
 
 /// The server side of a route; PUT and DELETE share a bucket.
@@ -216,19 +223,19 @@ fn server(route: usize) -> (usize, TestBucketServer) {
 
 /// The response to a call: from its bucket, a 429 of the given scope for a number of seconds, or none.
 #[derive(Clone, Copy, Debug)]
-enum Answers {
+enum CannedResponse {
     Bucket,
     Limited(RateLimitScope, u64),
     Lost,
 }
 
-fn calls() -> impl Strategy<Value = Vec<(u64, usize, u64, Answers)>> {
+fn calls() -> impl Strategy<Value = Vec<(u64, usize, u64, CannedResponse)>> {
     let answers = prop_oneof![
-        12 => Just(Answers::Bucket),
-        1 => (1_u64..120).prop_map(|seconds| Answers::Limited(RateLimitScope::User, seconds)),
-        1 => (1_u64..120).prop_map(|seconds| Answers::Limited(RateLimitScope::Shared, seconds)),
-        1 => (1_u64..40).prop_map(|seconds| Answers::Limited(RateLimitScope::Global, seconds)),
-        1 => Just(Answers::Lost),
+        12 => Just(CannedResponse::Bucket),
+        1 => (1_u64..120).prop_map(|seconds| CannedResponse::Limited(RateLimitScope::User, seconds)),
+        1 => (1_u64..120).prop_map(|seconds| CannedResponse::Limited(RateLimitScope::Shared, seconds)),
+        1 => (1_u64..40).prop_map(|seconds| CannedResponse::Limited(RateLimitScope::Global, seconds)),
+        1 => Just(CannedResponse::Lost),
     ];
     prop::collection::vec((0_u64..2_000, 0..ROUTES.len(), 1_u64..3, answers), 1..80)
 }
@@ -237,51 +244,51 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_was_refused_before_a_restart_is_refused_after_it_for_as_long(calls in calls(), late_ms in 0_u64..30_000) {
+    fn refused_calls_stay_refused_for_as_long_after_a_restart(calls in calls(), late_ms in 0_u64..30_000) {
         let mut before = limiter(at(0));
         let mut servers: BTreeMap<(usize, u64), TestBucketServer> = BTreeMap::new();
         let mut now = 2_000;
         for (after, route, object, answers) in calls {
             now += after;
-            let Some(permit) = take(&mut before, &asked(route, object), at(now)) else { continue };
+            let Some(permit) = take(&mut before, &route_request(route, object), at(now)) else { continue };
             let (group, fresh) = server(route);
             let answer = match (answers, servers.entry((group, object)).or_insert(fresh).arrive(now * 1_000)) {
-                (Answers::Lost, _) => {
-                    before.lose(permit, at(now));
+                (CannedResponse::Lost, _) => {
+                    before.mark_lost(permit, at(now));
                     continue;
                 }
-                (Answers::Limited(scope, seconds), _) => limited(scope, seconds * 1_000),
-                (Answers::Bucket, Some(rate)) => ok(rate),
-                (Answers::Bucket, None) => limited(RateLimitScope::User, 3_000),
+                (CannedResponse::Limited(scope, seconds), _) => limited(scope, seconds * 1_000),
+                (CannedResponse::Bucket, Some(rate)) => ok(rate),
+                (CannedResponse::Bucket, None) => limited(RateLimitScope::User, 3_000),
             };
-            before.answered(permit, &answer, at(now));
+            before.on_response(permit, &answer, at(now));
         }
         // Lost calls count until they can no longer arrive. This is not saved, because it is not a refusal by Discord.
         now += 16_000;
         before.on_time(at(now));
         let learned: Vec<usize> = (0..ROUTES.len())
-            .filter(|route| matches!(before.book.of(BOT, &asked(*route, 1).route.key, at(now)), RouteLimit::Hash(_)))
+            .filter(|route| matches!(before.routes.limit_of(BOT, &route_request(*route, 1).route.key, at(now)), RouteLimit::Hash(_)))
             .collect();
 
         // The restart takes some time, measured by another clock.
-        let memory = remembered(&before, at(now));
-        let mut after = restarted(&memory, late_ms, at(now + late_ms));
+        let memory = saved(&before, at(now));
+        let mut after = restored(&memory, late_ms, at(now + late_ms));
         let mut went = [[false; 2]; ROUTES.len()];
         // In small steps at first, then until the last name change has left its window of ten minutes.
         for wait in (0..60).map(|step| step * 500).chain((0..64).map(|step| 30_000 + step * 10_000)) {
             let then = at(now + late_ms + wait);
             for (route, went) in went.iter_mut().enumerate() {
                 for (object, went) in (1..).zip(went) {
-                    let ask = asked(route, object);
-                    let goes = may_go(&mut after, &ask, then);
-                    prop_assert!(!goes || may_go(&mut before, &ask, then), "{ask:?} at {then:?}, {memory:?}");
+                    let ask = route_request(route, object);
+                    let goes = is_permitted(&mut after, &ask, then);
+                    prop_assert!(!goes || is_permitted(&mut before, &ask, then), "{ask:?} at {then:?}, {memory:?}");
                     *went |= goes;
                 }
             }
         }
         prop_assert!(went.iter().flatten().all(|went| *went), "no call is blocked forever: {went:?}");
         for route in learned {
-            let known = after.book.of(BOT, &asked(route, 1).route.key, at(now));
+            let known = after.routes.limit_of(BOT, &route_request(route, 1).route.key, at(now));
             prop_assert!(matches!(known, RouteLimit::Hash(_)), "a learned route needs no new probe");
         }
     }

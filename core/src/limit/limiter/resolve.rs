@@ -12,78 +12,81 @@ use crate::route::Route;
 use crate::time::Timestamp;
 
 impl Limiter {
-    pub(super) fn domain_of(&mut self, ask: &PermitRequest) -> DomainId {
-        let exempt = ask.route.interaction && self.config.interactions_exempt;
-        self.domain_for(ask.credential, exempt)
+    pub(super) fn domain_for_request(&mut self, request: &PermitRequest) -> DomainId {
+        let exempt = request.route.interaction && self.config.interactions_exempt;
+        self.domain_for(request.credential, exempt)
     }
 
     pub(super) fn domain_for(&mut self, credential: Credential, exempt: bool) -> DomainId {
         let is_its = |domain: &Domain| domain.credential == credential && domain.is_exempt() == exempt;
         self.domains.iter().position(is_its).unwrap_or_else(|| {
-            let global = (!exempt).then(|| self.global_of());
+            let global = (!exempt).then(|| self.new_global_limit());
             self.add_domain(credential, global)
         })
     }
 
     /// The first wait queue of a call: that of a sublimit if one applies, else that of its route.
-    pub(super) fn lot_of(&mut self, ask: &PermitRequest, now: Timestamp) -> Option<WaitQueueId> {
-        let Route { key, major, sub, .. } = &ask.route;
+    pub(super) fn queue_for(&mut self, request: &PermitRequest, now: Timestamp) -> Option<WaitQueueId> {
+        let Route { key, major, sub, .. } = &request.route;
         if sub.is_some() {
-            return self.side_lot(ask, now);
+            return self.sublimit_queue(request, now);
         }
-        if self.sides > 0 {
-            let whose = self.book.whose(ask.credential)?;
-            let side = SublimitKey { whose, route: key.clone(), major: *major, sub: None };
-            if let Some(id) = self.yard.find(&WaitQueueKey::Side(Box::new(side)))
-                && !self.yard.lot(id).is_idle(now)
+        if self.sublimits > 0 {
+            let credential_id = self.routes.credential_id(request.credential)?;
+            let sublimit_key = SublimitKey { credential_id, route: key.clone(), major: *major, sub: None };
+            if let Some(id) = self.queues.find(&WaitQueueKey::Sublimit(Box::new(sublimit_key)))
+                && !self.queues.queue(id).is_idle(now)
             {
                 return Some(id);
             }
         }
-        self.ordinary_lot(ask, now)
+        self.route_queue(request, now)
     }
 
-    pub(super) fn side_lot(&mut self, ask: &PermitRequest, now: Timestamp) -> Option<WaitQueueId> {
-        let Route { key, major, sub, .. } = &ask.route;
-        let whose = self.book.whose(ask.credential)?;
-        let side = SublimitKey { whose, route: key.clone(), major: *major, sub: *sub };
-        let id = self
-            .yard
-            .find_or_make(&WaitQueueKey::Side(Box::new(side)), now, || QueueLimit::Side(Sublimit::new(*sub)))?;
-        self.sides = self.sides.max(1);
+    pub(super) fn sublimit_queue(&mut self, request: &PermitRequest, now: Timestamp) -> Option<WaitQueueId> {
+        let Route { key, major, sub, .. } = &request.route;
+        let credential_id = self.routes.credential_id(request.credential)?;
+        let sublimit_key = SublimitKey { credential_id, route: key.clone(), major: *major, sub: *sub };
+        let id = self.queues.find_or_insert(&WaitQueueKey::Sublimit(Box::new(sublimit_key)), now, || {
+            QueueLimit::Sublimit(Sublimit::new(*sub))
+        })?;
+        self.sublimits = self.sublimits.max(1);
         Some(id)
     }
 
-    pub(super) fn ordinary_lot(&mut self, ask: &PermitRequest, now: Timestamp) -> Option<WaitQueueId> {
-        let key = &ask.route.key;
-        match self.book.of(ask.credential, key, now) {
-            RouteLimit::Hash(hash) => self.bucket_lot(ask, hash, now),
+    pub(super) fn route_queue(&mut self, request: &PermitRequest, now: Timestamp) -> Option<WaitQueueId> {
+        let key = &request.route.key;
+        match self.routes.limit_of(request.credential, key, now) {
+            RouteLimit::Hash(hash) => self.bucket_queue(request, hash, now),
             RouteLimit::Free(_) => {
-                let free = WaitQueueKey::Free(self.book.whose(ask.credential)?, key.clone());
-                self.yard.find_or_make(&free, now, || QueueLimit::Open)
+                let free = WaitQueueKey::Free(self.routes.credential_id(request.credential)?, key.clone());
+                self.queues.find_or_insert(&free, now, || QueueLimit::Open)
             }
             RouteLimit::Unknown => {
-                let unknown =
-                    WaitQueueKey::Unknown(self.book.whose(ask.credential)?, key.template().into(), key.is_read());
-                self.yard.find_or_make(&unknown, now, || QueueLimit::Probe { in_flight: false })
+                let unknown = WaitQueueKey::Unknown(
+                    self.routes.credential_id(request.credential)?,
+                    key.template().into(),
+                    key.is_read(),
+                );
+                self.queues.find_or_insert(&unknown, now, || QueueLimit::Probe { in_flight: false })
             }
         }
     }
 
     /// When the wait queue permits its next call, `next`.
-    pub(super) fn turn(&mut self, lot: WaitQueueId, next: &PermitRequest, now: Timestamp) -> Readiness {
-        match &mut self.yard.lot(lot).keeper {
-            QueueLimit::Bucket(bucket) => bucket.turn(now),
+    pub(super) fn readiness(&mut self, queue_id: WaitQueueId, next: &PermitRequest, now: Timestamp) -> Readiness {
+        match &mut self.queues.queue(queue_id).limit {
+            QueueLimit::Bucket(bucket) => bucket.readiness(now),
             QueueLimit::Open => Readiness::Now,
-            QueueLimit::Side(side) => side.turn(now),
-            QueueLimit::Probe { in_flight: true } => Readiness::OnAnswer,
-            QueueLimit::Probe { in_flight: false } => match self.kin(next, now) {
+            QueueLimit::Sublimit(sublimit) => sublimit.readiness(now),
+            QueueLimit::Probe { in_flight: true } => Readiness::OnResponse,
+            QueueLimit::Probe { in_flight: false } => match self.related_bucket(next, now) {
                 // The response of the last probe was lost, so that probe may still be in flight.
-                None => self.ghost_of(next, now).map_or(Readiness::Now, Readiness::At),
-                Some(kin) => match &mut self.yard.lot(kin).keeper {
-                    QueueLimit::Bucket(bucket) => match bucket.turn(now) {
+                None => self.lost_probe_until(next, now).map_or(Readiness::Now, Readiness::At),
+                Some(related) => match &mut self.queues.queue(related).limit {
+                    QueueLimit::Bucket(bucket) => match bucket.readiness(now) {
                         // A related bucket that is closed for hours is no reason to wait: it may be a different bucket.
-                        Readiness::At(then) if then.since(now) > self.config.kin_patience => Readiness::Now,
+                        Readiness::At(then) if then.since(now) > self.config.shared_bucket_timeout => Readiness::Now,
                         turn => turn,
                     },
                     _ => Readiness::Now,
@@ -93,77 +96,84 @@ impl Limiter {
     }
 
     /// When the last lost probe of this object can no longer arrive.
-    pub(super) fn ghost_of(&self, ask: &PermitRequest, now: Timestamp) -> Option<Timestamp> {
-        let ghosts = self.ghosts.iter().filter(|ghost| ghost.haunts(ask));
-        ghosts.map(|ghost| ghost.gone).filter(|gone| *gone > now).max()
+    pub(super) fn lost_probe_until(&self, request: &PermitRequest, now: Timestamp) -> Option<Timestamp> {
+        let probes = self.lost_probes.iter().filter(|probe| probe.matches(request));
+        probes.map(|probe| probe.gone).filter(|gone| *gone > now).max()
     }
 
     /// A call of a route has completed: re-evaluates an unknown route that waits for its bucket.
-    pub(super) fn review_kin(&mut self, ask: &PermitRequest, now: Timestamp) {
-        let key = &ask.route.key;
+    pub(super) fn review_related(&mut self, request: &PermitRequest, now: Timestamp) {
+        let key = &request.route.key;
         if self.waiters.is_empty() || key.is_read() {
             return;
         }
-        let Some(whose) = self.book.whose(ask.credential) else { return };
-        let unknown = WaitQueueKey::Unknown(whose, key.template().into(), false);
-        if let Some(lot) = self.yard.find(&unknown) {
-            self.review(lot, now);
+        let Some(credential_id) = self.routes.credential_id(request.credential) else { return };
+        let unknown = WaitQueueKey::Unknown(credential_id, key.template().into(), false);
+        if let Some(queue_id) = self.queues.find(&unknown) {
+            self.review(queue_id, now);
         }
     }
 
     /// A bucket of the same object that an unknown route may turn out to share.
-    pub(super) fn kin(&mut self, ask: &PermitRequest, now: Timestamp) -> Option<WaitQueueId> {
-        let hash = self.book.kin(ask.credential, &ask.route.key).next()?;
-        self.bucket_lot(ask, hash, now)
+    pub(super) fn related_bucket(&mut self, request: &PermitRequest, now: Timestamp) -> Option<WaitQueueId> {
+        let hash = self.routes.related_hashes(request.credential, &request.route.key).next()?;
+        self.bucket_queue(request, hash, now)
     }
 
     /// The bucket of a hash for a call's object. A new bucket starts with the limit of the hash, minus the lost probes
     /// that were sent to the object before its hash was known. If a previous process may have used the bucket, it
     /// starts with a probe.
-    pub(super) fn bucket_lot(&mut self, ask: &PermitRequest, hash: HashId, now: Timestamp) -> Option<WaitQueueId> {
-        let bucket = WaitQueueKey::Bucket(self.book.whose(ask.credential)?, hash, ask.route.major);
-        if let Some(lot) = self.yard.find(&bucket) {
-            return Some(lot);
+    pub(super) fn bucket_queue(
+        &mut self,
+        request: &PermitRequest,
+        hash: HashId,
+        now: Timestamp,
+    ) -> Option<WaitQueueId> {
+        let bucket = WaitQueueKey::Bucket(self.routes.credential_id(request.credential)?, hash, request.route.major);
+        if let Some(queue_id) = self.queues.find(&bucket) {
+            return Some(queue_id);
         }
-        let traits = self.book.traits(hash);
-        let is_haunted = self.book.is_haunted(hash, now);
-        let mut fresh = if is_haunted { Bucket::unseen(traits) } else { Bucket::sibling(traits) };
-        self.ghosts.retain(|ghost| ghost.gone > now);
-        for ghost in self.ghosts.iter().filter(|ghost| ghost.haunts(ask)) {
+        let spec = self.routes.spec(hash);
+        let has_prior_calls = self.routes.may_have_prior_calls(hash, now);
+        let mut fresh = if has_prior_calls { Bucket::unobserved(spec) } else { Bucket::from_spec(spec) };
+        self.lost_probes.retain(|probe| probe.gone > now);
+        for probe in self.lost_probes.iter().filter(|probe| probe.matches(request)) {
             let number = fresh.take();
-            fresh.lose(number, ghost.gone);
+            fresh.mark_lost(number, probe.gone);
         }
-        self.yard.find_or_make(&bucket, now, || QueueLimit::Bucket(fresh))
+        self.queues.find_or_insert(&bucket, now, || QueueLimit::Bucket(fresh))
     }
 
-    pub(super) fn may_go_at_once(
+    pub(super) fn can_grant_now(
         &mut self,
-        ask: &PermitRequest,
+        request: &PermitRequest,
         domain: DomainId,
-        lot: WaitQueueId,
+        queue_id: WaitQueueId,
         now: Timestamp,
     ) -> bool {
-        if self.yard.lot(lot).queues.is_some() || matches!(self.yard.lot(lot).keeper, QueueLimit::Side(_)) {
+        if self.queues.queue(queue_id).queues.is_some()
+            || matches!(self.queues.queue(queue_id).limit, QueueLimit::Sublimit(_))
+        {
             return false;
         }
-        let there = &mut self.domains[domain];
-        let is_free = there.is_quiet() && there.turn_of(ask.lane, now) == Readiness::Now;
-        is_free && self.turn(lot, ask, now) == Readiness::Now
+        let domain_state = &mut self.domains[domain];
+        let is_free = domain_state.is_quiet() && domain_state.lane_readiness(request.lane, now) == Readiness::Now;
+        is_free && self.readiness(queue_id, request, now) == Readiness::Now
     }
 
     pub(super) fn estimate(
         &mut self,
-        ask: &PermitRequest,
+        request: &PermitRequest,
         domain: DomainId,
-        lot: WaitQueueId,
+        queue: WaitQueueId,
         now: Timestamp,
     ) -> Delay {
-        let global = self.domains[domain].estimate(ask.lane, now);
-        let lot = self.yard.lot(lot);
-        let ahead = lot.ahead(ask.lane);
-        let route = match &lot.keeper {
+        let global = self.domains[domain].estimate(request.lane, now);
+        let queue = self.queues.queue(queue);
+        let ahead = queue.ahead(request.lane);
+        let route = match &queue.limit {
             QueueLimit::Bucket(bucket) => bucket.estimate(ahead, now),
-            QueueLimit::Side(side) => side.estimate(ahead, now),
+            QueueLimit::Sublimit(sublimit) => sublimit.estimate(ahead, now),
             QueueLimit::Open | QueueLimit::Probe { .. } => now,
         };
         if route > global {

@@ -13,9 +13,9 @@ pub struct SharingConfig {
     /// Settings of the shared limits.
     pub rules: SharedLimitConfig,
     /// Name of this process as a member.
-    pub seat: String,
+    pub member_id: String,
     /// Random number that identifies this run of the member.
-    pub life: u64,
+    pub incarnation: u64,
 }
 
 impl Limiter {
@@ -23,7 +23,7 @@ impl Limiter {
     /// called before the first [`Limiter::acquire`].
     pub fn share(&mut self, sharing: SharingConfig, credential: Credential) {
         self.sharing = Some(sharing);
-        let global = self.global_of();
+        let global = self.new_global_limit();
         self.add_domain(credential, Some(global));
     }
 
@@ -33,35 +33,35 @@ impl Limiter {
         self.division = Some(view);
         let share = view.share;
         let globals = self.domains.iter_mut().filter_map(|domain| domain.global.as_mut());
-        globals.for_each(|global| global.set_own_limit(share));
-        self.settle(now);
+        globals.for_each(|global| global.set_local_limit(share));
+        self.advance(now);
     }
 
     /// Whether no limit has more tokens in use than its share.
     pub fn is_within_share(&mut self, now: Timestamp) -> bool {
         let share = self.division.map_or(self.config.global, |division| division.share);
         let globals = self.domains.iter_mut().filter_map(|domain| domain.global.as_mut());
-        globals.map(|global| global.own_in_use(now)).all(|in_use| in_use <= share)
+        globals.map(|global| global.local_in_use(now)).all(|in_use| in_use <= share)
     }
 
     /// When the next token returns, if more are in use than the share.
     pub(super) fn next_excess(&self) -> Option<Timestamp> {
         self.division?;
-        self.domains.iter().filter_map(|domain| domain.global.as_ref()?.next_own_excess()).min()
+        self.domains.iter().filter_map(|domain| domain.global.as_ref()?.next_local_excess()).min()
     }
 
-    pub(super) fn global_of(&self) -> GlobalLimit {
+    pub(super) fn new_global_limit(&self) -> GlobalLimit {
         match &self.sharing {
             // Counted from the start of the limiter: for a credential that is first seen later, the quiet window has
             // passed.
             None => {
                 let mut global = GlobalLimit::new(&self.config, self.started);
                 if let Some(division) = self.division {
-                    global.set_own_limit(division.share);
+                    global.set_local_limit(division.share);
                 }
                 global
             }
-            Some(SharingConfig { rules, seat, life }) => {
+            Some(SharingConfig { rules, member_id: seat, incarnation: life }) => {
                 GlobalLimit::shared(&self.config, Member::new(rules.clone(), seat.clone(), *life, self.now))
             }
         }
@@ -83,21 +83,21 @@ impl Limiter {
                 None => member.on_lost(now),
             }
             let until = member.global_block();
-            self.note_block(credential, until, now);
+            self.record_block(credential, until, now);
         }
-        self.settle(now);
+        self.advance(now);
     }
 
     /// Another process received a global 429.
-    pub fn heard_closed(&mut self, credential: Credential, until: Timestamp, now: Timestamp) {
-        self.note_block(credential, until, now);
-        self.settle(now);
+    pub fn on_remote_block(&mut self, credential: Credential, until: Timestamp, now: Timestamp) {
+        self.record_block(credential, until, now);
+        self.advance(now);
     }
 
     /// Marks members as certainly dead: no limit has to wait for them.
-    pub fn bury(&mut self, dead: &[String]) {
+    pub fn mark_dead(&mut self, dead: &[String]) {
         let members = self.domains.iter_mut().filter_map(|domain| domain.global.as_mut()?.member_mut());
-        members.for_each(|member| member.bury(dead.iter().cloned()));
+        members.for_each(|member| member.mark_dead(dead.iter().cloned()));
     }
 
     /// Leaves the shared limits. No call is granted under a shared limit from now on.

@@ -16,12 +16,12 @@ fn at(ms: u64) -> Timestamp {
     Timestamp::from_millis(ms)
 }
 
-fn ask(method: &str, path: &str, lane: Lane, deadline: Timestamp) -> PermitRequest {
+fn request(method: &str, path: &str, lane: Lane, deadline: Timestamp) -> PermitRequest {
     PermitRequest { credential: BOT, route: Route::parse(method, path, 1, 0), lane, deadline }
 }
 
 fn operation(path: &str) -> PermitRequest {
-    ask("POST", path, Lane::Operation, at(10_000_000))
+    request("POST", path, Lane::Operation, at(10_000_000))
 }
 
 /// A limiter whose quiet first window has ended at 2,000 ms.
@@ -65,7 +65,7 @@ fn grants(limiter: &mut Limiter) -> Vec<Ticket> {
 /// Each call has its own route, because an unknown route sends a single probe.
 fn interactive(n: usize) -> PermitRequest {
     let path = ["/guilds/1", "/channels/2", "/users/@me", "/gateway/bot", "/guilds/1/roles"][n];
-    ask("GET", path, Lane::Interactive, at(10_000_000))
+    request("GET", path, Lane::Interactive, at(10_000_000))
 }
 
 fn share(share: u32) -> DivisionView {
@@ -81,7 +81,7 @@ fn a_smaller_share_grants_nothing_until_enough_tokens_are_back() {
     limiter.set_share(share(1), at(2_000));
     assert!(!limiter.is_within_share(at(2_000)));
     for (permit, ms) in permits.into_iter().zip([2_010, 2_020, 2_030]) {
-        limiter.answered(permit, &ResponseInfo { class: ResponseClass::Success, rate: None }, at(ms));
+        limiter.on_response(permit, &ResponseInfo { class: ResponseClass::Success, rate: None }, at(ms));
     }
     // A window and its margin after the second response, one token is in use.
     assert_eq!(limiter.next_wake(), Some(at(3_020)));
@@ -95,7 +95,7 @@ fn a_smaller_share_grants_nothing_until_enough_tokens_are_back() {
 }
 
 #[test]
-fn without_a_share_calls_wait_and_go_when_there_is_one() {
+fn calls_without_a_share_wait_until_there_is_one() {
     let mut limiter = limiter();
     limiter.set_share(share(0), at(0));
     let refused = limiter.try_acquire(interactive(1), at(2_000)).unwrap_err();
@@ -108,33 +108,33 @@ fn without_a_share_calls_wait_and_go_when_there_is_one() {
 }
 
 #[test]
-fn an_unknown_route_sends_one_call_ahead_and_the_others_follow_in_order_when_its_hash_is_learned() {
+fn unknown_route_sends_one_probe_and_the_rest_follow_in_order() {
     let mut limiter = limiter();
     let first = granted(limiter.acquire(operation("/channels/1/messages"), at(2_000)));
     let tickets: Vec<Ticket> = ["/channels/1/messages", "/channels/2/messages", "/channels/1/messages"]
         .into_iter()
         .map(|path| waiting(limiter.acquire(operation(path), at(2_000))))
         .collect();
-    limiter.answered(first, &ok(rate("h", 5, 4, 9_000, 5_000)), at(2_050));
+    limiter.on_response(first, &ok(rate("h", 5, 4, 9_000, 5_000)), at(2_050));
     assert_eq!(grants(&mut limiter), tickets, "another object starts from the hash's limit");
 }
 
 #[test]
-fn a_route_without_headers_is_not_held_to_one_at_a_time() {
+fn route_without_headers_is_not_limited() {
     let mut limiter = limiter();
     let first = granted(limiter.acquire(operation("/channels/1/typing"), at(2_000)));
     let tickets: Vec<_> =
         (0..4).map(|_| waiting(limiter.acquire(operation("/channels/1/typing"), at(2_000)))).collect();
-    limiter.answered(first, &ResponseInfo { class: ResponseClass::Success, rate: None }, at(2_050));
+    limiter.on_response(first, &ResponseInfo { class: ResponseClass::Success, rate: None }, at(2_050));
     assert_eq!(grants(&mut limiter), tickets);
 }
 
 #[test]
-fn a_deadline_that_cannot_be_met_is_told_at_once_and_changes_nothing() {
+fn unmeetable_deadline_is_reported_at_once_without_effect() {
     let mut limiter = limiter();
     let first = granted(limiter.acquire(operation("/channels/1/messages"), at(2_000)));
-    limiter.answered(first, &ok(rate("h", 1, 0, 9_000, 60_000)), at(2_050));
-    let hasty = ask("POST", "/channels/1/messages", Lane::Operation, at(7_000));
+    limiter.on_response(first, &ok(rate("h", 1, 0, 9_000, 60_000)), at(2_050));
+    let hasty = request("POST", "/channels/1/messages", Lane::Operation, at(7_000));
     let AcquireOutcome::Delay(delay) = limiter.acquire(hasty.clone(), at(2_100)) else {
         panic!(
             "the deadline cannot be \
@@ -150,37 +150,37 @@ fn a_deadline_that_cannot_be_met_is_told_at_once_and_changes_nothing() {
 }
 
 #[test]
-fn a_caller_whose_deadline_comes_while_it_waits_is_sent_away_with_a_time() {
+fn waiting_call_expires_at_its_deadline_with_a_retry_time() {
     let mut limiter = limiter();
     let first = granted(limiter.acquire(operation("/channels/1/messages"), at(2_000)));
-    let hasty = ask("POST", "/channels/1/messages", Lane::Operation, at(3_000));
+    let hasty = request("POST", "/channels/1/messages", Lane::Operation, at(3_000));
     let ticket = waiting(limiter.acquire(hasty, at(2_000)));
     assert_eq!(limiter.next_wake(), Some(at(3_000)));
     limiter.on_time(at(3_000));
     let effects: Vec<_> = limiter.take_effects().collect();
     assert!(matches!(effects[..], [LimiterEffect::Expire { ticket: gone, .. }] if gone == ticket), "{effects:?}");
-    limiter.answered(first, &ok(rate("h", 5, 4, 9_000, 5_000)), at(3_100));
+    limiter.on_response(first, &ok(rate("h", 5, 4, 9_000, 5_000)), at(3_100));
     assert_eq!(grants(&mut limiter), []);
 }
 
 #[test]
-fn a_channels_third_name_waits_ten_minutes_and_holds_nobody_else_back() {
+fn third_channel_rename_waits_ten_minutes_and_delays_no_other_call() {
     let mut limiter = limiter();
     let patch = |sub: Option<SublimitKind>| {
-        let mut ask = ask("PATCH", "/channels/1", Lane::Operation, at(10_000_000));
-        ask.route.sub = sub;
-        ask
+        let mut request = request("PATCH", "/channels/1", Lane::Operation, at(10_000_000));
+        request.route.sub = sub;
+        request
     };
     let mut now = 2_000;
     for _ in 0..2 {
         let permit = granted(limiter.acquire(patch(Some(SublimitKind::ChannelName)), at(now)));
-        limiter.answered(permit, &ok(rate("h", 5, 4, now + 9_000, 15_000)), at(now + 10));
+        limiter.on_response(permit, &ok(rate("h", 5, 4, now + 9_000, 15_000)), at(now + 10));
         now += 20_000;
     }
     let third = waiting(limiter.acquire(patch(Some(SublimitKind::ChannelName)), at(now)));
     let other = granted(limiter.acquire(patch(None), at(now)));
-    limiter.answered(other, &ok(rate("h", 5, 4, now + 9_000, 15_000)), at(now + 10));
-    granted(limiter.acquire(ask("PATCH", "/channels/2", Lane::Operation, at(10_000_000)), at(now + 1_000)));
+    limiter.on_response(other, &ok(rate("h", 5, 4, now + 9_000, 15_000)), at(now + 10));
+    granted(limiter.acquire(request("PATCH", "/channels/2", Lane::Operation, at(10_000_000)), at(now + 1_000)));
     assert_eq!(grants(&mut limiter), []);
     limiter.on_time(at(602_010));
     assert_eq!(grants(&mut limiter), [third]);
@@ -194,12 +194,12 @@ fn a_shared_429_closes_its_resource_alone_and_a_global_one_everything() {
         class: ResponseClass::RateLimited { scope, retry_after: Duration::from_millis(retry_after_ms) },
         rate: Some(rate("h", 5, 3, 9_000, 5_000)),
     };
-    limiter.answered(first, &limited(RateLimitScope::Shared, 60_000), at(2_050));
+    limiter.on_response(first, &limited(RateLimitScope::Shared, 60_000), at(2_050));
     let closed = waiting(limiter.acquire(operation("/channels/1/messages"), at(2_100)));
     let permit = granted(limiter.acquire(operation("/channels/2/messages"), at(2_100)));
     let mut limited = limited(RateLimitScope::Global, 30_000);
     limited.rate = None;
-    limiter.answered(permit, &limited, at(2_150));
+    limiter.on_response(permit, &limited, at(2_150));
     let other = waiting(limiter.acquire(operation("/channels/3/messages"), at(2_200)));
     limiter.on_time(at(32_150));
     assert_eq!(grants(&mut limiter), [other]);
@@ -208,69 +208,70 @@ fn a_shared_429_closes_its_resource_alone_and_a_global_one_everything() {
 }
 
 #[test]
-fn a_permit_given_back_can_be_used_at_once_and_a_cancelled_caller_is_passed_over() {
+fn refunded_permit_goes_to_the_next_uncancelled_caller() {
     let config = LimitConfig { global: 1, ..LimitConfig::default() };
     let mut limiter = Limiter::new(config, at(0));
     let first = granted(limiter.acquire(operation("/a"), at(2_000)));
     let second = waiting(limiter.acquire(operation("/b"), at(2_000)));
     let third = waiting(limiter.acquire(operation("/c"), at(2_000)));
     limiter.cancel(second, at(2_100));
-    limiter.give_back(first, at(2_100));
+    limiter.refund(first, at(2_100));
     assert_eq!(grants(&mut limiter), [third]);
 }
 
 #[test]
-fn interaction_endpoints_are_free_of_the_global_limit_but_not_of_their_own() {
+fn interaction_endpoints_are_exempt_from_the_global_limit_only() {
     let config = LimitConfig { global: 1, ..LimitConfig::default() };
     let mut limiter = Limiter::new(config, at(0));
-    let callback = |id: u64| ask("POST", &format!("/interactions/{id}/t/callback"), Lane::Interactive, at(10_000_000));
+    let callback =
+        |id: u64| request("POST", &format!("/interactions/{id}/t/callback"), Lane::Interactive, at(10_000_000));
     granted(limiter.acquire(callback(1), at(1)));
     waiting(limiter.acquire(callback(2), at(1)));
 }
 
 #[test]
-fn a_lane_that_is_urgent_passes_those_that_wait_in_the_same_bucket() {
+fn urgent_lane_passes_waiting_calls_of_the_same_bucket() {
     let mut limiter = limiter();
     let first = granted(limiter.acquire(operation("/channels/1/messages"), at(2_000)));
     let slow = waiting(limiter.acquire(operation("/channels/1/messages"), at(2_000)));
-    let urgent = ask("POST", "/channels/1/messages", Lane::Interactive, at(10_000_000));
+    let urgent = request("POST", "/channels/1/messages", Lane::Interactive, at(10_000_000));
     let urgent = waiting(limiter.acquire(urgent, at(2_001)));
-    limiter.answered(first, &ok(rate("h", 2, 1, 9_000, 5_000)), at(2_050));
+    limiter.on_response(first, &ok(rate("h", 2, 1, 9_000, 5_000)), at(2_050));
     assert_eq!(grants(&mut limiter), [urgent]);
     limiter.on_time(at(60_000));
     assert_eq!(grants(&mut limiter), [slow]);
 }
 
 #[test]
-fn a_million_objects_are_bounded_and_what_is_forgotten_is_counted() {
+fn a_million_objects_stay_bounded_and_evictions_are_counted() {
     let config = LimitConfig { max_buckets: 1_000, ..LimitConfig::default() };
     let mut limiter = Limiter::new(config, at(0));
     let first = granted(limiter.acquire(operation("/webhooks/1/t"), at(2_000)));
-    limiter.answered(first, &ok(rate("h", 5, 4, 9_000, 100)), at(2_001));
-    let mut told = 0;
+    limiter.on_response(first, &ok(rate("h", 5, 4, 9_000, 100)), at(2_001));
+    let mut delayed = 0;
     for id in 0..1_000_000u64 {
         let now = at(3_000 + id);
-        let ask = PermitRequest { deadline: now, ..operation(&format!("/webhooks/{id}/t")) };
-        match limiter.acquire(ask, now) {
-            AcquireOutcome::Granted(permit) => limiter.answered(permit, &ok(rate("h", 5, 4, 9_000 + id, 100)), now),
-            AcquireOutcome::Delay(_) => told += 1,
+        let request = PermitRequest { deadline: now, ..operation(&format!("/webhooks/{id}/t")) };
+        match limiter.acquire(request, now) {
+            AcquireOutcome::Granted(permit) => limiter.on_response(permit, &ok(rate("h", 5, 4, 9_000 + id, 100)), now),
+            AcquireOutcome::Delay(_) => delayed += 1,
             AcquireOutcome::Waiting(ticket) => limiter.cancel(ticket, now),
         }
     }
     let view = limiter.snapshot(at(2_000_000));
     assert!(view.buckets <= 1_000 && view.buckets_evicted > 10_000, "{view:?}");
-    assert!(told > 0);
+    assert!(delayed > 0);
 }
 
 #[test]
-fn callers_that_would_wait_for_hours_but_need_not_leave_nothing_behind() {
+fn unused_long_deadlines_leave_no_timers_behind() {
     let config = LimitConfig { global: 1, ..LimitConfig::default() };
     let mut limiter = Limiter::new(config, at(0));
     let mut now = 2_000;
     for _ in 0..10_000 {
-        let first = granted(limiter.acquire(ask("POST", "/a", Lane::Operation, at(now + 36_000_000)), at(now)));
-        let second = waiting(limiter.acquire(ask("POST", "/a", Lane::Operation, at(now + 36_000_000)), at(now)));
-        limiter.answered(first, &ResponseInfo { class: ResponseClass::Success, rate: None }, at(now));
+        let first = granted(limiter.acquire(request("POST", "/a", Lane::Operation, at(now + 36_000_000)), at(now)));
+        let second = waiting(limiter.acquire(request("POST", "/a", Lane::Operation, at(now + 36_000_000)), at(now)));
+        limiter.on_response(first, &ResponseInfo { class: ResponseClass::Success, rate: None }, at(now));
         now += 1_010;
         limiter.on_time(at(now));
         let effects: Vec<_> = limiter.take_effects().collect();
@@ -278,31 +279,31 @@ fn callers_that_would_wait_for_hours_but_need_not_leave_nothing_behind() {
             panic!("expected a grant: {effects:?}")
         };
         assert_eq!(ticket, second);
-        limiter.answered(permit, &ResponseInfo { class: ResponseClass::Success, rate: None }, at(now));
+        limiter.on_response(permit, &ResponseInfo { class: ResponseClass::Success, rate: None }, at(now));
         now += 1_010;
     }
-    assert!(limiter.alarms.len() <= MIN_ALARMS, "{} timers are stored", limiter.alarms.len());
+    assert!(limiter.timers.len() <= MIN_TIMERS, "{} timers are stored", limiter.timers.len());
     limiter.on_time(at(now));
     assert_eq!(limiter.next_wake(), None);
 }
 
 #[test]
-fn those_who_waited_for_a_call_ahead_go_on_even_if_they_need_its_room() {
+fn calls_waiting_for_a_probe_continue_when_queues_are_full() {
     let mut limiter = Limiter::new(LimitConfig { max_buckets: 3, ..LimitConfig::default() }, at(0));
     let other = granted(limiter.acquire(operation("/a"), at(2_000)));
-    limiter.answered(other, &ResponseInfo { class: ResponseClass::Success, rate: None }, at(2_010));
+    limiter.on_response(other, &ResponseInfo { class: ResponseClass::Success, rate: None }, at(2_010));
     let first = granted(limiter.acquire(operation("/guilds/1/channels"), at(2_020)));
     let second = waiting(limiter.acquire(operation("/guilds/2/channels"), at(2_020)));
-    limiter.answered(first, &ok(rate("h", 5, 4, 9_000, 0)), at(2_050));
+    limiter.on_response(first, &ok(rate("h", 5, 4, 9_000, 0)), at(2_050));
     assert_eq!(grants(&mut limiter), [second]);
 }
 
 #[test]
-fn a_call_ahead_keeps_its_place_though_the_bucket_that_it_may_share_needs_room() {
+fn related_bucket_does_not_evict_the_queue_of_a_probe() {
     let mut limiter = Limiter::new(LimitConfig { max_buckets: 2, ..LimitConfig::default() }, at(0));
     let first = granted(limiter.acquire(operation("/guilds/1/channels"), at(2_000)));
-    limiter.answered(first, &ok(rate("h", 5, 4, 9_000, 0)), at(2_050));
-    let patch = |id: u64| ask("PATCH", &format!("/guilds/{id}/channels"), Lane::Operation, at(10_000_000));
+    limiter.on_response(first, &ok(rate("h", 5, 4, 9_000, 0)), at(2_050));
+    let patch = |id: u64| request("PATCH", &format!("/guilds/{id}/channels"), Lane::Operation, at(10_000_000));
     granted(limiter.acquire(patch(9), at(9_000)));
     waiting(limiter.acquire(patch(10), at(9_000)));
 }
@@ -317,8 +318,8 @@ struct Caller {
     there: u64,
     back: u64,
     /// 0 to 1: lost; 2: refunded; 3: cancelled while it waits; else succeeds.
-    fate: u8,
-    patience_ms: u64,
+    outcome_code: u8,
+    timeout_ms: u64,
 }
 
 const ROUTES: [(&str, &str); 5] = [
@@ -339,8 +340,8 @@ fn callers() -> impl Strategy<Value = Vec<Caller>> {
             lane,
             there,
             back,
-            fate,
-            patience_ms,
+            outcome_code: fate,
+            timeout_ms: patience_ms,
         },
     );
     prop::collection::vec(caller, 10..160)
@@ -378,7 +379,7 @@ impl Discord {
         }
     }
 
-    fn most_in(&self, window: u64) -> usize {
+    fn max_in(&self, window: u64) -> usize {
         let mut sorted = self.arrivals.clone();
         sorted.sort_unstable();
         (0..sorted.len())
@@ -389,19 +390,19 @@ impl Discord {
 }
 
 enum Event {
-    Ask(usize),
+    Request(usize),
     Cancel(usize),
     Arrive(usize, PermitId),
     Answer(PermitId, ResponseInfo),
     Lost(PermitId),
-    GiveBack(PermitId),
+    Refund(PermitId),
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(300), ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_the_latency_nothing_is_refused_nobody_is_forgotten_and_order_is_kept(callers in callers()) {
+    fn no_call_is_refused_lost_or_reordered_at_any_latency(callers in callers()) {
         const WINDOW_MS: u64 = 200;
         let config = LimitConfig {
             global: 5,
@@ -419,7 +420,7 @@ proptest! {
         for (index, caller) in callers.iter().enumerate() {
             start += caller.after;
             order += 1;
-            events.insert((start, order), Event::Ask(index));
+            events.insert((start, order), Event::Request(index));
         }
         let mut tickets: BTreeMap<Ticket, usize> = BTreeMap::new();
         let mut ended = vec![0u32; callers.len()];
@@ -440,12 +441,12 @@ proptest! {
             let due = next.filter(|(then, _)| *then <= now).and_then(|key| events.remove(&key));
             match due {
                 None => limiter.on_time(time),
-                Some(Event::Ask(index)) => {
+                Some(Event::Request(index)) => {
                     let caller = &callers[index];
                     let (method, path) = ROUTES[caller.route];
                     let path = path.replace("{}", &caller.object.to_string());
-                    let deadline = time + Duration::from_millis(caller.patience_ms);
-                    match limiter.acquire(ask(method, &path, Lane::ALL[caller.lane], deadline), time) {
+                    let deadline = time + Duration::from_millis(caller.timeout_ms);
+                    match limiter.acquire(request(method, &path, Lane::ALL[caller.lane], deadline), time) {
                         AcquireOutcome::Granted(permit) => go.push((index, permit)),
                         AcquireOutcome::Delay(delay) => {
                             prop_assert!(delay.until > deadline || delay.reason == DelayReason::Full);
@@ -453,7 +454,7 @@ proptest! {
                         }
                         AcquireOutcome::Waiting(ticket) => {
                             tickets.insert(ticket, index);
-                            if caller.fate == 3 {
+                            if caller.outcome_code == 3 {
                                 order += 1;
                                 events.insert((now + caller.there, order), Event::Cancel(index));
                             }
@@ -471,12 +472,12 @@ proptest! {
                     let caller = &callers[index];
                     let answer = discord.arrive(caller, now);
                     order += 1;
-                    let event = if caller.fate < 2 { Event::Lost(permit) } else { Event::Answer(permit, answer) };
+                    let event = if caller.outcome_code < 2 { Event::Lost(permit) } else { Event::Answer(permit, answer) };
                     events.insert((now + caller.back, order), event);
                 }
-                Some(Event::Answer(permit, answer)) => limiter.answered(permit, &answer, time),
-                Some(Event::Lost(permit)) => limiter.lose(permit, time),
-                Some(Event::GiveBack(permit)) => limiter.give_back(permit, time),
+                Some(Event::Answer(permit, answer)) => limiter.on_response(permit, &answer, time),
+                Some(Event::Lost(permit)) => limiter.mark_lost(permit, time),
+                Some(Event::Refund(permit)) => limiter.refund(permit, time),
             }
             for effect in limiter.take_effects() {
                 match effect {
@@ -495,17 +496,17 @@ proptest! {
                 ended[index] += 1;
                 granted.entry((caller.lane, caller.route, caller.object)).or_default().push(index);
                 order += 1;
-                if caller.fate == 2 {
-                    events.insert((now + caller.there, order), Event::GiveBack(permit));
+                if caller.outcome_code == 2 {
+                    events.insert((now + caller.there, order), Event::Refund(permit));
                 } else {
                     events.insert((now + caller.there, order), Event::Arrive(index, permit));
                 }
             }
         }
         prop_assert_eq!(discord.refused, 0, "no route got more calls than its limit");
-        prop_assert!(discord.most_in(WINDOW_MS * 1_000) <= 5, "{} in one window", discord.most_in(WINDOW_MS * 1_000));
+        prop_assert!(discord.max_in(WINDOW_MS * 1_000) <= 5, "{} in one window", discord.max_in(WINDOW_MS * 1_000));
         prop_assert!(ended.iter().all(|count| *count == 1), "each caller gets one result: {:?}", ended);
-        prop_assert_eq!(limiter.under_way(), 0, "no permit is lost");
+        prop_assert_eq!(limiter.in_flight(), 0, "no permit is lost");
         for (place, order) in granted {
             prop_assert!(order.windows(2).all(|pair| pair[0] < pair[1]), "{:?} granted as {:?}", place, order);
         }

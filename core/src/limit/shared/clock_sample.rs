@@ -5,19 +5,19 @@ use std::time::Duration;
 use crate::time::Timestamp;
 
 /// Maximum drift between two clocks over a duration.
-fn drift(over: Duration) -> Duration {
-    Duration::from_millis(1) + over / 500
+fn drift(elapsed: Duration) -> Duration {
+    Duration::from_millis(1) + elapsed / 500
 }
 
 /// Additional difference before a clock jump is assumed, because a jump affects all members.
-const DOUBT: Duration = Duration::from_millis(4);
+const JUMP_TOLERANCE: Duration = Duration::from_millis(4);
 
 /// One sample of Redis's clock: it showed `redis` at some moment between sending the call and receiving the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ClockSample {
     pub(super) redis: u64,
     pub(super) sent: Timestamp,
-    pub(super) heard: Timestamp,
+    pub(super) received: Timestamp,
 }
 
 impl ClockSample {
@@ -27,25 +27,25 @@ impl ClockSample {
     }
 
     /// Round-trip time of the call.
-    pub(super) fn took(&self) -> Duration {
-        self.heard.since(self.sent)
+    pub(super) fn round_trip(&self) -> Duration {
+        self.received.since(self.sent)
     }
 
     /// Upper bound of a forward jump between this sample and the next one, minus the latency of the next reply: how
     /// long to wait after that reply was received.
-    pub(super) fn hidden_until(&self, next: &Self) -> Duration {
-        let passed = next.heard.since(self.heard);
+    pub(super) fn max_hidden_jump(&self, next: &Self) -> Duration {
+        let passed = next.received.since(self.received);
         let showed = Duration::from_micros(next.redis.saturating_sub(self.redis));
         (showed + drift(passed)).saturating_sub(passed)
     }
 
     /// Whether the clock ran without a jump from this sample to the next one.
     pub(super) fn agrees_with(&self, next: &Self) -> bool {
-        let most = next.heard.since(self.sent);
-        let least = next.sent.since(self.heard);
-        let slack = micros(drift(most) + DOUBT);
+        let max = next.received.since(self.sent);
+        let min = next.sent.since(self.received);
+        let slack = micros(drift(max) + JUMP_TOLERANCE);
         let passed = i128::from(next.redis) - i128::from(self.redis);
-        passed <= i128::from(micros(most) + slack) && passed + i128::from(slack) >= i128::from(micros(least))
+        passed <= i128::from(micros(max) + slack) && passed + i128::from(slack) >= i128::from(micros(min))
     }
 }
 
@@ -57,29 +57,29 @@ pub(super) fn micros(duration: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    fn seen(redis_ms: u64, sent_ms: u64, heard_ms: u64) -> ClockSample {
+    fn sample(redis_ms: u64, sent_ms: u64, heard_ms: u64) -> ClockSample {
         ClockSample {
             redis: redis_ms * 1_000,
             sent: Timestamp::from_millis(sent_ms),
-            heard: Timestamp::from_millis(heard_ms),
+            received: Timestamp::from_millis(heard_ms),
         }
     }
 
     #[test]
-    fn a_clock_that_runs_as_ours_does_agrees_whatever_the_ways_took() {
-        let first = seen(5_000, 100, 300);
+    fn clock_at_the_same_speed_agrees_at_any_latency() {
+        let first = sample(5_000, 100, 300);
         // Sampled between 100 and 300 ms, and again exactly one second later.
-        assert!(first.agrees_with(&seen(6_000, 1_100, 1_300)));
-        assert!(first.agrees_with(&seen(6_200, 1_100, 1_300)));
-        assert!(first.agrees_with(&seen(5_800, 1_100, 1_300)));
+        assert!(first.agrees_with(&sample(6_000, 1_100, 1_300)));
+        assert!(first.agrees_with(&sample(6_200, 1_100, 1_300)));
+        assert!(first.agrees_with(&sample(5_800, 1_100, 1_300)));
         assert_eq!(first.latest(Timestamp::from_millis(1_100)), 6_000_000);
     }
 
     #[test]
     fn a_clock_that_jumps_does_not_agree() {
-        let first = seen(5_000, 100, 101);
-        assert!(!first.agrees_with(&seen(6_100, 1_100, 1_101)));
-        assert!(!first.agrees_with(&seen(5_900, 1_100, 1_101)));
-        assert!(!first.agrees_with(&seen(4_000, 1_100, 1_101)));
+        let first = sample(5_000, 100, 101);
+        assert!(!first.agrees_with(&sample(6_100, 1_100, 1_101)));
+        assert!(!first.agrees_with(&sample(5_900, 1_100, 1_101)));
+        assert!(!first.agrees_with(&sample(4_000, 1_100, 1_101)));
     }
 }

@@ -106,13 +106,13 @@ impl SharedLimitConfig {
     /// How long after its last contact a process can be certain that it is detached, and that the calls of slots that
     /// others had booked by then have arrived and left the window.
     #[must_use]
-    pub fn apart(&self) -> Duration {
+    pub fn isolation_time(&self) -> Duration {
         self.silence + self.horizon + self.window + self.guard
     }
 
     /// Within this time after Redis became empty, every member that can reach Redis has called it.
     #[must_use]
-    pub fn gather(&self) -> Duration {
+    pub fn gather_time(&self) -> Duration {
         self.heartbeat + self.timeout
     }
 }

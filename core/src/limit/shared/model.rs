@@ -50,11 +50,11 @@ enum Event {
     /// A timer of a process is due.
     Wake(usize),
     /// A call of a process arrives at Redis.
-    Heard(usize, u32),
+    Received(usize, u32),
     /// The reply arrives at the process.
     Replied(usize, u32),
     /// The timeout of a call has passed.
-    GivenUp(usize, u32),
+    CallTimedOut(usize, u32),
     /// A call arrives at Discord.
     Arrived(usize),
     /// Its response arrives.
@@ -63,7 +63,7 @@ enum Event {
 
 struct Process {
     member: Member,
-    life: u32,
+    incarnation: u32,
     is_alive: bool,
     is_frozen: bool,
     cut: u32,
@@ -74,7 +74,7 @@ struct Process {
     reply: Option<(u32, ScriptReply)>,
     /// Its next wake-up, as requested at its last activity.
     wake: u64,
-    lodgings: Vec<(u64, MemberPermitId)>,
+    permits: Vec<(u64, MemberPermitId)>,
     grants: u32,
     granted_since_calm: u32,
     /// When, and in which incarnation, it last used its share.
@@ -84,7 +84,7 @@ struct Process {
 struct World {
     now: u64,
     config: SharedLimitConfig,
-    chance: u64,
+    rng_state: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     order: u64,
     faults: Vec<(u64, Fault)>,
@@ -95,7 +95,7 @@ struct World {
     stopped: u32,
     failing: u32,
     /// Calls that a paused Redis has not received yet.
-    unheard: Vec<(usize, u32)>,
+    unreceived: Vec<(usize, u32)>,
     arrivals: VecDeque<u64>,
     arrived: u32,
     calls: u64,
@@ -115,7 +115,7 @@ impl World {
     fn new(config: SharedLimitConfig, processes: usize, seed: u64, faults: &[(u64, Fault)]) -> Self {
         let mut world = Self {
             now: 0,
-            chance: seed | 1,
+            rng_state: seed | 1,
             events: BinaryHeap::new(),
             order: 0,
             processes: Vec::new(),
@@ -124,7 +124,7 @@ impl World {
             clock: 1_000_000_000_000,
             stopped: 0,
             failing: 0,
-            unheard: Vec::new(),
+            unreceived: Vec::new(),
             arrivals: VecDeque::new(),
             arrived: 0,
             calls: 0,
@@ -135,12 +135,12 @@ impl World {
             config,
         };
         for (number, (then, _)) in faults.iter().enumerate() {
-            world.later(*then, Event::Fault(number));
+            world.schedule(*then, Event::Fault(number));
         }
         for who in 0..processes {
             let process = Process {
                 member: Member::new(world.config.clone(), format!("p{who}"), 1, at(0)),
-                life: 1,
+                incarnation: 1,
                 is_alive: true,
                 is_frozen: false,
                 cut: 0,
@@ -150,7 +150,7 @@ impl World {
                 calls: 0,
                 reply: None,
                 wake: u64::MAX,
-                lodgings: Vec::new(),
+                permits: Vec::new(),
                 grants: 0,
                 granted_since_calm: 0,
                 alone: None,
@@ -163,22 +163,22 @@ impl World {
     }
 
     fn roll(&mut self, below: u64) -> u64 {
-        self.chance ^= self.chance << 13;
-        self.chance ^= self.chance >> 7;
-        self.chance ^= self.chance << 17;
-        self.chance % below.max(1)
+        self.rng_state ^= self.rng_state << 13;
+        self.rng_state ^= self.rng_state >> 7;
+        self.rng_state ^= self.rng_state << 17;
+        self.rng_state % below.max(1)
     }
 
-    fn later(&mut self, then: u64, event: Event) {
+    fn schedule(&mut self, then: u64, event: Event) {
         self.order += 1;
         self.events.push(Reverse((then, self.order, event)));
     }
 
     /// Sets the wake-up of a process and replaces the previous one.
-    fn wake(&mut self, who: usize, then: u64) {
-        if self.processes[who].wake != then {
-            self.processes[who].wake = then;
-            self.later(then, Event::Wake(who));
+    fn wake(&mut self, index: usize, then: u64) {
+        if self.processes[index].wake != then {
+            self.processes[index].wake = then;
+            self.schedule(then, Event::Wake(index));
         }
     }
 
@@ -200,47 +200,47 @@ impl World {
         match *event {
             Event::Fault(number) => self.fault(number),
             Event::Heal(number) => self.heal(number),
-            Event::Wake(who) => {
-                if self.processes[who].wake == self.now {
-                    self.processes[who].wake = u64::MAX;
-                    self.drive(who);
+            Event::Wake(index) => {
+                if self.processes[index].wake == self.now {
+                    self.processes[index].wake = u64::MAX;
+                    self.drive(index);
                 }
             }
-            Event::Heard(who, call) => {
+            Event::Received(index, call) => {
                 if self.stopped > 0 {
-                    self.unheard.push((who, call));
+                    self.unreceived.push((index, call));
                 } else {
-                    self.hear(who, call);
+                    self.receive(index, call);
                 }
             }
-            Event::Replied(who, call) => {
-                let process = &mut self.processes[who];
+            Event::Replied(index, call) => {
+                let process = &mut self.processes[index];
                 if !process.is_frozen
                     && let Some((_, reply)) = process.reply.take_if(|(number, _)| *number == call)
                     && process.call.take_if(|(number, _)| *number == call).is_some()
                 {
                     process.member.on_reply(reply, at(self.now));
-                    self.drive(who);
+                    self.drive(index);
                 }
             }
-            Event::GivenUp(who, call) => {
-                let process = &mut self.processes[who];
+            Event::CallTimedOut(index, call) => {
+                let process = &mut self.processes[index];
                 if process.call.take_if(|(number, _)| *number == call).is_some() {
                     process.reply = None;
                     process.member.on_lost(at(self.now));
-                    self.drive(who);
+                    self.drive(index);
                 }
             }
-            Event::Arrived(who) => return self.arrive(who),
-            Event::Answered(who, life, number, is_lost) => {
+            Event::Arrived(index) => return self.arrive(index),
+            Event::Answered(index, life, number, is_lost) => {
                 let now = at(self.now);
-                let process = &mut self.processes[who];
-                if process.is_alive && process.life == life {
-                    let place = process.lodgings.iter().position(|(other, _)| *other == number);
-                    if let Some((_, lodging)) = place.map(|place| process.lodgings.swap_remove(place)) {
-                        if is_lost { process.member.lost(lodging, now) } else { process.member.answered(lodging, now) }
+                let process = &mut self.processes[index];
+                if process.is_alive && process.incarnation == life {
+                    let position = process.permits.iter().position(|(other, _)| *other == number);
+                    if let Some((_, permit)) = position.map(|position| process.permits.swap_remove(position)) {
+                        if is_lost { process.member.lost(permit, now) } else { process.member.on_response(permit, now) }
                     }
-                    self.drive(who);
+                    self.drive(index);
                 }
             }
         }
@@ -250,96 +250,96 @@ impl World {
     fn fault(&mut self, number: usize) {
         let (_, fault) = self.faults[number];
         let count = self.processes.len();
-        let lasts = match fault {
-            Fault::Cut(who, lasts) => {
-                self.processes[who % count].cut += 1;
-                lasts
+        let duration_ms = match fault {
+            Fault::Cut(index, duration_ms) => {
+                self.processes[index % count].cut += 1;
+                duration_ms
             }
-            Fault::Deafen(who, lasts) => {
-                self.processes[who % count].deaf += 1;
-                lasts
+            Fault::Deafen(index, duration_ms) => {
+                self.processes[index % count].deaf += 1;
+                duration_ms
             }
-            Fault::Slow(who, lasts) => {
-                self.processes[who % count].slow += 1;
-                lasts
+            Fault::Slow(index, duration_ms) => {
+                self.processes[index % count].slow += 1;
+                duration_ms
             }
-            Fault::Stop(lasts) => {
+            Fault::Stop(duration_ms) => {
                 self.stopped += 1;
-                lasts
+                duration_ms
             }
-            Fault::Fail(lasts) => {
+            Fault::Fail(duration_ms) => {
                 self.failing += 1;
-                lasts
+                duration_ms
             }
             Fault::Flush => {
                 self.window = ReferenceWindow::empty();
                 return;
             }
-            Fault::Restart(lasts) => {
+            Fault::Restart(duration_ms) => {
                 self.window = ReferenceWindow::empty();
                 self.server += 1;
-                self.unheard.clear();
+                self.unreceived.clear();
                 self.failing += 1;
-                lasts
+                duration_ms
             }
             Fault::Jump(by) => {
                 self.clock += by * 1_000;
                 return;
             }
-            Fault::Freeze(who, lasts) => {
-                self.processes[who % count].is_frozen = true;
-                lasts
+            Fault::Freeze(index, duration_ms) => {
+                self.processes[index % count].is_frozen = true;
+                duration_ms
             }
-            Fault::Kill(who, lasts) => {
-                self.processes[who % count].is_alive = false;
-                lasts
+            Fault::Kill(index, duration_ms) => {
+                self.processes[index % count].is_alive = false;
+                duration_ms
             }
-            Fault::Leave(who, lasts) => {
-                let (who, now) = (who % count, at(self.now));
-                let process = &mut self.processes[who];
+            Fault::Leave(index, duration_ms) => {
+                let (index, now) = (index % count, at(self.now));
+                let process = &mut self.processes[index];
                 if process.is_alive && !process.is_frozen {
                     if let Some(call) = process.member.leave(now) {
                         process.calls += 1;
                         process.call = Some((process.calls, call));
                         let number = process.calls;
-                        self.later(self.now + MS, Event::Heard(who, number));
+                        self.schedule(self.now + MS, Event::Received(index, number));
                     }
-                    self.processes[who].is_alive = false;
+                    self.processes[index].is_alive = false;
                 }
-                lasts
+                duration_ms
             }
-            Fault::Limit(who, lasts) => {
-                let (who, until) = (who % count, at(self.now + lasts * MS));
-                if self.processes[who].is_alive {
-                    self.processes[who].member.close(until);
-                    self.wake(who, self.now);
+            Fault::Limit(index, duration_ms) => {
+                let (index, until) = (index % count, at(self.now + duration_ms * MS));
+                if self.processes[index].is_alive {
+                    self.processes[index].member.close(until);
+                    self.wake(index, self.now);
                 }
                 return;
             }
         };
-        self.later(self.now + lasts * MS, Event::Heal(number));
+        self.schedule(self.now + duration_ms * MS, Event::Heal(number));
     }
 
     fn heal(&mut self, number: usize) {
         let count = self.processes.len();
         match self.faults[number].1 {
-            Fault::Cut(who, _) => self.processes[who % count].cut -= 1,
-            Fault::Deafen(who, _) => self.processes[who % count].deaf -= 1,
-            Fault::Slow(who, _) => self.processes[who % count].slow -= 1,
+            Fault::Cut(index, _) => self.processes[index % count].cut -= 1,
+            Fault::Deafen(index, _) => self.processes[index % count].deaf -= 1,
+            Fault::Slow(index, _) => self.processes[index % count].slow -= 1,
             Fault::Stop(_) => {
                 self.stopped -= 1;
                 if self.stopped == 0 {
-                    let unheard = std::mem::take(&mut self.unheard);
-                    unheard.into_iter().for_each(|(who, call)| self.hear(who, call));
+                    let unheard = std::mem::take(&mut self.unreceived);
+                    unheard.into_iter().for_each(|(index, call)| self.receive(index, call));
                 }
             }
             Fault::Fail(_) | Fault::Restart(_) => self.failing -= 1,
             Fault::Flush | Fault::Jump(_) | Fault::Limit(..) => {}
-            Fault::Freeze(who, _) => {
-                self.processes[who % count].is_frozen = false;
-                self.wake(who % count, self.now);
+            Fault::Freeze(index, _) => {
+                self.processes[index % count].is_frozen = false;
+                self.wake(index % count, self.now);
             }
-            Fault::Kill(who, _) | Fault::Leave(who, _) => self.revive(who % count),
+            Fault::Kill(index, _) | Fault::Leave(index, _) => self.revive(index % count),
         }
     }
 
@@ -350,16 +350,16 @@ impl World {
         if process.is_alive {
             return;
         }
-        process.life += 1;
-        process.member = Member::new(self.config.clone(), format!("p{who}"), u64::from(process.life), now);
+        process.incarnation += 1;
+        process.member = Member::new(self.config.clone(), format!("p{who}"), u64::from(process.incarnation), now);
         process.is_alive = true;
         (process.call, process.reply) = (None, None);
-        process.lodgings.clear();
+        process.permits.clear();
         self.wake(who, self.now);
     }
 
     /// Redis executes a call.
-    fn hear(&mut self, who: usize, number: u32) {
+    fn receive(&mut self, who: usize, number: u32) {
         let is_failing = self.failing > 0;
         let process = &self.processes[who];
         let Some((current, call)) = process.call.clone() else { return };
@@ -378,23 +378,23 @@ impl World {
             // Calls of a process that has just reached this Redis, or died, are still in the window.
             let lasts = u64::try_from((self.config.window + self.config.guard).as_micros()).unwrap();
             self.is_excused |= self.processes.iter().enumerate().any(|(who, process)| {
-                let has_share = process.is_alive && process.member.counted().1 > 0;
-                let was_alone = process
-                    .alone
-                    .is_some_and(|(then, life)| then + lasts > self.now && !(is_here(who) && process.life == life));
+                let has_share = process.is_alive && process.member.members_and_share().1 > 0;
+                let was_alone = process.alone.is_some_and(|(then, life)| {
+                    then + lasts > self.now && !(is_here(who) && process.incarnation == life)
+                });
                 (has_share && !is_here(who)) || was_alone
             });
         }
         if self.processes[who].deaf > 0 {
             return;
         }
-        let way = self.way(who);
+        let latency = self.latency(who);
         self.processes[who].reply = Some((number, reply));
-        self.later(self.now + way, Event::Replied(who, number));
+        self.schedule(self.now + latency, Event::Replied(who, number));
     }
 
-    fn way(&mut self, who: usize) -> u64 {
-        let slowest = if self.processes[who].slow > 0 { 300 * MS } else { 3 * MS };
+    fn latency(&mut self, index: usize) -> u64 {
+        let slowest = if self.processes[index].slow > 0 { 300 * MS } else { 3 * MS };
         self.roll(slowest)
     }
 
@@ -413,51 +413,51 @@ impl World {
     }
 
     /// Lets a process do all that it can do now.
-    fn drive(&mut self, who: usize) {
+    fn drive(&mut self, index: usize) {
         let now = at(self.now);
-        let process = &self.processes[who];
+        let process = &self.processes[index];
         if !process.is_alive || process.is_frozen {
             return;
         }
         let is_idle = self.roll(20) == 0 && !self.is_calm;
         let waiting = if is_idle { 0 } else { 10 };
         let is_urgent = self.roll(4) == 0 && !self.is_calm;
-        self.processes[who].member.demand(waiting, is_urgent, now);
+        self.processes[index].member.demand(waiting, is_urgent, now);
         let mut wake = None;
         while wake.is_none() && waiting > 0 {
-            match self.processes[who].member.turn(now) {
-                Readiness::Now => self.dispatch(who),
+            match self.processes[index].member.readiness(now) {
+                Readiness::Now => self.dispatch(index),
                 Readiness::At(then) => wake = Some(then),
-                Readiness::OnAnswer => break,
+                Readiness::OnResponse => break,
             }
         }
-        if self.processes[who].call.is_none()
-            && let Some(call) = self.processes[who].member.next_call(now)
+        if self.processes[index].call.is_none()
+            && let Some(call) = self.processes[index].member.next_call(now)
         {
-            let process = &mut self.processes[who];
+            let process = &mut self.processes[index];
             process.calls += 1;
             let number = process.calls;
             process.call = Some((number, call));
-            let way = self.way(who);
-            self.later(self.now + way, Event::Heard(who, number));
+            let latency = self.latency(index);
+            self.schedule(self.now + latency, Event::Received(index, number));
             let timeout = u64::try_from(self.config.timeout.as_micros()).unwrap();
-            self.later(self.now + timeout, Event::GivenUp(who, number));
+            self.schedule(self.now + timeout, Event::CallTimedOut(index, number));
         }
-        let next = self.processes[who].member.next_wake(now).into_iter().chain(wake).min();
+        let next = self.processes[index].member.next_wake(now).into_iter().chain(wake).min();
         let idle = now + Duration::from_millis(700);
         let next = next.unwrap_or(idle).min(idle).max(now + Duration::from_micros(100));
-        self.wake(who, next.micros());
+        self.wake(index, next.micros());
     }
 
-    fn dispatch(&mut self, who: usize) {
+    fn dispatch(&mut self, index: usize) {
         let now = at(self.now);
-        let process = &mut self.processes[who];
+        let process = &mut self.processes[index];
         if process.member.mode(now) == SharingMode::Share {
-            process.alone = Some((self.now, process.life));
+            process.alone = Some((self.now, process.incarnation));
         }
-        let lodging = process.member.take(now);
+        let permit = process.member.take(now);
         if self.roll(30) == 0 && !self.is_calm {
-            self.processes[who].member.given_back(lodging, now);
+            self.processes[index].member.refund(permit, now);
             return;
         }
         self.granted += 1;
@@ -469,32 +469,32 @@ impl World {
         let there = self.roll(slowest);
         let back = if is_odd && self.roll(15) == 0 { self.roll(4_000 * MS) } else { self.roll(40 * MS) };
         let is_lost = is_odd && self.roll(40) == 0;
-        let process = &mut self.processes[who];
-        process.lodgings.push((number, lodging));
+        let process = &mut self.processes[index];
+        process.permits.push((number, permit));
         process.grants += 1;
         process.granted_since_calm += 1;
-        let life = process.life;
-        self.later(self.now + there, Event::Arrived(who));
-        self.later(self.now + there + back, Event::Answered(who, life, number, is_lost));
+        let life = process.incarnation;
+        self.schedule(self.now + there, Event::Arrived(index));
+        self.schedule(self.now + there + back, Event::Answered(index, life, number, is_lost));
     }
 }
 
 fn fault() -> impl Strategy<Value = Fault> {
-    let who = 0..6usize;
-    let lasts = prop_oneof![0..1_000u64, 1_000..9_000u64];
+    let index = 0..6usize;
+    let duration_ms = prop_oneof![0..1_000u64, 1_000..9_000u64];
     prop_oneof![
-        (who.clone(), lasts.clone()).prop_map(|(who, lasts)| Fault::Cut(who, lasts)),
-        (who.clone(), lasts.clone()).prop_map(|(who, lasts)| Fault::Deafen(who, lasts)),
-        (who.clone(), lasts.clone()).prop_map(|(who, lasts)| Fault::Slow(who, lasts)),
-        lasts.clone().prop_map(Fault::Stop),
-        lasts.clone().prop_map(Fault::Fail),
+        (index.clone(), duration_ms.clone()).prop_map(|(index, duration_ms)| Fault::Cut(index, duration_ms)),
+        (index.clone(), duration_ms.clone()).prop_map(|(index, duration_ms)| Fault::Deafen(index, duration_ms)),
+        (index.clone(), duration_ms.clone()).prop_map(|(index, duration_ms)| Fault::Slow(index, duration_ms)),
+        duration_ms.clone().prop_map(Fault::Stop),
+        duration_ms.clone().prop_map(Fault::Fail),
         Just(Fault::Flush),
         prop_oneof![-5_000..5_000i64, -60..60i64].prop_map(Fault::Jump),
-        lasts.clone().prop_map(Fault::Restart),
-        (who.clone(), lasts.clone()).prop_map(|(who, lasts)| Fault::Freeze(who, lasts)),
-        (who.clone(), lasts.clone()).prop_map(|(who, lasts)| Fault::Kill(who, lasts)),
-        (who.clone(), lasts.clone()).prop_map(|(who, lasts)| Fault::Leave(who, lasts)),
-        (who, lasts).prop_map(|(who, lasts)| Fault::Limit(who, lasts)),
+        duration_ms.clone().prop_map(Fault::Restart),
+        (index.clone(), duration_ms.clone()).prop_map(|(index, duration_ms)| Fault::Freeze(index, duration_ms)),
+        (index.clone(), duration_ms.clone()).prop_map(|(index, duration_ms)| Fault::Kill(index, duration_ms)),
+        (index.clone(), duration_ms.clone()).prop_map(|(index, duration_ms)| Fault::Leave(index, duration_ms)),
+        (index, duration_ms).prop_map(|(index, duration_ms)| Fault::Limit(index, duration_ms)),
     ]
 }
 
@@ -517,7 +517,7 @@ proptest! {
     #![proptest_config(ProptestConfig { max_shrink_iters: 4_000, ..ProptestConfig::with_cases(150) })]
 
     #[test]
-    fn never_more_than_the_limit_in_any_window_whatever_goes_wrong(
+    fn faults_never_cause_more_calls_than_the_limit_in_a_window(
         limit in 1..12u32,
         processes in 1..6usize,
         seed in any::<u64>(),
@@ -537,7 +537,7 @@ proptest! {
 }
 
 #[test]
-fn a_fleet_without_trouble_uses_nearly_all_of_the_limit_and_shares_it_evenly() {
+fn fleet_without_faults_uses_and_shares_nearly_the_whole_limit() {
     let mut world = World::new(SharedLimitConfig::default(), 3, 7, &[]);
     world.is_calm = true;
     world.run(10_000 * MS).unwrap();
@@ -554,7 +554,7 @@ fn a_fleet_without_trouble_uses_nearly_all_of_the_limit_and_shares_it_evenly() {
 }
 
 #[test]
-fn as_many_members_as_the_limit_has_calls_all_have_even_parts() {
+fn members_get_even_parts_when_there_are_as_many_as_calls() {
     for (members, seconds) in [(50, 5), (80, 8)] {
         let mut world = World::new(SharedLimitConfig::default(), members, 7, &[]);
         world.is_calm = true;
@@ -573,7 +573,7 @@ fn as_many_members_as_the_limit_has_calls_all_have_even_parts() {
 }
 
 #[test]
-fn a_member_that_does_not_come_back_is_not_waited_for() {
+fn absent_member_does_not_block_the_queue() {
     let config = SharedLimitConfig { limit: 2, ..SharedLimitConfig::default() };
     let faults = [(8_000 * MS, Fault::Kill(0, 60_000)), (8_000 * MS, Fault::Freeze(1, 60_000))];
     let mut world = World::new(config, 4, 7, &faults);

@@ -8,19 +8,19 @@ pub struct ScriptCall {
     /// Id of the calling member.
     pub member: String,
     /// Incarnation of the member: a process that takes over the id of another one has a new incarnation.
-    pub life: u64,
+    pub incarnation: u64,
     /// After this time on Redis's clock the call has no effect, because its caller has given up. 0 if the caller does
     /// not know that clock yet.
     pub not_after: u64,
     /// The command.
-    pub doing: ScriptCommand,
+    pub command: ScriptCommand,
 }
 
 /// A command of the script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScriptCommand {
     /// Checks whether Redis is reachable, and reads its clock.
-    Look,
+    Probe,
     /// Becomes a member, or returns as one.
     Join(JoinRequest),
     /// Reports slots and requests new ones.
@@ -39,13 +39,13 @@ pub struct JoinRequest {
     /// The last share that it was given. It no longer uses this share.
     pub held: u32,
     /// Whether it would use a share.
-    pub wants_share: bool,
+    pub uses_share: bool,
     /// Its calls without a response.
-    pub flying: u32,
+    pub in_flight: u32,
     /// Its calls that were answered within the last window.
     pub cooling: u32,
     /// Those of them whose outcome it has not reported yet.
-    pub untold: u32,
+    pub unreported: u32,
     /// When the tokens that it brings may be used: after the processes that may not know of it have stopped.
     pub ready_in: Duration,
     /// How long it sends nothing.
@@ -62,13 +62,13 @@ pub struct SyncRequest {
     /// The last share that it was given.
     pub held: u32,
     /// Whether it would use a share.
-    pub wants_share: bool,
+    pub uses_share: bool,
     /// Number of requested slots; in a leave command, number of calls without a response.
-    pub want: u32,
+    pub requested_slots: u32,
     /// Whether the first of them is for an urgent call, which should not wait for even spacing.
     pub urgent: bool,
     /// Outcome of slots that it had.
-    pub ended: Vec<SlotReport>,
+    pub reports: Vec<SlotReport>,
     /// Remaining duration of a global 429 that the other members do not know of.
     pub block: Duration,
     /// Members that are certainly dead.
@@ -83,7 +83,7 @@ pub struct SlotReport {
     /// The booking of the token.
     pub booking: u64,
     /// The outcome.
-    pub how: SlotOutcome,
+    pub outcome: SlotOutcome,
 }
 
 /// Outcome of a slot.
@@ -104,7 +104,7 @@ pub enum ScriptReply {
         now: u64,
     },
     /// Redis is reachable.
-    Seen {
+    Status {
         /// Time on Redis's clock.
         now: u64,
         /// The epoch; empty if none.
@@ -141,7 +141,7 @@ pub struct MembershipState {
     /// Remaining duration of a global 429, which also stops calls that need no token.
     pub global_block: Duration,
     /// When to request again, if not all requested slots were booked.
-    pub again: Option<Duration>,
+    pub retry_after: Option<Duration>,
     /// The booked slots. For a process that joins: the tokens assigned to its calls without a response.
     pub slots: Vec<Slot>,
 }

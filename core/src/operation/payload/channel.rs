@@ -111,7 +111,7 @@ pub struct DeleteChannel {
 
 impl ChannelType {
     /// Whether it is a voice channel.
-    const fn is_spoken(self) -> bool {
+    const fn is_voice(self) -> bool {
         match self {
             Self::Voice | Self::Stage => true,
             Self::Text | Self::Category | Self::Announcement | Self::Forum => false,
@@ -119,7 +119,7 @@ impl ChannelType {
     }
 
     /// Maximum length of its topic; `None` if it has no topic.
-    const fn topic(self) -> Option<usize> {
+    const fn max_topic_length(self) -> Option<usize> {
         match self {
             Self::Text | Self::Announcement => Some(1024),
             Self::Forum => Some(4096),
@@ -128,7 +128,7 @@ impl ChannelType {
     }
 
     /// Whether it supports slow mode.
-    const fn is_slowed(self) -> bool {
+    const fn supports_slow_mode(self) -> bool {
         match self {
             Self::Text | Self::Voice | Self::Stage | Self::Forum => true,
             Self::Category | Self::Announcement => false,
@@ -139,19 +139,19 @@ impl ChannelType {
 impl NewChannel {
     fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
         let name = form.required("name", name);
-        let said = form.optional("type", choice(&ChannelType::ALL.map(|kind| (kind.name(), kind))));
-        let kind = said.unwrap_or(ChannelType::Text);
+        let given = form.optional("type", choice(&ChannelType::ALL.map(|kind| (kind.name(), kind))));
+        let kind = given.unwrap_or(ChannelType::Text);
         let parent = form.optional("parent_id", reference);
-        let topic = form.optional("topic", text(0, kind.topic().unwrap_or(4096)));
+        let topic = form.optional("topic", text(0, kind.max_topic_length().unwrap_or(4096)));
         let nsfw = form.optional("nsfw", boolean);
         let position = form.optional("position", integer(0, u16::MAX.into()));
         let rate_limit_per_user = form.optional("rate_limit_per_user", integer(0, 21_600));
         let bitrate = form.optional("bitrate", integer(8_000, 384_000));
-        let most = if kind == ChannelType::Stage { 10_000 } else { 99 };
-        let user_limit = form.optional("user_limit", integer(0, most));
+        let max_user_limit = if kind == ChannelType::Stage { 10_000 } else { 99 };
+        let user_limit = form.optional("user_limit", integer(0, max_user_limit));
         let overwrites = form.optional("overwrites", overwrites(0));
-        if said.is_some() || !form.says("type") {
-            refuse_unfit(form, kind);
+        if given.is_some() || !form.has_value("type") {
+            reject_unsupported_fields(form, kind);
         }
         Some(Self {
             name: name?,
@@ -170,13 +170,13 @@ impl NewChannel {
     fn write(&self, fields: &mut FieldWriter<'_>) {
         fields.text("name", &self.name);
         fields.text("type", self.kind.name());
-        fields.maybe("parent_id", self.parent.as_ref(), FieldWriter::reference);
-        fields.maybe("topic", self.topic.as_deref(), FieldWriter::text);
-        fields.maybe("nsfw", self.nsfw, FieldWriter::plain);
-        fields.maybe("position", self.position, FieldWriter::plain);
-        fields.maybe("rate_limit_per_user", self.rate_limit_per_user, FieldWriter::plain);
-        fields.maybe("bitrate", self.bitrate, FieldWriter::plain);
-        fields.maybe("user_limit", self.user_limit, FieldWriter::plain);
+        fields.optional("parent_id", self.parent.as_ref(), FieldWriter::reference);
+        fields.optional("topic", self.topic.as_deref(), FieldWriter::text);
+        fields.optional("nsfw", self.nsfw, FieldWriter::plain);
+        fields.optional("position", self.position, FieldWriter::plain);
+        fields.optional("rate_limit_per_user", self.rate_limit_per_user, FieldWriter::plain);
+        fields.optional("bitrate", self.bitrate, FieldWriter::plain);
+        fields.optional("user_limit", self.user_limit, FieldWriter::plain);
         if let Some(overwrites) = &self.overwrites {
             fields.with("overwrites", |out| write::list(out, overwrites, Overwrite::write));
         }
@@ -185,18 +185,18 @@ impl NewChannel {
 
 /// Rejects fields that this type of channel does not have. Discord ignores them silently, so they could never take
 /// effect.
-fn refuse_unfit(form: &mut FieldReader<'_, '_>, kind: ChannelType) {
+fn reject_unsupported_fields(form: &mut FieldReader<'_, '_>, kind: ChannelType) {
     let is_category = kind == ChannelType::Category;
-    for (field, unfit) in [
+    for (field, unsupported) in [
         ("parent_id", is_category),
-        ("topic", kind.topic().is_none()),
+        ("topic", kind.max_topic_length().is_none()),
         ("nsfw", is_category),
-        ("rate_limit_per_user", !kind.is_slowed()),
-        ("bitrate", !kind.is_spoken()),
-        ("user_limit", !kind.is_spoken()),
+        ("rate_limit_per_user", !kind.supports_slow_mode()),
+        ("bitrate", !kind.is_voice()),
+        ("user_limit", !kind.is_voice()),
     ] {
-        if unfit && form.says(field) {
-            form.wrong(field, format!("is not supported by a channel of type `{}`", kind.name()));
+        if unsupported && form.has_value(field) {
+            form.invalid(field, format!("is not supported by a channel of type `{}`", kind.name()));
         }
     }
 }
@@ -208,7 +208,7 @@ impl CreateChannel {
     }
 
     pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
-        fields.maybe("key", self.key.as_deref(), FieldWriter::text);
+        fields.optional("key", self.key.as_deref(), FieldWriter::text);
         self.channel.write(fields);
     }
 }

@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value};
 
-use super::validation::{FieldContext, NullHandling, shown};
+use super::validation::{FieldContext, NullHandling, truncated};
 
 /// Start of the error message for an unknown field.
-pub(crate) const UNKNOWN: &str = "is not a known field";
+pub(crate) const UNKNOWN_FIELD: &str = "is not a known field";
 
 /// An object that is being read.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub(crate) struct FieldReader<'v, 'f> {
     object: &'v Map<String, Value>,
     at: FieldContext<'f>,
     known: Vec<&'static str>,
-    wrong: Vec<&'static str>,
+    invalid: Vec<&'static str>,
 }
 
 /// Reads an object by its fields. A field that `read` does not request is an error.
@@ -23,11 +23,11 @@ pub(crate) fn object<T>(
     read: impl FnOnce(&mut FieldReader<'_, '_>) -> Option<T>,
 ) -> Option<T> {
     let Some(object) = value.as_object() else {
-        return at.wrong("must be an object");
+        return at.invalid("must be an object");
     };
-    let mut form = FieldReader { object, at: at.here(), known: Vec::new(), wrong: Vec::new() };
+    let mut form = FieldReader { object, at: at.reborrow(), known: Vec::new(), invalid: Vec::new() };
     let read = read(&mut form);
-    form.refuse_unknown();
+    form.reject_unknown();
     read
 }
 
@@ -40,7 +40,7 @@ impl<'v> FieldReader<'v, '_> {
     ) -> Option<T> {
         self.known.push(name);
         match self.object.get(name) {
-            None => self.at.field(name).wrong("is missing"),
+            None => self.at.field(name).invalid("is missing"),
             Some(value) => read(value, &mut self.at.field(name)),
         }
     }
@@ -55,14 +55,14 @@ impl<'v> FieldReader<'v, '_> {
         let value = self.object.get(name)?;
         let mut at = self.at.field(name);
         match (value, at.nulls()) {
-            (Value::Null, NullHandling::NotSaid) => None,
-            (Value::Null, NullHandling::Refused) => {
-                at.wrong("must not be null, because null is ambiguous here: omit the field to leave it unchanged")
+            (Value::Null, NullHandling::Omitted) => None,
+            (Value::Null, NullHandling::Rejected) => {
+                at.invalid("must not be null, because null is ambiguous here: omit the field to leave it unchanged")
             }
-            (value, NullHandling::NotSaid | NullHandling::Refused) => {
+            (value, NullHandling::Omitted | NullHandling::Rejected) => {
                 let read = read(value, &mut at);
                 if read.is_none() {
-                    self.wrong.push(name);
+                    self.invalid.push(name);
                 }
                 read
             }
@@ -70,49 +70,49 @@ impl<'v> FieldReader<'v, '_> {
     }
 
     /// Whether an optional field was present but invalid.
-    pub(crate) fn was_wrong(&self, name: &str) -> bool {
-        self.wrong.contains(&name)
+    pub(crate) fn is_invalid(&self, name: &str) -> bool {
+        self.invalid.contains(&name)
     }
 
     /// Whether a field is present and not null.
-    pub(crate) fn says(&self, name: &str) -> bool {
+    pub(crate) fn has_value(&self, name: &str) -> bool {
         self.object.get(name).is_some_and(|value| !value.is_null())
     }
 
     /// Records an error of a field that depends on other fields.
-    pub(crate) fn wrong(&mut self, name: &str, message: impl Into<String>) {
-        self.at.field(name).wrong::<()>(message);
+    pub(crate) fn invalid(&mut self, name: &str, message: impl Into<String>) {
+        self.at.field(name).invalid::<()>(message);
     }
 
     /// Records an error of the object itself.
-    pub(crate) fn wrong_here(&mut self, message: impl Into<String>) {
-        self.at.wrong::<()>(message);
+    pub(crate) fn invalid_here(&mut self, message: impl Into<String>) {
+        self.at.invalid::<()>(message);
     }
 
-    fn refuse_unknown(mut self) {
+    fn reject_unknown(mut self) {
         for name in self.object.keys().filter(|name| !self.known.contains(&name.as_str())) {
             let message = match nearest(name, self.known.iter().copied()) {
-                Some(meant) => format!("{UNKNOWN}; did you mean `{meant}`?"),
-                None => format!("{UNKNOWN}; known fields: {}", listed(self.known.iter().copied())),
+                Some(meant) => format!("{UNKNOWN_FIELD}; did you mean `{meant}`?"),
+                None => format!("{UNKNOWN_FIELD}; known fields: {}", quoted_list(self.known.iter().copied())),
             };
-            self.at.field(name).wrong::<()>(message);
+            self.at.field(name).invalid::<()>(message);
         }
     }
 }
 
 /// The most similar name, if one is similar enough to be what was meant.
 pub(crate) fn nearest(name: &str, names: impl Iterator<Item = &'static str>) -> Option<&'static str> {
-    const FAR: f64 = 0.8;
+    const MIN_SIMILARITY: f64 = 0.8;
     // The cost of a comparison is the product of the lengths.
-    let name = shown(name).to_lowercase();
+    let name = truncated(name).to_lowercase();
     names
         .map(|known| (strsim::jaro_winkler(&name, known), known))
-        .filter(|(likeness, _)| *likeness >= FAR)
+        .filter(|(similarity, _)| *similarity >= MIN_SIMILARITY)
         .max_by(|(one, _), (other, _)| one.total_cmp(other))
         .map(|(_, known)| known)
 }
 
 /// Formats names as a list for people.
-pub(crate) fn listed(names: impl Iterator<Item = &'static str>) -> String {
+pub(crate) fn quoted_list(names: impl Iterator<Item = &'static str>) -> String {
     names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }

@@ -63,7 +63,7 @@ impl DeferReply {
         let ephemeral = form.optional("ephemeral", boolean).unwrap_or(false);
         let update = form.optional("update", boolean).unwrap_or(false);
         if ephemeral && update {
-            form.wrong(
+            form.invalid(
                 "ephemeral",
                 "must not be combined with `update`: the updated message stays visible to everyone who could see it",
             );
@@ -83,7 +83,7 @@ impl SendFollowup {
     pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
         let interaction = interaction(form);
         let ephemeral = form.optional("ephemeral", boolean).unwrap_or(false);
-        let body = MessageBody::from_form(form, BodyRequirement::Something);
+        let body = MessageBody::from_form(form, BodyRequirement::VisibleContent);
         let (interaction, token) = interaction?;
         Some(Self { interaction, token, ephemeral, body })
     }

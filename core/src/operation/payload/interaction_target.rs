@@ -2,7 +2,7 @@
 
 use super::{
     DeferReply, EditOriginal, Payload, Read, Request, SendFollowup,
-    location::{LocationError, decoded, digits},
+    location::{LocationError, decoded, parse_id},
 };
 use crate::interaction::TokenDigest;
 
@@ -63,9 +63,9 @@ fn in_path(path: &str, own: Option<u64>) -> Result<Vec<InteractionTarget>, Locat
         let resource = decoded(resource).to_ascii_lowercase();
         let token = TokenDigest::of(token);
         if resource == "interactions" {
-            found.push(InteractionTarget { id: Some(digits(&decoded(owner))?), application: None, token });
+            found.push(InteractionTarget { id: Some(parse_id(&decoded(owner))?), application: None, token });
         } else if resource == "webhooks" {
-            let application = digits(&decoded(owner))?;
+            let application = parse_id(&decoded(owner))?;
             if own.is_none_or(|own| own == application) {
                 found.push(InteractionTarget { id: None, application: Some(application), token });
             }

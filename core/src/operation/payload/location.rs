@@ -27,7 +27,7 @@ pub enum Location {
 impl Location {
     /// Name of its type, for people.
     #[must_use]
-    pub const fn what(&self) -> &'static str {
+    pub const fn type_name(&self) -> &'static str {
         match self {
             Self::Guild(_) => "guild",
             Self::Channel(_) => "channel",
@@ -74,10 +74,10 @@ impl Payload {
             | Self::SendMessage(SendMessage { channel, .. })
             | Self::EditMessage(EditMessage { channel, .. })
             | Self::DeleteMessage(DeleteMessage { channel, .. })
-            | Self::EnsureMessage(EnsureMessage { channel, .. }) => found.extend(channel_named(channel)),
+            | Self::EnsureMessage(EnsureMessage { channel, .. }) => found.extend(channel_location(channel)),
             Self::CreateChannel(CreateChannel { channel: NewChannel { parent, .. }, .. })
             | Self::EnsureChannel(EnsureChannel { channel: NewChannel { parent, .. }, .. }) => {
-                found.extend(parent.as_ref().and_then(channel_named));
+                found.extend(parent.as_ref().and_then(channel_location));
             }
             Self::Read(Read { path }) => in_path(Method::Get, path, &mut found)?,
             Self::Request(Request { method, path, body, .. }) => {
@@ -102,7 +102,7 @@ impl Payload {
     }
 }
 
-fn channel_named(reference: &Reference) -> Option<Location> {
+fn channel_location(reference: &Reference) -> Option<Location> {
     match reference {
         Reference::Id(id) => Some(Location::Channel(*id)),
         Reference::Key(_) | Reference::Operation(_) => None,
@@ -113,16 +113,16 @@ fn channel_named(reference: &Reference) -> Option<Location> {
 fn in_path(method: Method, path: &str, found: &mut Vec<Location>) -> Result<(), LocationError> {
     let path = path.split_once('?').map_or(path, |(path, _)| path);
     let segments: Vec<Cow<'_, str>> = path.split('/').skip(1).map(decoded).collect();
-    for (place, segment) in segments.iter().enumerate() {
-        let Some(next) = segments.get(place + 1) else { break };
+    for (index, segment) in segments.iter().enumerate() {
+        let Some(next) = segments.get(index + 1) else { break };
         match segment.to_ascii_lowercase().as_str() {
             // A template is addressed by its code and belongs to none of the guilds that use it.
             "guilds" if next.eq_ignore_ascii_case("templates") => {}
-            "guilds" => found.push(Location::Guild(digits(next)?)),
-            "channels" | "stage-instances" => found.push(Location::Channel(digits(next)?)),
+            "guilds" => found.push(Location::Guild(parse_id(next)?)),
+            "channels" | "stage-instances" => found.push(Location::Channel(parse_id(next)?)),
             "webhooks" => {
-                let token = segments.get(place + 2).map(|token| token.clone().into_owned());
-                found.push(Location::Webhook(digits(next)?, token));
+                let token = segments.get(index + 2).map(|token| token.clone().into_owned());
+                found.push(Location::Webhook(parse_id(next)?, token));
             }
             "invites" if method != Method::Get => return Err(LocationError::Invite),
             _ => {}
@@ -150,13 +150,13 @@ fn in_body(body: &Value, found: &mut Vec<Location>) -> Result<(), LocationError>
 fn id(value: &Value) -> Result<Option<u64>, LocationError> {
     match value {
         Value::Null => Ok(None),
-        Value::String(text) => digits(text).map(Some),
+        Value::String(text) => parse_id(text).map(Some),
         Value::Number(number) => number.as_u64().map(Some).ok_or(LocationError::NotAnId),
         Value::Bool(_) | Value::Array(_) | Value::Object(_) => Err(LocationError::NotAnId),
     }
 }
 
-pub(crate) fn digits(text: &str) -> Result<u64, LocationError> {
+pub(crate) fn parse_id(text: &str) -> Result<u64, LocationError> {
     let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| is_plain).ok_or(LocationError::NotAnId)
 }
@@ -188,16 +188,16 @@ mod tests {
 
     use super::{super::super::OperationKind, *};
 
-    fn of(kind: OperationKind, payload: &Value) -> Result<Vec<Location>, LocationError> {
+    fn locations_of(kind: OperationKind, payload: &Value) -> Result<Vec<Location>, LocationError> {
         Payload::parse(kind, payload, None).or_else(|_| Payload::parse(kind, payload, Some(42))).unwrap().locations()
     }
 
     fn request(method: &str, path: &str) -> Result<Vec<Location>, LocationError> {
-        of(OperationKind::Request, &json!({"method": method, "path": path}))
+        locations_of(OperationKind::Request, &json!({"method": method, "path": path}))
     }
 
     #[test]
-    fn every_kind_that_calls_a_channel_tells_which() {
+    fn every_kind_with_a_channel_returns_its_location() {
         let message = json!({"channel_id": "7", "message_id": "8", "content": "hi"});
         let overwrites = json!({"channel_id": "7", "overwrites": []});
         for (kind, payload) in [
@@ -214,15 +214,15 @@ mod tests {
             (OperationKind::CreateChannel, json!({"name": "a", "parent_id": "7"})),
             (OperationKind::EnsureChannel, json!({"name": "a", "key": "a", "parent_id": "7"})),
         ] {
-            assert_eq!(of(kind, &payload), Ok(vec![Location::Channel(7)]), "{kind:?}");
+            assert_eq!(locations_of(kind, &payload), Ok(vec![Location::Channel(7)]), "{kind:?}");
         }
         let by_key = json!({"channel_id": {"key": "rules"}, "content": "hi"});
-        assert_eq!(of(OperationKind::SendMessage, &by_key), Ok(vec![]), "a key belongs to its own guild");
-        assert_eq!(of(OperationKind::CreateRole, &json!({"name": "a"})), Ok(vec![]));
+        assert_eq!(locations_of(OperationKind::SendMessage, &by_key), Ok(vec![]), "a key belongs to its own guild");
+        assert_eq!(locations_of(OperationKind::CreateRole, &json!({"name": "a"})), Ok(vec![]));
     }
 
     #[test]
-    fn a_path_tells_every_place_that_it_names_however_it_is_written() {
+    fn path_locations_are_found_in_any_encoding() {
         use Location::{Channel, Guild, Webhook};
         for (path, expected) in [
             ("/users/@me", vec![]),
@@ -239,29 +239,29 @@ mod tests {
             ("/invites/abc", vec![]),
         ] {
             assert_eq!(request("GET", path), Ok(expected.clone()), "{path}");
-            assert_eq!(of(OperationKind::Read, &json!({"path": path})), Ok(expected), "{path}");
+            assert_eq!(locations_of(OperationKind::Read, &json!({"path": path})), Ok(expected), "{path}");
         }
     }
 
     #[test]
-    fn what_does_not_tell_where_it_goes_is_not_taken_for_nowhere() {
+    fn undeterminable_location_is_an_error() {
         for path in ["/channels/+7", "/channels/7x", "/guilds/@me", "/webhooks/seven", "/channels/%2507/messages"] {
             assert_eq!(request("GET", path), Err(LocationError::NotAnId), "{path}");
         }
         assert_eq!(request("DELETE", "/invites/abc"), Err(LocationError::Invite));
         let many: Vec<_> = (1..=51).map(|id| json!({"channel_id": id})).collect();
         let many = json!({"method": "POST", "path": "/guilds/1/x", "body": many});
-        assert_eq!(of(OperationKind::Request, &many), Err(LocationError::TooMany));
+        assert_eq!(locations_of(OperationKind::Request, &many), Err(LocationError::TooMany));
     }
 
     #[test]
-    fn a_body_tells_what_it_names_wherever_it_stands() {
+    fn body_locations_are_found_at_any_depth() {
         let body = json!({"content": "look", "message_reference":
             {"type": 1, "channel_id": "9", "message_id": "1", "guild_id": 8}, "webhook_channel_id": null});
         let forward = json!({"method": "POST", "path": "/channels/7/messages", "body": body});
         let expected = vec![Location::Guild(8), Location::Channel(7), Location::Channel(9)];
-        assert_eq!(of(OperationKind::Request, &forward), Ok(expected));
+        assert_eq!(locations_of(OperationKind::Request, &forward), Ok(expected));
         let sly = json!({"method": "POST", "path": "/channels/7/messages", "body": {"channel_id": ["9"]}});
-        assert_eq!(of(OperationKind::Request, &sly), Err(LocationError::NotAnId));
+        assert_eq!(locations_of(OperationKind::Request, &sly), Err(LocationError::NotAnId));
     }
 }

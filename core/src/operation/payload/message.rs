@@ -82,28 +82,28 @@ pub struct SendDm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyRequirement {
     /// Visible content, as a new message.
-    Something,
+    VisibleContent,
     /// At least one field to change, even if to an empty value.
     Change,
 }
 
 impl MessageBody {
-    pub(super) fn from_form(form: &mut FieldReader<'_, '_>, says: BodyRequirement) -> Self {
+    pub(super) fn from_form(form: &mut FieldReader<'_, '_>, requirement: BodyRequirement) -> Self {
         let content = form.optional("content", text(0, 2000));
         let embeds = form.optional("embeds", embeds);
         let components = form.optional("components", components);
         let allowed_mentions = form.optional("allowed_mentions", allowed_mentions);
         let body = Self { content, embeds, components, allowed_mentions };
         let parts = ["content", "embeds", "components"];
-        match says {
-            BodyRequirement::Change if !parts.iter().any(|part| form.says(part)) => {
-                form.wrong_here("must change something: `content`, `embeds` or `components`");
+        match requirement {
+            BodyRequirement::Change if !parts.iter().any(|part| form.has_value(part)) => {
+                form.invalid_here("must change something: `content`, `embeds` or `components`");
             }
             // An invalid field counts as content.
-            BodyRequirement::Something if body.is_blank() && !parts.iter().any(|part| form.was_wrong(part)) => {
-                form.wrong_here("must have content: `content`, `embeds` or `components`");
+            BodyRequirement::VisibleContent if body.is_blank() && !parts.iter().any(|part| form.is_invalid(part)) => {
+                form.invalid_here("must have content: `content`, `embeds` or `components`");
             }
-            BodyRequirement::Change | BodyRequirement::Something => {}
+            BodyRequirement::Change | BodyRequirement::VisibleContent => {}
         }
         body
     }
@@ -116,7 +116,7 @@ impl MessageBody {
     }
 
     pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
-        fields.maybe("content", self.content.as_deref(), FieldWriter::text);
+        fields.optional("content", self.content.as_deref(), FieldWriter::text);
         for (name, values) in [("embeds", &self.embeds), ("components", &self.components)] {
             if let Some(values) = values {
                 fields.with(name, |out| write::list(out, values, write::value));
@@ -133,14 +133,14 @@ impl SendMessage {
         let channel = form.required("channel_id", reference);
         let key = form.optional("key", key);
         let reply_to = form.optional("reply_to", reference);
-        let body = MessageBody::from_form(form, BodyRequirement::Something);
+        let body = MessageBody::from_form(form, BodyRequirement::VisibleContent);
         Some(Self { channel: channel?, key, reply_to, body })
     }
 
     pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
         fields.reference("channel_id", &self.channel);
-        fields.maybe("key", self.key.as_deref(), FieldWriter::text);
-        fields.maybe("reply_to", self.reply_to.as_ref(), FieldWriter::reference);
+        fields.optional("key", self.key.as_deref(), FieldWriter::text);
+        fields.optional("reply_to", self.reply_to.as_ref(), FieldWriter::reference);
         self.body.write(fields);
     }
 }
@@ -149,7 +149,7 @@ impl EnsureMessage {
     pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
         let key = form.required("key", key);
         let channel = form.required("channel_id", reference);
-        let body = MessageBody::from_form(form, BodyRequirement::Something);
+        let body = MessageBody::from_form(form, BodyRequirement::VisibleContent);
         let pin = form.optional("pin", boolean);
         Some(Self { key: key?, channel: channel?, body, pin })
     }
@@ -158,7 +158,7 @@ impl EnsureMessage {
         fields.text("key", &self.key);
         fields.reference("channel_id", &self.channel);
         self.body.write(fields);
-        fields.maybe("pin", self.pin, FieldWriter::plain);
+        fields.optional("pin", self.pin, FieldWriter::plain);
     }
 }
 
@@ -193,7 +193,7 @@ impl DeleteMessage {
 impl SendDm {
     pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
         let user = form.required("user_id", id);
-        let body = MessageBody::from_form(form, BodyRequirement::Something);
+        let body = MessageBody::from_form(form, BodyRequirement::VisibleContent);
         Some(Self { user: user?, body })
     }
 

@@ -125,7 +125,7 @@ impl ReorderPosition {
         write::object(out, |fields| {
             fields.reference("id", &place.object);
             fields.plain("position", place.position);
-            fields.maybe("parent_id", place.parent.as_ref(), FieldWriter::reference);
+            fields.optional("parent_id", place.parent.as_ref(), FieldWriter::reference);
         });
     }
 }
@@ -138,7 +138,7 @@ impl Reorder {
             distinct(&places, |place| &place.object, at);
             for (index, place) in places.iter().enumerate() {
                 if place.parent.is_some() && what == Some(ReorderTarget::Roles) {
-                    at.item(index).field("parent_id").wrong::<()>("is not supported for roles");
+                    at.item(index).field("parent_id").invalid::<()>("is not supported for roles");
                 }
             }
             Some(places)
@@ -169,10 +169,10 @@ impl Request {
         let body = form.optional("body", |body, _| Some(body.clone()));
         let user = form.optional("user_id", id);
         if method == Some(Method::Get) && body.is_some() {
-            form.wrong("body", "must be omitted for GET");
+            form.invalid("body", "must be omitted for GET");
         }
         if guild.is_some() && user.is_some() {
-            form.wrong("user_id", "must be omitted in a guild, because the call joins the queue of the guild");
+            form.invalid("user_id", "must be omitted in a guild, because the call joins the queue of the guild");
         }
         Some(Self { method: method?, path: path?, body, user })
     }
@@ -183,6 +183,6 @@ impl Request {
         if let Some(body) = &self.body {
             fields.with("body", |out| write::value(out, body));
         }
-        fields.maybe("user_id", self.user, FieldWriter::quoted);
+        fields.optional("user_id", self.user, FieldWriter::quoted);
     }
 }

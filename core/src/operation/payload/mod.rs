@@ -100,14 +100,14 @@ impl Payload {
 
     /// What a second send would do.
     #[must_use]
-    pub const fn sends(&self) -> Repeatability {
+    pub const fn repeatability(&self) -> Repeatability {
         if let Self::Request(request) = self {
             match request.method {
-                Method::Get | Method::Put | Method::Patch | Method::Delete => Repeatability::Again,
+                Method::Get | Method::Put | Method::Patch | Method::Delete => Repeatability::Idempotent,
                 Method::Post => Repeatability::Once,
             }
         } else {
-            self.kind().sends()
+            self.kind().repeatability()
         }
     }
 

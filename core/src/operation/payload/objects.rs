@@ -18,7 +18,7 @@ pub enum Object {
     /// An object that may exist already, by its key.
     Key(ManagedKind, String),
     /// An object that may exist already, as created or ensured by this operation.
-    Made(ManagedKind, OperationId),
+    OfOperation(ManagedKind, OperationId),
     /// The object that this operation will create: its id is unknown, and only this operation names it.
     New(ManagedKind, OperationId),
     /// An object that will be created, by its future key.
@@ -39,11 +39,11 @@ pub enum Object {
 
 impl Object {
     /// The object of a reference.
-    fn named(kind: ManagedKind, reference: &Reference) -> Self {
+    fn from_reference(kind: ManagedKind, reference: &Reference) -> Self {
         match reference {
             Reference::Id(id) => Self::Id(kind, *id),
             Reference::Key(key) => Self::Key(kind, key.clone()),
-            Reference::Operation(id) => Self::Made(kind, *id),
+            Reference::Operation(id) => Self::OfOperation(kind, *id),
         }
     }
 
@@ -52,7 +52,7 @@ impl Object {
         match self {
             Self::Id(kind, _)
             | Self::Key(kind, _)
-            | Self::Made(kind, _)
+            | Self::OfOperation(kind, _)
             | Self::New(kind, _)
             | Self::NewKey(kind, _)
             | Self::All(kind, _) => Some(*kind),
@@ -70,20 +70,21 @@ impl Object {
     /// - An object that will be created: only with a reference to that operation or to its future key. It has no id
     ///   before it exists, and any object of an earlier operation is a different one.
     #[must_use]
-    pub fn may_be(&self, other: &Self) -> bool {
+    pub fn may_overlap(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Everything, _) | (_, Self::Everything) => true,
-            (Self::Holders(one), Self::Holders(other)) => {
-                Self::named(ManagedKind::Role, one).may_be(&Self::named(ManagedKind::Role, other))
-            }
+            (Self::Holders(one), Self::Holders(other)) => Self::from_reference(ManagedKind::Role, one)
+                .may_overlap(&Self::from_reference(ManagedKind::Role, other)),
             (one, other) if one == other => true,
             (one, other) if one.kind().is_none() || one.kind() != other.kind() => false,
             (Self::All(..), _) | (_, Self::All(..)) => true,
             (Self::Key(_, one), Self::NewKey(_, other)) | (Self::NewKey(_, one), Self::Key(_, other)) => one == other,
-            (Self::Made(_, one), Self::New(_, other)) | (Self::New(_, one), Self::Made(_, other)) => one == other,
-            (Self::Id(..), Self::Key(..) | Self::Made(..))
-            | (Self::Key(..), Self::Id(..) | Self::Made(..))
-            | (Self::Made(..), Self::Id(..) | Self::Key(..) | Self::Made(..)) => true,
+            (Self::OfOperation(_, one), Self::New(_, other)) | (Self::New(_, one), Self::OfOperation(_, other)) => {
+                one == other
+            }
+            (Self::Id(..), Self::Key(..) | Self::OfOperation(..))
+            | (Self::Key(..), Self::Id(..) | Self::OfOperation(..))
+            | (Self::OfOperation(..), Self::Id(..) | Self::Key(..) | Self::OfOperation(..)) => true,
             // Not equal, because the equality case is above.
             (one, other) => {
                 debug_assert_ne!(one, other);
@@ -110,20 +111,21 @@ impl Objects {
     /// Whether the order of the two matters: one may write what the other one reads or writes.
     #[must_use]
     pub fn meets(&self, other: &Self) -> bool {
-        let meet = |some: &[Object], others: &[Object]| some.iter().any(|one| others.iter().any(|it| one.may_be(it)));
+        let meet =
+            |some: &[Object], others: &[Object]| some.iter().any(|one| others.iter().any(|it| one.may_overlap(it)));
         meet(&self.writes, &other.writes) || meet(&self.writes, &other.reads) || meet(&self.reads, &other.writes)
     }
 
     fn read(&mut self, kind: ManagedKind, reference: &Reference) {
-        self.reads.push(Object::named(kind, reference));
+        self.reads.push(Object::from_reference(kind, reference));
     }
 
     fn write(&mut self, kind: ManagedKind, reference: &Reference) {
-        self.writes.push(Object::named(kind, reference));
+        self.writes.push(Object::from_reference(kind, reference));
     }
 
     /// Creates a new object.
-    fn make(&mut self, kind: ManagedKind, own: OperationId, key: Option<&String>) {
+    fn create(&mut self, kind: ManagedKind, own: OperationId, key: Option<&String>) {
         self.writes.push(Object::New(kind, own));
         self.writes.extend(key.map(|key| Object::NewKey(kind, key.clone())));
     }
@@ -134,7 +136,7 @@ impl Objects {
     }
 
     /// Changes the roles of a member.
-    fn hold<'r>(&mut self, member: u64, roles: impl IntoIterator<Item = &'r Reference>) {
+    fn assign_roles<'r>(&mut self, member: u64, roles: impl IntoIterator<Item = &'r Reference>) {
         self.writes.push(Object::Member(member));
         for role in roles {
             self.read(ManagedKind::Role, role);
@@ -144,7 +146,7 @@ impl Objects {
 
     /// Changes permissions in an existing channel. The members of the role must stay the same meanwhile: if a role is
     /// denied access to a channel and then given to a member, the two must not be swapped.
-    fn govern(&mut self, overwrites: &[Overwrite]) {
+    fn overwrite_permissions(&mut self, overwrites: &[Overwrite]) {
         for overwrite in overwrites {
             match &overwrite.target {
                 OverwriteTarget::Role(role) => {
@@ -157,8 +159,8 @@ impl Objects {
     }
 
     /// Reads what a new channel refers to.
-    fn need(&mut self, channel: &NewChannel) {
-        self.reads.extend(channel.parent.iter().map(|parent| Object::named(ManagedKind::Channel, parent)));
+    fn read_channel_references(&mut self, channel: &NewChannel) {
+        self.reads.extend(channel.parent.iter().map(|parent| Object::from_reference(ManagedKind::Channel, parent)));
         for overwrite in channel.overwrites.iter().flatten() {
             match &overwrite.target {
                 OverwriteTarget::Role(role) => self.read(ManagedKind::Role, role),
@@ -168,7 +170,7 @@ impl Objects {
     }
 
     /// Reads all objects of a kind to find one to adopt.
-    fn look_through(&mut self, kind: ManagedKind, guild: Option<u64>) {
+    fn read_all(&mut self, kind: ManagedKind, guild: Option<u64>) {
         self.reads.push(all(kind, guild));
     }
 }
@@ -186,45 +188,45 @@ impl Payload {
         const MESSAGE: ManagedKind = ManagedKind::Message;
         let mut objects = Objects::default();
         match self {
-            Self::CreateRole(CreateRole { key, .. }) => objects.make(ROLE, own, key.as_ref()),
+            Self::CreateRole(CreateRole { key, .. }) => objects.create(ROLE, own, key.as_ref()),
             Self::EnsureRole(EnsureRole { key, adopt, .. }) => {
                 objects.ensure(ROLE, own, key);
                 if *adopt {
-                    objects.look_through(ROLE, guild);
+                    objects.read_all(ROLE, guild);
                 }
             }
             Self::DeleteRole(payload) => objects.write(ROLE, &payload.role),
-            Self::AssignRole(payload) => objects.hold(payload.user, [&payload.role]),
-            Self::RemoveRole(payload) => objects.hold(payload.user, [&payload.role]),
-            Self::SetMemberRoles(payload) => objects.hold(payload.user, &payload.roles),
+            Self::AssignRole(payload) => objects.assign_roles(payload.user, [&payload.role]),
+            Self::RemoveRole(payload) => objects.assign_roles(payload.user, [&payload.role]),
+            Self::SetMemberRoles(payload) => objects.assign_roles(payload.user, &payload.roles),
             Self::CreateChannel(CreateChannel { key, channel }) => {
-                objects.make(CHANNEL, own, key.as_ref());
-                objects.need(channel);
+                objects.create(CHANNEL, own, key.as_ref());
+                objects.read_channel_references(channel);
             }
             Self::EnsureChannel(EnsureChannel { key, channel, adopt }) => {
                 objects.ensure(CHANNEL, own, key);
-                objects.need(channel);
-                objects.govern(channel.overwrites.as_deref().unwrap_or_default());
+                objects.read_channel_references(channel);
+                objects.overwrite_permissions(channel.overwrites.as_deref().unwrap_or_default());
                 if *adopt {
-                    objects.look_through(CHANNEL, guild);
+                    objects.read_all(CHANNEL, guild);
                 }
             }
             Self::DeleteChannel(payload) => objects.write(CHANNEL, &payload.channel),
             Self::UpdatePermissions(payload) => {
                 objects.write(CHANNEL, &payload.channel);
-                objects.govern(&payload.overwrites);
+                objects.overwrite_permissions(&payload.overwrites);
             }
             Self::ReplaceOverwrites(payload) => {
                 objects.write(CHANNEL, &payload.channel);
-                objects.govern(&payload.overwrites);
+                objects.overwrite_permissions(&payload.overwrites);
             }
             // Moving one moves others. Parents are channels, so they are included.
             Self::Reorder(payload) => objects.writes.push(all(payload.what.kind(), guild)),
             // The messages of a channel have an order, so sending one changes the channel.
             Self::SendMessage(SendMessage { channel, key, reply_to, .. }) => {
-                objects.make(MESSAGE, own, key.as_ref());
+                objects.create(MESSAGE, own, key.as_ref());
                 objects.write(CHANNEL, channel);
-                objects.reads.extend(reply_to.iter().map(|message| Object::named(MESSAGE, message)));
+                objects.reads.extend(reply_to.iter().map(|message| Object::from_reference(MESSAGE, message)));
             }
             Self::EnsureMessage(EnsureMessage { key, channel, .. }) => {
                 objects.ensure(MESSAGE, own, key);

@@ -78,18 +78,18 @@ impl Overwrite {
         object(value, at, |form| {
             let role = form.optional("role_id", reference);
             let member = form.optional("user_id", id);
-            let target = match (form.says("role_id"), form.says("user_id")) {
+            let target = match (form.has_value("role_id"), form.has_value("user_id")) {
                 (true, false) => role.map(OverwriteTarget::Role),
                 (false, true) => member.map(OverwriteTarget::Member),
                 (true, true) | (false, false) => {
-                    form.wrong_here("must have either `role_id` or `user_id`");
+                    form.invalid_here("must have either `role_id` or `user_id`");
                     None
                 }
             };
             let allow = form.optional("allow", permissions).unwrap_or(0);
             let deny = form.optional("deny", permissions).unwrap_or(0);
             if allow & deny != 0 {
-                form.wrong("deny", format!("must not contain permissions that are in `allow`: {}", allow & deny));
+                form.invalid("deny", format!("must not contain permissions that are in `allow`: {}", allow & deny));
             }
             Some(Self { target: target?, allow, deny })
         })

@@ -13,9 +13,9 @@ use super::{
 use crate::operation::OperationKind;
 
 /// Maximum length of a payload, as written by [`Payload::to_json`].
-const LARGEST: usize = 64 * 1024;
+const MAX_PAYLOAD_BYTES: usize = 64 * 1024;
 /// Maximum nesting depth of objects and lists.
-const DEEPEST: usize = 32;
+const MAX_DEPTH: usize = 32;
 
 impl Payload {
     /// Reads the payload of an operation that is submitted for this guild, or for none.
@@ -25,28 +25,28 @@ impl Payload {
     /// When it is invalid: lists every invalid field, not only the first. A payload that is nested too deeply is not
     /// examined further.
     pub fn parse(kind: OperationKind, value: &Value, guild: Option<u64>) -> Result<Self, InvalidPayload> {
-        let mut findings = ErrorCollector::new(nulls(kind));
-        let too_large = || format!("must be at most {LARGEST} bytes of JSON");
+        let mut findings = ErrorCollector::new(null_handling(kind));
+        let too_large = || format!("must be at most {MAX_PAYLOAD_BYTES} bytes of JSON");
         match SizeCheck::of(value) {
             SizeCheck::TooDeep => {
-                findings.top().wrong::<()>(format!("must not be nested more than {DEEPEST} levels deep"));
+                findings.top().invalid::<()>(format!("must not be nested more than {MAX_DEPTH} levels deep"));
                 return Err(findings.into_invalid());
             }
             SizeCheck::TooLarge => {
-                findings.top().wrong::<()>(too_large());
+                findings.top().invalid::<()>(too_large());
             }
             SizeCheck::Fits => {}
         }
         if guild.is_none() && needs_guild(kind) {
-            findings.top().wrong::<()>(format!("of `{}` needs a guild: submit it for one", kind.name()));
+            findings.top().invalid::<()>(format!("of `{}` needs a guild: submit it for one", kind.name()));
         }
         let read = object(value, &mut findings.top(), |form| Self::from_form(kind, form, guild));
         match read {
             Some(payload) if findings.is_empty() => {
-                if payload.to_json().len() <= LARGEST {
+                if payload.to_json().len() <= MAX_PAYLOAD_BYTES {
                     return Ok(payload);
                 }
-                findings.top().wrong::<()>(too_large());
+                findings.top().invalid::<()>(too_large());
             }
             Some(_) => {}
             None => debug_assert!(!findings.is_empty(), "a payload that is not read has errors"),
@@ -115,13 +115,13 @@ impl Payload {
 }
 
 /// How a kind treats `null`: where omitted fields stay unchanged, `null` is ambiguous.
-const fn nulls(kind: OperationKind) -> NullHandling {
+const fn null_handling(kind: OperationKind) -> NullHandling {
     match kind {
         OperationKind::EnsureRole
         | OperationKind::EnsureChannel
         | OperationKind::EnsureMessage
         | OperationKind::EditMessage
-        | OperationKind::EditOriginal => NullHandling::Refused,
+        | OperationKind::EditOriginal => NullHandling::Rejected,
         OperationKind::CreateRole
         | OperationKind::DeleteRole
         | OperationKind::AssignRole
@@ -138,7 +138,7 @@ const fn nulls(kind: OperationKind) -> NullHandling {
         | OperationKind::DeferReply
         | OperationKind::SendFollowup
         | OperationKind::Read
-        | OperationKind::Request => NullHandling::NotSaid,
+        | OperationKind::Request => NullHandling::Omitted,
     }
 }
 
@@ -181,21 +181,21 @@ enum SizeCheck {
 impl SizeCheck {
     /// Iterates without recursion, so that no depth can exhaust the stack. The size is a lower bound.
     fn of(value: &Value) -> Self {
-        let mut left = vec![(value, 1)];
+        let mut remaining = vec![(value, 1)];
         let mut size = 0;
-        while let Some((value, depth)) = left.pop() {
+        while let Some((value, depth)) = remaining.pop() {
             size += 1;
             match value {
                 Value::Null | Value::Bool(_) | Value::Number(_) => {}
                 Value::String(text) => size += text.len(),
-                Value::Array(_) | Value::Object(_) if depth > DEEPEST => return Self::TooDeep,
-                Value::Array(items) => left.extend(items.iter().map(|item| (item, depth + 1))),
+                Value::Array(_) | Value::Object(_) if depth > MAX_DEPTH => return Self::TooDeep,
+                Value::Array(items) => remaining.extend(items.iter().map(|item| (item, depth + 1))),
                 Value::Object(map) => {
                     size += map.keys().map(String::len).sum::<usize>();
-                    left.extend(map.values().map(|value| (value, depth + 1)));
+                    remaining.extend(map.values().map(|value| (value, depth + 1)));
                 }
             }
         }
-        if size > LARGEST { Self::TooLarge } else { Self::Fits }
+        if size > MAX_PAYLOAD_BYTES { Self::TooLarge } else { Self::Fits }
     }
 }

@@ -5,21 +5,21 @@ use serde_json::Value;
 use super::validation::FieldContext;
 
 /// Maximum length of a path with its query.
-const LONGEST: usize = 2048;
+const MAX_PATH_BYTES: usize = 2048;
 
 /// A path below the API's version, with its query.
 pub(super) fn path(value: &Value, at: &mut FieldContext<'_>) -> Option<String> {
     let Some(path) = value.as_str() else {
-        return at.wrong("must be a path, such as \"/guilds/1/roles\"");
+        return at.invalid("must be a path, such as \"/guilds/1/roles\"");
     };
-    match flaw(path) {
+    match path_error(path) {
         None => Some(path.to_owned()),
-        Some(flaw) => at.wrong(flaw),
+        Some(flaw) => at.invalid(flaw),
     }
 }
 
-fn flaw(path: &str) -> Option<&'static str> {
-    if path.len() > LONGEST {
+fn path_error(path: &str) -> Option<&'static str> {
+    if path.len() > MAX_PATH_BYTES {
         return Some("must be a path of at most 2048 characters");
     }
     if !path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_that_could_be_read_in_two_ways_is_refused_with_the_reason() {
+    fn ambiguous_path_is_rejected_with_the_reason() {
         for (path, reason) in [
             ("", "start with a slash"),
             ("users/@me", "start with a slash"),
@@ -72,10 +72,10 @@ mod tests {
             ("/ü", "printable"),
             (&format!("/{}", "a".repeat(2048)), "2048"),
         ] {
-            assert!(flaw(path).is_some_and(|flaw| flaw.contains(reason)), "{path}: {:?}", flaw(path));
+            assert!(path_error(path).is_some_and(|flaw| flaw.contains(reason)), "{path}: {:?}", path_error(path));
         }
         for path in ["/users/@me", "/guilds/1/audit-logs?before=..%2F", "/a/...", "/a/b.c?d=/../"] {
-            assert_eq!(flaw(path), None, "{path}");
+            assert_eq!(path_error(path), None, "{path}");
         }
     }
 }

@@ -101,13 +101,16 @@ impl Payload {
     /// # Errors
     ///
     /// The references that have no id, without duplicates.
-    pub fn resolve(&self, mut by: impl FnMut(ManagedKind, &Reference) -> Option<u64>) -> Result<Self, Vec<Reference>> {
+    pub fn resolve(
+        &self,
+        mut lookup: impl FnMut(ManagedKind, &Reference) -> Option<u64>,
+    ) -> Result<Self, Vec<Reference>> {
         let mut resolved = self.clone();
         let mut unknown = Vec::new();
         for (kind, reference) in resolved.references_mut() {
             match reference {
                 Reference::Id(_) => {}
-                Reference::Key(_) | Reference::Operation(_) => match by(kind, reference) {
+                Reference::Key(_) | Reference::Operation(_) => match lookup(kind, reference) {
                     Some(id) => *reference = Reference::Id(id),
                     None if unknown.contains(reference) => {}
                     None => unknown.push(reference.clone()),

@@ -9,7 +9,7 @@ use super::{
 };
 
 /// Maximum text length of all embeds of a message together.
-const EMBEDDED: usize = 6000;
+const MAX_EMBED_CHARS: usize = 6000;
 
 /// Reads embeds.
 pub(super) fn embeds(value: &Value, at: &mut FieldContext<'_>) -> Option<Vec<Value>> {
@@ -19,8 +19,9 @@ pub(super) fn embeds(value: &Value, at: &mut FieldContext<'_>) -> Option<Vec<Val
         total += embed_text(&embed, at);
         Some(embed)
     })(value, at)?;
-    if total > EMBEDDED {
-        return at.wrong(format!("must contain at most {EMBEDDED} characters of text in total; found {total}"));
+    if total > MAX_EMBED_CHARS {
+        return at
+            .invalid(format!("must contain at most {MAX_EMBED_CHARS} characters of text in total; found {total}"));
     }
     Some(embeds)
 }
@@ -28,15 +29,15 @@ pub(super) fn embeds(value: &Value, at: &mut FieldContext<'_>) -> Option<Vec<Val
 /// Reports texts that are too long, and returns the text length of an embed.
 fn embed_text(embed: &Value, at: &mut FieldContext<'_>) -> usize {
     let mut total = 0;
-    for (path, longest) in
+    for (path, max_length) in
         [(&["title"][..], 256), (&["description"], 4096), (&["footer", "text"], 2048), (&["author", "name"], 256)]
     {
-        total += part(embed, path, longest, at);
+        total += part_length(embed, path, max_length, at);
     }
     if let Some(given) = embed.get("fields").filter(|given| !given.is_null()) {
         let read = list(0, 25, |field, at| {
             let field = any_object(field, at)?;
-            Some(part(&field, &["name"], 256, at) + part(&field, &["value"], 1024, at))
+            Some(part_length(&field, &["name"], 256, at) + part_length(&field, &["value"], 1024, at))
         });
         total += read(given, &mut at.field("fields")).map_or(0, |lengths| lengths.iter().sum());
     }
@@ -44,17 +45,17 @@ fn embed_text(embed: &Value, at: &mut FieldContext<'_>) -> usize {
 }
 
 /// Length of a part; 0 if it is missing.
-fn part(of: &Value, path: &[&str], longest: usize, at: &mut FieldContext<'_>) -> usize {
+fn part_length(of: &Value, path: &[&str], max_length: usize, at: &mut FieldContext<'_>) -> usize {
     let [name, rest @ ..] = path else { return 0 };
     let Some(value) = of.get(*name).filter(|value| !value.is_null()) else { return 0 };
     let mut at = at.field(name);
     if rest.is_empty() {
-        return text(0, longest)(value, &mut at).map_or(0, |text| text.chars().count());
+        return text(0, max_length)(value, &mut at).map_or(0, |text| text.chars().count());
     }
     if value.is_object() {
-        return part(value, rest, longest, &mut at);
+        return part_length(value, rest, max_length, &mut at);
     }
-    at.wrong::<()>("must be an object");
+    at.invalid::<()>("must be an object");
     0
 }
 
@@ -71,7 +72,7 @@ pub(super) fn allowed_mentions(value: &Value, at: &mut FieldContext<'_>) -> Opti
         for group in ["users", "roles"] {
             let named = form.optional(group, list(0, 100, id)).is_some_and(|named| !named.is_empty());
             if named && parse.as_ref().is_some_and(|parse| parse.contains(&group)) {
-                form.wrong(
+                form.invalid(
                     group,
                     format!("must be empty when `parse` contains `{group}`: list ids or allow all, not both"),
                 );
@@ -83,5 +84,5 @@ pub(super) fn allowed_mentions(value: &Value, at: &mut FieldContext<'_>) -> Opti
 }
 
 fn any_object(value: &Value, at: &mut FieldContext<'_>) -> Option<Value> {
-    if value.is_object() { Some(value.clone()) } else { at.wrong("must be an object") }
+    if value.is_object() { Some(value.clone()) } else { at.invalid("must be an object") }
 }

@@ -89,10 +89,10 @@ impl NewRole {
 
     fn write(&self, fields: &mut FieldWriter<'_>) {
         fields.text("name", &self.name);
-        fields.maybe("permissions", self.permissions, FieldWriter::quoted);
-        fields.maybe("color", self.color, FieldWriter::plain);
-        fields.maybe("hoist", self.hoist, FieldWriter::plain);
-        fields.maybe("mentionable", self.mentionable, FieldWriter::plain);
+        fields.optional("permissions", self.permissions, FieldWriter::quoted);
+        fields.optional("color", self.color, FieldWriter::plain);
+        fields.optional("hoist", self.hoist, FieldWriter::plain);
+        fields.optional("mentionable", self.mentionable, FieldWriter::plain);
     }
 }
 
@@ -103,7 +103,7 @@ impl CreateRole {
     }
 
     pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
-        fields.maybe("key", self.key.as_deref(), FieldWriter::text);
+        fields.optional("key", self.key.as_deref(), FieldWriter::text);
         self.role.write(fields);
     }
 }

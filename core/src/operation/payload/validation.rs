@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 /// Maximum number of reported errors.
-const MOST: usize = 50;
+const MAX_ERRORS: usize = 50;
 
 /// Error of one field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -35,8 +35,8 @@ impl fmt::Display for FieldError {
 
 impl fmt::Display for InvalidPayload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, error) in self.errors.iter().enumerate() {
-            let between = if place == 0 { "" } else { "; " };
+        for (index, error) in self.errors.iter().enumerate() {
+            let between = if index == 0 { "" } else { "; " };
             write!(f, "{between}{error}")?;
         }
         Ok(())
@@ -47,9 +47,9 @@ impl fmt::Display for InvalidPayload {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NullHandling {
     /// The same as an omitted field.
-    NotSaid,
+    Omitted,
     /// An error: where an omitted field stays unchanged, `null` could mean to clear it.
-    Refused,
+    Rejected,
 }
 
 /// Collects the errors of a payload.
@@ -66,7 +66,7 @@ impl ErrorCollector {
 
     /// Context of the payload itself.
     pub(crate) const fn top(&mut self) -> FieldContext<'_> {
-        FieldContext { path: String::new(), findings: self }
+        FieldContext { path: String::new(), collector: self }
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
@@ -82,14 +82,14 @@ impl ErrorCollector {
 #[derive(Debug)]
 pub(crate) struct FieldContext<'f> {
     path: String,
-    findings: &'f mut ErrorCollector,
+    collector: &'f mut ErrorCollector,
 }
 
 impl FieldContext<'_> {
     /// Records an error here.
-    pub(crate) fn wrong<T>(&mut self, message: impl Into<String>) -> Option<T> {
-        if self.findings.errors.len() < MOST {
-            self.findings.errors.push(FieldError { field: self.path.clone(), message: message.into() });
+    pub(crate) fn invalid<T>(&mut self, message: impl Into<String>) -> Option<T> {
+        if self.collector.errors.len() < MAX_ERRORS {
+            self.collector.errors.push(FieldError { field: self.path.clone(), message: message.into() });
         }
         None
     }
@@ -97,32 +97,32 @@ impl FieldContext<'_> {
     /// Context of a field of this object.
     pub(crate) fn field(&mut self, name: &str) -> FieldContext<'_> {
         let between = if self.path.is_empty() { "" } else { "." };
-        FieldContext { path: format!("{}{between}{}", self.path, shown(name)), findings: self.findings }
+        FieldContext { path: format!("{}{between}{}", self.path, truncated(name)), collector: self.collector }
     }
 
     /// Context of an item of this list.
     pub(crate) fn item(&mut self, index: usize) -> FieldContext<'_> {
-        FieldContext { path: format!("{}[{index}]", self.path), findings: self.findings }
+        FieldContext { path: format!("{}[{index}]", self.path), collector: self.collector }
     }
 
     /// Context at a relative path, such as `overwrites[2].allow`.
     pub(crate) fn below(&mut self, path: &str) -> FieldContext<'_> {
         let between = if self.path.is_empty() || path.is_empty() || path.starts_with('[') { "" } else { "." };
-        FieldContext { path: format!("{}{between}{path}", self.path), findings: self.findings }
+        FieldContext { path: format!("{}{between}{path}", self.path), collector: self.collector }
     }
 
     /// The same context, reborrowed.
-    pub(crate) fn here(&mut self) -> FieldContext<'_> {
-        FieldContext { path: self.path.clone(), findings: self.findings }
+    pub(crate) fn reborrow(&mut self) -> FieldContext<'_> {
+        FieldContext { path: self.path.clone(), collector: self.collector }
     }
 
     pub(crate) const fn nulls(&self) -> NullHandling {
-        self.findings.nulls
+        self.collector.nulls
     }
 }
 
 /// A caller's text, truncated for messages.
-pub(crate) fn shown(text: &str) -> String {
+pub(crate) fn truncated(text: &str) -> String {
     const ROOM: usize = 64;
     match text.char_indices().nth(ROOM) {
         None => text.to_owned(),

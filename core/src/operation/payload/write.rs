@@ -23,8 +23,8 @@ pub(super) fn object(out: &mut String, write: impl FnOnce(&mut FieldWriter<'_>))
 /// Writes a list.
 pub(super) fn list<T>(out: &mut String, items: &[T], mut write: impl FnMut(&mut String, &T)) {
     out.push('[');
-    for (place, item) in items.iter().enumerate() {
-        if place > 0 {
+    for (index, item) in items.iter().enumerate() {
+        if index > 0 {
             out.push(',');
         }
         write(out, item);
@@ -100,7 +100,7 @@ impl FieldWriter<'_> {
     }
 
     /// Writes an optional field if it has a value.
-    pub(super) fn maybe<T>(&mut self, name: &str, given: Option<T>, write: impl FnOnce(&mut Self, &str, T)) {
+    pub(super) fn optional<T>(&mut self, name: &str, given: Option<T>, write: impl FnOnce(&mut Self, &str, T)) {
         if let Some(given) = given {
             write(self, name, given);
         }

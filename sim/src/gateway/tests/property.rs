@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use super::super::faults::GatewayFault;
 use super::super::frame::Control;
-use super::super::hub::{ConnectionId, Departure};
+use super::super::hub::{ConnectionId, DisconnectReason};
 use super::super::intents::{GUILD_MESSAGES, GUILDS, MESSAGE_CONTENT};
-use super::{Stage, quick};
+use super::{HubFixture, fast_config};
 use crate::config::GatewayConfig;
 
 /// A step of a client or the gateway.
@@ -54,14 +54,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_client_reads_every_event_of_its_session_once_and_in_order_or_is_told_to_begin_anew(
+    fn client_reads_every_event_once_in_order_or_must_identify(
         bound in 4..20_usize,
         steps in prop::collection::vec(step(), 1..120),
     ) {
         let patience = Duration::from_secs(1_000_000);
-        let gateway = GatewayConfig { replay_events: bound, heartbeat_interval: patience, ..quick() };
+        let gateway = GatewayConfig { replay_events: bound, heartbeat_interval: patience, ..fast_config() };
         let gateway = GatewayConfig { session_starts: 10_000, ..gateway };
-        let mut stage = Stage::new(&gateway, 2);
+        let mut stage = HubFixture::new(&gateway, 2);
         let mut reader = Reader::default();
         // Events dispatched since the reader's session started.
         let mut dispatched = VecDeque::new();
@@ -70,10 +70,10 @@ proptest! {
             match step {
                 Step::Dispatch => {
                     number += 1;
-                    stage.say(&number.to_string());
+                    stage.dispatch_message(&number.to_string());
                     dispatched.push_back(number.to_string());
                 }
-                Step::Pass { seconds } => stage.pass(Duration::from_secs(seconds)),
+                Step::Pass { seconds } => stage.advance(Duration::from_secs(seconds)),
                 Step::Fault(which) => {
                     let fault = [
                         GatewayFault::Disconnect { shard: None, code: 4000, cut: true, hold_ms: 0 },
@@ -81,7 +81,7 @@ proptest! {
                         GatewayFault::InvalidSession { shard: None, resumable: false },
                         GatewayFault::DeadResume { count: 1 },
                     ][which].clone();
-                    stage.hub.fault(fault, stage.now);
+                    stage.hub.apply_fault(fault, stage.now);
                 }
                 Step::Read { room, lost } => {
                     let Some(id) = reader.connection else { continue };
@@ -91,7 +91,7 @@ proptest! {
                         _ => None,
                     });
                     if lost || out.ending.is_some() || invalid.is_some() {
-                        stage.hub.leave(id, Departure::Lost, stage.now);
+                        stage.hub.remove_connection(id, DisconnectReason::Lost, stage.now);
                         reader.connection = None;
                     } else {
                         for (sequence, event) in &out.events {

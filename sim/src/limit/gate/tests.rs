@@ -61,8 +61,8 @@ fn tables() -> impl Strategy<Value = LimitConfig> {
         let row = |(method, path): (&str, &str), case, bucket: Option<&str>, rate: Rate| RouteLimit {
             method: method.into(),
             path: path.into(),
-            case,
-            bucket: bucket.map(str::to_owned),
+            with_case: case,
+            with_bucket: bucket.map(str::to_owned),
             limit: rate.limit,
             per_ms: rate.per_ms,
             algorithm: rate.algorithm,
@@ -84,7 +84,7 @@ fn buckets(config: &LimitConfig, arrival: &Arrival) -> Vec<(String, Rate)> {
     let row = |index: usize| config.routes[index].rate();
     match (arrival.route, arrival.case) {
         (route @ (0 | 1), _) => {
-            let name = if config.routes[0].bucket.is_some() { "a".to_owned() } else { format!("route {route}") };
+            let name = if config.routes[0].with_bucket.is_some() { "a".to_owned() } else { format!("route {route}") };
             vec![(name, row(route))]
         }
         (2, Case::OldMessage) => vec![("old".to_owned(), row(3))],
@@ -121,12 +121,12 @@ fn has_room(rate: Rate, passed: &[At], now: At) -> bool {
     }
 }
 
-fn times(passed: &[Passed], fits: impl Fn(&Arrival) -> bool) -> Vec<At> {
-    passed.iter().filter(|one| fits(&one.arrival)).map(|one| one.at).collect()
+fn times(passed: &[Passed], matches: impl Fn(&Arrival) -> bool) -> Vec<At> {
+    passed.iter().filter(|one| matches(&one.arrival)).map(|one| one.at).collect()
 }
 
 /// The decision of the whole table on a call, from the list of allowed requests.
-fn verdict(config: &LimitConfig, passed: &[Passed], arrival: &Arrival, now: At) -> Option<Scope> {
+fn expected_refusal(config: &LimitConfig, passed: &[Passed], arrival: &Arrival, now: At) -> Option<Scope> {
     let counted = times(passed, |other| other.credential == arrival.credential && !other.exempt);
     if !arrival.exempt && !has_room(config.global, &counted, now) {
         return Some(Scope::Global);
@@ -142,17 +142,17 @@ fn verdict(config: &LimitConfig, passed: &[Passed], arrival: &Arrival, now: At) 
     full.then_some(Scope::User)
 }
 
-fn ask(arrival: &Arrival) -> Ask<'_> {
+fn limit_request(arrival: &Arrival) -> LimitRequest<'_> {
     let (method, template) = ROUTES[arrival.route];
     let credential = Credential::Application(Snowflake::new(arrival.credential));
-    Ask { credential, method, template, major: arrival.major, case: arrival.case, exempt: arrival.exempt }
+    LimitRequest { credential, method, template, major: arrival.major, case: arrival.case, exempt: arrival.exempt }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_gate_lets_through_what_the_whole_table_allows_and_nothing_else(
+    fn gate_allows_exactly_what_the_table_allows(
         config in tables(),
         arrivals in arrivals(),
     ) {
@@ -163,17 +163,17 @@ proptest! {
         let mut now = At::from_micros(1_700_000_000_000_000);
         for arrival in arrivals {
             now = now.after(Duration::from_micros(arrival.gap_us));
-            let expected = verdict(&config, &passed, &arrival, now);
-            let ruling = gate.rule(&ask(&arrival), now);
-            prop_assert_eq!(ruling.refused.map(|(scope, _)| scope), expected, "at {:?}: {:?}", now, arrival);
+            let expected = expected_refusal(&config, &passed, &arrival, now);
+            let ruling = gate.check(&limit_request(&arrival), now);
+            prop_assert_eq!(ruling.refusal.map(|(scope, _)| scope), expected, "at {:?}: {:?}", now, arrival);
             prop_assert_eq!(ruling.bucket.is_some(), expected != Some(Scope::Global) && arrival.route != 3);
-            if let Some((_, wait)) = ruling.refused {
+            if let Some((_, wait)) = ruling.refusal {
                 let then = now.after(wait);
                 let early = now.after(wait - Duration::from_micros(1));
-                prop_assert_eq!(verdict(&config, &passed, &arrival, early), expected, "not longer than necessary");
-                prop_assert_ne!(verdict(&config, &passed, &arrival, then), expected, "long enough");
+                prop_assert_eq!(expected_refusal(&config, &passed, &arrival, early), expected, "not longer than necessary");
+                prop_assert_ne!(expected_refusal(&config, &passed, &arrival, then), expected, "long enough");
             } else {
-                prop_assert_eq!(spared.rule(&ask(&arrival), now), ruling);
+                prop_assert_eq!(spared.check(&limit_request(&arrival), now), ruling);
                 passed.push(Passed { at: now, arrival });
             }
         }
@@ -181,11 +181,11 @@ proptest! {
 }
 
 #[test]
-fn a_gate_that_sweeps_forgets_nothing_that_counts() {
+fn sweep_removes_only_idle_windows() {
     let mut gate = Gate::new(LimitConfig::default());
     let now = At::from_micros(1_700_000_000_000_000);
-    fn role(major: &str) -> Ask<'_> {
-        Ask {
+    fn role(major: &str) -> LimitRequest<'_> {
+        LimitRequest {
             credential: Credential::Application(Snowflake::new(1)),
             method: "POST",
             template: "/guilds/{guild.id}/roles",
@@ -195,15 +195,15 @@ fn a_gate_that_sweeps_forgets_nothing_that_counts() {
         }
     }
     for _ in 0..250 {
-        assert_eq!(gate.rule(&role("first"), now).refused, None);
+        assert_eq!(gate.check(&role("first"), now).refusal, None);
     }
     for other in 0..SWEEP_AT * 2 {
-        gate.rule(&role(&other.to_string()), now);
+        gate.check(&role(&other.to_string()), now);
     }
-    assert!(matches!(gate.rule(&role("first"), now).refused, Some((Scope::User, _))));
+    assert!(matches!(gate.check(&role("first"), now).refusal, Some((Scope::User, _))));
     let later = now.after(Duration::from_secs(29 * 3_600));
     for other in 0..SWEEP_AT * 4 {
-        gate.rule(&role(&format!("later {other}")), later);
+        gate.check(&role(&format!("later {other}")), later);
     }
     assert!(gate.buckets.keys().all(|key| key.major.starts_with("later")), "idle windows are removed");
 }

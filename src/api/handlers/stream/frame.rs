@@ -10,15 +10,15 @@ use serde_json::json;
 use crate::api::dto;
 
 /// After how long a disconnected client should reconnect, in milliseconds.
-const COME_AGAIN_MS: u32 = 1_000;
+const RETRY_MS: u32 = 1_000;
 
 /// The position of a client, which it sends back as `Last-Event-ID`.
-pub(crate) fn cursor(at: &ChangeCursor) -> String {
+pub(crate) fn encode_cursor(at: &ChangeCursor) -> String {
     URL_SAFE_NO_PAD.encode(at.to_bytes())
 }
 
 /// Parses the position that a client sends.
-pub(crate) fn read_cursor(text: &str) -> Option<ChangeCursor> {
+pub(crate) fn decode_cursor(text: &str) -> Option<ChangeCursor> {
     ChangeCursor::from_bytes(&URL_SAFE_NO_PAD.decode(text).ok()?)
 }
 
@@ -33,22 +33,22 @@ pub(crate) enum GapReason {
 
 /// The first event. A client that is disconnected before any change continues from here, too.
 pub(crate) fn greeting(at: &ChangeCursor) -> String {
-    format!("retry: {COME_AGAIN_MS}\nid: {}\n\n", cursor(at))
+    format!("retry: {RETRY_MS}\nid: {}\n\n", encode_cursor(at))
 }
 
 /// A keep-alive; a client that has received no change for long continues from here.
-pub(crate) fn alive(at: &ChangeCursor) -> String {
-    format!(": nothing new\nid: {}\n\n", cursor(at))
+pub(crate) fn heartbeat(at: &ChangeCursor) -> String {
+    format!(": nothing new\nid: {}\n\n", encode_cursor(at))
 }
 
 /// The last comment of a stream.
-pub(crate) fn ending(why: &str) -> String {
-    format!(": {why}\n\n")
+pub(crate) fn closing_comment(reason: &str) -> String {
+    format!(": {reason}\n\n")
 }
 
 pub(crate) fn operation(text: &mut String, at: &ChangeCursor, shown: &OperationDetails) {
-    let data = dto::in_list(shown);
-    write!(text, "id: {}\nevent: operation\ndata: {data}\n\n", cursor(at)).expect(
+    let data = dto::operation_summary(shown);
+    write!(text, "id: {}\nevent: operation\ndata: {data}\n\n", encode_cursor(at)).expect(
         "invariant: writing to a String \
         cannot fail",
     );
@@ -68,7 +68,7 @@ pub(crate) fn gap(text: &mut String, at: &ChangeCursor, why: GapReason) {
         ),
     };
     let data = json!({"why": why, "detail": detail});
-    write!(text, "id: {}\nevent: gap\ndata: {data}\n\n", cursor(at)).expect(
+    write!(text, "id: {}\nevent: gap\ndata: {data}\n\n", encode_cursor(at)).expect(
         "invariant: writing to a String cannot \
         fail",
     );
@@ -81,11 +81,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_reads_back_and_nothing_else_does() {
+    fn cursor_round_trips_and_rejects_other_text() {
         let at = ChangeCursor::at(VisibleChanges { next: 1_800_000_000_000_000, open: [5, 7].into() });
-        assert_eq!(read_cursor(&cursor(&at)), Some(at));
+        assert_eq!(decode_cursor(&encode_cursor(&at)), Some(at));
         for wrong in ["", "0", "!", "AAAA", "1571715189416398849"] {
-            assert_eq!(read_cursor(wrong), None, "{wrong}");
+            assert_eq!(decode_cursor(wrong), None, "{wrong}");
         }
     }
 }

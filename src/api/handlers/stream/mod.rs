@@ -51,61 +51,61 @@ use crate::api::{errors, middleware};
 #[derive(Clone, Copy, Debug)]
 pub struct StreamsConfig {
     /// Maximum number of open streams.
-    pub most: usize,
+    pub max: usize,
     /// Maximum number of open streams of one key.
-    pub most_per_key: usize,
+    pub max_per_key: usize,
     /// How many operations one query reads for a stream.
-    pub page: usize,
+    pub page_size: usize,
     /// How long a stream is silent before a keep-alive is sent.
     pub keep_alive: Duration,
     /// How long a client may take to read the next chunk.
-    pub stall: Duration,
+    pub stall_timeout: Duration,
     /// Interval of checks whether the key is still valid.
-    pub check_key_every: Duration,
+    pub key_check_interval: Duration,
     /// Interval of queries when no change is signalled.
-    pub look_every: Duration,
+    pub poll_interval: Duration,
     /// Minimum time between two queries of a stream, multiplied by the number of streams.
     pub pace: Duration,
     /// Minimum time between two queries of a stream, however few streams there are.
-    pub pace_least: Duration,
+    pub min_pace: Duration,
 }
 
 impl Default for StreamsConfig {
     fn default() -> Self {
         Self {
-            most: 64,
-            most_per_key: 16,
-            page: 200,
+            max: 64,
+            max_per_key: 16,
+            page_size: 200,
             keep_alive: Duration::from_secs(15),
-            stall: Duration::from_secs(10),
-            check_key_every: Duration::from_millis(1_500),
-            look_every: Duration::from_secs(5),
+            stall_timeout: Duration::from_secs(10),
+            key_check_interval: Duration::from_millis(1_500),
+            poll_interval: Duration::from_secs(5),
             pace: Duration::from_millis(5),
-            pace_least: Duration::from_millis(20),
+            min_pace: Duration::from_millis(20),
         }
     }
 }
 
 /// Chunks that wait for a client to read them.
-const WAITING_MOST: usize = 4;
+const MAX_WAITING_CHUNKS: usize = 4;
 
 const LAST_EVENT_ID: &str = "Last-Event-ID";
 
-pub(crate) async fn open(request: HttpRequest, served: Data<AppState>) -> Result<HttpResponse, ProblemResponse> {
+pub(crate) async fn open(request: HttpRequest, app: Data<AppState>) -> Result<HttpResponse, ProblemResponse> {
     let caller = middleware::caller_of(&request);
-    let mut asking = Params::query(&request);
-    let guild = asking.guild();
+    let mut params = Params::query(&request);
+    let guild = params.guild();
     let filter = OperationFilter {
         tenant: caller.tenant.clone(),
-        among: caller.among(guild),
-        kind: asking.kind(),
-        state: asking.state(),
+        guilds: caller.visible_guilds(guild),
+        kind: params.kind(),
+        state: params.state(),
         ..OperationFilter::default()
     };
-    let asked = asking.named("last_event_id", "the `id` of an event of this stream", frame::read_cursor);
-    asking.end()?;
+    let requested = params.one_of("last_event_id", "the `id` of an event of this stream", frame::decode_cursor);
+    params.finish()?;
     // A client that reconnects sends the header; the query is for clients that cannot set a header at first.
-    let from = last_event_id(&request)?.or(asked);
+    let from = last_event_id(&request)?.or(requested);
     let mut response = HttpResponse::Ok();
     response
         .content_type("text/event-stream; charset=utf-8")
@@ -116,52 +116,53 @@ pub(crate) async fn open(request: HttpRequest, served: Data<AppState>) -> Result
     if request.method() == Method::HEAD {
         return Ok(response.finish());
     }
-    let changes = served.changes_for(&caller)?;
-    if *served.control.draining.borrow() {
-        return Err(ProblemType::Starting.says(
+    let changes = app.changes_for(&caller)?;
+    if *app.control.draining.borrow() {
+        return Err(ProblemType::Starting.with_detail(
             "The process is shutting down. Retry with another process, or with this one in \
                 a moment.",
         ));
     }
-    let seat = served.control.streams.seat(&caller.key).map_err(|full| match full {
-        StreamLimitReached::All(most) => ProblemType::Busy
-            .says(format!("{most} streams are open, which is the maximum (api.max_streams). Retry in a moment.")),
-        StreamLimitReached::Key(most) => ProblemType::Busy.says(format!(
+    let permit = app.control.streams.acquire(&caller.key).map_err(|full| match full {
+        StreamLimitReached::All(most) => ProblemType::Busy.with_detail(format!(
+            "{most} streams are open, which is the maximum (api.max_streams). Retry in a moment."
+        )),
+        StreamLimitReached::Key(most) => ProblemType::Busy.with_detail(format!(
             "This key has {most} streams open, which is the maximum for one key. Close \
                 one, then retry."
         )),
     })?;
-    let frontier = match from {
+    let cursor = match from {
         Some(from) => from,
         None => {
             let changes = Arc::clone(&changes);
-            let seen = served.run(|| async move { changes.seen().await }).await?;
-            ChangeCursor::at(seen.map_err(|error| errors::of_store(&error))?)
+            let seen = app.run(|| async move { changes.visible().await }).await?;
+            ChangeCursor::at(seen.map_err(|error| errors::store_problem(&error))?)
         }
     };
-    let (out, chunks) = mpsc::channel(WAITING_MOST);
-    let (here, gone) = oneshot::channel();
-    let feed = StreamTask {
+    let (out, chunks) = mpsc::channel(MAX_WAITING_CHUNKS);
+    let (alive, gone) = oneshot::channel();
+    let task = StreamTask {
         changes,
-        config: served.control.config.streams,
+        config: app.control.config.streams,
         key: caller.key.parse().ok(),
         filter,
-        frontier,
-        gap_told: None,
-        draining: served.control.draining.subscribe(),
+        cursor,
+        reported_gap: None,
+        draining: app.control.draining.subscribe(),
         out,
-        seat,
-        spoken: Instant::now(),
-        served: served.clone(),
+        permit,
+        last_sent: Instant::now(),
+        app: app.clone(),
     };
     // A stream that fails ends, and its client opens another.
-    spawn_work_on(&served.runtime, feed.run(gone, request.conn_data::<ConnectionAbort>().cloned()));
-    Ok(response.body(StreamBody { chunks, _here: here }))
+    spawn_work_on(&app.runtime, task.run(gone, request.conn_data::<ConnectionAbort>().cloned()));
+    Ok(response.body(StreamBody { chunks, _alive: alive }))
 }
 
 fn last_event_id(request: &HttpRequest) -> Result<Option<ChangeCursor>, ProblemResponse> {
     let Some(given) = request.headers().get(LAST_EVENT_ID) else { return Ok(None) };
-    let read = given.to_str().ok().and_then(frame::read_cursor);
+    let read = given.to_str().ok().and_then(frame::decode_cursor);
     read.map(Some).ok_or_else(|| parameter(LAST_EVENT_ID, "must be the `id` of an event of this stream"))
 }
 
@@ -169,7 +170,7 @@ fn last_event_id(request: &HttpRequest) -> Result<Option<ChangeCursor>, ProblemR
 struct StreamBody {
     chunks: mpsc::Receiver<Bytes>,
     /// Nothing is ever sent: the drop itself is the signal.
-    _here: oneshot::Sender<Infallible>,
+    _alive: oneshot::Sender<Infallible>,
 }
 
 impl MessageBody for StreamBody {

@@ -13,8 +13,8 @@ use crate::{
 /// The open streams.
 #[derive(Debug)]
 pub(crate) struct StreamLimit {
-    most: usize,
-    most_per_key: usize,
+    max: usize,
+    max_per_key: usize,
     open: Mutex<HashMap<Arc<str>, usize>>,
 }
 
@@ -28,8 +28,8 @@ pub(crate) enum StreamLimitReached {
 }
 
 impl StreamLimit {
-    pub(crate) fn new(most: usize, most_per_key: usize) -> Self {
-        Self { most, most_per_key, open: Mutex::default() }
+    pub(crate) fn new(max: usize, max_per_key: usize) -> Self {
+        Self { max, max_per_key, open: Mutex::default() }
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
@@ -43,18 +43,18 @@ impl StreamLimit {
     }
 
     /// A permit for one more stream of this key.
-    pub(crate) fn seat(self: &Arc<Self>, key: &Arc<str>) -> Result<StreamPermit, StreamLimitReached> {
+    pub(crate) fn acquire(self: &Arc<Self>, key: &Arc<str>) -> Result<StreamPermit, StreamLimitReached> {
         let mut open = self.open();
         let (all, own) = (open.values().sum::<usize>(), open.get(key).copied().unwrap_or(0));
-        if all >= self.most {
-            return Err(StreamLimitReached::All(self.most));
+        if all >= self.max {
+            return Err(StreamLimitReached::All(self.max));
         }
-        if own >= self.most_per_key {
-            return Err(StreamLimitReached::Key(self.most_per_key));
+        if own >= self.max_per_key {
+            return Err(StreamLimitReached::Key(self.max_per_key));
         }
         open.insert(Arc::clone(key), own + 1);
         emit(StreamsCounted { count: all + 1 });
-        Ok(StreamPermit { streams: Arc::clone(self), key: Arc::clone(key), why: "gone" })
+        Ok(StreamPermit { streams: Arc::clone(self), key: Arc::clone(key), reason: "gone" })
     }
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct StreamPermit {
     streams: Arc<StreamLimit>,
     key: Arc<str>,
     /// Why the stream ends, if it ends now.
-    pub(crate) why: &'static str,
+    pub(crate) reason: &'static str,
 }
 
 impl Drop for StreamPermit {
@@ -77,7 +77,7 @@ impl Drop for StreamPermit {
             }
         }
         emit(StreamsCounted { count: open.values().sum() });
-        emit(StreamEnded { key: &self.key, why: self.why });
+        emit(StreamEnded { key: &self.key, reason: self.reason });
     }
 }
 
@@ -86,16 +86,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_room_for_so_many_and_a_key_takes_not_all_of_it() {
+    fn limit_holds_in_total_and_per_key() {
         let streams = Arc::new(StreamLimit::new(3, 2));
         let (one, two) = (Arc::from("one"), Arc::from("two"));
-        let first = streams.seat(&one).unwrap();
-        let _second = streams.seat(&one).unwrap();
-        assert_eq!(streams.seat(&one).unwrap_err(), StreamLimitReached::Key(2));
-        let _third = streams.seat(&two).unwrap();
-        assert_eq!(streams.seat(&two).unwrap_err(), StreamLimitReached::All(3));
+        let first = streams.acquire(&one).unwrap();
+        let _second = streams.acquire(&one).unwrap();
+        assert_eq!(streams.acquire(&one).unwrap_err(), StreamLimitReached::Key(2));
+        let _third = streams.acquire(&two).unwrap();
+        assert_eq!(streams.acquire(&two).unwrap_err(), StreamLimitReached::All(3));
         drop(first);
         assert_eq!(streams.count(), 2);
-        assert!(streams.seat(&two).is_ok());
+        assert!(streams.acquire(&two).is_ok());
     }
 }

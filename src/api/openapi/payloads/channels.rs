@@ -6,32 +6,39 @@ use serde_json::json;
 use super::{NAME, Nulls, PayloadDoc, permissions};
 use crate::api::openapi::{
     common::{AN_OPERATION, snowflake},
-    schema::{Describe, Field, SchemaRef, closed, either, integer, list_of, must, named, one_of_names, text_of, truth},
+    schema::{
+        Describe, Field, SchemaRef, boolean, closed, integer, list_of, one_of, one_of_names, required, schema_ref,
+        text_of,
+    },
 };
 
 fn channel(nulls: Nulls) -> Vec<Field> {
     let kinds = one_of_names(ChannelType::ALL.map(ChannelType::name)).default(Some("text".into()));
     vec![
-        must("name", text_of(1, 100).pattern(Some(NAME)).says("No white space at its start or end.")),
-        nulls.may("type", kinds.says("Fields that a channel of this type does not have are rejected.")),
-        nulls.may("parent_id", nulls.reference().says("The category. Not for categories.")),
-        nulls.may(
+        required("name", text_of(1, 100).pattern(Some(NAME)).describe("No white space at its start or end.")),
+        nulls.optional("type", kinds.describe("Fields that a channel of this type does not have are rejected.")),
+        nulls.optional("parent_id", nulls.reference().describe("The category. Not for categories.")),
+        nulls.optional(
             "topic",
-            text_of(0, 4096).says(
+            text_of(0, 4096).describe(
                 "At most 1024 characters, except in a forum. For text, announcement and forum \
                 channels.",
             ),
         ),
-        nulls.may("nsfw", truth().says("Not for categories.")),
-        nulls.may("position", integer(0, 65_535)),
-        nulls
-            .may("rate_limit_per_user", integer(0, 21_600).says("Seconds. For text, voice, stage and forum channels.")),
-        nulls.may("bitrate", integer(8_000, 384_000).says("For voice and stage channels.")),
-        nulls
-            .may("user_limit", integer(0, 10_000).says("At most 99, except on a stage. For voice and stage channels.")),
-        nulls.may(
+        nulls.optional("nsfw", boolean().describe("Not for categories.")),
+        nulls.optional("position", integer(0, 65_535)),
+        nulls.optional(
+            "rate_limit_per_user",
+            integer(0, 21_600).describe("Seconds. For text, voice, stage and forum channels."),
+        ),
+        nulls.optional("bitrate", integer(8_000, 384_000).describe("For voice and stage channels.")),
+        nulls.optional(
+            "user_limit",
+            integer(0, 10_000).describe("At most 99, except on a stage. For voice and stage channels."),
+        ),
+        nulls.optional(
             "overwrites",
-            list_of(0, 100, named(&nulls.title("Overwrite"))).says(
+            list_of(0, 100, schema_ref(&nulls.title("Overwrite"))).describe(
                 "At most one for each role or \
             member.",
             ),
@@ -41,22 +48,22 @@ fn channel(nulls: Nulls) -> Vec<Field> {
 
 /// What a role or a member may do in a channel.
 pub(crate) fn overwrite(nulls: Nulls) -> SchemaRef {
-    let of = |whose: Field, not: &'static str, title: &str| -> SchemaRef {
-        let rights = ["allow", "deny"].map(|name| nulls.may(name, permissions().default(Some("0".into()))));
-        closed([whose].into_iter().chain(rights).chain(nulls.not(not))).title(Some(title)).into()
+    let of = |subject: Field, not: &'static str, title: &str| -> SchemaRef {
+        let rights = ["allow", "deny"].map(|name| nulls.optional(name, permissions().default(Some("0".into()))));
+        closed([subject].into_iter().chain(rights).chain(nulls.excluded(not))).title(Some(title)).into()
     };
-    let role = must("role_id", nulls.reference().says("The role whose members get these permissions."));
-    let member = must("user_id", snowflake().says("The member who gets these permissions."));
-    either([of(role, "user_id", "For a role"), of(member, "role_id", "For a member")])
-        .says("What a role or a member may do in a channel. `allow` and `deny` must have no permission in common.")
+    let role = required("role_id", nulls.reference().describe("The role whose members get these permissions."));
+    let member = required("user_id", snowflake().describe("The member who gets these permissions."));
+    one_of([of(role, "user_id", "For a role"), of(member, "role_id", "For a member")])
+        .describe("What a role or a member may do in a channel. `allow` and `deny` must have no permission in common.")
         .into()
 }
 
 pub(crate) fn create() -> PayloadDoc {
-    let nulls = Nulls::NotSaid;
+    let nulls = Nulls::Omitted;
     PayloadDoc {
-        does: "Creates a channel or a category.",
-        shape: closed(channel(nulls).into_iter().chain([nulls.may("key", named("ManagedKey"))])),
+        description: "Creates a channel or a category.",
+        shape: closed(channel(nulls).into_iter().chain([nulls.optional("key", schema_ref("ManagedKey"))])),
         examples: vec![
             (
                 "A text channel that is visible to one role only",
@@ -78,19 +85,19 @@ pub(crate) fn create() -> PayloadDoc {
 }
 
 pub(crate) fn ensure() -> PayloadDoc {
-    let nulls = Nulls::Refused;
+    let nulls = Nulls::Rejected;
     let own = [
-        must("key", named("ManagedKey")),
-        nulls.may(
+        required("key", schema_ref("ManagedKey")),
+        nulls.optional(
             "adopt",
-            truth().default(Some(false.into())).says(
+            boolean().default(Some(false.into())).describe(
                 "Adopts the only channel with this name, type and parent that has \
                 no key, if the key has no channel yet. Several such channels are a conflict.",
             ),
         ),
     ];
     PayloadDoc {
-        does: "Creates the channel if the key has none yet, otherwise updates it; omitted fields stay unchanged.",
+        description: "Creates the channel if the key has none yet, otherwise updates it; omitted fields stay unchanged.",
         shape: closed(channel(nulls).into_iter().chain(own)),
         examples: vec![
             (
@@ -118,31 +125,31 @@ pub(crate) fn ensure() -> PayloadDoc {
 
 pub(crate) fn delete() -> PayloadDoc {
     PayloadDoc {
-        does: "Deletes a channel. Succeeds if it does not exist.",
-        shape: closed([must("channel_id", Nulls::NotSaid.reference())]),
+        description: "Deletes a channel. Succeeds if it does not exist.",
+        shape: closed([required("channel_id", Nulls::Omitted.reference())]),
         examples: vec![("By id", json!({"channel_id": "1571715189416398852"}))],
     }
 }
 
 pub(crate) fn update_permissions() -> PayloadDoc {
-    let nulls = Nulls::NotSaid;
+    let nulls = Nulls::Omitted;
     let mode = one_of_names(OverwriteMode::ALL.map(OverwriteMode::name)).default(Some("replace".into()));
-    let mode = mode.says(
+    let mode = mode.describe(
         "`replace`: these replace the existing overwrites of the same roles and members. `merge`: \
         these are applied on top of them.",
     );
     PayloadDoc {
-        does: "Changes the overwrites of some roles and members in a channel; others stay unchanged.",
+        description: "Changes the overwrites of some roles and members in a channel; others stay unchanged.",
         shape: closed([
-            must("channel_id", nulls.reference()),
-            must(
+            required("channel_id", nulls.reference()),
+            required(
                 "overwrites",
-                list_of(1, 100, named(&nulls.title("Overwrite"))).says(
+                list_of(1, 100, schema_ref(&nulls.title("Overwrite"))).describe(
                     "At most one for each role or \
                 member.",
                 ),
             ),
-            nulls.may("mode", mode),
+            nulls.optional("mode", mode),
         ]),
         examples: vec![(
             "Admit a member, and forbid a new role to write",
@@ -158,14 +165,14 @@ pub(crate) fn update_permissions() -> PayloadDoc {
 }
 
 pub(crate) fn replace_overwrites() -> PayloadDoc {
-    let nulls = Nulls::NotSaid;
+    let nulls = Nulls::Omitted;
     PayloadDoc {
-        does: "Sets exactly these overwrites of a channel.",
+        description: "Sets exactly these overwrites of a channel.",
         shape: closed([
-            must("channel_id", nulls.reference()),
-            must(
+            required("channel_id", nulls.reference()),
+            required(
                 "overwrites",
-                list_of(0, 100, named(&nulls.title("Overwrite"))).says(
+                list_of(0, 100, schema_ref(&nulls.title("Overwrite"))).describe(
                     "At most one for each role or \
                 member.",
                 ),
@@ -185,17 +192,17 @@ pub(crate) fn replace_overwrites() -> PayloadDoc {
 }
 
 pub(crate) fn reorder() -> PayloadDoc {
-    let nulls = Nulls::NotSaid;
+    let nulls = Nulls::Omitted;
     let place = closed([
-        must("id", nulls.reference().says("The role or channel.")),
-        must("position", integer(0, 65_535)),
-        nulls.may("parent_id", nulls.reference().says("The category that a channel moves to. Not for roles.")),
+        required("id", nulls.reference().describe("The role or channel.")),
+        required("position", integer(0, 65_535)),
+        nulls.optional("parent_id", nulls.reference().describe("The category that a channel moves to. Not for roles.")),
     ]);
     PayloadDoc {
-        does: "Sets the positions of roles or channels, in one call.",
+        description: "Sets the positions of roles or channels, in one call.",
         shape: closed([
-            must("what", one_of_names(ReorderTarget::ALL.map(ReorderTarget::name))),
-            must("places", list_of(1, 500, place).says("Without duplicates.")),
+            required("what", one_of_names(ReorderTarget::ALL.map(ReorderTarget::name))),
+            required("places", list_of(1, 500, place).describe("Without duplicates.")),
         ]),
         examples: vec![
             (

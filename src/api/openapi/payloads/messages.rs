@@ -7,20 +7,23 @@ use super::{Nulls, PayloadDoc};
 use crate::api::openapi::{
     common::snowflake,
     schema::{
-        Describe, Field, SchemaRef, any_object, closed, list_of, may, must, named, object, one_of_names, or_null,
-        text_of, truth, with_one_of,
+        Describe, Field, SchemaRef, any_object, boolean, closed, list_of, object, one_of_names, optional, or_null,
+        required, schema_ref, text_of, with_one_of,
     },
 };
 
 /// The content of a message.
 pub(crate) fn body(nulls: Nulls) -> [Field; 4] {
     [
-        nulls.may("content", text_of(0, 2000)),
-        nulls.may("embeds", list_of(0, 10, named("Embed")).says("At most 6000 characters of text in all embeds.")),
-        nulls.may("components", list_of(0, 40, any_object()).says("Components as defined by Discord.")),
-        nulls.may(
+        nulls.optional("content", text_of(0, 2000)),
+        nulls.optional(
+            "embeds",
+            list_of(0, 10, schema_ref("Embed")).describe("At most 6000 characters of text in all embeds."),
+        ),
+        nulls.optional("components", list_of(0, 40, any_object()).describe("Components as defined by Discord.")),
+        nulls.optional(
             "allowed_mentions",
-            named(&nulls.title("AllowedMentions")).says("Who may be mentioned. **Without it, nobody is.**"),
+            schema_ref(&nulls.title("AllowedMentions")).describe("Who may be mentioned. **Without it, nobody is.**"),
         ),
     ]
 }
@@ -32,46 +35,46 @@ pub(crate) fn message(nulls: Nulls, fields: impl IntoIterator<Item = Field>) -> 
 
 /// An embed, limited as by Discord and otherwise passed through.
 pub(crate) fn embed() -> ObjectBuilder {
-    let part = |name: &'static str, longest: usize| may(name, or_null(text_of(0, longest)));
+    let part = |name: &'static str, longest: usize| optional(name, or_null(text_of(0, longest)));
     let within = |field: Field| -> SchemaRef { or_null(object([field])) };
     let field = object([part("name", 256), part("value", 1024)]);
     object([
         part("title", 256),
         part("description", 4096),
-        may("footer", within(part("text", 2048))),
-        may("author", within(part("name", 256))),
-        may("fields", or_null(list_of(0, 25, field))),
+        optional("footer", within(part("text", 2048))),
+        optional("author", within(part("name", 256))),
+        optional("fields", or_null(list_of(0, 25, field))),
     ])
-    .says("An embed as defined by Discord.")
+    .describe("An embed as defined by Discord.")
 }
 
 /// Who may be mentioned.
 pub(crate) fn allowed_mentions(nulls: Nulls) -> ObjectBuilder {
     let ids = || list_of(0, 100, snowflake());
     closed([
-        nulls.may(
+        nulls.optional(
             "parse",
-            list_of(0, 3, one_of_names(["roles", "users", "everyone"])).says(
+            list_of(0, 3, one_of_names(["roles", "users", "everyone"])).describe(
                 "All mentions of these \
             types.",
             ),
         ),
-        nulls.may("users", ids().says("These users; must be empty if `parse` contains `users`.")),
-        nulls.may("roles", ids().says("These roles; must be empty if `parse` contains `roles`.")),
-        nulls.may("replied_user", truth().says("The author of the message that this one replies to.")),
+        nulls.optional("users", ids().describe("These users; must be empty if `parse` contains `users`.")),
+        nulls.optional("roles", ids().describe("These roles; must be empty if `parse` contains `roles`.")),
+        nulls.optional("replied_user", boolean().describe("The author of the message that this one replies to.")),
     ])
-    .says("Who may be mentioned.")
+    .describe("Who may be mentioned.")
 }
 
 pub(crate) fn send() -> PayloadDoc {
-    let nulls = Nulls::NotSaid;
+    let nulls = Nulls::Omitted;
     let fields = [
-        must("channel_id", nulls.reference()),
-        nulls.may("key", named("ManagedKey")),
-        nulls.may("reply_to", nulls.reference().says("The message to reply to.")),
+        required("channel_id", nulls.reference()),
+        nulls.optional("key", schema_ref("ManagedKey")),
+        nulls.optional("reply_to", nulls.reference().describe("The message to reply to.")),
     ];
     PayloadDoc {
-        does: "Sends a message to a channel.",
+        description: "Sends a message to a channel.",
         shape: message(nulls, fields),
         examples: vec![
             ("A line of text", json!({"channel_id": "1571715189416398852", "content": "Clear for take-off."})),
@@ -89,14 +92,14 @@ pub(crate) fn send() -> PayloadDoc {
 }
 
 pub(crate) fn ensure() -> PayloadDoc {
-    let nulls = Nulls::Refused;
+    let nulls = Nulls::Rejected;
     let fields = [
-        must("key", named("ManagedKey")),
-        must("channel_id", nulls.reference()),
-        nulls.may("pin", truth().says("Whether the message is pinned; unchanged if omitted.")),
+        required("key", schema_ref("ManagedKey")),
+        required("channel_id", nulls.reference()),
+        nulls.optional("pin", boolean().describe("Whether the message is pinned; unchanged if omitted.")),
     ];
     PayloadDoc {
-        does: "Sends the message if the key has none yet, otherwise edits it.",
+        description: "Sends the message if the key has none yet, otherwise edits it.",
         shape: message(nulls, fields),
         examples: vec![(
             "A pinned message that must exist",
@@ -109,10 +112,10 @@ pub(crate) fn ensure() -> PayloadDoc {
 }
 
 pub(crate) fn edit() -> PayloadDoc {
-    let nulls = Nulls::Refused;
-    let fields = [must("channel_id", nulls.reference()), must("message_id", nulls.reference())];
+    let nulls = Nulls::Rejected;
+    let fields = [required("channel_id", nulls.reference()), required("message_id", nulls.reference())];
     PayloadDoc {
-        does: "Edits a message of the bot. Omitted fields stay unchanged; `\"\"` and `[]` clear a field.",
+        description: "Edits a message of the bot. Omitted fields stay unchanged; `\"\"` and `[]` clear a field.",
         shape: message(nulls, fields),
         examples: vec![(
             "Change the text",
@@ -125,18 +128,18 @@ pub(crate) fn edit() -> PayloadDoc {
 }
 
 pub(crate) fn delete() -> PayloadDoc {
-    let nulls = Nulls::NotSaid;
+    let nulls = Nulls::Omitted;
     PayloadDoc {
-        does: "Deletes a message. Succeeds if it does not exist.",
-        shape: closed([must("channel_id", nulls.reference()), must("message_id", nulls.reference())]),
+        description: "Deletes a message. Succeeds if it does not exist.",
+        shape: closed([required("channel_id", nulls.reference()), required("message_id", nulls.reference())]),
         examples: vec![("By id", json!({"channel_id": "1571715189416398852", "message_id": "1571715189416398860"}))],
     }
 }
 
 pub(crate) fn send_dm() -> PayloadDoc {
     PayloadDoc {
-        does: "Sends a direct message to a user. It is queued for that user, whichever guild it is submitted for.",
-        shape: message(Nulls::NotSaid, [must("user_id", snowflake())]),
+        description: "Sends a direct message to a user. It is queued for that user, whichever guild it is submitted for.",
+        shape: message(Nulls::Omitted, [required("user_id", snowflake())]),
         examples: vec![(
             "A text with an embed",
             json!({"user_id": "80351110224678912", "content": "Your shift begins.", "embeds": [{"title": "Tower, bay 4"}]}),

@@ -17,13 +17,15 @@ use utoipa::openapi::{Ref, schema::ObjectBuilder};
 
 use super::{
     common::{AN_OPERATION, snowflake},
-    schema::{Describe, Field, SchemaRef, closed, either, formatted_as, may, must, named, null, or_null, text},
+    schema::{
+        Describe, Field, SchemaRef, closed, formatted_as, null, one_of, optional, or_null, required, schema_ref, text,
+    },
 };
 
 /// The documentation of a kind.
 pub(crate) struct PayloadDoc {
     /// What the kind does.
-    pub(crate) does: &'static str,
+    pub(crate) description: &'static str,
     /// Its payload.
     pub(crate) shape: ObjectBuilder,
     /// Valid payloads, each with a summary.
@@ -31,7 +33,7 @@ pub(crate) struct PayloadDoc {
 }
 
 /// The documentation of a kind.
-pub(crate) fn of(kind: OperationKind) -> PayloadDoc {
+pub(crate) fn payload_doc(kind: OperationKind) -> PayloadDoc {
     match kind {
         OperationKind::CreateRole => roles::create(),
         OperationKind::EnsureRole => roles::ensure(),
@@ -66,7 +68,7 @@ pub(crate) fn title(kind: OperationKind) -> String {
 
 /// All schemas of these files, by name.
 pub(crate) fn schemas() -> Vec<(String, SchemaRef)> {
-    let parts = [Nulls::NotSaid, Nulls::Refused].into_iter().flat_map(|nulls| {
+    let parts = [Nulls::Omitted, Nulls::Rejected].into_iter().flat_map(|nulls| {
         [
             (nulls.title("Reference"), reference_shape(nulls)),
             (nulls.title("Overwrite"), channels::overwrite(nulls)),
@@ -74,9 +76,9 @@ pub(crate) fn schemas() -> Vec<(String, SchemaRef)> {
         ]
     });
     let payloads = OperationKind::ALL.map(|kind| {
-        let PayloadDoc { does, shape, examples } = of(kind);
+        let PayloadDoc { description: does, shape, examples } = payload_doc(kind);
         let examples = examples.into_iter().map(|(_, example)| example);
-        (format!("{}Payload", title(kind)), shape.says(does).examples(examples).into())
+        (format!("{}Payload", title(kind)), shape.describe(does).examples(examples).into())
     });
     parts.chain([("Embed".to_owned(), messages::embed().into())]).chain(payloads).collect()
 }
@@ -85,52 +87,53 @@ pub(crate) fn schemas() -> Vec<(String, SchemaRef)> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Nulls {
     /// The same as an omitted field.
-    NotSaid,
+    Omitted,
     /// Rejected, because it is ambiguous where omitted fields stay unchanged.
-    Refused,
+    Rejected,
 }
 
 impl Nulls {
     /// An optional field.
-    fn may(self, name: &'static str, shape: impl Into<SchemaRef>) -> Field {
+    fn optional(self, name: &'static str, shape: impl Into<SchemaRef>) -> Field {
         match self {
-            Self::NotSaid => may(name, or_null(shape)),
-            Self::Refused => may(name, shape),
+            Self::Omitted => optional(name, or_null(shape)),
+            Self::Rejected => optional(name, shape),
         }
     }
 
     /// A field that must not have a value, because another one has.
-    fn not(self, name: &'static str) -> Option<Field> {
+    fn excluded(self, name: &'static str) -> Option<Field> {
         match self {
-            Self::NotSaid => Some(may(name, null())),
-            Self::Refused => None,
+            Self::Omitted => Some(optional(name, null())),
+            Self::Rejected => None,
         }
     }
 
     /// The name of a schema with such fields.
     fn title(self, base: &str) -> String {
         match self {
-            Self::NotSaid => base.to_owned(),
-            Self::Refused => format!("Strict{base}"),
+            Self::Omitted => base.to_owned(),
+            Self::Rejected => format!("Strict{base}"),
         }
     }
 
     /// A reference to a Discord object: its id, or a name that it has before it exists.
     fn reference(self) -> Ref {
-        named(&self.title("Reference"))
+        schema_ref(&self.title("Reference"))
     }
 }
 
 fn reference_shape(nulls: Nulls) -> SchemaRef {
-    let key = must("key", named("ManagedKey").says("The key of a managed object of this guild."));
-    let made = must("operation", formatted_as("uuid").says("The object that this operation of the guild creates."));
-    let by_key = closed([key].into_iter().chain(nulls.not("operation"))).title(Some("By key"));
-    let by_operation = closed([made].into_iter().chain(nulls.not("key"))).title(Some(
+    let key = required("key", schema_ref("ManagedKey").describe("The key of a managed object of this guild."));
+    let made =
+        required("operation", formatted_as("uuid").describe("The object that this operation of the guild creates."));
+    let by_key = closed([key].into_iter().chain(nulls.excluded("operation"))).title(Some("By key"));
+    let by_operation = closed([made].into_iter().chain(nulls.excluded("key"))).title(Some(
         "By the operation that creates \
         it",
     ));
-    either([snowflake().into(), by_key.into(), by_operation.into()])
-        .says("A role, a channel or a message: its id, `{\"key\": \"…\"}` or `{\"operation\": \"…\"}`.")
+    one_of([snowflake().into(), by_key.into(), by_operation.into()])
+        .describe("A role, a channel or a message: its id, `{\"key\": \"…\"}` or `{\"operation\": \"…\"}`.")
         .examples([json!("1571715189416398850"), json!({"key": "mods"}), json!({"operation": AN_OPERATION})])
         .into()
 }
@@ -139,7 +142,7 @@ fn reference_shape(nulls: Nulls) -> SchemaRef {
 fn permissions() -> ObjectBuilder {
     text()
         .pattern(Some(PERMISSIONS))
-        .says("Permissions as a bit set: a number, as a string of digits.")
+        .describe("Permissions as a bit set: a number, as a string of digits.")
         .examples(["1024"])
 }
 

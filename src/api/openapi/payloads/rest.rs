@@ -6,7 +6,7 @@ use serde_json::json;
 use super::{Nulls, PayloadDoc, messages::message};
 use crate::api::openapi::{
     common::snowflake,
-    schema::{Describe, Field, anything, closed, must, one_of_names, text_of, truth},
+    schema::{Describe, Field, any_value, boolean, closed, one_of_names, required, text_of},
 };
 
 /// An interaction token, which becomes part of a path.
@@ -16,16 +16,16 @@ pub(crate) const PATH: &str = "^/[!\"$-~]+$";
 
 fn interaction() -> [Field; 2] {
     [
-        must(
+        required(
             "interaction_id",
-            snowflake().says(
+            snowflake().describe(
                 "An interaction that this deployment has received in this guild within the last 15 minutes; others \
                  require a key with the scope `interactions:any`.",
             ),
         ),
-        must(
+        required(
             "interaction_token",
-            text_of(1, 512).pattern(Some(TOKEN)).says(
+            text_of(1, 512).pattern(Some(TOKEN)).describe(
                 "The token of the interaction. It is \
             secret, and redacted in responses.",
             ),
@@ -34,9 +34,9 @@ fn interaction() -> [Field; 2] {
 }
 
 fn ephemeral(nulls: Nulls) -> Field {
-    nulls.may(
+    nulls.optional(
         "ephemeral",
-        truth().default(Some(false.into())).says(
+        boolean().default(Some(false.into())).describe(
             "Whether only the user of the interaction sees the \
         response.",
         ),
@@ -44,12 +44,12 @@ fn ephemeral(nulls: Nulls) -> Field {
 }
 
 pub(crate) fn defer_reply() -> PayloadDoc {
-    let nulls = Nulls::NotSaid;
-    let update = truth().default(Some(false.into()));
-    let update = update.says("The response edits the message of the component. Not with `ephemeral`.");
+    let nulls = Nulls::Omitted;
+    let update = boolean().default(Some(false.into()));
+    let update = update.describe("The response edits the message of the component. Not with `ephemeral`.");
     PayloadDoc {
-        does: "Defers the response to an interaction.",
-        shape: closed(interaction().into_iter().chain([ephemeral(nulls), nulls.may("update", update)])),
+        description: "Defers the response to an interaction.",
+        shape: closed(interaction().into_iter().chain([ephemeral(nulls), nulls.optional("update", update)])),
         examples: vec![
             (
                 "A response that only the user of the interaction sees",
@@ -64,9 +64,9 @@ pub(crate) fn defer_reply() -> PayloadDoc {
 }
 
 pub(crate) fn send_followup() -> PayloadDoc {
-    let nulls = Nulls::NotSaid;
+    let nulls = Nulls::Omitted;
     PayloadDoc {
-        does: "Sends another response to an interaction. If the outcome is unknown it is not sent again: \
+        description: "Sends another response to an interaction. If the outcome is unknown it is not sent again: \
             `needs_review`.",
         shape: message(nulls, interaction().into_iter().chain([ephemeral(nulls)])),
         examples: vec![(
@@ -81,8 +81,8 @@ pub(crate) fn send_followup() -> PayloadDoc {
 
 pub(crate) fn edit_original() -> PayloadDoc {
     PayloadDoc {
-        does: "Edits the first response to an interaction.",
-        shape: message(Nulls::Refused, interaction()),
+        description: "Edits the first response to an interaction.",
+        shape: message(Nulls::Rejected, interaction()),
         examples: vec![(
             "Change the text",
             json!({"interaction_id": "1571715189416398870", "interaction_token": "aW50ZXJhY3Rpb24", "content": "Done."}),
@@ -92,22 +92,22 @@ pub(crate) fn edit_original() -> PayloadDoc {
 
 pub(crate) fn read() -> PayloadDoc {
     PayloadDoc {
-        does: "Reads a resource, and stores the response as the operation's result.",
-        shape: closed([must("path", path())]),
+        description: "Reads a resource, and stores the response as the operation's result.",
+        shape: closed([required("path", path())]),
         examples: vec![("A guild's roles", json!({"path": "/guilds/1571715189416398849/roles"}))],
     }
 }
 
 pub(crate) fn request() -> PayloadDoc {
-    let nulls = Nulls::NotSaid;
+    let nulls = Nulls::Omitted;
     PayloadDoc {
-        does: "Any call to Discord's API that no other kind makes. If the outcome of a `POST` is unknown it is not \
+        description: "Any call to Discord's API that no other kind makes. If the outcome of a `POST` is unknown it is not \
             sent again: `needs_review`.",
         shape: closed([
-            must("method", one_of_names(Method::ALL.map(Method::name))),
-            must("path", path()),
-            nulls.may("body", anything().says("Any JSON. Not with `GET`.")),
-            nulls.may("user_id", snowflake().says("The user whose queue it is in. Only outside a guild.")),
+            required("method", one_of_names(Method::ALL.map(Method::name))),
+            required("path", path()),
+            nulls.optional("body", any_value().describe("Any JSON. Not with `GET`.")),
+            nulls.optional("user_id", snowflake().describe("The user whose queue it is in. Only outside a guild.")),
         ]),
         examples: vec![
             (
@@ -124,7 +124,7 @@ pub(crate) fn request() -> PayloadDoc {
 }
 
 fn path() -> utoipa::openapi::schema::ObjectBuilder {
-    text_of(2, 2048).pattern(Some(PATH)).says(
+    text_of(2, 2048).pattern(Some(PATH)).describe(
         "The path below the API's version, with its query. No empty segment, no `.` or `..`, no encoded slash and no \
          backslash.",
     )

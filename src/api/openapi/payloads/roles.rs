@@ -5,24 +5,24 @@ use serde_json::json;
 use super::{NAME, Nulls, PayloadDoc, permissions};
 use crate::api::openapi::{
     common::snowflake,
-    schema::{Describe, Field, closed, integer, list_of, must, named, text_of, truth},
+    schema::{Describe, Field, boolean, closed, integer, list_of, required, schema_ref, text_of},
 };
 
 fn role(nulls: Nulls) -> Vec<Field> {
     vec![
-        must("name", text_of(1, 100).pattern(Some(NAME)).says("No white space at its start or end.")),
-        nulls.may("permissions", permissions()),
-        nulls.may("color", integer(0, 0xFF_FF_FF)),
-        nulls.may("hoist", truth().says("Whether its members are listed separately.")),
-        nulls.may("mentionable", truth()),
+        required("name", text_of(1, 100).pattern(Some(NAME)).describe("No white space at its start or end.")),
+        nulls.optional("permissions", permissions()),
+        nulls.optional("color", integer(0, 0xFF_FF_FF)),
+        nulls.optional("hoist", boolean().describe("Whether its members are listed separately.")),
+        nulls.optional("mentionable", boolean()),
     ]
 }
 
 pub(crate) fn create() -> PayloadDoc {
-    let nulls = Nulls::NotSaid;
+    let nulls = Nulls::Omitted;
     PayloadDoc {
-        does: "Creates a role.",
-        shape: closed(role(nulls).into_iter().chain([nulls.may("key", named("ManagedKey"))])),
+        description: "Creates a role.",
+        shape: closed(role(nulls).into_iter().chain([nulls.optional("key", schema_ref("ManagedKey"))])),
         examples: vec![
             ("A role", json!({"name": "Pilots"})),
             (
@@ -34,19 +34,19 @@ pub(crate) fn create() -> PayloadDoc {
 }
 
 pub(crate) fn ensure() -> PayloadDoc {
-    let nulls = Nulls::Refused;
+    let nulls = Nulls::Rejected;
     let own = [
-        must("key", named("ManagedKey")),
-        nulls.may(
+        required("key", schema_ref("ManagedKey")),
+        nulls.optional(
             "adopt",
-            truth().default(Some(false.into())).says(
+            boolean().default(Some(false.into())).describe(
                 "Adopts the only role with this name that has no key, if the key has no role yet. Several such roles \
                  are a conflict.",
             ),
         ),
     ];
     PayloadDoc {
-        does: "Creates the role if the key has none yet, otherwise updates it; omitted fields stay unchanged.",
+        description: "Creates the role if the key has none yet, otherwise updates it; omitted fields stay unchanged.",
         shape: closed(role(nulls).into_iter().chain(own)),
         examples: vec![(
             "A role that must exist with these properties",
@@ -57,19 +57,22 @@ pub(crate) fn ensure() -> PayloadDoc {
 
 pub(crate) fn delete() -> PayloadDoc {
     PayloadDoc {
-        does: "Deletes a role. Succeeds if it does not exist.",
-        shape: closed([must("role_id", Nulls::NotSaid.reference())]),
+        description: "Deletes a role. Succeeds if it does not exist.",
+        shape: closed([required("role_id", Nulls::Omitted.reference())]),
         examples: vec![("By key", json!({"role_id": {"key": "pilots"}}))],
     }
 }
 
 fn member_and_role() -> [Field; 2] {
-    [must("user_id", snowflake().says("The member.")), must("role_id", Nulls::NotSaid.reference().says("The role."))]
+    [
+        required("user_id", snowflake().describe("The member.")),
+        required("role_id", Nulls::Omitted.reference().describe("The role.")),
+    ]
 }
 
 pub(crate) fn assign() -> PayloadDoc {
     PayloadDoc {
-        does: "Gives a member a role.",
+        description: "Gives a member a role.",
         shape: closed(member_and_role()),
         examples: vec![
             ("By id", json!({"user_id": "80351110224678912", "role_id": "1571715189416398850"})),
@@ -80,17 +83,17 @@ pub(crate) fn assign() -> PayloadDoc {
 
 pub(crate) fn remove() -> PayloadDoc {
     PayloadDoc {
-        does: "Removes a role from a member.",
+        description: "Removes a role from a member.",
         shape: closed(member_and_role()),
         examples: vec![("By id", json!({"user_id": "80351110224678912", "role_id": "1571715189416398850"}))],
     }
 }
 
 pub(crate) fn set() -> PayloadDoc {
-    let roles = list_of(0, 250, Nulls::NotSaid.reference()).says("Without duplicates.");
+    let roles = list_of(0, 250, Nulls::Omitted.reference()).describe("Without duplicates.");
     PayloadDoc {
-        does: "Sets exactly these roles of a member.",
-        shape: closed([must("user_id", snowflake().says("The member.")), must("role_ids", roles)]),
+        description: "Sets exactly these roles of a member.",
+        shape: closed([required("user_id", snowflake().describe("The member.")), required("role_ids", roles)]),
         examples: vec![(
             "Two roles",
             json!({"user_id": "80351110224678912", "role_ids": ["1571715189416398850", {"key": "pilots"}]}),

@@ -7,14 +7,14 @@ use guildhall_actors::submission::OperationRequest;
 use guildhall_core::operation::{OperationKind, Payload};
 use serde_json::{Map, Value, json};
 
-use super::{NAME, PERMISSIONS, of, rest, title};
+use super::{NAME, PERMISSIONS, payload_doc, rest, title};
 use crate::api::openapi::{
     assemble,
     common::{A_GUILD, AN_OPERATION, KEY, PRINTABLE, SNOWFLAKE, TRACEPARENT},
 };
 
 /// Strings that match a pattern, strings that do not, and the character that long strings consist of.
-fn about_pattern(pattern: &str) -> (&[&str], &[&str], &str) {
+fn pattern_samples(pattern: &str) -> (&[&str], &[&str], &str) {
     const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     match pattern {
         SNOWFLAKE => (&["1", "3999999999999999999"], &["", "0", "01", "-1", "x", "40000000000000000000"], "1"),
@@ -59,11 +59,11 @@ impl SchemaDocument {
     }
 
     /// Values that match, and values that do not.
-    fn tries(&self, schema: &Value) -> (Vec<Value>, Vec<Value>) {
+    fn samples(&self, schema: &Value) -> (Vec<Value>, Vec<Value>) {
         let several = self.alternatives(schema);
         let (mut fit, mut unfit) = (Vec::new(), Vec::new());
         for schema in &several {
-            let (more_fit, more_unfit) = self.tries_of_one(schema);
+            let (more_fit, more_unfit) = self.samples_of_one(schema);
             fit.extend(more_fit);
             unfit.extend(more_unfit);
         }
@@ -86,13 +86,13 @@ impl SchemaDocument {
         (fit, unfit)
     }
 
-    fn tries_of_one(&self, schema: &Value) -> (Vec<Value>, Vec<Value>) {
+    fn samples_of_one(&self, schema: &Value) -> (Vec<Value>, Vec<Value>) {
         let (mut fit, mut unfit) = (Vec::new(), Vec::new());
         if let Some(names) = schema["enum"].as_array() {
             fit.extend(names.iter().cloned());
             unfit.push(json!("no such name"));
         } else if is_of(schema, "string") {
-            tries_of_text(schema, &mut fit, &mut unfit);
+            text_samples(schema, &mut fit, &mut unfit);
         } else if is_of(schema, "number") {
             let (least, most) = (schema["minimum"].as_i64().unwrap(), schema["maximum"].as_i64().unwrap());
             fit.extend([json!(least), json!(most)]);
@@ -119,7 +119,7 @@ impl SchemaDocument {
         }
         match schema["pattern"].as_str() {
             Some(SNOWFLAKE) => return json!((n + 1).to_string()),
-            Some(pattern) => return json!(about_pattern(pattern).0[0]),
+            Some(pattern) => return json!(pattern_samples(pattern).0[0]),
             None => {}
         }
         if is_of(schema, "number") {
@@ -135,13 +135,13 @@ impl SchemaDocument {
     }
 }
 
-fn tries_of_text(schema: &Value, fit: &mut Vec<Value>, unfit: &mut Vec<Value>) {
+fn text_samples(schema: &Value, fit: &mut Vec<Value>, unfit: &mut Vec<Value>) {
     if schema["format"] == "uuid" {
         fit.push(json!(AN_OPERATION));
         unfit.push(json!("no id"));
         return;
     }
-    let (good, bad, filler) = schema["pattern"].as_str().map_or((&[][..], &[][..], "ä"), about_pattern);
+    let (good, bad, filler) = schema["pattern"].as_str().map_or((&[][..], &[][..], "ä"), pattern_samples);
     fit.extend(good.iter().map(|text| json!(text)));
     unfit.extend(bad.iter().map(|text| json!(text)));
     let start = if schema["pattern"] == rest::PATH { "/" } else { "" };
@@ -166,7 +166,7 @@ fn is_of(schema: &Value, kind: &str) -> bool {
 }
 
 /// Whether a schema describes the fields of such an object.
-fn is_told(schema: &Value, fields: &Map<String, Value>) -> bool {
+fn describes(schema: &Value, fields: &Map<String, Value>) -> bool {
     let required = schema["required"].as_array().into_iter().flatten();
     is_of(schema, "object") && !schema["properties"].is_null() && has_all(fields, required)
 }
@@ -189,30 +189,30 @@ fn has_enough(schema: &Value, fields: &Map<String, Value>) -> bool {
 
 /// Objects in a value with their schemas: the pointer to each, and also without the index in lists.
 fn objects<'a>(
-    book: &'a SchemaDocument,
+    document: &'a SchemaDocument,
     schema: &'a Value,
     value: &Value,
     not: &[&str],
 ) -> Vec<(String, String, &'a Value)> {
     let mut found = Vec::new();
-    let mut left = vec![(String::new(), String::new(), schema, value)];
-    while let Some((pointer, place, schema, value)) = left.pop() {
-        for schema in book.alternatives(schema) {
+    let mut remaining = vec![(String::new(), String::new(), schema, value)];
+    while let Some((pointer, place, schema, value)) = remaining.pop() {
+        for schema in document.alternatives(schema) {
             match value {
-                Value::Object(fields) if is_told(schema, fields) => {
+                Value::Object(fields) if describes(schema, fields) => {
                     // Alternatives describe the same position differently.
                     let place = format!("{place}{}", schema["title"].as_str().unwrap_or_default());
                     found.push((pointer.clone(), place.clone(), schema));
                     for (name, value) in fields {
                         let below = &schema["properties"][name];
                         if !below.is_null() && !not.contains(&name.as_str()) {
-                            left.push((format!("{pointer}/{name}"), format!("{place}/{name}"), below, value));
+                            remaining.push((format!("{pointer}/{name}"), format!("{place}/{name}"), below, value));
                         }
                     }
                 }
                 Value::Array(items) if is_of(schema, "array") => {
                     for (n, value) in items.iter().enumerate() {
-                        left.push((format!("{pointer}/{n}"), format!("{place}/*"), &schema["items"], value));
+                        remaining.push((format!("{pointer}/{n}"), format!("{place}/*"), &schema["items"], value));
                     }
                 }
                 _ => {}
@@ -223,25 +223,25 @@ fn objects<'a>(
 }
 
 /// What was tried, whether the schema accepts it, and how often it was accepted.
-type Tally = BTreeMap<(String, String), (bool, u32)>;
+type Checks = BTreeMap<(String, String), (bool, u32)>;
 
 /// Compares a schema with the parser, starting from some valid values.
-fn hold(
-    book: &SchemaDocument,
+fn check_schema(
+    document: &SchemaDocument,
     schema: &Value,
     examples: &[Value],
     not: &[&str],
-    takes: impl Fn(&Value) -> bool,
+    accepts: impl Fn(&Value) -> bool,
 ) -> usize {
-    let mut tally = Tally::new();
+    let mut checks = Checks::new();
     let mut note = |place: String, what: &str, fits: bool, value: &Value| {
-        let entry = tally.entry((place, what.to_owned())).or_insert((fits, 0));
+        let entry = checks.entry((place, what.to_owned())).or_insert((fits, 0));
         assert_eq!(entry.0, fits, "{value}");
-        entry.1 += u32::from(takes(value));
+        entry.1 += u32::from(accepts(value));
     };
     for example in examples {
         note(String::new(), "an example", true, example);
-        for (pointer, place, schema) in objects(book, schema, example, not) {
+        for (pointer, place, schema) in objects(document, schema, example, not) {
             let changed = |change: &dyn Fn(&mut Map<String, Value>)| {
                 let mut changed = example.clone();
                 change(changed.pointer_mut(&pointer).and_then(Value::as_object_mut).unwrap());
@@ -255,7 +255,7 @@ fn hold(
                 let without = changed(&|object| drop(object.remove(name)));
                 let fits = has_enough(schema, without.pointer(&pointer).and_then(Value::as_object).unwrap());
                 note(at.clone(), if fits { "is left out" } else { "is left out alone" }, fits, &without);
-                let (fit, unfit) = book.tries(below);
+                let (fit, unfit) = document.samples(below);
                 for (value, fits) in
                     fit.iter().map(|value| (value, true)).chain(unfit.iter().map(|value| (value, false)))
                 {
@@ -281,7 +281,7 @@ fn hold(
             );
         }
     }
-    for ((place, what), (fits, taken)) in &tally {
+    for ((place, what), (fits, taken)) in &checks {
         let what: String = what.chars().take(80).collect();
         assert_eq!(
             *taken > 0,
@@ -290,63 +290,63 @@ fn hold(
             if *fits { "does" } else { "does not" }
         );
     }
-    tally.len()
+    checks.len()
 }
 
 fn examples(kind: OperationKind) -> Vec<Value> {
-    of(kind).examples.into_iter().map(|(_, example)| example).collect()
+    payload_doc(kind).examples.into_iter().map(|(_, example)| example).collect()
 }
 
 /// Whether it is accepted in a guild, or outside of any.
-fn is_taken(kind: OperationKind, payload: &Value) -> bool {
+fn is_accepted(kind: OperationKind, payload: &Value) -> bool {
     [A_GUILD.parse().ok(), None].into_iter().any(|guild| Payload::parse(kind, payload, guild).is_ok())
 }
 
 #[test]
-fn every_example_of_a_payload_is_taken() {
+fn payload_examples_are_accepted() {
     for kind in OperationKind::ALL {
         for example in examples(kind) {
-            assert!(is_taken(kind, &example), "{}: {example}", kind.name());
+            assert!(is_accepted(kind, &example), "{}: {example}", kind.name());
         }
     }
 }
 
 #[test]
-fn what_is_told_of_payloads_is_what_is_taken() {
-    let book = SchemaDocument::open();
+fn payload_schemas_match_the_parser() {
+    let document = SchemaDocument::open();
     for kind in OperationKind::ALL {
-        let schema = book.schema(&format!("{}Payload", title(kind)));
+        let schema = document.schema(&format!("{}Payload", title(kind)));
         // A body may be any JSON.
-        let tried = hold(&book, schema, &examples(kind), &["body"], |payload| is_taken(kind, payload));
+        let tried = check_schema(&document, schema, &examples(kind), &["body"], |payload| is_accepted(kind, payload));
         assert!(tried >= 7, "{}: {tried}", kind.name());
     }
 }
 
 #[test]
-fn the_fields_that_are_told_are_those_that_a_kind_has() {
-    let book = SchemaDocument::open();
+fn schema_fields_match_the_known_fields() {
+    let document = SchemaDocument::open();
     for kind in OperationKind::ALL {
         let error = Payload::parse(kind, &json!({"0": 0}), A_GUILD.parse().ok()).unwrap_err();
         let unknown = error.errors.iter().find(|error| error.field == "0").unwrap();
         let names = unknown.message.split_once("known fields: ").unwrap().1;
         let mut names: Vec<_> = names.split(", ").map(|name| name.trim_matches('`')).collect();
-        let schema = book.schema(&format!("{}Payload", title(kind)));
-        let mut told: Vec<_> = schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+        let schema = document.schema(&format!("{}Payload", title(kind)));
+        let mut described: Vec<_> = schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
         names.sort_unstable();
-        told.sort_unstable();
-        assert_eq!(told, names, "{}", kind.name());
+        described.sort_unstable();
+        assert_eq!(described, names, "{}", kind.name());
     }
 }
 
 #[test]
-fn what_is_told_of_operations_is_what_is_taken() {
-    let book = SchemaDocument::open();
+fn operation_schema_matches_the_parser() {
+    let document = SchemaDocument::open();
     let example = json!({
         "kind": "delete_role", "payload": {"role_id": "1"}, "key": "k", "reason": "tidying", "max_attempts": 3, "delay_ms": 0,
         "deadline_ms": 60_000, "trace": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
     });
     let without = json!({"kind": "delete_role", "payload": {"role_id": "1"}});
     // A payload is checked later.
-    let takes = |value: &Value| OperationRequest::read(value.clone()).is_ok();
-    hold(&book, book.schema("NewDeleteRole"), &[example, without], &["payload", "role_id"], takes);
+    let accepts = |value: &Value| OperationRequest::read(value.clone()).is_ok();
+    check_schema(&document, document.schema("NewDeleteRole"), &[example, without], &["payload", "role_id"], accepts);
 }

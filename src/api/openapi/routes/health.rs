@@ -6,7 +6,9 @@ use utoipa::openapi::schema::AdditionalProperties;
 use crate::api::openapi::{
     headers::ResponseHeader,
     route_doc::{RouteDoc, Tag},
-    schema::{Describe as _, SchemaRef, any_object, may, must, named, object, one_of_names, text, truth},
+    schema::{
+        Describe as _, SchemaRef, any_object, boolean, object, one_of_names, optional, required, schema_ref, text,
+    },
 };
 
 /// A path and its documentation.
@@ -25,10 +27,10 @@ pub(crate) const OUTSIDE: [RouteDocEntry; 6] = [
 /// All schemas of this file, by name.
 pub(crate) fn schemas() -> Vec<(&'static str, SchemaRef)> {
     let part = object([
-        must("state", one_of_names(["ready", "not_ready"])),
-        may(
+        required("state", one_of_names(["ready", "not_ready"])),
+        optional(
             "reason",
-            text().says(
+            text().describe(
                 "Why the part is not \
             ready.",
             ),
@@ -36,21 +38,21 @@ pub(crate) fn schemas() -> Vec<(&'static str, SchemaRef)> {
     ]);
     let parts = any_object().additional_properties(Some(AdditionalProperties::from(part)));
     let readiness = object([
-        must("ready", truth()),
-        must("stopping", truth().says("Whether the process is shutting down.")),
-        must("parts", parts.says("All parts, by name.")),
+        required("ready", boolean()),
+        required("stopping", boolean().describe("Whether the process is shutting down.")),
+        required("parts", parts.describe("All parts, by name.")),
     ]);
     vec![
-        ("Live", object([must("live", truth())]).into()),
+        ("Live", object([required("live", boolean())]).into()),
         ("Readiness", readiness.into()),
-        ("Started", object([must("started", truth())]).into()),
+        ("Started", object([required("started", boolean())]).into()),
     ]
 }
 
 fn livez() -> RouteDoc {
     RouteDoc::new(Tag::Health, "livez", "Check whether the daemon is alive")
-        .answers(200, "The event loop runs.", named("Live"), [("alive", json!({"live": true}))])
-        .answers(503, "The event loop does not run.", named("Live"), [("not alive", json!({"live": false}))])
+        .responses(200, "The event loop runs.", schema_ref("Live"), [("alive", json!({"live": true}))])
+        .responses(503, "The event loop does not run.", schema_ref("Live"), [("not alive", json!({"live": false}))])
 }
 
 fn readyz() -> RouteDoc {
@@ -60,19 +62,24 @@ fn readyz() -> RouteDoc {
         "parts": {"gateway": {"state": "not_ready", "reason": "0 of 1 shards are connected"}},
     });
     RouteDoc::new(Tag::Health, "readyz", "Check whether the daemon is ready")
-        .answers(200, "All parts are ready.", named("Readiness"), [("ready", ready)])
-        .answers(503, "Some parts are not ready; each has a reason.", named("Readiness"), [("not ready", not)])
+        .responses(200, "All parts are ready.", schema_ref("Readiness"), [("ready", ready)])
+        .responses(503, "Some parts are not ready; each has a reason.", schema_ref("Readiness"), [("not ready", not)])
 }
 
 fn startupz() -> RouteDoc {
     RouteDoc::new(Tag::Health, "startupz", "Check whether the daemon has started")
-        .says("It has started when all parts have been ready at the same time once.")
-        .answers(200, "The daemon has started.", named("Started"), [("started", json!({"started": true}))])
-        .answers(503, "The daemon has not started yet.", named("Started"), [("starting", json!({"started": false}))])
+        .description("It has started when all parts have been ready at the same time once.")
+        .responses(200, "The daemon has started.", schema_ref("Started"), [("started", json!({"started": true}))])
+        .responses(
+            503,
+            "The daemon has not started yet.",
+            schema_ref("Started"),
+            [("starting", json!({"started": false}))],
+        )
 }
 
 fn metrics() -> RouteDoc {
-    RouteDoc::new(Tag::Health, "metrics", "Read the metrics").answers_as(
+    RouteDoc::new(Tag::Health, "metrics", "Read the metrics").responses_as(
         "text/plain",
         200,
         "Metrics in the text format of Prometheus.",
@@ -83,26 +90,25 @@ fn metrics() -> RouteDoc {
 
 fn description() -> RouteDoc {
     let cached = RouteDoc::new(Tag::Health, "openapi", "Read this description")
-        .says("OpenAPI 3.1. Send `If-None-Match` to get the description only if it has changed.")
+        .description("OpenAPI 3.1. Send `If-None-Match` to get the description only if it has changed.")
         .header("If-None-Match", text(), "`ETag` of a previous response.")
-        .answers(200, "The description.", any_object(), [] as [(&str, serde_json::Value); 0]);
+        .responses(200, "The description.", any_object(), [] as [(&str, serde_json::Value); 0]);
     unchanged(cached)
 }
 
 fn page() -> RouteDoc {
     let cached = RouteDoc::new(Tag::Health, "docs", "Read this description as a page")
-        .says("The page loads nothing from other servers.")
+        .description("The page loads nothing from other servers.")
         .header("If-None-Match", text(), "`ETag` of a previous response.")
-        .answers_as("text/html", 200, "The page.", text(), [] as [(&str, serde_json::Value); 0]);
+        .responses_as("text/html", 200, "The page.", text(), [] as [(&str, serde_json::Value); 0]);
     unchanged(cached)
 }
 
 /// Adds the headers and the response for caching.
-fn unchanged(about: RouteDoc) -> RouteDoc {
-    about
-        .with(ResponseHeader::ETag)
-        .with(ResponseHeader::CacheControl)
-        .answers_nothing(304, "The caller's version is up to date.")
-        .with(ResponseHeader::ETag)
-        .with(ResponseHeader::CacheControl)
+fn unchanged(doc: RouteDoc) -> RouteDoc {
+    doc.with_header(ResponseHeader::ETag)
+        .with_header(ResponseHeader::CacheControl)
+        .empty_response(304, "The caller's version is up to date.")
+        .with_header(ResponseHeader::ETag)
+        .with_header(ResponseHeader::CacheControl)
 }

@@ -16,15 +16,15 @@ pub(crate) use health::OUTSIDE;
 use super::{route_doc::RouteDoc, schema::SchemaRef};
 
 /// The documentation of a route under `/v1`.
-pub(crate) fn about(method: &str, path: &str) -> Option<RouteDoc> {
+pub(crate) fn doc_for(method: &str, path: &str) -> Option<RouteDoc> {
     let parts = [
-        operations::about,
-        dead_letters::about,
-        guilds::about,
-        events::about,
-        fleet::about,
-        limits::about,
-        keys::about,
+        operations::doc_for,
+        dead_letters::doc_for,
+        guilds::doc_for,
+        events::doc_for,
+        fleet::doc_for,
+        limits::doc_for,
+        keys::doc_for,
     ];
     parts.into_iter().find_map(|part| part(method, path))
 }

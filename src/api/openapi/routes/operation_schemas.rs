@@ -6,38 +6,38 @@ use serde_json::{Value, json};
 use crate::api::openapi::{
     common::{A_GUILD, A_TIME, AN_OPERATION, LATER, href, next, operation_id, snowflake, time},
     schema::{
-        Describe as _, Field, SchemaRef, any_object, any_of, anything, count, integer, list, may, must, named, object,
-        one_of_names, or_null, text, truth,
+        Describe as _, Field, SchemaRef, any_object, any_of, any_value, boolean, count, integer, list, object,
+        one_of_names, optional, or_null, required, schema_ref, text,
     },
 };
 
 /// An operation that was accepted now or before.
 fn accepted() -> Vec<Field> {
     vec![
-        must("id", operation_id()),
-        must("kind", named("Kind")),
-        must("guild_id", or_null(snowflake())),
-        must("state", named("State")),
-        must(
+        required("id", operation_id()),
+        required("kind", schema_ref("Kind")),
+        required("guild_id", or_null(snowflake())),
+        required("state", schema_ref("State")),
+        required(
             "eligible_at",
-            or_null(time().says(
+            or_null(time().describe(
                 "Not executed before this time; `null` for one that was accepted \
             before.",
             )),
         ),
-        must("result", anything().says("The result, if it has succeeded already.")),
-        must(
+        required("result", any_value().describe("The result, if it has succeeded already.")),
+        required(
             "replayed",
-            truth().says("Whether it was accepted before with the same key, so that nothing new was accepted."),
+            boolean().describe("Whether it was accepted before with the same key, so that nothing new was accepted."),
         ),
-        must("href", href()),
+        required("href", href()),
     ]
 }
 
 fn replayed() -> Field {
-    must(
+    required(
         "replayed",
-        truth().says(
+        boolean().describe(
             "Whether it was accepted before with the same key, so that nothing new was \
         accepted.",
         ),
@@ -45,121 +45,130 @@ fn replayed() -> Field {
 }
 
 /// An operation in a list.
-fn in_list() -> Vec<Field> {
+fn operation_fields() -> Vec<Field> {
     vec![
-        must("id", operation_id()),
-        must("kind", named("Kind")),
-        must("guild_id", or_null(snowflake())),
-        must("state", named("State")),
-        must("seq", or_null(count().says("Its position in its queue; `null` while it is scheduled."))),
-        must("lane", named("Lane")),
-        must("payload", any_object().says("The payload of its kind. Interaction tokens are redacted.")),
-        must("reason", or_null(text().says("Reason for Discord's audit log."))),
-        must("attempts", count().says("Number of attempts.")),
-        must("max_attempts", integer(1, 20).says("Maximum number of attempts.")),
-        must("delays", count().says("How often it was delayed by a limit or a breaker.")),
-        must("parked", truth().says("Whether it waits for so long that others may overtake it.")),
-        must("eligible_at", time().says("Not executed before this time.")),
-        must("deadline_at", or_null(time().says("Not executed after this time."))),
-        must(
+        required("id", operation_id()),
+        required("kind", schema_ref("Kind")),
+        required("guild_id", or_null(snowflake())),
+        required("state", schema_ref("State")),
+        required("seq", or_null(count().describe("Its position in its queue; `null` while it is scheduled."))),
+        required("lane", schema_ref("Lane")),
+        required("payload", any_object().describe("The payload of its kind. Interaction tokens are redacted.")),
+        required("reason", or_null(text().describe("Reason for Discord's audit log."))),
+        required("attempts", count().describe("Number of attempts.")),
+        required("max_attempts", integer(1, 20).describe("Maximum number of attempts.")),
+        required("delays", count().describe("How often it was delayed by a limit or a breaker.")),
+        required("parked", boolean().describe("Whether it waits for so long that others may overtake it.")),
+        required("eligible_at", time().describe("Not executed before this time.")),
+        required("deadline_at", or_null(time().describe("Not executed after this time."))),
+        required(
             "waits_for",
-            or_null(named("WaitsFor").says(
+            or_null(schema_ref("WaitsFor").describe(
                 "What it waits for; `null` if it does not wait, and for queued and scheduled \
                     ones in streams.",
             )),
         ),
-        must(
+        required(
             "progress",
-            list(named("ProgressStep")).says(
+            list(schema_ref("ProgressStep")).describe(
                 "The completed steps of an operation with several calls; empty if there are none, and after success.",
             ),
         ),
-        must("error", or_null(named("Failure").says("Why it is delayed or failed."))),
-        must("result", anything().says("The result.")),
-        must("trace", or_null(text().says("The trace of the operation (W3C `traceparent`)."))),
-        must("deployment_id", or_null(text().says("The deployment that it is a step of."))),
-        must("redrive_of", or_null(operation_id().says("The operation that this one redrives."))),
-        must("created_at", time()),
-        must("updated_at", time()),
-        must("finished_at", or_null(time())),
-        must("href", href()),
+        required("error", or_null(schema_ref("Failure").describe("Why it is delayed or failed."))),
+        required("result", any_value().describe("The result.")),
+        required("trace", or_null(text().describe("The trace of the operation (W3C `traceparent`)."))),
+        required("deployment_id", or_null(text().describe("The deployment that it is a step of."))),
+        required("redrive_of", or_null(operation_id().describe("The operation that this one redrives."))),
+        required("created_at", time()),
+        required("updated_at", time()),
+        required("finished_at", or_null(time())),
+        required("href", href()),
     ]
 }
 
 /// All schemas of this file, by name.
 pub(crate) fn schemas() -> Vec<(&'static str, SchemaRef)> {
     let failure = object([
-        must("class", named("FailureClass")),
-        must("message", text().says("What failed, and what to do if something can be done.")),
-        must("status", or_null(integer(100, 599).says("The status of Discord's response."))),
-        must("code", or_null(count().says("Discord's own error code."))),
+        required("class", schema_ref("FailureClass")),
+        required("message", text().describe("What failed, and what to do if something can be done.")),
+        required("status", or_null(integer(100, 599).describe("The status of Discord's response."))),
+        required("code", or_null(count().describe("Discord's own error code."))),
     ]);
     let waits_for = object([
-        must("reason", one_of_names(WAIT_REASONS).says(WHY_IT_WAITS)),
-        must("until", or_null(time().says("When it continues, if that is known."))),
-        must("operation", or_null(operation_id().says("The operation that it waits for."))),
-        must("detail", or_null(text().says("More details."))),
+        required("reason", one_of_names(WAIT_REASONS).describe(WAIT_REASON_DESCRIPTION)),
+        required("until", or_null(time().describe("When it continues, if that is known."))),
+        required("operation", or_null(operation_id().describe("The operation that it waits for."))),
+        required("detail", or_null(text().describe("More details."))),
     ]);
     let step = object([
-        must("step", one_of_names(ProgressStep::NAMES).says("The completed step.")),
-        must("channel_id", snowflake()),
-        may("message_id", snowflake()),
-        may("role_id", snowflake()),
-        may("user_id", snowflake()),
-        may("key", text().says("The key of the message from now on.")),
+        required("step", one_of_names(ProgressStep::NAMES).describe("The completed step.")),
+        required("channel_id", snowflake()),
+        optional("message_id", snowflake()),
+        optional("role_id", snowflake()),
+        optional("user_id", snowflake()),
+        optional("key", text().describe("The key of the message from now on.")),
     ]);
     let attempt = object([
-        must("n", count().says("Number of the attempt, from 1.")),
-        must("started_at", time()),
-        must("ended_at", time()),
-        must("status", or_null(integer(100, 599).says("The status of Discord's response."))),
-        must("class", text().says("`succeeded`, or the class of the failure.")),
-        must("detail", or_null(text().says("What happened."))),
+        required("n", count().describe("Number of the attempt, from 1.")),
+        required("started_at", time()),
+        required("ended_at", time()),
+        required("status", or_null(integer(100, 599).describe("The status of Discord's response."))),
+        required("class", text().describe("`succeeded`, or the class of the failure.")),
+        required("detail", or_null(text().describe("What happened."))),
     ]);
     let happened = object([
-        must("at", time()),
-        must("what", one_of_names(HAPPENINGS)),
-        may("attempt", or_null(count().says("Number of the attempt."))),
-        may("detail", or_null(text().says("More details."))),
+        required("at", time()),
+        required("what", one_of_names(TIMELINE_ENTRIES)),
+        optional("attempt", or_null(count().describe("Number of the attempt."))),
+        optional("detail", or_null(text().describe("More details."))),
     ]);
     let in_full = || {
-        in_list().into_iter().chain([
-            must("tries", list(named("Try")).says("The attempts.")),
-            must("key", or_null(text().says("Its idempotency key."))),
-            may("timeline", list(named("Happening")).says("What happened to it, in order.")),
+        operation_fields().into_iter().chain([
+            required("tries", list(schema_ref("Try")).describe("The attempts.")),
+            required("key", or_null(text().describe("Its idempotency key."))),
+            optional("timeline", list(schema_ref("Happening")).describe("What happened to it, in order.")),
         ])
     };
     let again = object([
-        must("id", operation_id().says("The operation to follow from now on.")),
-        must("state", named("State")),
-        must(
+        required("id", operation_id().describe("The operation to follow from now on.")),
+        required("state", schema_ref("State")),
+        required(
             "redrive_of",
-            or_null(operation_id().says("The operation that this one redrives; `null` if it is the same one.")),
+            or_null(operation_id().describe("The operation that this one redrives; `null` if it is the same one.")),
         ),
-        must("href", href()),
+        required("href", href()),
     ]);
-    let cancelled =
-        object([must("id", operation_id()), must("state", one_of_names(["cancelled"])), must("href", href())]);
-    let page = object([must("operations", list(named("Operation"))), must("next", next())]);
+    let cancelled = object([
+        required("id", operation_id()),
+        required("state", one_of_names(["cancelled"])),
+        required("href", href()),
+    ]);
+    let page = object([required("operations", list(schema_ref("Operation"))), required("next", next())]);
     vec![
-        ("Accepted", object(accepted()).says("An operation that was accepted now or before.").into()),
-        ("AcceptedMany", object([must("operations", list(named("Accepted")))]).into()),
-        ("Operation", object(in_list()).says("An operation without its attempts.").into()),
-        ("OperationInFull", object(in_full()).says("An operation with its attempts.").into()),
+        ("Accepted", object(accepted()).describe("An operation that was accepted now or before.").into()),
+        ("AcceptedMany", object([required("operations", list(schema_ref("Accepted")))]).into()),
+        ("Operation", object(operation_fields()).describe("An operation without its attempts.").into()),
+        ("OperationInFull", object(in_full()).describe("An operation with its attempts.").into()),
         ("OperationPage", page.into()),
         (
             "Waited",
-            object(in_full().chain([replayed()])).says("A finished operation that the caller has waited for.").into(),
+            object(in_full().chain([replayed()]))
+                .describe("A finished operation that the caller has waited for.")
+                .into(),
         ),
         (
             "WaitedMany",
-            object([must("operations", list(any_of([named("Waited").into(), named("Accepted").into()])))]).into(),
+            object([required(
+                "operations",
+                list(any_of([schema_ref("Waited").into(), schema_ref("Accepted").into()])),
+            )])
+            .into(),
         ),
-        ("Failure", failure.says("Why an operation failed or is delayed.").into()),
-        ("WaitsFor", waits_for.says("What an operation waits for.").into()),
-        ("ProgressStep", step.says("A call with an effect that Discord has confirmed.").into()),
-        ("Try", attempt.says("One attempt.").into()),
-        ("Happening", happened.says("An entry of the timeline of an operation.").into()),
+        ("Failure", failure.describe("Why an operation failed or is delayed.").into()),
+        ("WaitsFor", waits_for.describe("What an operation waits for.").into()),
+        ("ProgressStep", step.describe("A call with an effect that Discord has confirmed.").into()),
+        ("Try", attempt.describe("One attempt.").into()),
+        ("Happening", happened.describe("An entry of the timeline of an operation.").into()),
         ("DoneAgain", again.into()),
         ("Cancelled", cancelled.into()),
     ]
@@ -182,7 +191,7 @@ const WAIT_REASONS: [&str; 12] = [
 ];
 
 /// The meaning of each reason.
-const WHY_IT_WAITS: &str = "`delay`: its `delay_ms`. `policy`: the rate limit of its caller. `scheduled_operation`: it \
+const WAIT_REASON_DESCRIPTION: &str = "`delay`: its `delay_ms`. `policy`: the rate limit of its caller. `scheduled_operation`: it \
     refers to an operation that is scheduled. `queue`: an operation before it in its queue. `guild_paused`, \
     `all_paused`: its guild or everything is paused. `process`: no process owns its queue yet. `turn`: it is next, and \
     may be waiting for its permit at the gate. `limit`: a rate limit, a breaker or a reference. `parked`: the same for \
@@ -190,7 +199,7 @@ const WHY_IT_WAITS: &str = "`delay`: its `delay_ms`. `policy`: the rate limit of
     attempt is being determined.";
 
 /// Entries of a timeline.
-const HAPPENINGS: [&str; 10] = [
+const TIMELINE_ENTRIES: [&str; 10] = [
     "accepted",
     "scheduled",
     "started",

@@ -9,15 +9,15 @@ use super::{
 };
 use crate::api::{
     openapi::{
-        common::{AN_OPERATION, ANOTHER, PRINTABLE, operation_id, snowflake, time},
+        common::{AN_OPERATION, ANOTHER_OPERATION, PRINTABLE, operation_id, snowflake, time},
         headers::ResponseHeader,
         route_doc::{RouteDoc, Tag},
-        schema::{any_of, formatted_as, named, text, text_of, truth},
+        schema::{any_of, boolean, formatted_as, schema_ref, text, text_of},
     },
     problem::ProblemType,
 };
 
-pub(crate) fn about(method: &str, path: &str) -> Option<RouteDoc> {
+pub(crate) fn doc_for(method: &str, path: &str) -> Option<RouteDoc> {
     Some(match (method, path) {
         ("POST", "/guilds/{guild_id}/operations") => submit_in_guild(),
         ("POST", "/operations") => submit(),
@@ -36,7 +36,7 @@ const ACCEPTED: &str = "`202` means that the operation is stored: it ends `succe
     same idempotency key.";
 
 /// What both routes for submissions share.
-fn accepts(about: RouteDoc) -> RouteDoc {
+fn with_submission(doc: RouteDoc) -> RouteDoc {
     let key = text_of(1, 255).pattern(Some(PRINTABLE));
     let many = json!({"operations": [an_accepted()]});
     let mut replayed = an_accepted();
@@ -44,93 +44,92 @@ fn accepts(about: RouteDoc) -> RouteDoc {
     let mut ended = an_operation_in_full();
     ended["replayed"] = false.into();
     let wait = "`wait=N`: respond when all operations are finished, but after at most N seconds (1 to 60).";
-    let told = |names: &[&str]| any_of(names.iter().map(|name| named(name).into()));
-    about
-        .header(
-            "Idempotency-Key",
-            key,
-            "For a single operation; each of several has its own `key`. Stored for 24 hours after the operation is \
+    let schemas = |names: &[&str]| any_of(names.iter().map(|name| schema_ref(name).into()));
+    doc.header(
+        "Idempotency-Key",
+        key,
+        "For a single operation; each of several has its own `key`. Stored for 24 hours after the operation is \
              finished.",
-        )
-        .header("traceparent", text(), "The trace of the operations, as W3C defines it. An invalid value is ignored.")
-        .header("Prefer", text(), wait)
-        .answers(202, "Accepted.", told(&["Accepted", "AcceptedMany"]), [("one", an_accepted()), ("many", many)])
-        .with(ResponseHeader::Location)
-        .with(ResponseHeader::PreferenceApplied)
-        .refuses(ProblemType::NotFound)
-        .refuses(ProblemType::InvalidOperation)
-        .refuses(ProblemType::KeyReused)
-        .refuses(ProblemType::QueueFull)
-        .refuses(ProblemType::ShareFull)
-        .refuses(ProblemType::StoreFull)
-        .answers(
-            200,
-            "All operations were accepted before with the same keys; or all are finished, and the caller waited for \
+    )
+    .header("traceparent", text(), "The trace of the operations, as W3C defines it. An invalid value is ignored.")
+    .header("Prefer", text(), wait)
+    .responses(202, "Accepted.", schemas(&["Accepted", "AcceptedMany"]), [("one", an_accepted()), ("many", many)])
+    .with_header(ResponseHeader::Location)
+    .with_header(ResponseHeader::PreferenceApplied)
+    .problem(ProblemType::NotFound)
+    .problem(ProblemType::InvalidOperation)
+    .problem(ProblemType::KeyReused)
+    .problem(ProblemType::QueueFull)
+    .problem(ProblemType::ShareFull)
+    .problem(ProblemType::StoreFull)
+    .responses(
+        200,
+        "All operations were accepted before with the same keys; or all are finished, and the caller waited for \
              them.",
-            told(&["Accepted", "AcceptedMany", "Waited", "WaitedMany"]),
-            [("replayed", replayed), ("ended", ended)],
-        )
-        .with(ResponseHeader::Location)
-        .with(ResponseHeader::Replayed)
-        .with(ResponseHeader::PreferenceApplied)
+        schemas(&["Accepted", "AcceptedMany", "Waited", "WaitedMany"]),
+        [("replayed", replayed), ("ended", ended)],
+    )
+    .with_header(ResponseHeader::Location)
+    .with_header(ResponseHeader::Replayed)
+    .with_header(ResponseHeader::PreferenceApplied)
 }
 
 fn submit_in_guild() -> RouteDoc {
-    let about = RouteDoc::new(Tag::Operations, "submit_in_guild", "Submit operations for a guild")
-        .says(format!(
+    let doc = RouteDoc::new(Tag::Operations, "submit_in_guild", "Submit operations for a guild")
+        .description(format!(
             "One operation, or several as `{{\"operations\": […]}}`. They are executed one at a time, in the order of \
              acceptance. Operations that give a dangerous permission also require the scope `danger`; `request`, and \
              `read` outside the guild, require `application`.\n\n{ACCEPTED}"
         ))
         .path("guild_id", snowflake(), "The guild.")
-        .takes(one_or_many("NewOperation"), examples(&OperationKind::ALL));
-    accepts(about)
+        .required_body(one_or_many("NewOperation"), examples(&OperationKind::ALL));
+    with_submission(doc)
 }
 
 fn submit() -> RouteDoc {
-    let about = RouteDoc::new(Tag::Operations, "submit", "Submit operations without a guild")
-        .says(format!(
+    let doc = RouteDoc::new(Tag::Operations, "submit", "Submit operations without a guild")
+        .description(format!(
             "One operation, or several as `{{\"operations\": […]}}`. Also requires the scope \
              `application`.\n\n{ACCEPTED}"
         ))
-        .takes(one_or_many("NewApplicationOperation"), examples(&WITHOUT_GUILD));
-    accepts(about)
+        .required_body(one_or_many("NewApplicationOperation"), examples(&WITHOUT_GUILD));
+    with_submission(doc)
 }
 
 fn list() -> RouteDoc {
     RouteDoc::new(Tag::Operations, "list_operations", "List operations")
-        .says("The newest first; only those that are visible to the key.")
+        .description("The newest first; only those that are visible to the key.")
         .query("guild_id", snowflake(), "Filter by guild.")
-        .query("state", named("State"), "Filter by state.")
-        .query("kind", named("Kind"), "Filter by kind.")
-        .query("parked", truth(), "Filter by whether the operation is parked.")
+        .query("state", schema_ref("State"), "Filter by state.")
+        .query("kind", schema_ref("Kind"), "Filter by kind.")
+        .query("parked", boolean(), "Filter by whether the operation is parked.")
         .query("deployment_id", formatted_as("uuid"), "Filter by deployment.")
         .query("created_after", time(), "Only those accepted at or after this time.")
         .query("created_before", time(), "Only those accepted before this time.")
-        .paged()
-        .answers(
+        .with_paging()
+        .responses(
             200,
             "A page of operations.",
-            named("OperationPage"),
+            schema_ref("OperationPage"),
             [("page", json!({"operations": [an_operation()], "next": null}))],
         )
 }
 
 fn stream() -> RouteDoc {
     RouteDoc::new(Tag::Operations, "stream_operations", "Stream changes of operations")
-        .says(
+        .description(
             "Server-sent events. The `data` of each `event: operation` is an operation as in lists, and its `id` is a \
              position. A client that reconnects with it as `Last-Event-ID` misses nothing that is still stored; \
              `event: gap` reports that something is not. Comments keep the connection alive. A client that does not \
              read is disconnected.",
         )
         .query("guild_id", snowflake(), "Filter by guild.")
-        .query("kind", named("Kind"), "Filter by kind.")
-        .query("state", named("State"), "Only operations that enter this state.")
+        .query("kind", schema_ref("Kind"), "Filter by kind.")
+        .query("state", schema_ref("State"), "Only operations that enter this state.")
         .query("last_event_id", text(), "The same as the header `Last-Event-ID`, for clients that cannot send it.")
         .header("Last-Event-ID", text(), "The `id` of the last event that was read; the stream continues after it.")
-        .refuses(ProblemType::BadRequest)
-        .answers_as(
+        .problem(ProblemType::BadRequest)
+        .responses_as(
             "text/event-stream",
             200,
             "Events, until one side closes the connection.",
@@ -141,52 +140,57 @@ fn stream() -> RouteDoc {
 
 fn show() -> RouteDoc {
     RouteDoc::new(Tag::Operations, "show_operation", "Show an operation")
-        .says(
+        .description(
             "With its attempts. An operation is stored for an hour after it succeeded or was cancelled, and for a day \
              after it failed for good, unless `retention` in the settings says otherwise.",
         )
         .path("id", operation_id(), "The operation.")
-        .answers(200, "The operation.", named("OperationInFull"), [("operation", an_operation_in_full())])
+        .responses(200, "The operation.", schema_ref("OperationInFull"), [("operation", an_operation_in_full())])
 }
 
 fn cancel() -> RouteDoc {
     RouteDoc::new(Tag::Operations, "cancel_operation", "Cancel an operation")
-        .says(
+        .description(
             "Possible until one of its calls is sent. After that the response is `409`; `progress` lists the completed \
              steps, and the operation continues by itself. Idempotent.",
         )
         .path("id", operation_id(), "The operation.")
-        .answers(
+        .responses(
             200,
             "The operation is cancelled.",
-            named("Cancelled"),
+            schema_ref("Cancelled"),
             [(
                 "cancelled",
                 json!({"id": AN_OPERATION, "state": "cancelled", "href": format!("/v1/operations/{AN_OPERATION}")}),
             )],
         )
-        .refuses(ProblemType::Conflict)
+        .problem(ProblemType::Conflict)
 }
 
 fn retry() -> RouteDoc {
     RouteDoc::new(Tag::Operations, "retry_operation", "Retry an operation")
-        .says(
+        .description(
             "A waiting operation (`scheduled`, `queued`, `delayed`, `retrying`) becomes due now; a scheduled one joins \
              its queue. A `dead` or `needs_review` operation is submitted again as a new one, at the end of its queue; \
              `redrive_of` names the first. Requires the same scopes as submitting it.",
         )
         .path("id", operation_id(), "The operation.")
-        .answers(202, "The operation will be tried again.", named("DoneAgain"), [("new operation", done_again())])
-        .with(ResponseHeader::Location)
-        .refuses(ProblemType::Conflict)
-        .refuses(ProblemType::AlreadyRedriven)
-        .refuses(ProblemType::InvalidOperation)
-        .refuses(ProblemType::QueueFull)
-        .refuses(ProblemType::ShareFull)
-        .refuses(ProblemType::StoreFull)
+        .responses(
+            202,
+            "The operation will be tried again.",
+            schema_ref("DoneAgain"),
+            [("new operation", a_redriven_operation())],
+        )
+        .with_header(ResponseHeader::Location)
+        .problem(ProblemType::Conflict)
+        .problem(ProblemType::AlreadyRedriven)
+        .problem(ProblemType::InvalidOperation)
+        .problem(ProblemType::QueueFull)
+        .problem(ProblemType::ShareFull)
+        .problem(ProblemType::StoreFull)
 }
 
 /// An operation that redrives another one.
-pub(crate) fn done_again() -> serde_json::Value {
-    json!({"id": ANOTHER, "state": "queued", "redrive_of": AN_OPERATION, "href": format!("/v1/operations/{ANOTHER}")})
+pub(crate) fn a_redriven_operation() -> serde_json::Value {
+    json!({"id": ANOTHER_OPERATION, "state": "queued", "redrive_of": AN_OPERATION, "href": format!("/v1/operations/{ANOTHER_OPERATION}")})
 }

@@ -8,8 +8,8 @@ use crate::api::openapi::{
     common::{PRINTABLE, TRACEPARENT},
     payloads,
     schema::{
-        Describe as _, SchemaRef, closed, either, integer, list_of, may, must, named, one_of_names, or_null, text,
-        text_of,
+        Describe as _, SchemaRef, closed, integer, list_of, one_of, one_of_names, optional, or_null, required,
+        schema_ref, text, text_of,
     },
 };
 
@@ -24,24 +24,25 @@ pub(crate) const WITHOUT_GUILD: [OperationKind; 6] = [
 ];
 
 /// Maximum number of operations in a submission.
-const MANY: usize = 1_000;
+const MAX_OPERATIONS: usize = 1_000;
 
 /// Maximum delay or deadline: thirty days.
-const LATEST_MS: u64 = 30 * 24 * 3_600_000;
+const MAX_DELAY_MS: u64 = 30 * 24 * 3_600_000;
 
 /// One operation, or several.
 pub(crate) fn one_or_many(one: &str) -> SchemaRef {
-    let many = closed([must(
+    let many = closed([required(
         "operations",
-        list_of(1, MANY, named(one)).says("All are accepted, or none; they are executed in this order."),
+        list_of(1, MAX_OPERATIONS, schema_ref(one))
+            .describe("All are accepted, or none; they are executed in this order."),
     )]);
-    either([named(one).into(), many.title(Some("Many")).into()]).into()
+    one_of([schema_ref(one).into(), many.title(Some("Many")).into()]).into()
 }
 
 /// Examples of one operation of each kind, and of several at once.
 pub(crate) fn examples(kinds: &[OperationKind]) -> Vec<(String, Value)> {
     let of = |kind: &OperationKind| {
-        let payload = payloads::of(*kind).examples.into_iter().next().map(|(_, payload)| payload);
+        let payload = payloads::payload_doc(*kind).examples.into_iter().next().map(|(_, payload)| payload);
         json!({"kind": kind.name(), "payload": payload})
     };
     let each = kinds.iter().map(|kind| (kind.name().to_owned(), of(kind)));
@@ -52,11 +53,11 @@ pub(crate) fn examples(kinds: &[OperationKind]) -> Vec<(String, Value)> {
 /// All schemas of this file, by name.
 pub(crate) fn schemas() -> Vec<(String, SchemaRef)> {
     let each = OperationKind::ALL.map(|kind| (new(kind), operation(kind).into()));
-    let of = |kinds: &[OperationKind], says: &str| -> SchemaRef {
+    let of = |kinds: &[OperationKind], description: &str| -> SchemaRef {
         let mapping = kinds.iter().map(|kind| (kind.name(), format!("#/components/schemas/{}", new(*kind))));
-        either(kinds.iter().map(|kind| named(&new(*kind)).into()))
+        one_of(kinds.iter().map(|kind| schema_ref(&new(*kind)).into()))
             .discriminator(Some(Discriminator::with_mapping("kind", mapping)))
-            .says(says)
+            .describe(description)
             .into()
     };
     let unions = [
@@ -76,39 +77,39 @@ fn new(kind: OperationKind) -> String {
 
 /// An operation of a kind, as it is submitted.
 pub(crate) fn operation(kind: OperationKind) -> ObjectBuilder {
-    let described = payloads::of(kind);
-    let optional = |name, shape: ObjectBuilder| may(name, or_null(shape));
+    let described = payloads::payload_doc(kind);
+    let optional = |name, shape: ObjectBuilder| optional(name, or_null(shape));
     closed([
-        must("kind", one_of_names([kind.name()])),
-        must("payload", named(&format!("{}Payload", payloads::title(kind)))),
+        required("kind", one_of_names([kind.name()])),
+        required("payload", schema_ref(&format!("{}Payload", payloads::title(kind)))),
         optional(
             "key",
             text_of(1, 255)
                 .pattern(Some(PRINTABLE))
-                .says("The idempotency key: the same key with the same kind, guild and payload is accepted once."),
+                .describe("The idempotency key: the same key with the same kind, guild and payload is accepted once."),
         ),
-        optional("reason", text_of(0, 480).says("Reason for Discord's audit log. No control characters.")),
-        optional("max_attempts", integer(1, 20).default(Some(3.into())).says("Maximum number of attempts.")),
+        optional("reason", text_of(0, 480).describe("Reason for Discord's audit log. No control characters.")),
+        optional("max_attempts", integer(1, 20).default(Some(3.into())).describe("Maximum number of attempts.")),
         optional(
             "delay_ms",
-            integer(0, LATEST_MS)
+            integer(0, MAX_DELAY_MS)
                 .default(Some(0.into()))
-                .says("Not executed before so long from now: it is `scheduled`, and joins its queue then."),
+                .describe("Not executed before so long from now: it is `scheduled`, and joins its queue then."),
         ),
         optional(
             "deadline_ms",
-            integer(1, LATEST_MS).says(
+            integer(1, MAX_DELAY_MS).describe(
                 "Not executed after so long from now; must be more than \
             `delay_ms`.",
             ),
         ),
         optional(
             "trace",
-            text().pattern(Some(TRACEPARENT)).says(
+            text().pattern(Some(TRACEPARENT)).describe(
                 "A W3C `traceparent`; the header of that name is used \
             as well.",
             ),
         ),
     ])
-    .says(described.does)
+    .describe(described.description)
 }

@@ -31,7 +31,7 @@ fn shape<T>(call: &Call<T>) -> (Method, &str, Effects, Option<u64>) {
 }
 
 #[tokio::test]
-async fn each_call_has_its_method_its_path_its_effects_and_its_guild() {
+async fn calls_have_the_right_method_path_effects_and_guild() {
     let calls = CallBuilder::new(Id::new(5));
     let (guild, user, role, channel, message) = (Id::new(1), Id::new(2), Id::new(3), Id::new(4), Id::new(6));
     let (none, again, creates) = (Effects::None, Effects::Idempotent, Effects::Creates);
@@ -58,7 +58,7 @@ async fn each_call_has_its_method_its_path_its_effects_and_its_guild() {
 }
 
 #[tokio::test]
-async fn only_a_channels_name_and_topic_fall_under_their_own_limit() {
+async fn channel_name_and_topic_have_their_own_limit() {
     let calls = CallBuilder::new(Id::new(5));
     let call = calls.modify_channel(Id::new(4), |channel| channel.name("hall")).unwrap().for_guild(Id::new(1));
     assert_eq!(shape(&call), (Method::PATCH, "/channels/4", Effects::Idempotent, Some(1)));
@@ -67,7 +67,7 @@ async fn only_a_channels_name_and_topic_fall_under_their_own_limit() {
 }
 
 #[tokio::test]
-async fn a_message_carries_its_nonce_and_mentions_nobody_unasked() {
+async fn message_carries_its_nonce_and_mentions_no_one_by_default() {
     let calls = CallBuilder::new(Id::new(5));
     let call = calls.create_message(Id::new(4), "n-1", |message| message.content("@everyone")).unwrap();
     let sent = json!({
@@ -87,17 +87,17 @@ async fn a_message_carries_its_nonce_and_mentions_nobody_unasked() {
 }
 
 #[tokio::test]
-async fn what_discord_would_refuse_is_refused_here_and_says_why() {
+async fn invalid_calls_are_rejected_with_a_reason() {
     let calls = CallBuilder::new(Id::new(5));
     let long = "a".repeat(2_001);
     let error = calls.create_message(Id::new(4), "n", |message| message.content(&long)).unwrap_err();
-    assert!(matches!(&error, CallError::Invalid(why) if why.contains("content")), "{error}");
+    assert!(matches!(&error, CallError::Invalid(reason) if reason.contains("content")), "{error}");
     assert!(matches!(calls.messages(Id::new(4), MessagePage::Newest, 101), Err(CallError::Invalid(_))));
     assert!(matches!(calls.create_channel(Id::new(1), "", |channel| channel), Err(CallError::Invalid(_))));
 }
 
 #[tokio::test]
-async fn an_interactions_calls_are_known_to_the_gate_as_such() {
+async fn interaction_calls_are_recognized_by_the_gate() {
     let calls = CallBuilder::new(Id::new(5));
     let edit = calls.edit_original("tok", OriginalEdit { content: Some("done"), ..OriginalEdit::default() }).unwrap();
     assert_eq!(shape(&edit), (Method::PATCH, "/webhooks/5/tok/messages/@original", Effects::Idempotent, None));
@@ -111,14 +111,14 @@ async fn an_interactions_calls_are_known_to_the_gate_as_such() {
     assert_eq!(call.request.credential, Credential::Anonymous);
 }
 
-struct Bench {
+struct Fixture {
     sim: SimHandle,
     transport: HyperTransport,
     calls: CallBuilder,
     guild: Id<GuildMarker>,
 }
 
-impl Bench {
+impl Fixture {
     async fn start() -> Self {
         let config = SimConfig::default();
         let token = config.bots[0].token.clone();
@@ -139,7 +139,7 @@ impl Bench {
 
     async fn send<T: DeserializeOwned>(&self, call: Call<T>) -> Result<T, DecodeError> {
         let received = self.transport.exchange(call.request).await.unwrap();
-        call.answer.read(&RestResponse {
+        call.decoder.decode(&RestResponse {
             status: received.status,
             headers: received.headers,
             body: received.body,
@@ -150,8 +150,8 @@ impl Bench {
 }
 
 #[tokio::test]
-async fn the_simulator_takes_a_roles_whole_life_and_keeps_the_reason() {
-    let bench = Bench::start().await;
+async fn simulator_accepts_the_role_lifecycle_and_stores_the_reason() {
+    let bench = Fixture::start().await;
     let (calls, guild) = (&bench.calls, bench.guild);
     let user: Id<UserMarker> = {
         let joined = bench.sim.join(bench.sim.guilds()[0], guildhall_sim::JoinSpec { count: 1, ..Default::default() });
@@ -173,8 +173,8 @@ async fn the_simulator_takes_a_roles_whole_life_and_keeps_the_reason() {
 }
 
 #[tokio::test]
-async fn the_simulator_takes_a_channels_whole_life_and_a_message_sent_twice_is_there_once() {
-    let bench = Bench::start().await;
+async fn simulator_accepts_the_channel_lifecycle_and_deduplicates_messages() {
+    let bench = Fixture::start().await;
     let (calls, guild) = (&bench.calls, bench.guild);
     let create = calls.create_channel(guild, "hall", |channel| channel.topic("greetings")).unwrap();
     let channel = bench.send(create).await.unwrap();
@@ -194,8 +194,8 @@ async fn the_simulator_takes_a_channels_whole_life_and_a_message_sent_twice_is_t
 }
 
 #[tokio::test]
-async fn the_simulator_takes_an_interactions_deferral_and_its_edit() {
-    let bench = Bench::start().await;
+async fn simulator_accepts_an_interaction_deferral_and_its_edit() {
+    let bench = Fixture::start().await;
     let fired = bench.sim.fire(FireSpec::command(bench.sim.guilds()[0], "hello")).await.unwrap();
     let (id, token) = (fired.id.unwrap().to_string().parse::<Id<InteractionMarker>>().unwrap(), fired.token.unwrap());
     let deferred = InteractionResponse { kind: InteractionResponseType::DeferredChannelMessageWithSource, data: None };
@@ -210,8 +210,8 @@ async fn the_simulator_takes_an_interactions_deferral_and_its_edit() {
 }
 
 #[tokio::test]
-async fn the_simulator_says_how_to_connect() {
-    let bench = Bench::start().await;
+async fn simulator_returns_gateway_connection_info() {
+    let bench = Fixture::start().await;
     let info = bench.send(bench.calls.gateway_bot().unwrap()).await.unwrap();
     assert_eq!((info.shards, info.url), (1, bench.sim.gateway_url()));
 }

@@ -20,18 +20,18 @@ const BOT: Credential = Credential::Application(1);
 const TOKEN: &str = "a.secret-token";
 
 /// Timeout that only a stuck test reaches.
-const STUCK: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a call waits for a response that never comes.
-const SOON: Duration = Duration::from_secs(1);
+const SHORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 fn config(api_url: String) -> TransportConfig {
     TransportConfig {
         api_url,
         token: SecretValue::new(TOKEN),
-        connect_timeout: STUCK,
-        request_timeout: STUCK,
+        connect_timeout: TEST_TIMEOUT,
+        request_timeout: TEST_TIMEOUT,
         max_response_bytes: 4_096,
-        pool_idle: STUCK,
+        pool_idle: TEST_TIMEOUT,
         traceparent: false,
     }
 }
@@ -53,17 +53,17 @@ fn server<T: Send + 'static>(
 ) -> (SocketAddr, JoinHandle<(T, usize)>) {
     let (listener, address) = listener();
     let thread = std::thread::spawn(move || {
-        let kept = serve(&listener);
+        let served = serve(&listener);
         // Counts connections beyond those that were served.
         listener.set_nonblocking(true).unwrap();
-        (kept, std::iter::from_fn(|| listener.accept().ok()).count())
+        (served, std::iter::from_fn(|| listener.accept().ok()).count())
     });
     (address, thread)
 }
 
 fn accept(listener: &TcpListener) -> TcpStream {
     let (stream, _) = listener.accept().unwrap();
-    stream.set_read_timeout(Some(STUCK)).unwrap();
+    stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     stream
 }
 
@@ -78,7 +78,7 @@ fn read_head(stream: &mut TcpStream) -> String {
     String::from_utf8(head).unwrap().to_lowercase()
 }
 
-fn answer(stream: &mut TcpStream, body: &str) {
+fn respond(stream: &mut TcpStream, body: &str) {
     write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
 }
 
@@ -87,16 +87,16 @@ fn call(method: Method) -> RestRequest {
 }
 
 #[tokio::test]
-async fn a_refused_port_means_that_the_call_never_left() {
+async fn refused_connection_means_the_call_was_never_sent() {
     let (listener, address) = listener();
     drop(listener);
     let error = transport_to(address).exchange(call(Method::POST)).await.unwrap_err();
-    assert!(matches!(&error, TransportError::Connect(why) if why.contains("refused")), "{error}");
-    assert!(error.never_left());
+    assert!(matches!(&error, TransportError::Connect(reason) if reason.contains("refused")), "{error}");
+    assert!(error.was_not_sent());
 }
 
 #[tokio::test]
-async fn no_connection_in_time_means_that_the_call_never_left() {
+async fn connect_timeout_means_the_call_was_never_sent() {
     // A TLS server that never sends its hello: connected, but not ready for a call.
     let (done, wait) = std::sync::mpsc::channel::<()>();
     let (address, thread) = server(move |listener| {
@@ -104,8 +104,10 @@ async fn no_connection_in_time_means_that_the_call_never_left() {
         let _ = wait.recv();
         stream
     });
-    let transport =
-        HyperTransport::new(TransportConfig { connect_timeout: SOON, ..config(format!("https://{address}/api")) });
+    let transport = HyperTransport::new(TransportConfig {
+        connect_timeout: SHORT_TIMEOUT,
+        ..config(format!("https://{address}/api"))
+    });
     let error = transport.unwrap().exchange(call(Method::POST)).await.unwrap_err();
     assert_eq!(error, TransportError::Connect("connection timed out".to_owned()));
     drop(done);
@@ -113,7 +115,7 @@ async fn no_connection_in_time_means_that_the_call_never_left() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_no_tls_server_was_never_sent_anything() {
+async fn server_without_tls_receives_no_call() {
     let (address, thread) = server(|listener| {
         let mut stream = accept(listener);
         stream.write_all(b"this is not TLS\r\n\r\n").unwrap();
@@ -131,7 +133,7 @@ async fn a_server_that_is_no_tls_server_was_never_sent_anything() {
 }
 
 #[tokio::test]
-async fn a_connection_closed_before_the_call_was_read_is_not_tried_again() {
+async fn connection_closed_before_the_call_was_read_is_not_retried() {
     let (address, thread) = server(|listener| drop(accept(listener)));
     let error = transport_to(address).exchange(call(Method::POST)).await.unwrap_err();
     // Which of the two depends on timing. Both are correct, and neither may lead to a second connection.
@@ -141,17 +143,17 @@ async fn a_connection_closed_before_the_call_was_read_is_not_tried_again() {
 }
 
 #[tokio::test]
-async fn a_connection_closed_after_the_call_was_read_means_that_it_may_have_happened() {
+async fn connection_closed_after_the_call_was_read_leaves_outcome_unknown() {
     let (address, thread) = server(|listener| read_head(&mut accept(listener)));
     let error = transport_to(address).exchange(call(Method::POST)).await.unwrap_err();
     assert!(matches!(error, TransportError::Broken(_)), "{error}");
-    assert!(!error.never_left());
+    assert!(!error.was_not_sent());
     let (_, more) = thread.join().unwrap();
     assert_eq!(more, 0, "the call was sent again");
 }
 
 #[tokio::test]
-async fn an_answer_cut_in_the_middle_of_its_body_means_that_it_may_have_happened() {
+async fn truncated_response_leaves_outcome_unknown() {
     for head in ["content-length: 10", "transfer-encoding: chunked"] {
         let (address, thread) = server(move |listener| {
             let mut stream = accept(listener);
@@ -166,7 +168,7 @@ async fn an_answer_cut_in_the_middle_of_its_body_means_that_it_may_have_happened
 }
 
 #[tokio::test]
-async fn silence_and_half_an_answer_both_time_out_as_calls_that_may_have_happened() {
+async fn missing_or_partial_response_times_out_with_unknown_outcome() {
     let halves = ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{}"];
     let cut_off = async |half: &'static str| {
         let (done, wait) = std::sync::mpsc::channel::<()>();
@@ -176,10 +178,10 @@ async fn silence_and_half_an_answer_both_time_out_as_calls_that_may_have_happene
             stream.write_all(half.as_bytes()).unwrap();
             let _ = wait.recv();
         });
-        let config = TransportConfig { request_timeout: SOON, ..config(format!("http://{address}")) };
+        let config = TransportConfig { request_timeout: SHORT_TIMEOUT, ..config(format!("http://{address}")) };
         let error = HyperTransport::new(config).unwrap().exchange(call(Method::GET)).await.unwrap_err();
         assert_eq!(error, TransportError::TimedOut, "{half:?}");
-        assert!(!error.never_left());
+        assert!(!error.was_not_sent());
         drop(done);
         thread.join().unwrap();
     };
@@ -187,34 +189,34 @@ async fn silence_and_half_an_answer_both_time_out_as_calls_that_may_have_happene
 }
 
 #[tokio::test]
-async fn a_connection_that_the_server_closed_while_it_was_idle_costs_no_call() {
-    let (closed, told) = oneshot::channel();
+async fn idle_connection_closed_by_the_server_loses_no_call() {
+    let (closed, closed_rx) = oneshot::channel();
     let (address, thread) = server(|listener| {
         let mut stream = accept(listener);
         let first = read_head(&mut stream);
-        answer(&mut stream, "1");
+        respond(&mut stream, "1");
         stream.shutdown(Shutdown::Write).unwrap();
         // The peer has seen the shutdown once it has closed its side, too.
         assert_eq!(stream.read(&mut [0]).unwrap(), 0);
         closed.send(()).unwrap();
         let mut stream = accept(listener);
         let second = read_head(&mut stream);
-        answer(&mut stream, "2");
+        respond(&mut stream, "2");
         (first, second)
     });
     let transport = transport_to(address);
     assert_eq!(transport.exchange(call(Method::POST)).await.unwrap().body, "1");
-    told.await.unwrap();
+    closed_rx.await.unwrap();
     assert_eq!(transport.exchange(call(Method::POST)).await.unwrap().body, "2");
     assert_eq!(thread.join().unwrap().1, 0);
 }
 
 #[tokio::test]
-async fn a_call_on_a_kept_connection_that_dies_under_it_is_not_tried_again() {
+async fn call_on_a_reused_connection_that_breaks_is_not_retried() {
     let (address, thread) = server(|listener| {
         let mut stream = accept(listener);
         read_head(&mut stream);
-        answer(&mut stream, "1");
+        respond(&mut stream, "1");
         read_head(&mut stream)
     });
     let transport = transport_to(address);
@@ -225,7 +227,7 @@ async fn a_call_on_a_kept_connection_that_dies_under_it_is_not_tried_again() {
 }
 
 #[tokio::test]
-async fn an_answer_past_the_bound_is_not_kept() {
+async fn oversized_response_is_rejected() {
     for head in ["content-length: 5000", "transfer-encoding: chunked"] {
         let (address, thread) = server(move |listener| {
             let mut stream = accept(listener);
@@ -236,13 +238,13 @@ async fn an_answer_past_the_bound_is_not_kept() {
             drop(write!(stream, "HTTP/1.1 200 OK\r\n{head}\r\n\r\n{chunk}{text}"));
         });
         let error = transport_to(address).exchange(call(Method::GET)).await.unwrap_err();
-        assert!(matches!(&error, TransportError::Broken(why) if why.contains("4096")), "{error}");
+        assert!(matches!(&error, TransportError::Broken(reason) if reason.contains("4096")), "{error}");
         thread.join().unwrap();
     }
 }
 
 #[tokio::test]
-async fn a_redirect_is_an_answer_and_nothing_more() {
+async fn redirects_are_not_followed() {
     let (address, thread) = server(|listener| {
         let mut stream = accept(listener);
         let elsewhere = listener.local_addr().unwrap();
@@ -255,13 +257,13 @@ async fn a_redirect_is_an_answer_and_nothing_more() {
 }
 
 #[tokio::test]
-async fn the_token_goes_only_where_the_bot_itself_calls_and_a_caller_cannot_speak_for_the_transport() {
+async fn only_bot_calls_carry_the_token_and_reserved_headers_are_removed() {
     let (address, thread) = server(|listener| {
         let mut stream = accept(listener);
         (0..2)
             .map(|_| {
                 let head = read_head(&mut stream);
-                answer(&mut stream, "{}");
+                respond(&mut stream, "{}");
                 head
             })
             .collect::<Vec<_>>()
@@ -269,7 +271,7 @@ async fn the_token_goes_only_where_the_bot_itself_calls_and_a_caller_cannot_spea
     let transport = transport_to(address);
     for credential in [BOT, Credential::Anonymous] {
         let mut request = RestRequest::new(Method::POST, "/webhooks/1/t?wait=true", credential);
-        for name in OWN_HEADERS {
+        for name in RESERVED_HEADERS {
             request.headers.insert(name, HeaderValue::from_static("theirs"));
         }
         request.headers.insert("x-audit-log-reason", HeaderValue::from_static("why"));
@@ -288,7 +290,7 @@ async fn the_token_goes_only_where_the_bot_itself_calls_and_a_caller_cannot_spea
 }
 
 #[tokio::test]
-async fn a_streaming_body_is_sent_in_chunks_as_it_comes() {
+async fn streaming_body_is_sent_in_chunks() {
     let (address, thread) = server(|listener| {
         let mut stream = accept(listener);
         let head = read_head(&mut stream);
@@ -299,7 +301,7 @@ async fn a_streaming_body_is_sent_in_chunks_as_it_comes() {
             assert_ne!(read, 0, "the body ended early");
             body.extend_from_slice(&part[..read]);
         }
-        answer(&mut stream, "{}");
+        respond(&mut stream, "{}");
         (head, String::from_utf8(body).unwrap())
     });
     let parts = ["first", "second"].map(|part| Ok(Frame::data(Bytes::from_static(part.as_bytes()))));
@@ -312,8 +314,8 @@ async fn a_streaming_body_is_sent_in_chunks_as_it_comes() {
 }
 
 #[tokio::test]
-async fn a_streaming_body_that_breaks_off_leaves_a_call_that_may_have_happened() {
-    let (arrived, told) = oneshot::channel();
+async fn aborted_streaming_body_leaves_outcome_unknown() {
+    let (arrived, arrived_rx) = oneshot::channel();
     let (address, thread) = server(|listener| {
         let mut stream = accept(listener);
         read_head(&mut stream);
@@ -325,7 +327,7 @@ async fn a_streaming_body_that_breaks_off_leaves_a_call_that_may_have_happened()
     });
     let half = stream::iter([Ok(Frame::data(Bytes::from_static(b"half")))]);
     let end = stream::once(async {
-        told.await.unwrap();
+        arrived_rx.await.unwrap();
         Err("the sender is gone".into())
     });
     let mut request = call(Method::POST);
@@ -338,12 +340,12 @@ async fn a_streaming_body_that_breaks_off_leaves_a_call_that_may_have_happened()
 }
 
 #[tokio::test]
-async fn a_call_that_is_no_call_is_refused_before_it_is_sent() {
+async fn malformed_calls_and_configurations_are_rejected() {
     let (_listener, address) = listener();
     let transport = transport_to(address);
     for (method, path) in [(Method::GET, "users/@me"), (Method::GET, "/a b"), (Method::CONNECT, "/users/@me")] {
         let error = transport.exchange(RestRequest::new(method, path, BOT)).await.unwrap_err();
-        assert!(matches!(error, TransportError::Malformed(_)) && error.never_left(), "{path}: {error}");
+        assert!(matches!(error, TransportError::Malformed(_)) && error.was_not_sent(), "{path}: {error}");
     }
     for url in ["", "discord.com", "ftp://discord.com/", "http://", "https://discord.com/api?v=10"] {
         let error = HyperTransport::new(config(url.to_owned())).unwrap_err();
@@ -354,13 +356,13 @@ async fn a_call_that_is_no_call_is_refused_before_it_is_sent() {
 }
 
 #[tokio::test]
-async fn nothing_that_it_says_of_itself_holds_the_token() {
+async fn debug_and_error_texts_do_not_contain_the_token() {
     let (listener, address) = listener();
     drop(listener);
     let transport = transport_to(address);
     let error = transport.exchange(call(Method::GET)).await.unwrap_err();
-    let said = format!("{transport:?} {error} {error:?} {:?} {:?}", config(String::new()), transport.authorization);
-    assert!(!said.contains(TOKEN), "{said}");
+    let text = format!("{transport:?} {error} {error:?} {:?} {:?}", config(String::new()), transport.authorization);
+    assert!(!text.contains(TOKEN), "{text}");
 }
 
 #[test]
@@ -403,7 +405,7 @@ fn fault(route: &str, action: FaultAction) -> Fault {
 }
 
 #[tokio::test]
-async fn an_answer_of_the_simulator_comes_whole_with_its_class_and_its_bucket() {
+async fn simulator_response_has_its_class_and_bucket() {
     let (sim, transport) = sim().await;
     let guild = sim.guilds()[0];
     let received =
@@ -413,12 +415,13 @@ async fn an_answer_of_the_simulator_comes_whole_with_its_class_and_its_bucket() 
     assert!(received.body.starts_with(b"["));
     let missing = transport.exchange(RestRequest::new(Method::GET, "/guilds/1/roles", BOT)).await.unwrap();
     assert_eq!((missing.class, missing.code), (ResponseClass::NotFound, Some(10_004)));
-    let nobody = transport.exchange(RestRequest::new(Method::GET, "/users/@me", Credential::Anonymous)).await.unwrap();
-    assert_eq!(nobody.status, StatusCode::UNAUTHORIZED);
+    let anonymous =
+        transport.exchange(RestRequest::new(Method::GET, "/users/@me", Credential::Anonymous)).await.unwrap();
+    assert_eq!(anonymous.status, StatusCode::UNAUTHORIZED);
 }
 
 #[tokio::test]
-async fn every_refusal_of_the_simulator_is_told_from_the_others() {
+async fn simulator_errors_are_classified() {
     let (sim, transport) = sim().await;
     let limited = |scope| FaultAction::RateLimit { scope, retry_after_ms: 1_500 };
     let cloudflare = |form| FaultAction::Cloudflare { form, retry_after_ms: Some(60_000) };
@@ -452,7 +455,7 @@ async fn every_refusal_of_the_simulator_is_told_from_the_others() {
 }
 
 #[tokio::test]
-async fn a_call_whose_connection_is_cut_had_its_effect_at_most_once() {
+async fn call_on_a_cut_connection_takes_effect_at_most_once() {
     let (sim, transport) = sim().await;
     let path = format!("/guilds/{}/roles", sim.guilds()[0]);
     let create = |name: &str| {
@@ -475,27 +478,27 @@ async fn a_call_whose_connection_is_cut_had_its_effect_at_most_once() {
 }
 
 /// A lease that has expired.
-struct Ended;
+struct ExpiredLease;
 
-impl guildhall_actors::lease_guard::LeaseCheck for Ended {
+impl guildhall_actors::lease_guard::LeaseCheck for ExpiredLease {
     fn holds(&self) -> bool {
         false
     }
 }
 
 #[tokio::test]
-async fn what_is_sent_by_a_right_that_may_end_is_not_written_once_the_lease_has() {
+async fn call_with_an_expired_lease_is_not_written() {
     let (address, thread) = server(|listener| {
         let (mut leased, mut plain) = (accept(listener), accept(listener));
         let mut written = Vec::new();
         leased.read_to_end(&mut written).unwrap();
         read_head(&mut plain);
-        answer(&mut plain, "{}");
+        respond(&mut plain, "{}");
         written
     });
-    let ended = || LeaseGuard::while_held(Arc::new(Ended));
-    let transport = transport_to(address).under(ended());
-    let error = transport.exchange(RestRequest { right: ended(), ..call(Method::POST) }).await.unwrap_err();
+    let expired = || LeaseGuard::while_held(Arc::new(ExpiredLease));
+    let transport = transport_to(address).with_lease(expired());
+    let error = transport.exchange(RestRequest { lease: expired(), ..call(Method::POST) }).await.unwrap_err();
     assert!(error.to_string().contains("the lease expired"), "{error}");
     // A call that depends on no lease continues to work.
     transport.exchange(call(Method::GET)).await.unwrap();

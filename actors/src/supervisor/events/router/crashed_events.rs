@@ -15,15 +15,15 @@ impl EventRouter {
     /// Stores an event as dead events instead of routing it, and confirms it once that is committed.
     pub(super) fn set_aside(&mut self, event: &Event, crashed: CrashedInput, session: &Arc<GatewaySession>) {
         emit(EventSetAside { crashed: &crashed });
-        let done = self.sessions.done_before(&event.origin.session, event.origin.seq);
+        let done = self.sessions.handled_before(&event.origin.session, event.origin.seq);
         let dead = self.context.crashed.dead_events(event, &crashed, &done);
-        let mut arrived = CreditReturn::default();
-        arrived.add(event);
+        let mut credit = CreditReturn::default();
+        credit.add(event);
         let (context, session, seq) = (Arc::clone(&self.context), Arc::clone(session), event.origin.seq);
         // If this task failed, the session would never be confirmed past the event.
         spawn_finite(Part::EventRouter, async move {
             context.committer.commit(dead).await;
-            session.done(std::iter::once(seq), arrived);
+            session.complete(std::iter::once(seq), credit);
             context.crashed.forget(&crashed.input).await;
         });
     }

@@ -9,31 +9,31 @@ use tokio::time::Instant;
 use super::{EventRouter, ObserveEvents};
 
 /// How often to check whether the events are handled.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Waits until all received events are handled, then stores the confirmed positions.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "bool")]
 pub(crate) struct DrainEvents {
-    pub(crate) within: Duration,
+    pub(crate) timeout: Duration,
 }
 
 impl Handler<DrainEvents> for EventRouter {
     type Result = ResponseFuture<bool>;
 
-    fn handle(&mut self, DrainEvents { within }: DrainEvents, ctx: &mut Context<Self>) -> Self::Result {
+    fn handle(&mut self, DrainEvents { timeout }: DrainEvents, ctx: &mut Context<Self>) -> Self::Result {
         let router = ctx.address();
         Box::pin(async move {
-            let deadline = Instant::now() + within;
+            let deadline = Instant::now() + timeout;
             let mut drained = false;
             while !drained && Instant::now() < deadline {
-                drained = router.send(ObserveEvents).await.is_ok_and(|seen| seen.undone == 0);
+                drained = router.send(ObserveEvents).await.is_ok_and(|snapshot| snapshot.undone == 0);
                 if !drained {
-                    tokio::time::sleep(LOOK_AGAIN).await;
+                    tokio::time::sleep(POLL_INTERVAL).await;
                 }
             }
-            let kept = tokio::time::timeout_at(deadline + Duration::from_secs(1), router.send(SaveSessions)).await;
-            drained && kept.is_ok()
+            let saved = tokio::time::timeout_at(deadline + Duration::from_secs(1), router.send(SaveSessions)).await;
+            drained && saved.is_ok()
         })
     }
 }
@@ -43,27 +43,27 @@ impl Handler<DrainEvents> for EventRouter {
 #[rtype(result = "bool")]
 pub(crate) struct DrainShard {
     pub(crate) shard: u32,
-    pub(crate) within: Duration,
+    pub(crate) timeout: Duration,
 }
 
 impl Handler<DrainShard> for EventRouter {
     type Result = ResponseFuture<bool>;
 
-    fn handle(&mut self, DrainShard { shard, within }: DrainShard, ctx: &mut Context<Self>) -> Self::Result {
+    fn handle(&mut self, DrainShard { shard, timeout }: DrainShard, ctx: &mut Context<Self>) -> Self::Result {
         let router = ctx.address();
         Box::pin(async move {
-            let deadline = Instant::now() + within;
-            let is_done = async || router.send(CountPendingEvents { shard }).await.is_ok_and(|undone| undone == 0);
+            let deadline = Instant::now() + timeout;
+            let is_done = async || router.send(CountPendingEvents { shard }).await.is_ok_and(|pending| pending == 0);
             let mut drained = is_done().await;
             while !drained && Instant::now() < deadline {
-                tokio::time::sleep(LOOK_AGAIN).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
                 drained = is_done().await;
             }
-            if within.is_zero() {
+            if timeout.is_zero() {
                 return drained;
             }
-            let kept = tokio::time::timeout_at(deadline + Duration::from_secs(1), router.send(SaveSessions)).await;
-            drained && kept.is_ok()
+            let saved = tokio::time::timeout_at(deadline + Duration::from_secs(1), router.send(SaveSessions)).await;
+            drained && saved.is_ok()
         })
     }
 }
@@ -79,7 +79,7 @@ impl Handler<CountPendingEvents> for EventRouter {
     type Result = usize;
 
     fn handle(&mut self, CountPendingEvents { shard }: CountPendingEvents, _: &mut Context<Self>) -> usize {
-        self.sessions.undone_of(shard)
+        self.sessions.pending_of(shard)
     }
 }
 
@@ -92,10 +92,10 @@ impl Handler<SaveSessions> for EventRouter {
     type Result = ResponseFuture<()>;
 
     fn handle(&mut self, _: SaveSessions, _: &mut Context<Self>) -> Self::Result {
-        let (context, sessions) = (Arc::clone(&self.context), self.sessions.unkept());
+        let (context, sessions) = (Arc::clone(&self.context), self.sessions.unsaved());
         Box::pin(async move {
             if !sessions.is_empty() {
-                context.store.until_ok("sessions", |store| store.keep_sessions(sessions.clone())).await;
+                context.store.until_ok("sessions", |store| store.save_sessions(sessions.clone())).await;
             }
         })
     }

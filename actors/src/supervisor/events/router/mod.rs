@@ -59,26 +59,26 @@ pub(crate) struct ResumedSession {
 }
 
 /// Maximum number of event names with cached handlers. Some names are chosen by users.
-const NAMES: usize = 10_000;
+const MAX_CACHED_NAMES: usize = 10_000;
 
 /// How often to report backlog and lag.
-const COUNT_EVERY: Duration = Duration::from_secs(5);
+const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Routes events.
 pub struct EventRouter {
     /// First field, so that its end is noticed before the ends of its dependents.
     _guard: PartGuard,
     context: Arc<EventContext>,
-    told: Option<mpsc::Receiver<ShardMessage>>,
+    messages: Option<mpsc::Receiver<ShardMessage>>,
     sessions: SessionTable,
     matching: HashMap<EventName, HandlerSet, RandomState>,
     /// Generation of the handlers in `matching`.
     generation: u64,
     /// Batches to send to the guilds next, and the channel for them.
-    lots: Vec<RoutedBatch>,
-    seats: mpsc::Sender<RoutedBatch>,
+    batches: Vec<RoutedBatch>,
+    supervisor: mpsc::Sender<RoutedBatch>,
     /// Whether confirmed positions are being stored.
-    keeping: bool,
+    saving: bool,
 }
 
 impl std::fmt::Debug for EventRouter {
@@ -90,90 +90,90 @@ impl std::fmt::Debug for EventRouter {
 impl EventRouter {
     pub(crate) fn new(
         context: Arc<EventContext>,
-        told: mpsc::Receiver<ShardMessage>,
-        seats: mpsc::Sender<RoutedBatch>,
+        messages: mpsc::Receiver<ShardMessage>,
+        supervisor: mpsc::Sender<RoutedBatch>,
     ) -> Self {
         let sessions = SessionTable::new(Arc::clone(&context));
         let generation = context.handlers.generation();
         Self {
             _guard: PartGuard::new(Part::EventRouter),
             context,
-            told: Some(told),
+            messages: Some(messages),
             sessions,
             matching: HashMap::default(),
             generation,
-            lots: Vec::new(),
-            seats,
-            keeping: false,
+            batches: Vec::new(),
+            supervisor,
+            saving: false,
         }
     }
 
     /// Sends pending batches, then receives messages of shards, and repeats.
-    fn listen(&mut self, mut told: mpsc::Receiver<ShardMessage>, ctx: &mut Context<Self>) {
-        const AT_ONCE: usize = 16;
-        let (lots, seats) = (std::mem::take(&mut self.lots), self.seats.clone());
-        let heard = async move {
-            for lot in lots {
+    fn listen(&mut self, mut receiver: mpsc::Receiver<ShardMessage>, ctx: &mut Context<Self>) {
+        const BATCH_SIZE: usize = 16;
+        let (batches, supervisor) = (std::mem::take(&mut self.batches), self.supervisor.clone());
+        let receive = async move {
+            for batch in batches {
                 // The thread of the guilds is gone: the process is ending.
-                let _ = seats.send(lot).await;
+                let _ = supervisor.send(batch).await;
             }
-            let mut news = Vec::with_capacity(AT_ONCE);
-            told.recv_many(&mut news, AT_ONCE).await;
-            (told, news)
+            let mut messages = Vec::with_capacity(BATCH_SIZE);
+            receiver.recv_many(&mut messages, BATCH_SIZE).await;
+            (receiver, messages)
         };
-        ctx.spawn(heard.into_actor(self).map(|(told, news), actor, ctx| {
-            if news.is_empty() {
+        ctx.spawn(receive.into_actor(self).map(|(receiver, messages), actor, ctx| {
+            if messages.is_empty() {
                 return;
             }
-            for one in news {
-                actor.hear(one, ctx);
+            for message in messages {
+                actor.on_message(message, ctx);
             }
-            actor.listen(told, ctx);
+            actor.listen(receiver, ctx);
         }));
     }
 
-    fn hear(&mut self, told: ShardMessage, ctx: &mut Context<Self>) {
+    fn on_message(&mut self, message: ShardMessage, ctx: &mut Context<Self>) {
         failpoint::message(Part::EventRouter);
-        match told {
-            ShardMessage::Began { shard, session, resume_url } => self.begin(shard, session, resume_url),
+        match message {
+            ShardMessage::Began { shard, session, resume_url } => self.start_session(shard, session, resume_url),
             ShardMessage::Passed { shard, session, seq } => {
                 let Some(session) = self.sessions.current(shard, &session) else { return };
                 let received = session.ledger().on_received(seq);
-                self.after(&session, received);
+                self.check_gap(&session, received);
                 session.ledger().on_done(seq);
                 // A new session is stored at once: until then, a restart would have to start another session.
-                if self.sessions.is_new(shard) {
-                    self.keep(ctx);
+                if self.sessions.is_unsaved(shard) {
+                    self.save_sessions(ctx);
                 }
             }
-            ShardMessage::Events(batch) => self.take(batch),
+            ShardMessage::Events(batch) => self.on_events(batch),
             // The waiter may have given up.
-            ShardMessage::Ended { heard } => drop(heard.send(())),
+            ShardMessage::Ended { heard: reply } => drop(reply.send(())),
         }
     }
 
     /// A shard has started a new session.
-    fn begin(&mut self, shard: u32, id: Arc<str>, resume_url: Option<String>) {
-        let Some(old) = self.sessions.begin(shard, id, resume_url) else { return };
+    fn start_session(&mut self, shard: u32, id: Arc<str>, resume_url: Option<String>) {
+        let Some(old) = self.sessions.start(shard, id, resume_url) else { return };
         // Events that Discord sent after the last received one are lost. Their number is unknown.
         let first = old.ledger().received() + 1;
         old.ledger().on_received(first);
         let mut routing = RoutingResult::new(&old, Instant::now(), 1);
-        self.tell_of_gap(first, None, &mut routing);
-        self.routed(routing);
+        self.route_gap(first, None, &mut routing);
+        self.finish_routing(routing);
     }
 
     /// Reports a gap before the received event, if there is one.
-    fn after(&mut self, session: &Arc<GatewaySession>, received: Receipt) {
+    fn check_gap(&mut self, session: &Arc<GatewaySession>, received: Receipt) {
         if let Receipt::AfterGap { first, last } = received {
             let mut routing = RoutingResult::new(session, Instant::now(), 1);
-            self.tell_of_gap(first, Some(last), &mut routing);
-            self.routed(routing);
+            self.route_gap(first, Some(last), &mut routing);
+            self.finish_routing(routing);
         }
     }
 
-    fn tell_of_gap(&mut self, first: u64, last: Option<u64>, routing: &mut RoutingResult) {
-        let session = Arc::clone(&routing.lot.reading.session);
+    fn route_gap(&mut self, first: u64, last: Option<u64>, routing: &mut RoutingResult) {
+        let session = Arc::clone(&routing.batch.read_batch.session);
         emit(EventGap { shard: session.shard, session: &session.id, first, last });
         let data = json!({ "shard": session.shard, "session": &*session.id, "first": first, "last": last }).to_string();
         let whole = 0..data.len();
@@ -191,7 +191,7 @@ impl EventRouter {
         self.route(Arc::new(event), false, routing);
     }
 
-    fn take(&mut self, batch: EventBatch) {
+    fn on_events(&mut self, batch: EventBatch) {
         let EventBatch { events, read_at } = batch;
         let Some(first) = events.first() else { return };
         let Some(session) = self.sessions.current(first.origin.shard, &first.origin.session) else {
@@ -212,14 +212,14 @@ impl EventRouter {
         routing.recording = self.context.recorder.start(events.iter().map(|event| &**event));
         let scope = crash::enter_events(&session.id);
         for (event, received) in events.into_iter().zip(received) {
-            scope.at(event.origin.seq);
+            scope.set_event(event.origin.seq);
             match received {
                 Receipt::Next => {}
-                Receipt::Before => {
-                    routing.arrived.add(&event);
+                Receipt::Duplicate => {
+                    routing.credit.add(&event);
                     continue;
                 }
-                Receipt::AfterGap { first, last } => self.tell_of_gap(first, Some(last), &mut routing),
+                Receipt::AfterGap { first, last } => self.route_gap(first, Some(last), &mut routing),
             }
             match self.sessions.crashed(&event.origin) {
                 Some(crashed) => self.set_aside(&event, crashed, &session),
@@ -230,7 +230,7 @@ impl EventRouter {
             }
         }
         drop(scope);
-        self.routed(routing);
+        self.finish_routing(routing);
     }
 
     fn matching(&mut self, name: &EventName) -> HandlerSet {
@@ -241,7 +241,7 @@ impl EventRouter {
         if let Some(found) = self.matching.get(name) {
             return found.clone();
         }
-        if self.matching.len() >= NAMES {
+        if self.matching.len() >= MAX_CACHED_NAMES {
             self.matching.clear();
         }
         let found = HandlerSet::from(self.context.handlers.matching(name.as_str()));
@@ -250,84 +250,85 @@ impl EventRouter {
     }
 
     /// Finds the handlers of an event.
-    fn route(&mut self, event: Arc<Event>, counts: bool, routing: &mut RoutingResult) {
-        let mut to = self.matching(&event.name);
-        for handler in self.sessions.done_before(&event.origin.session, event.origin.seq) {
-            to.remove(handler);
+    fn route(&mut self, event: Arc<Event>, uses_credit: bool, routing: &mut RoutingResult) {
+        let mut handlers = self.matching(&event.name);
+        for handler in self.sessions.handled_before(&event.origin.session, event.origin.seq) {
+            handlers.remove(handler);
         }
         let recording = routing.recording.as_ref().filter(|_| event.interaction.is_some());
-        if to.is_nobody() && recording.is_some() {
+        if handlers.is_empty() && recording.is_some() {
             routing.unhandled.push(event.origin.seq);
-            if counts {
-                routing.unhandled_arrived.add(&event);
+            if uses_credit {
+                routing.unhandled_credit.add(&event);
             }
             return;
         }
-        if to.is_nobody() {
-            routing.unwanted.push(event.origin.seq);
-            if counts {
-                routing.arrived.add(&event);
+        if handlers.is_empty() {
+            routing.unmatched.push(event.origin.seq);
+            if uses_credit {
+                routing.credit.add(&event);
             }
             return;
         }
         let recording = recording.cloned().map(Box::new);
-        let deferring = self.defer(&event, &to);
-        routing.lot.routed.push(RoutedEvent { event, to, counts, deferring, recording });
+        let deferring = self.defer(&event, &handlers);
+        routing.batch.routed.push(RoutedEvent { event, handlers, uses_credit, deferring, recording });
     }
 
     /// Queues the events with handlers for their guilds, and confirms the others.
-    fn routed(&mut self, mut routing: RoutingResult) {
+    fn finish_routing(&mut self, mut routing: RoutingResult) {
         routing.confirm_recorded();
-        let RoutingResult { lot, unwanted, arrived, .. } = routing;
-        lot.reading.session.done(unwanted.into_iter(), arrived);
-        if !lot.routed.is_empty() {
-            self.lots.push(lot);
+        let RoutingResult { batch, unmatched, credit, .. } = routing;
+        batch.read_batch.session.complete(unmatched.into_iter(), credit);
+        if !batch.routed.is_empty() {
+            self.batches.push(batch);
         }
     }
 
     /// Defers an interaction at once, before anything else.
-    fn defer(&self, event: &Event, to: &HandlerSet) -> Option<Box<DeferralFuture>> {
+    fn defer(&self, event: &Event, handlers: &HandlerSet) -> Option<Box<DeferralFuture>> {
         let interaction = event.interaction.as_ref()?;
         self.context.load.on_interaction_started();
-        let first = deferral(&self.context, interaction, to.iter())?;
-        let told = self.context.responder.tell(Arc::clone(interaction), first, trace(&event.origin)).shared();
+        let initial = deferral(&self.context, interaction, handlers.iter())?;
+        let responding =
+            self.context.responder.respond(Arc::clone(interaction), initial, trace(&event.origin)).shared();
         // It runs although nothing waits for it yet.
-        spawn_work(told.clone().map(drop));
-        Some(Box::new(told))
+        spawn_work(responding.clone().map(drop));
+        Some(Box::new(responding))
     }
 
     /// Stores confirmed positions that have changed.
-    fn keep(&mut self, ctx: &mut Context<Self>) {
-        if self.keeping {
+    fn save_sessions(&mut self, ctx: &mut Context<Self>) {
+        if self.saving {
             return;
         }
-        let sessions = self.sessions.unkept();
+        let sessions = self.sessions.unsaved();
         if sessions.is_empty() {
             return;
         }
-        self.keeping = true;
+        self.saving = true;
         let context = Arc::clone(&self.context);
-        let kept = async move {
-            context.store.until_ok("sessions", |store| store.keep_sessions(sessions.clone())).await;
+        let save = async move {
+            context.store.until_ok("sessions", |store| store.save_sessions(sessions.clone())).await;
             sessions
         };
-        ctx.spawn(kept.into_actor(self).map(|sessions, actor, ctx| {
-            actor.keeping = false;
-            actor.sessions.on_kept(&sessions);
+        ctx.spawn(save.into_actor(self).map(|sessions, actor, ctx| {
+            actor.saving = false;
+            actor.sessions.on_saved(&sessions);
             // Sessions that started meanwhile do not wait for the next interval.
-            if actor.sessions.have_new() {
-                actor.keep(ctx);
+            if actor.sessions.has_unsaved() {
+                actor.save_sessions(ctx);
             }
         }));
     }
 
     /// Reports backlog and session lag.
-    fn count(&mut self) {
+    fn report_counts(&mut self) {
         let inbox = self.context.backlog.len();
         let interactions = self.context.pending_interactions();
-        let events = (self.sessions.held() + self.sessions.undone() + inbox).saturating_sub(interactions);
+        let events = (self.sessions.held() + self.sessions.pending() + inbox).saturating_sub(interactions);
         emit(EventGuildsCounted { active: self.context.load.guilds(), inbox, events, interactions });
-        self.sessions.tell_lags();
+        self.sessions.report_lags();
     }
 }
 
@@ -335,14 +336,14 @@ impl Actor for EventRouter {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        if let Some(told) = self.told.take() {
-            self.listen(told, ctx);
+        if let Some(messages) = self.messages.take() {
+            self.listen(messages, ctx);
         }
-        ctx.run_interval(self.context.config.keep_every, Self::keep);
-        self.count();
-        ctx.run_interval(COUNT_EVERY, |actor, _| actor.count());
+        ctx.run_interval(self.context.config.save_interval, Self::save_sessions);
+        self.report_counts();
+        ctx.run_interval(REPORT_INTERVAL, |actor, _| actor.report_counts());
         let context = Arc::clone(&self.context);
-        ctx.spawn(async move { inbox::work(context).await }.into_actor(self));
+        ctx.spawn(async move { inbox::run_loop(context).await }.into_actor(self));
     }
 }
 
@@ -359,8 +360,8 @@ pub(crate) struct AttachShard {
 impl Handler<AttachShard> for EventRouter {
     type Result = ();
 
-    fn handle(&mut self, take: AttachShard, _: &mut Context<Self>) {
-        self.sessions.take(take);
+    fn handle(&mut self, attach: AttachShard, _: &mut Context<Self>) {
+        self.sessions.attach(attach);
     }
 }
 
@@ -375,7 +376,7 @@ impl Handler<DetachShard> for EventRouter {
     type Result = ();
 
     fn handle(&mut self, DetachShard { shard }: DetachShard, _: &mut Context<Self>) {
-        self.sessions.let_go(shard);
+        self.sessions.detach(shard);
     }
 }
 
@@ -430,7 +431,7 @@ impl Handler<ObserveEvents> for EventRouter {
         let inbox = self.context.backlog.len();
         actix::MessageResult(EventsSnapshot {
             guilds: self.context.load.guilds(),
-            undone: self.sessions.undone(),
+            undone: self.sessions.pending(),
             inbox,
         })
     }

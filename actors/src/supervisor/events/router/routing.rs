@@ -10,26 +10,26 @@ use crate::supervision::{Part, spawn_finite};
 
 /// Result of routing a batch of events.
 pub(super) struct RoutingResult {
-    pub(super) lot: RoutedBatch,
+    pub(super) batch: RoutedBatch,
     /// Sequence numbers of events without handlers.
-    pub(super) unwanted: Vec<u64>,
+    pub(super) unmatched: Vec<u64>,
     /// Credit of events that need no handling.
-    pub(super) arrived: CreditReturn,
+    pub(super) credit: CreditReturn,
     /// Sequence numbers of interactions without handlers.
     pub(super) unhandled: Vec<u64>,
-    pub(super) unhandled_arrived: CreditReturn,
+    pub(super) unhandled_credit: CreditReturn,
     /// Recording of the interactions in the batch.
     pub(super) recording: Option<RecordingFuture>,
 }
 
 impl RoutingResult {
-    pub(super) fn new(session: &Arc<GatewaySession>, read_at: Instant, most: usize) -> Self {
+    pub(super) fn new(session: &Arc<GatewaySession>, read_at: Instant, capacity: usize) -> Self {
         Self {
-            lot: RoutedBatch::new(session, read_at, most),
-            unwanted: Vec::new(),
-            arrived: CreditReturn::default(),
+            batch: RoutedBatch::new(session, read_at, capacity),
+            unmatched: Vec::new(),
+            credit: CreditReturn::default(),
             unhandled: Vec::new(),
-            unhandled_arrived: CreditReturn::default(),
+            unhandled_credit: CreditReturn::default(),
             recording: None,
         }
     }
@@ -37,12 +37,12 @@ impl RoutingResult {
     /// Confirms interactions without handlers once they are recorded: a restart before that receives them again.
     pub(super) fn confirm_recorded(&mut self) {
         let Some(recording) = self.recording.take().filter(|_| !self.unhandled.is_empty()) else { return };
-        let session = Arc::clone(&self.lot.reading.session);
-        let (numbers, arrived) = (std::mem::take(&mut self.unhandled), self.unhandled_arrived);
+        let session = Arc::clone(&self.batch.read_batch.session);
+        let (numbers, credit) = (std::mem::take(&mut self.unhandled), self.unhandled_credit);
         // If this task failed, the session would never be confirmed past these events.
         spawn_finite(Part::InteractionRecorder, async move {
             recording.await;
-            session.done(numbers.into_iter(), arrived);
+            session.complete(numbers.into_iter(), credit);
         });
     }
 }

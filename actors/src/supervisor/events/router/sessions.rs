@@ -19,20 +19,20 @@ use crate::telemetry::events::{SessionLagMeasured, SessionsSaved};
 struct ShardSessions {
     session: Arc<GatewaySession>,
     /// Confirmed position that was last stored.
-    kept: Option<u64>,
+    saved: Option<u64>,
     /// Older sessions with unfinished events. Until they are finished, a restart must find the first of them.
-    before: VecDeque<Arc<GatewaySession>>,
+    unfinished: VecDeque<Arc<GatewaySession>>,
 }
 
 impl ShardSessions {
     /// Sum of `of` over all sessions.
     fn sum<T: std::iter::Sum>(&self, of: impl Fn(&GatewaySession) -> T) -> T {
-        self.before.iter().chain([&self.session]).map(|session| of(session)).sum()
+        self.unfinished.iter().chain([&self.session]).map(|session| of(session)).sum()
     }
 
     /// Number of events of the shard that are not handled.
-    fn undone(&self) -> usize {
-        self.sum(|session| session.ledger().undone())
+    fn pending(&self) -> usize {
+        self.sum(|session| session.ledger().pending())
     }
 }
 
@@ -40,13 +40,13 @@ impl ShardSessions {
 pub(super) struct SessionTable {
     context: Arc<EventContext>,
     credits: HashMap<u32, Arc<Credit>>,
-    lines: HashMap<u32, ShardSessions>,
+    shards: HashMap<u32, ShardSessions>,
     /// Handlers that finished with an event before this process started, by session and sequence number.
-    done_before: HashMap<(Arc<str>, u64), Vec<Arc<str>>>,
+    handled_before: HashMap<(Arc<str>, u64), Vec<Arc<str>>>,
     /// Events that ended processes, by session and sequence number.
     crashed: HashMap<(Arc<str>, u64), CrashedInput>,
     /// Shards whose lag was reported.
-    told_of: BTreeSet<u32>,
+    reported_shards: BTreeSet<u32>,
 }
 
 impl SessionTable {
@@ -54,42 +54,42 @@ impl SessionTable {
         Self {
             context,
             credits: HashMap::new(),
-            lines: HashMap::new(),
-            done_before: HashMap::new(),
+            shards: HashMap::new(),
+            handled_before: HashMap::new(),
             crashed: HashMap::new(),
-            told_of: BTreeSet::new(),
+            reported_shards: BTreeSet::new(),
         }
     }
 
     /// Adds a shard, with its session if there is one to resume.
-    pub(super) fn take(&mut self, AttachShard { shard, credit, resumed }: AttachShard) {
+    pub(super) fn attach(&mut self, AttachShard { shard, credit, resumed }: AttachShard) {
         self.credits.insert(shard, Arc::clone(&credit));
-        let Some(ResumedSession { session: kept, handled, crashed }) = resumed else { return };
+        let Some(ResumedSession { session: stored, handled, crashed }) = resumed else { return };
         for (seq, handler) in handled {
-            self.done_before.entry((Arc::clone(&kept.session), seq)).or_default().push(handler);
+            self.handled_before.entry((Arc::clone(&stored.session), seq)).or_default().push(handler);
         }
         for crashed in crashed {
             if let Input::Event { session, seq } = &crashed.input {
                 self.crashed.insert((Arc::clone(session), *seq), crashed);
             }
         }
-        self.context.ownership.has_session(shard, &kept.session);
-        let StoredSession { session, resume_url, confirmed, .. } = kept;
+        self.context.ownership.has_session(shard, &stored.session);
+        let StoredSession { session, resume_url, confirmed, .. } = stored;
         let session = GatewaySession::new(session, shard, resume_url, confirmed, credit);
-        self.lines.insert(shard, ShardSessions { session, kept: Some(confirmed), before: VecDeque::new() });
+        self.shards.insert(shard, ShardSessions { session, saved: Some(confirmed), unfinished: VecDeque::new() });
     }
 
     /// Removes a shard.
-    pub(super) fn let_go(&mut self, shard: u32) {
+    pub(super) fn detach(&mut self, shard: u32) {
         self.credits.remove(&shard);
-        if let Some(line) = self.lines.remove(&shard) {
-            self.done_before.retain(|(session, _), _| *session != line.session.id);
-            self.crashed.retain(|(session, _), _| *session != line.session.id);
+        if let Some(entry) = self.shards.remove(&shard) {
+            self.handled_before.retain(|(session, _), _| *session != entry.session.id);
+            self.crashed.retain(|(session, _), _| *session != entry.session.id);
         }
     }
 
     /// Starts a new session of a shard. Returns the previous session, if it was another one.
-    pub(super) fn begin(
+    pub(super) fn start(
         &mut self,
         shard: u32,
         id: Arc<str>,
@@ -98,33 +98,33 @@ impl SessionTable {
         let credit = self.credits.get(&shard)?;
         let session = GatewaySession::new(id, shard, resume_url, 0, Arc::clone(credit));
         self.context.ownership.has_session(shard, &session.id);
-        let Some(line) = self.lines.get_mut(&shard) else {
-            self.lines.insert(shard, ShardSessions { session, kept: None, before: VecDeque::new() });
+        let Some(entry) = self.shards.get_mut(&shard) else {
+            self.shards.insert(shard, ShardSessions { session, saved: None, unfinished: VecDeque::new() });
             return None;
         };
-        if line.session.id == session.id {
+        if entry.session.id == session.id {
             return None;
         }
-        let old = std::mem::replace(&mut line.session, session);
-        line.kept = None;
-        line.before.push_back(Arc::clone(&old));
+        let old = std::mem::replace(&mut entry.session, session);
+        entry.saved = None;
+        entry.unfinished.push_back(Arc::clone(&old));
         Some(old)
     }
 
     /// The session of a shard, if it has this id.
     pub(super) fn current(&self, shard: u32, id: &str) -> Option<Arc<GatewaySession>> {
-        self.lines.get(&shard).filter(|line| *line.session.id == *id).map(|line| Arc::clone(&line.session))
+        self.shards.get(&shard).filter(|entry| *entry.session.id == *id).map(|entry| Arc::clone(&entry.session))
     }
 
     /// Whether a shard's session was never stored.
-    pub(super) fn is_new(&self, shard: u32) -> bool {
-        self.lines.get(&shard).is_some_and(|line| line.kept.is_none())
+    pub(super) fn is_unsaved(&self, shard: u32) -> bool {
+        self.shards.get(&shard).is_some_and(|entry| entry.saved.is_none())
     }
 
     /// Whether a resumable session was never stored.
-    pub(super) fn have_new(&self) -> bool {
-        let is_new = |line: &ShardSessions| line.kept.is_none() && line.session.ledger().confirmed() > 0;
-        self.lines.values().any(|line| line.before.is_empty() && is_new(line))
+    pub(super) fn has_unsaved(&self) -> bool {
+        let is_new = |entry: &ShardSessions| entry.saved.is_none() && entry.session.ledger().confirmed() > 0;
+        self.shards.values().any(|entry| entry.unfinished.is_empty() && is_new(entry))
     }
 
     /// Credit of a shard.
@@ -133,11 +133,11 @@ impl SessionTable {
     }
 
     /// Takes the handlers that finished with an event before this process started.
-    pub(super) fn done_before(&mut self, session: &Arc<str>, seq: u64) -> Vec<usize> {
-        if self.done_before.is_empty() {
+    pub(super) fn handled_before(&mut self, session: &Arc<str>, seq: u64) -> Vec<usize> {
+        if self.handled_before.is_empty() {
             return Vec::new();
         }
-        let done = self.done_before.remove(&(Arc::clone(session), seq)).unwrap_or_default();
+        let done = self.handled_before.remove(&(Arc::clone(session), seq)).unwrap_or_default();
         // By name: the handlers may have been replaced since the store was read.
         done.iter().filter_map(|handler| self.context.handlers.number(handler)).collect()
     }
@@ -151,18 +151,18 @@ impl SessionTable {
     }
 
     /// Confirmed positions that have changed since they were stored.
-    pub(super) fn unkept(&mut self) -> Vec<StoredSession> {
+    pub(super) fn unsaved(&mut self) -> Vec<StoredSession> {
         let (shards, at) = (self.context.config.shards, self.context.clock.now());
         let mut sessions = Vec::new();
-        for line in self.lines.values_mut() {
-            while let Some(old) = line.before.pop_front_if(|old| old.ledger().undone() == 0) {
+        for entry in self.shards.values_mut() {
+            while let Some(old) = entry.unfinished.pop_front_if(|old| old.ledger().pending() == 0) {
                 self.context.ownership.forget_session(&old.id);
             }
             // Until all events of the previous session are handled, a restart must find that one.
-            let session = line.before.front().unwrap_or(&line.session);
+            let session = entry.unfinished.front().unwrap_or(&entry.session);
             let confirmed = session.ledger().confirmed();
             // A session cannot be resumed before its READY.
-            if !line.before.is_empty() || line.kept == Some(confirmed) || confirmed == 0 {
+            if !entry.unfinished.is_empty() || entry.saved == Some(confirmed) || confirmed == 0 {
                 continue;
             }
             sessions.push(StoredSession {
@@ -172,41 +172,41 @@ impl SessionTable {
                 resume_url: session.resume_url.clone(),
                 confirmed,
                 at,
-                under: self.context.ownership.fence(session.shard),
+                fence: self.context.ownership.fence(session.shard),
             });
         }
         sessions
     }
 
     /// Records that these positions are stored.
-    pub(super) fn on_kept(&mut self, sessions: &[StoredSession]) {
+    pub(super) fn on_saved(&mut self, sessions: &[StoredSession]) {
         emit(SessionsSaved { sessions: sessions.len() });
-        for kept in sessions {
-            if let Some(line) = self.lines.get_mut(&kept.shard).filter(|line| line.session.id == kept.session) {
-                line.kept = Some(kept.confirmed);
+        for stored in sessions {
+            if let Some(entry) = self.shards.get_mut(&stored.shard).filter(|entry| entry.session.id == stored.session) {
+                entry.saved = Some(stored.confirmed);
             }
         }
     }
 
     /// Confirmed position of each shard's session, by shard.
     fn views(&self) -> Vec<SessionView> {
-        let view = |(shard, line): (&u32, &ShardSessions)| {
-            let confirmed = line.session.ledger().confirmed();
-            SessionView { shard: *shard, session: Arc::clone(&line.session.id), confirmed }
+        let view = |(shard, entry): (&u32, &ShardSessions)| {
+            let confirmed = entry.session.ledger().confirmed();
+            SessionView { shard: *shard, session: Arc::clone(&entry.session.id), confirmed }
         };
-        let mut views: Vec<_> = self.lines.iter().map(view).collect();
+        let mut views: Vec<_> = self.shards.iter().map(view).collect();
         views.sort_unstable_by_key(|view| view.shard);
         views
     }
 
     /// Number of events that are not handled.
-    pub(super) fn undone(&self) -> usize {
-        self.lines.values().map(ShardSessions::undone).sum()
+    pub(super) fn pending(&self) -> usize {
+        self.shards.values().map(ShardSessions::pending).sum()
     }
 
     /// Number of events of a shard that are not handled.
-    pub(super) fn undone_of(&self, shard: u32) -> usize {
-        self.lines.get(&shard).map_or(0, ShardSessions::undone)
+    pub(super) fn pending_of(&self, shard: u32) -> usize {
+        self.shards.get(&shard).map_or(0, ShardSessions::pending)
     }
 
     /// Number of events that shards hold back.
@@ -215,21 +215,21 @@ impl SessionTable {
     }
 
     /// Reports the lag of sessions, including events that shards hold back.
-    pub(super) fn tell_lags(&mut self) {
-        for (shard, line) in &self.lines {
+    pub(super) fn report_lags(&mut self) {
+        for (shard, entry) in &self.shards {
             let held = self.credits.get(shard).map_or(0, |credit| credit.held() as u64);
-            let behind = line.sum(|session| {
+            let behind = entry.sum(|session| {
                 let ledger = session.ledger();
                 ledger.received() - ledger.confirmed()
             });
             emit(SessionLagMeasured { shard: *shard, lag: held + behind });
         }
         // Resets the metric of shards that left, which would keep its last value.
-        let shards: BTreeSet<u32> = self.lines.keys().copied().collect();
-        for gone in self.told_of.difference(&shards) {
+        let shards: BTreeSet<u32> = self.shards.keys().copied().collect();
+        for gone in self.reported_shards.difference(&shards) {
             emit(SessionLagMeasured { shard: *gone, lag: 0 });
         }
-        self.told_of = shards;
+        self.reported_shards = shards;
     }
 }
 

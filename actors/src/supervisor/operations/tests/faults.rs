@@ -19,7 +19,7 @@ fn runtime() -> Runtime {
 }
 
 /// Runs processes one after the other, each until it is killed, until everything is finished. Returns their number.
-fn live(runtime: &Runtime, world: &TestCluster) -> usize {
+fn run_to_end(runtime: &Runtime, world: &TestCluster) -> usize {
     for process in 1.. {
         assert!(process < 100, "operations do not finish");
         let local = LocalSet::new();
@@ -27,7 +27,7 @@ fn live(runtime: &Runtime, world: &TestCluster) -> usize {
             let _operations = world.start();
             tokio::select! {
                 () = world.until_done() => false,
-                () = world.chaos.killed() => true,
+                () = world.faults.killed() => true,
             }
         });
         // Everything that it had in flight ends with it.
@@ -41,7 +41,7 @@ fn live(runtime: &Runtime, world: &TestCluster) -> usize {
 }
 
 /// A cluster in which all cases occur: found, lost, delayed, retried.
-fn eventful() -> (TestCluster, Vec<OperationId>) {
+fn all_cases() -> (TestCluster, Vec<OperationId>) {
     let world = TestCluster::new();
     let hold = ScriptedResult::Hold { wait: Some(Duration::from_secs(2)), hold: HoldScope::Route };
     let ensured = json!({ "key": "rules", "channel_id": "1", "content": "be kind", "pin": true });
@@ -56,7 +56,7 @@ fn eventful() -> (TestCluster, Vec<OperationId>) {
     ];
     world.discord.script(ids[6], [ScriptedResult::SendThenHold(Duration::from_secs(2))]);
     world.discord.script(ids[0], [hold]);
-    world.discord.script(ids[2], [ScriptedResult::DoUnheard]);
+    world.discord.script(ids[2], [ScriptedResult::DoWithLostResponse]);
     world.discord.script(ids[3], [ScriptedResult::Fail(FailureClass::Ambiguous)]);
     world.discord.script(ids[4], [ScriptedResult::Fail(FailureClass::Transient)]);
     (world, ids)
@@ -80,53 +80,53 @@ fn check(world: &TestCluster, ids: &[OperationId]) {
 fn calls() -> usize {
     let runtime = runtime();
     let _guard = runtime.enter();
-    let (world, ids) = eventful();
-    assert_eq!(live(&runtime, &world), 1);
+    let (world, ids) = all_cases();
+    assert_eq!(run_to_end(&runtime, &world), 1);
     check(&world, &ids);
-    world.chaos.calls()
+    world.faults.calls()
 }
 
 #[test]
-fn fails_at_each_step_and_nothing_is_lost_or_doubled() {
+fn fault_at_any_step_loses_and_doubles_nothing() {
     let calls = calls();
     assert!(calls > 20, "{calls}");
-    for fault in [Fault::KillBefore, Fault::KillAfter, Fault::Refuse, Fault::LoseAnswer] {
+    for fault in [Fault::KillBefore, Fault::KillAfter, Fault::Refuse, Fault::LoseResponse] {
         for step in 0..calls {
             let runtime = runtime();
             let _guard = runtime.enter();
-            let (world, ids) = eventful();
-            world.chaos.plan([(step, fault)]);
-            live(&runtime, &world);
+            let (world, ids) = all_cases();
+            world.faults.plan([(step, fault)]);
+            run_to_end(&runtime, &world);
             check(&world, &ids);
         }
     }
 }
 
 #[test]
-fn repeats_each_step_and_nothing_is_lost_or_doubled() {
+fn repeated_crashes_at_any_step_lose_and_double_nothing() {
     let calls = calls();
     for step in 0..calls {
         let runtime = runtime();
         let _guard = runtime.enter();
-        let (world, ids) = eventful();
+        let (world, ids) = all_cases();
         // The process ends there, and its successors soon after each other.
-        world.chaos.plan([(step, Fault::KillAfter), (step + 4, Fault::KillBefore), (step + 8, Fault::KillAfter)]);
-        live(&runtime, &world);
+        world.faults.plan([(step, Fault::KillAfter), (step + 4, Fault::KillBefore), (step + 8, Fault::KillAfter)]);
+        run_to_end(&runtime, &world);
         check(&world, &ids);
     }
 }
 
 #[test]
-fn while_the_store_does_not_answer_nothing_is_sent_and_what_happened_is_not_forgotten() {
+fn unavailable_store_stops_sends_and_keeps_outcomes() {
     paused(async {
         let world = TestCluster::new();
         let (first, second) = (world.create(GUILD), world.create(GUILD));
         world.discord.script(first, [ScriptedResult::Wait]);
         let operations = world.start();
-        world.discord.began().await;
-        let next = world.chaos.calls();
-        world.chaos.plan((next..next + 20).map(|call| (call, Fault::Refuse)));
-        world.discord.go_on();
+        world.discord.started().await;
+        let next = world.faults.calls();
+        world.faults.plan((next..next + 20).map(|call| (call, Fault::Refuse)));
+        world.discord.resume();
         tokio::time::sleep(Duration::from_secs(5)).await;
         assert_eq!((world.discord.sent(), world.state(first)), (vec![first], OperationState::Running));
         assert_eq!(operations.observe().await.unwrap().busy, 1);
@@ -137,33 +137,33 @@ fn while_the_store_does_not_answer_nothing_is_sent_and_what_happened_is_not_forg
 }
 
 #[test]
-fn what_a_process_may_still_have_under_way_is_waited_out_before_it_is_looked_for_or_sent_again() {
+fn call_of_a_crashed_process_is_waited_for_before_a_check_or_resend() {
     for sends_again in [false, true] {
         let runtime = runtime();
         let _guard = runtime.enter();
         let world = TestCluster::new();
         let id = if sends_again { world.assign(GUILD, 100, 1) } else { world.create(GUILD) };
         // Claim, page, start; then the process ends, and it is unknown whether the call was sent.
-        world.chaos.plan([(3, Fault::KillAfter)]);
+        world.faults.plan([(3, Fault::KillAfter)]);
         let killed_at = world.clock.now();
-        live(&runtime, &world);
+        run_to_end(&runtime, &world);
         assert_eq!((world.state(id), world.discord.happened(id)), (OperationState::Succeeded, 1));
         assert!(world.clock.now().since(killed_at) >= world.config.request_timeout);
     }
 }
 
 #[test]
-fn what_was_cut_short_is_not_taken_back_although_it_is_held_later_and_used_no_attempt() {
+fn interrupted_operation_cannot_be_cancelled_while_delayed() {
     let runtime = runtime();
     let _guard = runtime.enter();
     let world = TestCluster::new();
     let id = world.assign(GUILD, 100, 1);
     // Claim, page, start; then the process ends, and it is unknown whether the call was sent.
-    world.chaos.plan([(2, Fault::KillAfter)]);
+    world.faults.plan([(2, Fault::KillAfter)]);
     let local = LocalSet::new();
     local.block_on(&runtime, async {
         let _operations = world.start();
-        world.chaos.killed().await;
+        world.faults.killed().await;
     });
     drop(local);
     world.store.orphan();
@@ -172,34 +172,34 @@ fn what_was_cut_short_is_not_taken_back_although_it_is_held_later_and_used_no_at
         let _operations = world.start();
         world.until_state(id, OperationState::Delayed).await;
         assert_eq!(world.store.row(id).stored.attempts, 0);
-        let taken_back = world.store.cancel(id, world.clock.now()).await.unwrap();
-        assert_eq!(taken_back, Some((OperationState::Delayed, Queue::Guild(GUILD))));
+        let refused = world.store.cancel(id, world.clock.now()).await.unwrap();
+        assert_eq!(refused, Some((OperationState::Delayed, Queue::Guild(GUILD))));
         world.until_state(id, OperationState::Succeeded).await;
         assert_eq!(world.store.row(id).stored.intent, None);
     });
 }
 
 /// A guild has finished one operation, and the store fails for a few seconds to store the intent of the second.
-async fn about_to_send(world: &TestCluster, second: NewOperation) -> (OperationsHandle, OperationId) {
+async fn start_during_store_outage(world: &TestCluster, second: NewOperation) -> (OperationsHandle, OperationId) {
     let (first, second) = (world.create(GUILD), world.submit(second));
     world.discord.script(first, [ScriptedResult::Wait]);
     let operations = world.start();
-    world.discord.began().await;
-    let next = world.chaos.calls();
-    world.chaos.plan((next..next + 8).map(|call| (call, Fault::Refuse)));
-    world.discord.go_on();
+    world.discord.started().await;
+    let next = world.faults.calls();
+    world.faults.plan((next..next + 8).map(|call| (call, Fault::Refuse)));
+    world.discord.resume();
     tokio::time::sleep(Duration::from_millis(10)).await;
     assert_eq!(world.state(first), OperationState::Running);
     (operations, second)
 }
 
 #[test]
-fn one_whose_time_is_up_when_the_store_answers_at_last_is_not_sent() {
+fn operation_that_expires_during_a_store_outage_is_not_sent() {
     paused(async {
         let world = TestCluster::new();
         let mut dated = world.operation(GUILD, OperationKind::CreateRole, &json!({ "name": "Mods" }));
         dated.deadline_at = Some(dated.created_at + Duration::from_secs(2));
-        let (_operations, dated) = about_to_send(&world, dated).await;
+        let (_operations, dated) = start_during_store_outage(&world, dated).await;
         world.until_done().await;
         let row = world.store.row(dated).stored;
         assert_eq!((row.state, row.attempts, row.intent), (OperationState::Dead, 0, None));
@@ -208,11 +208,11 @@ fn one_whose_time_is_up_when_the_store_answers_at_last_is_not_sent() {
 }
 
 #[test]
-fn one_that_was_paused_before_the_store_answered_is_not_sent_before_it_may_go_on() {
+fn operation_paused_during_a_store_outage_waits_for_the_resume() {
     paused(async {
         let world = TestCluster::new();
         let second = world.operation(GUILD, OperationKind::CreateRole, &json!({ "name": "Mods" }));
-        let (operations, second) = about_to_send(&world, second).await;
+        let (operations, second) = start_during_store_outage(&world, second).await;
         operations.pause(PauseTarget::Queue(Queue::Guild(GUILD)), true).await.unwrap();
         tokio::time::sleep(Duration::from_secs(60)).await;
         let row = world.store.row(second).stored;
@@ -224,15 +224,15 @@ fn one_that_was_paused_before_the_store_answered_is_not_sent_before_it_may_go_on
 }
 
 #[test]
-fn a_guild_whose_queue_another_process_took_sends_nothing_more() {
+fn guild_that_lost_its_queue_sends_nothing_more() {
     paused(async {
         let world = TestCluster::new();
         let (first, second) = (world.create(GUILD), world.create(GUILD));
         world.discord.script(first, [ScriptedResult::Wait]);
         let operations = world.start();
-        world.discord.began().await;
+        world.discord.started().await;
         world.store.steal(Queue::Guild(GUILD));
-        world.discord.go_on();
+        world.discord.resume();
         for _ in 0..100 {
             if operations.observe().await.unwrap().active == 0 {
                 break;
@@ -247,7 +247,7 @@ fn a_guild_whose_queue_another_process_took_sends_nothing_more() {
 }
 
 #[test]
-fn one_that_breaks_its_guild_is_taken_out_and_the_others_go_on() {
+fn operation_that_crashes_its_guild_is_set_aside() {
     paused(async {
         let world = TestCluster::new();
         let (before, poison, after) = (world.create(GUILD), world.create(GUILD), world.create(GUILD));
@@ -266,10 +266,10 @@ fn one_that_breaks_its_guild_is_taken_out_and_the_others_go_on() {
 }
 
 #[test]
-fn unreadable_rows_are_set_aside_and_the_rest_goes_on_in_order() {
+fn unreadable_rows_are_set_aside_and_the_rest_runs_in_order() {
     paused(async {
         let world = TestCluster::new();
-        let page = world.config.page;
+        let page = world.config.page_size;
         let first = world.create(GUILD);
         // More than a page of them in a row.
         let damaged: Vec<_> = (0..page + 3).map(|_| world.create(GUILD)).collect();
@@ -290,12 +290,12 @@ fn unreadable_rows_are_set_aside_and_the_rest_goes_on_in_order() {
 }
 
 #[test]
-fn one_that_broke_its_guild_when_it_had_happened_is_found() {
+fn effect_of_an_operation_that_crashed_its_guild_is_found() {
     paused(async {
         let world = TestCluster::new();
         let poison = world.create(GUILD);
         // It takes effect, and the search for it crashes the guild.
-        world.discord.script(poison, [ScriptedResult::DoUnheard]);
+        world.discord.script(poison, [ScriptedResult::DoWithLostResponse]);
         world.discord.script_search(poison, [ScriptedSearch::Panic]);
         let next = world.create(GUILD);
         let _operations = world.start();
@@ -306,7 +306,7 @@ fn one_that_broke_its_guild_when_it_had_happened_is_found() {
 }
 
 #[test]
-fn one_that_breaks_its_guild_whenever_it_is_looked_for_is_left_to_a_person() {
+fn operation_whose_search_crashes_its_guild_needs_review() {
     paused(async {
         let world = TestCluster::new();
         let (poison, next) = (world.create(GUILD), world.create(GUILD));
@@ -319,7 +319,7 @@ fn one_that_breaks_its_guild_whenever_it_is_looked_for_is_left_to_a_person() {
 }
 
 #[test]
-fn a_guild_that_breaks_again_and_again_is_left_alone_for_a_while() {
+fn repeatedly_crashing_guild_is_paused() {
     paused(async {
         let mut world = TestCluster::new();
         // Each is checked before it ends; five crashes within a minute are needed.
@@ -341,7 +341,7 @@ fn scripts() -> impl Strategy<Value = Vec<ScriptedResult>> {
         1 => Just(ScriptedResult::Hold { wait: None, hold: HoldScope::All }),
         2 => Just(ScriptedResult::Fail(FailureClass::Transient)),
         2 => Just(ScriptedResult::Fail(FailureClass::Ambiguous)),
-        2 => Just(ScriptedResult::DoUnheard),
+        2 => Just(ScriptedResult::DoWithLostResponse),
         1 => Just(ScriptedResult::Fail(FailureClass::Forbidden)),
         1 => Just(ScriptedResult::Panic),
     ];
@@ -350,7 +350,7 @@ fn scripts() -> impl Strategy<Value = Vec<ScriptedResult>> {
 
 fn faults() -> impl Strategy<Value = Vec<(usize, Fault)>> {
     let fault =
-        prop_oneof![Just(Fault::Refuse), Just(Fault::LoseAnswer), Just(Fault::KillBefore), Just(Fault::KillAfter),];
+        prop_oneof![Just(Fault::Refuse), Just(Fault::LoseResponse), Just(Fault::KillBefore), Just(Fault::KillAfter),];
     prop::collection::vec((0_usize..120, fault), 0..12)
 }
 
@@ -358,7 +358,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_nothing_is_lost_or_made_twice_and_the_order_is_kept(
+    fn random_faults_lose_and_double_nothing_and_keep_the_order(
         makes in prop::collection::vec((1_u64..4, any::<bool>(), scripts()), 1..20),
         faults in faults(),
         page in 1_usize..6,
@@ -366,16 +366,16 @@ proptest! {
         let runtime = runtime();
         let _guard = runtime.enter();
         let mut world = TestCluster::new();
-        world.config.page = page;
-        world.config.payload_bytes = 60;
+        world.config.page_size = page;
+        world.config.max_payload_bytes = 60;
         let mut ids = Vec::new();
         for (guild, creates, script) in makes {
             let id = if creates { world.create(guild) } else { world.assign(guild, ids.len() as u64 + 1, 1) };
             world.discord.script(id, script);
             ids.push((guild, creates, id));
         }
-        world.chaos.plan(faults);
-        live(&runtime, &world);
+        world.faults.plan(faults);
+        run_to_end(&runtime, &world);
         for &(_, creates, id) in &ids {
             let (state, happened) = (world.state(id), world.discord.happened(id));
             prop_assert!(state.is_final());

@@ -22,7 +22,7 @@ fn breaker() -> GateCondition {
 }
 
 /// Each reason of the gate, its text, and the condition that releases it.
-fn holds() -> [(&'static str, &'static str, GateCondition); 9] {
+fn gate_refusals() -> [(&'static str, &'static str, GateCondition); 9] {
     [
         ("breaker_open", BREAKER_OPEN, breaker()),
         ("breaker_forced_open", "discord:42: breaker_forced_open", breaker()),
@@ -36,12 +36,12 @@ fn holds() -> [(&'static str, &'static str, GateCondition); 9] {
     ]
 }
 
-fn held(reason: &'static str, text: &'static str, hold: HoldScope) -> ScriptedResult {
+fn gate_script(reason: &'static str, text: &'static str, hold: HoldScope) -> ScriptedResult {
     ScriptedResult::Gate { wait: HOUR, hold, reason, text }
 }
 
 /// The gate delays the first for an hour, and all behind it wait.
-async fn delayed(world: &TestCluster, operations: &OperationsHandle, script: ScriptedResult) -> OperationId {
+async fn create_delayed(world: &TestCluster, operations: &OperationsHandle, script: ScriptedResult) -> OperationId {
     let id = world.create(GUILD);
     world.discord.script(id, [script]);
     operations.wake(QUEUE);
@@ -54,12 +54,12 @@ fn is_soon(world: &TestCluster, since: UnixMs) -> bool {
 }
 
 #[test]
-fn each_condition_of_the_gate_releases_what_it_held() {
-    for (reason, text, condition) in holds() {
+fn each_gate_condition_releases_what_it_delayed() {
+    for (reason, text, condition) in gate_refusals() {
         paused(async {
             let world = TestCluster::new();
             let operations = world.start();
-            let first = delayed(&world, &operations, held(reason, text, HoldScope::All)).await;
+            let first = create_delayed(&world, &operations, gate_script(reason, text, HoldScope::All)).await;
             let second = world.create(GUILD);
             let released = world.clock.now();
             operations.release(condition.clone());
@@ -73,14 +73,14 @@ fn each_condition_of_the_gate_releases_what_it_held() {
 }
 
 #[test]
-fn other_conditions_and_waits_of_its_own_release_nothing() {
+fn unrelated_conditions_release_nothing() {
     let own = [("route_limit", "no permit: route_limit"), ("rate_limited", "Discord responded with 429")];
     let of_gate = [("breaker_open", BREAKER_OPEN)];
     for (reason, text) in own.into_iter().chain(of_gate) {
         paused(async {
             let world = TestCluster::new();
             let operations = world.start();
-            let id = delayed(&world, &operations, held(reason, text, HoldScope::All)).await;
+            let id = create_delayed(&world, &operations, gate_script(reason, text, HoldScope::All)).await;
             let due = world.store.row(id).stored.operation.eligible_at;
             for other in [GateCondition::GlobalLimit, GateCondition::Token, GateCondition::InvalidRequests] {
                 operations.release(other);
@@ -103,7 +103,7 @@ fn parked_operations_are_released_in_their_order() {
         let mut ids = Vec::new();
         for user in 1..=4 {
             let id = world.assign(GUILD, user, 10 + user);
-            world.discord.script(id, [held("breaker_open", route, HoldScope::Route)]);
+            world.discord.script(id, [gate_script("breaker_open", route, HoldScope::Route)]);
             ids.push(id);
         }
         operations.wake(QUEUE);
@@ -122,7 +122,7 @@ fn released_operation_that_the_gate_still_refuses_waits_again() {
     paused(async {
         let world = TestCluster::new();
         let operations = world.start();
-        let id = delayed(&world, &operations, held("breaker_open", BREAKER_OPEN, HoldScope::All)).await;
+        let id = create_delayed(&world, &operations, gate_script("breaker_open", BREAKER_OPEN, HoldScope::All)).await;
         world.discord.script(
             id,
             [ScriptedResult::Gate {
@@ -154,15 +154,16 @@ fn release_that_overtakes_a_refusal_is_not_missed() {
             let operations = world.start();
             let id = world.create(GUILD);
             let (hold, reason, text) = (HoldScope::All, "breaker_open", BREAKER_OPEN);
-            world
-                .discord
-                .script(id, [ScriptedResult::GateLate { wait: HOUR, hold, reason, text }, held(reason, text, hold)]);
+            world.discord.script(
+                id,
+                [ScriptedResult::GateLate { wait: HOUR, hold, reason, text }, gate_script(reason, text, hold)],
+            );
             operations.wake(QUEUE);
-            world.discord.began().await;
+            world.discord.started().await;
             operations.release(condition.clone());
             // The guild receives the release before the refusal.
             sleep(Duration::from_millis(100)).await;
-            world.discord.go_on();
+            world.discord.resume();
             sleep(Duration::from_secs(60)).await;
             // A release counts once: if refused again, the operation waits.
             let stored = world.store.row(id).stored;
@@ -177,12 +178,12 @@ fn release_that_overtakes_a_refusal_is_not_missed() {
 }
 
 #[test]
-fn search_that_the_gate_held_back_goes_on_and_one_in_its_own_wait_does_not() {
+fn release_resumes_a_delayed_search_but_not_its_own_wait() {
     paused(async {
         let world = TestCluster::new();
         let operations = world.start();
         let id = world.create(GUILD);
-        world.discord.script(id, [ScriptedResult::DoUnheard]);
+        world.discord.script(id, [ScriptedResult::DoWithLostResponse]);
         world.discord.script_search(id, [ScriptedSearch::Gate(HOUR, BREAKER_OPEN)]);
         operations.wake(QUEUE);
         world.until_state(id, OperationState::Reconciling).await;
@@ -201,11 +202,11 @@ fn search_that_the_gate_held_back_goes_on_and_one_in_its_own_wait_does_not() {
 }
 
 #[test]
-fn queue_that_no_process_looks_after_is_taken_up_when_released() {
+fn queue_without_an_owner_is_claimed_when_released() {
     paused(async {
         let world = TestCluster::new();
         let operations = world.start();
-        let id = delayed(&world, &operations, held("blocked", "discord: blocked", HoldScope::All)).await;
+        let id = create_delayed(&world, &operations, gate_script("blocked", "discord: blocked", HoldScope::All)).await;
         world.until("its guild stops", || !world.store.is_owned(QUEUE)).await;
         assert_eq!(world.state(id), OperationState::Delayed);
         let released = world.clock.now();
@@ -220,7 +221,7 @@ fn resumed_guild_asks_the_gate_again() {
     paused(async {
         let world = TestCluster::new();
         let operations = world.start();
-        let id = delayed(&world, &operations, held("breaker_open", BREAKER_OPEN, HoldScope::All)).await;
+        let id = create_delayed(&world, &operations, gate_script("breaker_open", BREAKER_OPEN, HoldScope::All)).await;
         operations.pause(PauseTarget::Queue(QUEUE), true).await.unwrap();
         world.until("it is paused", || world.store.row(id).stored.delays == 1).await;
         sleep(Duration::from_secs(10)).await;
@@ -241,7 +242,8 @@ fn crash_after_a_release_does_not_lose_it() {
         let local = LocalSet::new();
         let id = local.block_on(&runtime, async {
             let operations = world.start();
-            let id = delayed(&world, &operations, held("breaker_open", BREAKER_OPEN, HoldScope::All)).await;
+            let id =
+                create_delayed(&world, &operations, gate_script("breaker_open", BREAKER_OPEN, HoldScope::All)).await;
             if is_released {
                 operations.release(breaker());
             }

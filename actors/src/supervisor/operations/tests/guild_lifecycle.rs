@@ -14,7 +14,7 @@ const GUILD: u64 = 7;
 const QUEUE: Queue = Queue::Guild(GUILD);
 
 /// The queue of an interaction.
-fn of_interaction(id: u64) -> Queue {
+fn interaction_queue(id: u64) -> Queue {
     QueueKey::interaction(id).queue("default")
 }
 
@@ -28,7 +28,7 @@ fn reply(world: &TestCluster, interaction: u64) -> OperationId {
 }
 
 #[test]
-fn a_guild_that_has_nothing_to_do_leaves_and_comes_back_when_something_is_new() {
+fn idle_guild_stops_and_restarts_when_woken() {
     paused(async {
         let world = TestCluster::new();
         let first = world.create(GUILD);
@@ -36,8 +36,8 @@ fn a_guild_that_has_nothing_to_do_leaves_and_comes_back_when_something_is_new() 
         world.until_state(first, OperationState::Succeeded).await;
         assert_eq!(operations.observe().await.unwrap().active, 1);
         world.until("the guild stops", || !world.store.is_owned(QUEUE)).await;
-        let rested = world.clock.now().since(world.store.row(first).stored.operation.created_at);
-        assert!(rested >= world.config.idle_after);
+        let idle = world.clock.now().since(world.store.row(first).stored.operation.created_at);
+        assert!(idle >= world.config.idle_after);
         sleep(Duration::from_millis(10)).await;
         assert_eq!(operations.observe().await.unwrap().active, 0);
         let second = world.create(GUILD);
@@ -47,31 +47,31 @@ fn a_guild_that_has_nothing_to_do_leaves_and_comes_back_when_something_is_new() 
 }
 
 #[test]
-fn a_wake_that_comes_while_a_guild_leaves_is_not_lost() {
+fn wakeup_of_a_stopping_guild_is_not_lost() {
     paused(async {
         let mut world = TestCluster::new();
-        (world.config.idle_after, world.config.poll) = (Duration::from_secs(2), Duration::from_secs(10));
+        (world.config.idle_after, world.config.poll_interval) = (Duration::from_secs(2), Duration::from_secs(10));
         let first = world.create(GUILD);
         let operations = world.start();
         world.until_state(first, OperationState::Succeeded).await;
-        world.chaos.stall_release();
-        world.chaos.stalled().await;
+        world.faults.stall_release();
+        world.faults.stalled().await;
         let second = world.create(GUILD);
-        let began = Instant::now();
+        let started = Instant::now();
         operations.wake(QUEUE);
         sleep(Duration::from_millis(100)).await;
         assert_eq!(world.state(second), OperationState::Queued, "the guild is stopping");
-        world.chaos.go_on();
+        world.faults.resume();
         world.until_state(second, OperationState::Succeeded).await;
-        assert!(began.elapsed() <= Duration::from_millis(200), "{:?}", began.elapsed());
+        assert!(started.elapsed() <= Duration::from_millis(200), "{:?}", started.elapsed());
     });
 }
 
 #[test]
-fn a_guild_that_is_woken_when_it_is_asked_to_leave_stays() {
+fn guild_woken_when_asked_to_stop_stays() {
     paused(async {
         let mut world = TestCluster::new();
-        (world.config.idle_after, world.config.poll) = (Duration::from_secs(2), Duration::from_secs(10));
+        (world.config.idle_after, world.config.poll_interval) = (Duration::from_secs(2), Duration::from_secs(10));
         let first = world.create(GUILD);
         let operations = world.start();
         world.until_state(first, OperationState::Succeeded).await;
@@ -79,38 +79,38 @@ fn a_guild_that_is_woken_when_it_is_asked_to_leave_stays() {
         for _ in 0..200 {
             let id = world.create(GUILD);
             operations.wake(QUEUE);
-            let began = Instant::now();
+            let started = Instant::now();
             world.until_state(id, OperationState::Succeeded).await;
-            assert!(began.elapsed() <= Duration::from_millis(200), "{:?}", began.elapsed());
+            assert!(started.elapsed() <= Duration::from_millis(200), "{:?}", started.elapsed());
             sleep(Duration::from_millis(2_331)).await;
         }
     });
 }
 
 #[test]
-fn where_there_is_no_room_those_who_rest_make_some_and_all_get_their_turn() {
+fn idle_guilds_make_room_and_all_get_their_turn() {
     paused(async {
         let mut world = TestCluster::new();
-        world.config.most_active = 3;
+        world.config.max_active = 3;
         let ids: Vec<_> = (1..=20).map(|guild| world.create(guild)).collect();
         let operations = world.start();
-        let began = Instant::now();
-        let mut most = 0;
+        let started = Instant::now();
+        let mut max = 0;
         while world.store.unfinished() > 0 {
-            most = most.max(operations.observe().await.unwrap().active);
+            max = max.max(operations.observe().await.unwrap().active);
             sleep(Duration::from_millis(20)).await;
         }
-        assert_eq!(most, 3);
-        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+        assert_eq!(max, 3);
+        assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
         assert!(ids.iter().all(|id| world.state(*id) == OperationState::Succeeded));
     });
 }
 
 #[test]
-fn guilds_that_wake_up_wait_for_room_and_are_not_forgotten() {
+fn woken_guilds_wait_for_room_and_are_not_forgotten() {
     paused(async {
         let mut world = TestCluster::new();
-        world.config.most_active = 2;
+        world.config.max_active = 2;
         let operations = world.start();
         sleep(Duration::from_millis(10)).await;
         let ids: Vec<_> = (1..=10)
@@ -130,51 +130,51 @@ fn guilds_that_wake_up_wait_for_room_and_are_not_forgotten() {
 fn interactions_do_not_wait_for_room_nor_for_other_guilds() {
     paused(async {
         let mut world = TestCluster::new();
-        (world.config.most_active, world.config.max_running, world.config.per_second) = (1, 1, 1);
+        (world.config.max_active, world.config.max_running, world.config.per_second) = (1, 1, 1);
         let busy = world.create(1);
         world.discord.script(busy, [ScriptedResult::Wait]);
         let operations = world.start();
-        world.discord.began().await;
-        let began = Instant::now();
-        let answers: Vec<_> = (100..110)
+        world.discord.started().await;
+        let started = Instant::now();
+        let replies: Vec<_> = (100..110)
             .map(|interaction| {
                 let id = reply(&world, interaction);
-                operations.wake(of_interaction(interaction));
+                operations.wake(interaction_queue(interaction));
                 id
             })
             .collect();
         world
-            .until("all are answered", || answers.iter().all(|id| world.state(*id) == OperationState::Succeeded))
+            .until("all are answered", || replies.iter().all(|id| world.state(*id) == OperationState::Succeeded))
             .await;
-        assert!(began.elapsed() <= Duration::from_millis(100), "{:?}", began.elapsed());
-        world.until("the queue is released", || !world.store.is_owned(of_interaction(105))).await;
+        assert!(started.elapsed() <= Duration::from_millis(100), "{:?}", started.elapsed());
+        world.until("the queue is released", || !world.store.is_owned(interaction_queue(105))).await;
         assert_eq!(world.state(busy), OperationState::Running);
-        world.discord.go_on();
+        world.discord.resume();
         world.until_done().await;
     });
 }
 
 #[test]
-fn no_more_run_at_once_than_may_and_those_who_wait_are_not_kept_waiting_by_one_with_much_to_do() {
+fn concurrency_is_limited_and_a_long_queue_does_not_starve_others() {
     paused(async {
         let mut world = TestCluster::new();
         world.config.max_running = 1;
         let many: Vec<_> = (0..10).map(|_| world.create(1)).collect();
         world.discord.script(many[0], [ScriptedResult::Wait]);
         let _operations = world.start();
-        world.discord.began().await;
+        world.discord.started().await;
         let one = world.create(2);
         sleep(Duration::from_secs(3)).await;
         assert_eq!(world.state(one), OperationState::Queued);
-        world.discord.go_on();
+        world.discord.resume();
         world.until_done().await;
-        let place = world.discord.sent().iter().position(|id| *id == one).unwrap();
-        assert!(place <= 2, "it was executed as number {place}");
+        let position = world.discord.sent().iter().position(|id| *id == one).unwrap();
+        assert!(position <= 2, "it was executed as number {position}");
     });
 }
 
 #[test]
-fn no_second_has_more_starts_than_it_may() {
+fn starts_per_second_are_limited() {
     paused(async {
         let mut world = TestCluster::new();
         world.config.per_second = 10;
@@ -182,24 +182,24 @@ fn no_second_has_more_starts_than_it_may() {
             world.create(n % 4 + 1);
         }
         let _operations = world.start();
-        let began = Instant::now();
+        let started = Instant::now();
         world.until_done().await;
-        assert!(began.elapsed() >= Duration::from_millis(1_900), "{:?}", began.elapsed());
+        assert!(started.elapsed() >= Duration::from_millis(1_900), "{:?}", started.elapsed());
     });
 }
 
 #[test]
-fn a_paused_queue_starts_nothing_and_goes_on_when_it_may() {
+fn paused_queue_starts_nothing_until_resumed() {
     paused(async {
         let world = TestCluster::new();
         let (first, second) = (world.create(GUILD), world.create(GUILD));
         let other = world.create(8);
         world.discord.script(first, [ScriptedResult::Wait]);
         let operations = world.start();
-        world.discord.began().await;
+        world.discord.started().await;
         operations.pause(PauseTarget::Queue(QUEUE), true).await.unwrap();
         sleep(Duration::from_millis(10)).await;
-        world.discord.go_on();
+        world.discord.resume();
         sleep(Duration::from_secs(20)).await;
         assert_eq!(
             (world.state(first), world.state(second)),
@@ -223,7 +223,7 @@ fn a_paused_queue_starts_nothing_and_goes_on_when_it_may() {
 }
 
 #[test]
-fn a_pause_that_another_process_was_told_of_is_found_out() {
+fn pause_by_another_process_is_noticed() {
     paused(async {
         let world = TestCluster::new();
         let first = world.create(GUILD);
@@ -239,7 +239,7 @@ fn a_pause_that_another_process_was_told_of_is_found_out() {
 }
 
 #[test]
-fn at_the_end_what_runs_is_finished_nothing_more_is_started_and_every_queue_is_given_back() {
+fn drain_finishes_running_operations_and_releases_all_queues() {
     paused(async {
         let world = TestCluster::new();
         let (first, second) = (world.create(GUILD), world.create(GUILD));
@@ -249,10 +249,10 @@ fn at_the_end_what_runs_is_finished_nothing_more_is_started_and_every_queue_is_g
             .discord
             .script(held, [ScriptedResult::Hold { wait: Some(Duration::from_secs(3_000)), hold: HoldScope::All }]);
         let operations = world.start();
-        world.discord.began().await;
+        world.discord.started().await;
         world.until_state(held, OperationState::Delayed).await;
         assert!(!operations.drain(Duration::from_secs(1)).await, "one is still running");
-        world.discord.go_on();
+        world.discord.resume();
         assert!(operations.drain(Duration::from_secs(1)).await);
         assert_eq!((world.state(first), world.state(second)), (OperationState::Succeeded, OperationState::Queued));
         assert!(!world.store.is_owned(QUEUE) && !world.store.is_owned(Queue::Guild(8)));
@@ -263,13 +263,13 @@ fn at_the_end_what_runs_is_finished_nothing_more_is_started_and_every_queue_is_g
 }
 
 #[test]
-fn what_is_due_later_is_taken_up_then_and_a_store_that_does_not_answer_is_asked_again() {
+fn later_work_runs_when_due_and_a_failing_store_is_retried() {
     paused(async {
         let world = TestCluster::new();
         let mut later = world.operation(GUILD, OperationKind::CreateRole, &json!({ "name": "Mods" }));
         later.eligible_at = later.created_at + Duration::from_millis(7_300);
         let later = world.submit(later);
-        world.chaos.plan((0..4).map(|call| (call, Fault::Refuse)));
+        world.faults.plan((0..4).map(|call| (call, Fault::Refuse)));
         let _operations = world.start();
         sleep(Duration::from_millis(7_250)).await;
         assert_eq!(world.state(later), OperationState::Scheduled);

@@ -13,7 +13,7 @@ const GUILD: u64 = 7;
 const QUEUE: Queue = Queue::Guild(GUILD);
 
 #[test]
-fn a_queue_that_the_store_does_not_take_back_for_a_while_is_taken_back_when_it_does() {
+fn release_of_a_queue_is_retried_until_the_store_accepts_it() {
     paused(async {
         let world = TestCluster::new();
         let id = world.create(GUILD);
@@ -23,10 +23,10 @@ fn a_queue_that_the_store_does_not_take_back_for_a_while_is_taken_back_when_it_d
         let (first, _second) = (world.start(), world.start());
         world.until_state(id, OperationState::Delayed).await;
         assert_eq!(world.store.owner(QUEUE), Some(1));
-        world.store.give(QUEUE, 2);
-        let next = world.chaos.calls();
+        world.store.assign(QUEUE, 2);
+        let next = world.faults.calls();
         // Both poll once a second, and the release is retried ever less often.
-        world.chaos.plan((next..next + 60).map(|call| (call, Fault::Refuse)));
+        world.faults.plan((next..next + 60).map(|call| (call, Fault::Refuse)));
         first.members_changed();
         world.until_done().await;
         assert_eq!((world.store.owner(QUEUE), world.discord.happened(id)), (Some(2), 1));
@@ -34,7 +34,7 @@ fn a_queue_that_the_store_does_not_take_back_for_a_while_is_taken_back_when_it_d
 }
 
 #[test]
-fn a_guild_that_is_told_to_leave_while_the_store_takes_its_time_leaves_although_something_is_due_soon() {
+fn guild_stops_after_a_slow_store_although_work_is_due_soon() {
     paused(async {
         let world = TestCluster::new();
         let first = world.create(GUILD);
@@ -43,13 +43,13 @@ fn a_guild_that_is_told_to_leave_while_the_store_takes_its_time_leaves_although_
         soon.eligible_at = soon.created_at + Duration::from_secs(4);
         let soon = world.submit(soon);
         let operations = world.start();
-        world.discord.began().await;
-        let next = world.chaos.calls();
-        world.chaos.plan((next..next + 3).map(|call| (call, Fault::Refuse)));
-        world.discord.go_on();
+        world.discord.started().await;
+        let next = world.faults.calls();
+        world.faults.plan((next..next + 3).map(|call| (call, Fault::Refuse)));
+        world.discord.resume();
         sleep(Duration::from_millis(10)).await;
         assert_eq!(world.state(first), OperationState::Running, "its outcome is not stored yet");
-        world.store.give(QUEUE, 2);
+        world.store.assign(QUEUE, 2);
         operations.members_changed();
         let _other = world.start();
         world.until_done().await;
@@ -58,47 +58,47 @@ fn a_guild_that_is_told_to_leave_while_the_store_takes_its_time_leaves_although_
 }
 
 #[test]
-fn a_queue_that_comes_over_while_another_is_taken_is_found_at_once() {
+fn queue_assigned_during_a_claim_is_found_at_once() {
     paused(async {
         let mut world = TestCluster::new();
-        world.config.poll = Duration::from_secs(600);
+        world.config.poll_interval = Duration::from_secs(600);
         let operations = world.start();
         // After its first poll.
         sleep(Duration::from_millis(10)).await;
         let other = Queue::Guild(GUILD + 1);
-        world.store.give(other, 2);
+        world.store.assign(other, 2);
         world.create(GUILD + 1);
         world.create(GUILD);
-        world.chaos.stall_claim();
+        world.faults.stall_claim();
         operations.wake(QUEUE);
-        world.chaos.stalled().await;
-        world.store.give(other, 1);
+        world.faults.stalled().await;
+        world.store.assign(other, 1);
         operations.members_changed();
         sleep(Duration::from_millis(10)).await;
-        world.chaos.go_on();
-        let began = Instant::now();
+        world.faults.resume();
+        let started = Instant::now();
         world.until_done().await;
-        assert!(began.elapsed() < Duration::from_secs(60), "the next poll is ten minutes away");
+        assert!(started.elapsed() < Duration::from_secs(60), "the next poll is ten minutes away");
         assert_eq!(world.store.owner(other), Some(1));
     });
 }
 
 #[test]
-fn one_that_is_to_be_looked_for_without_the_right_to_is_looked_for_by_whoever_has_it_next() {
+fn reconcile_without_a_lease_is_left_to_the_next_owner() {
     paused(async {
         let world = TestCluster::new();
         let id = world.create(GUILD);
         world.discord.script(id, [ScriptedResult::Fail(FailureClass::Ambiguous)]);
         let _operations = world.start();
         world.until_state(id, OperationState::Reconciling).await;
-        world.store.end_right(QUEUE);
+        world.store.end_lease(QUEUE);
         world.until_done().await;
         assert_eq!((world.state(id), world.discord.happened(id)), (OperationState::Succeeded, 1));
     });
 }
 
 #[test]
-fn a_process_that_ends_does_not_wait_for_a_store_that_takes_nothing_back() {
+fn shutdown_does_not_wait_for_a_failing_store() {
     paused(async {
         let world = TestCluster::new();
         let id = world.create(GUILD);
@@ -107,8 +107,8 @@ fn a_process_that_ends_does_not_wait_for_a_store_that_takes_nothing_back() {
             .script(id, [ScriptedResult::Hold { wait: Some(Duration::from_secs(600)), hold: HoldScope::Route }]);
         let operations = world.start();
         world.until_state(id, OperationState::Delayed).await;
-        let next = world.chaos.calls();
-        world.chaos.plan((next..next + 1_000).map(|call| (call, Fault::Refuse)));
+        let next = world.faults.calls();
+        world.faults.plan((next..next + 1_000).map(|call| (call, Fault::Refuse)));
         assert!(operations.drain(Duration::from_secs(5)).await);
         assert!(world.store.is_owned(QUEUE));
     });

@@ -12,7 +12,7 @@ use crate::testing::operations::{ScriptedResult, ScriptedSearch, TestCluster, pa
 const GUILD: u64 = 7;
 
 #[test]
-fn operations_are_done_in_order_with_one_commit_each() {
+fn operations_run_in_order_with_one_commit_each() {
     paused(async {
         let world = TestCluster::new();
         let ids: Vec<_> = (0..50).map(|_| world.create(GUILD)).collect();
@@ -23,27 +23,27 @@ fn operations_are_done_in_order_with_one_commit_each() {
         assert_eq!(world.store.commits(), 51, "the end of one and the start of the next are stored together");
         let row = world.store.row(ids[0]);
         assert_eq!((row.stored.attempts, row.stored.intent, row.attempts.len()), (1, None, 1));
-        assert!(row.made.is_some() && row.result.unwrap().contains("id"));
+        assert!(row.created.is_some() && row.result.unwrap().contains("id"));
     });
 }
 
 #[test]
-fn what_is_submitted_later_is_done_as_soon_as_the_bell_rings() {
+fn later_submission_runs_as_soon_as_its_queue_is_woken() {
     paused(async {
         let world = TestCluster::new();
         let operations = world.start();
         let first = world.create(GUILD);
         world.until_state(first, OperationState::Succeeded).await;
         let second = world.create(GUILD);
-        let began = Instant::now();
+        let started = Instant::now();
         operations.wake(Queue::Guild(GUILD));
         world.until_state(second, OperationState::Succeeded).await;
-        assert!(began.elapsed() <= Duration::from_millis(100), "{:?}", began.elapsed());
+        assert!(started.elapsed() <= Duration::from_millis(100), "{:?}", started.elapsed());
     });
 }
 
 #[test]
-fn one_that_a_limit_holds_keeps_its_attempts_and_goes_on_when_due() {
+fn delayed_operation_keeps_its_attempts_and_runs_when_due() {
     paused(async {
         let world = TestCluster::new();
         let id = world.create(GUILD);
@@ -62,7 +62,7 @@ fn one_that_a_limit_holds_keeps_its_attempts_and_goes_on_when_due() {
 }
 
 #[test]
-fn one_that_is_held_for_long_is_parked_and_passed_by_what_shares_nothing_with_it() {
+fn long_delayed_operation_is_parked_and_passed_by_unrelated_ones() {
     paused(async {
         let world = TestCluster::new();
         let held = world.assign(GUILD, 100, 1);
@@ -82,7 +82,7 @@ fn one_that_is_held_for_long_is_parked_and_passed_by_what_shares_nothing_with_it
 }
 
 #[test]
-fn nobody_passes_one_that_is_held_with_everybody_else() {
+fn operation_with_a_global_delay_is_not_passed() {
     paused(async {
         let world = TestCluster::new();
         let (held, other) = (world.assign(GUILD, 100, 1), world.assign(GUILD, 200, 2));
@@ -94,7 +94,7 @@ fn nobody_passes_one_that_is_held_with_everybody_else() {
 }
 
 #[test]
-fn failures_that_are_for_good_end_it_and_let_the_next_go_on() {
+fn permanent_failure_ends_it_and_the_next_one_runs() {
     for class in [FailureClass::Validation, FailureClass::Forbidden, FailureClass::NotFound, FailureClass::Conflict] {
         paused(async move {
             let world = TestCluster::new();
@@ -112,7 +112,7 @@ fn failures_that_are_for_good_end_it_and_let_the_next_go_on() {
 }
 
 #[test]
-fn one_that_may_go_right_next_time_is_tried_again_with_growing_waits_and_given_up_at_last() {
+fn transient_failure_is_retried_with_backoff_and_then_dead() {
     paused(async {
         let world = TestCluster::new();
         let (good, bad) = (world.create(GUILD), world.create(GUILD));
@@ -130,11 +130,11 @@ fn one_that_may_go_right_next_time_is_tried_again_with_growing_waits_and_given_u
 }
 
 #[test]
-fn one_that_happened_unheard_is_found_and_not_done_again() {
+fn effect_with_a_lost_response_is_found_and_not_repeated() {
     paused(async {
         let world = TestCluster::new();
         let id = world.create(GUILD);
-        world.discord.script(id, [ScriptedResult::DoUnheard]);
+        world.discord.script(id, [ScriptedResult::DoWithLostResponse]);
         world.discord.script_search(id, [ScriptedSearch::Hold(Duration::from_secs(5))]);
         let _operations = world.start();
         world.until_state(id, OperationState::Reconciling).await;
@@ -143,12 +143,12 @@ fn one_that_happened_unheard_is_found_and_not_done_again() {
         assert_eq!(world.discord.happened(id), 1);
         let since = world.clock.now().since(world.store.row(id).stored.operation.created_at);
         assert!(since >= world.config.request_timeout, "it may still have been in flight: {since:?}");
-        assert!(world.store.row(id).made.is_some());
+        assert!(world.store.row(id).created.is_some());
     });
 }
 
 #[test]
-fn one_that_was_lost_is_sent_again_while_it_has_attempts() {
+fn lost_call_is_sent_again_while_it_has_attempts() {
     paused(async {
         let world = TestCluster::new();
         let (again, lost) = (world.create(GUILD), world.create(GUILD));
@@ -158,18 +158,19 @@ fn one_that_was_lost_is_sent_again_while_it_has_attempts() {
         world.until_done().await;
         assert_eq!((world.state(again), world.discord.happened(again)), (OperationState::Succeeded, 1));
         assert_eq!((world.state(lost), world.discord.happened(lost)), (OperationState::Dead, 0));
-        let works = world.discord.works();
-        let of_first: Vec<_> = works.iter().filter(|work| work.id == again).map(|work| work.intent_at).collect();
+        let executions = world.discord.executions();
+        let of_first: Vec<_> =
+            executions.iter().filter(|execution| execution.id == again).map(|execution| execution.intent_at).collect();
         assert!(of_first.windows(2).all(|pair| pair[0] == pair[1]), "the first intent is kept: {of_first:?}");
     });
 }
 
 #[test]
-fn one_that_nobody_can_tell_of_is_left_to_a_person_and_holds_up_nobody() {
+fn unclear_outcome_needs_review_and_blocks_nothing() {
     paused(async {
         let world = TestCluster::new();
         let (unclear, next) = (world.create(GUILD), world.create(GUILD));
-        world.discord.script(unclear, [ScriptedResult::DoUnheard]);
+        world.discord.script(unclear, [ScriptedResult::DoWithLostResponse]);
         world.discord.script_search(unclear, [ScriptedSearch::Unclear]);
         let _operations = world.start();
         world.until_done().await;
@@ -179,7 +180,7 @@ fn one_that_nobody_can_tell_of_is_left_to_a_person_and_holds_up_nobody() {
 }
 
 #[test]
-fn a_deadline_ends_one_that_waits_and_one_that_comes_too_late() {
+fn deadline_ends_waiting_and_late_operations() {
     paused(async {
         let world = TestCluster::new();
         let mut dated = world.operation(GUILD, OperationKind::CreateRole, &json!({ "name": "Mods" }));
@@ -199,7 +200,7 @@ fn a_deadline_ends_one_that_waits_and_one_that_comes_too_late() {
 }
 
 #[test]
-fn references_are_put_in_place_of_what_they_stand_for_and_nothing_ends_what_refers_to_it() {
+fn references_are_resolved_and_a_missing_one_ends_the_operation() {
     paused(async {
         let world = TestCluster::new();
         let role =
@@ -214,12 +215,12 @@ fn references_are_put_in_place_of_what_they_stand_for_and_nothing_ends_what_refe
             world.submit(world.operation(GUILD, OperationKind::EnsureRole, &json!({ "name": "Mods", "key": "mods" })));
         let _operations = world.start();
         world.until_done().await;
-        let made = world.store.row(role).made.unwrap();
-        for work in world.discord.works() {
-            match &work.payload {
-                Payload::AssignRole(assign) => assert_eq!(assign.role, Reference::Id(made)),
-                Payload::EnsureRole(_) => assert_eq!(work.bound, Some((made, None))),
-                _ => assert_eq!(work.id, role),
+        let created = world.store.row(role).created.unwrap();
+        for execution in world.discord.executions() {
+            match &execution.payload {
+                Payload::AssignRole(assign) => assert_eq!(assign.role, Reference::Id(created)),
+                Payload::EnsureRole(_) => assert_eq!(execution.existing, Some((created, None))),
+                _ => assert_eq!(execution.id, role),
             }
         }
         assert_eq!(world.discord.sent(), [role, by_operation, by_key, ensure]);
@@ -230,7 +231,7 @@ fn references_are_put_in_place_of_what_they_stand_for_and_nothing_ends_what_refe
 }
 
 #[test]
-fn one_that_refers_to_what_another_queue_is_yet_to_make_waits_for_it() {
+fn operation_waits_for_a_reference_to_another_queue() {
     paused(async {
         let world = TestCluster::new();
         let elsewhere = world.create(8);
@@ -248,23 +249,23 @@ fn one_that_refers_to_what_another_queue_is_yet_to_make_waits_for_it() {
 }
 
 #[test]
-fn a_payload_that_its_kind_does_not_take_ends_it_without_a_call() {
+fn invalid_payload_ends_an_operation_without_a_call() {
     paused(async {
         let world = TestCluster::new();
-        let wrong = world.submit(world.operation(GUILD, OperationKind::AssignRole, &json!({ "user": 1 })));
+        let invalid = world.submit(world.operation(GUILD, OperationKind::AssignRole, &json!({ "user": 1 })));
         let next = world.create(GUILD);
         let _operations = world.start();
         world.until_done().await;
-        assert_eq!(world.store.row(wrong).stored.error.unwrap().class, FailureClass::Validation);
+        assert_eq!(world.store.row(invalid).stored.error.unwrap().class, FailureClass::Validation);
         assert_eq!(world.discord.sent(), [next]);
     });
 }
 
 #[test]
-fn payloads_that_there_is_no_room_for_are_read_again_when_their_turn_comes() {
+fn payloads_over_the_memory_limit_are_read_again_when_needed() {
     paused(async {
         let mut world = TestCluster::new();
-        world.config.payload_bytes = 30;
+        world.config.max_payload_bytes = 30;
         let ids: Vec<_> = (0..10).map(|_| world.create(GUILD)).collect();
         world.discord.script(ids[3], [ScriptedResult::Fail(FailureClass::Transient)]);
         let _operations = world.start();
@@ -277,37 +278,37 @@ fn payloads_that_there_is_no_room_for_are_read_again_when_their_turn_comes() {
 }
 
 #[test]
-fn one_that_was_taken_back_is_not_done_and_one_that_was_hastened_is_done_now() {
+fn cancelled_operation_is_not_sent_and_expedited_one_runs_now() {
     paused(async {
         let world = TestCluster::new();
-        let (held, taken_back) = (world.create(GUILD), world.create(GUILD));
+        let (held, cancelled) = (world.create(GUILD), world.create(GUILD));
         world
             .discord
             .script(held, [ScriptedResult::Hold { wait: Some(Duration::from_secs(3_000)), hold: HoldScope::All }]);
         let operations = world.start();
         world.until_state(held, OperationState::Delayed).await;
-        let (_, queue) = world.store.cancel(taken_back, world.clock.now()).await.unwrap().unwrap();
-        operations.cancelled(taken_back, queue);
-        let began = Instant::now();
-        world.store.hasten(held, world.clock.now()).await.unwrap();
-        operations.hastened(held, queue);
+        let (_, queue) = world.store.cancel(cancelled, world.clock.now()).await.unwrap().unwrap();
+        operations.cancelled(cancelled, queue);
+        let started = Instant::now();
+        world.store.expedite(held, world.clock.now()).await.unwrap();
+        operations.expedited(held, queue);
         world.until_done().await;
-        assert!(began.elapsed() < Duration::from_secs(1));
+        assert!(started.elapsed() < Duration::from_secs(1));
         assert_eq!(world.discord.sent(), [held]);
-        assert_eq!(world.state(taken_back), OperationState::Cancelled);
+        assert_eq!(world.state(cancelled), OperationState::Cancelled);
     });
 }
 
 #[test]
-fn one_that_was_taken_back_unheard_is_not_sent_when_its_turn_comes() {
+fn cancellation_without_notification_prevents_the_send() {
     paused(async {
         let world = TestCluster::new();
-        let (first, taken_back, last) = (world.create(GUILD), world.create(GUILD), world.create(GUILD));
+        let (first, cancelled, last) = (world.create(GUILD), world.create(GUILD), world.create(GUILD));
         world.discord.script(first, [ScriptedResult::Wait]);
         let _operations = world.start();
-        world.discord.began().await;
-        world.store.cancel(taken_back, world.clock.now()).await.unwrap().unwrap();
-        world.discord.go_on();
+        world.discord.started().await;
+        world.store.cancel(cancelled, world.clock.now()).await.unwrap().unwrap();
+        world.discord.resume();
         world.until_done().await;
         assert_eq!(world.discord.sent(), [first, last]);
     });

@@ -20,11 +20,11 @@ fn runtime() -> Runtime {
 }
 
 /// One operation is finished, and the next waits for its permit.
-async fn waiting(world: &TestCluster) -> (OperationsHandle, OperationId, OperationId) {
+async fn start_waiting(world: &TestCluster) -> (OperationsHandle, OperationId, OperationId) {
     let (first, second) = (world.create(GUILD), world.create(GUILD));
     world.discord.script(second, [ScriptedResult::WaitForPermit]);
     let operations = world.start();
-    world.discord.began().await;
+    world.discord.started().await;
     sleep(Duration::from_millis(10)).await;
     (operations, first, second)
 }
@@ -33,14 +33,14 @@ async fn waiting(world: &TestCluster) -> (OperationsHandle, OperationId, Operati
 fn outcome_is_stored_before_the_next_operation_waits() {
     paused(async {
         let world = TestCluster::new();
-        let (_operations, first, second) = waiting(&world).await;
+        let (_operations, first, second) = start_waiting(&world).await;
         let row = world.store.row(second).stored;
         assert_eq!(
             (world.state(first), row.state, row.attempts),
             (OperationState::Succeeded, OperationState::Queued, 0)
         );
         assert_eq!(row.intent, None);
-        world.discord.go_on();
+        world.discord.resume();
         world.until_done().await;
         let row = world.store.row(second).stored;
         assert_eq!((row.state, row.attempts, world.discord.happened(second)), (OperationState::Succeeded, 1, 1));
@@ -48,7 +48,7 @@ fn outcome_is_stored_before_the_next_operation_waits() {
 }
 
 #[test]
-fn killed_while_it_waits_it_is_sent_without_waiting_out_a_call() {
+fn operation_killed_while_waiting_is_sent_without_a_delay() {
     for creates in [true, false] {
         let runtime = runtime();
         let _guard = runtime.enter();
@@ -59,30 +59,30 @@ fn killed_while_it_waits_it_is_sent_without_waiting_out_a_call() {
             let second = if creates { world.create(GUILD) } else { world.assign(GUILD, 100, 1) };
             world.discord.script(second, [ScriptedResult::WaitForPermit]);
             let _operations = world.start();
-            world.discord.began().await;
+            world.discord.started().await;
             world.until_state(first, OperationState::Succeeded).await;
             second
         });
         drop(local);
         world.store.orphan();
         let next = world.create(GUILD);
-        let began = world.clock.now();
+        let started = world.clock.now();
         LocalSet::new().block_on(&runtime, async {
             let _operations = world.start();
             world.until_done().await;
         });
-        assert!(world.clock.now().since(began) < Duration::from_secs(1));
-        let of_second = world.discord.works().iter().filter(|work| work.id == second).count();
+        assert!(world.clock.now().since(started) < Duration::from_secs(1));
+        let of_second = world.discord.executions().iter().filter(|execution| execution.id == second).count();
         assert_eq!((of_second, world.discord.happened(second)), (2, 1), "executed twice, sent once, never reconciled");
         assert_eq!(world.discord.sent().last(), Some(&next));
     }
 }
 
 #[test]
-fn cancelled_while_it_waits_it_is_not_sent_and_the_next_goes_on() {
+fn operation_cancelled_while_waiting_is_not_sent() {
     paused(async {
         let world = TestCluster::new();
-        let (operations, _, second) = waiting(&world).await;
+        let (operations, _, second) = start_waiting(&world).await;
         let third = world.create(GUILD);
         operations.wake(QUEUE);
         let cancelled = world.store.cancel(second, world.clock.now()).await.unwrap();
@@ -95,13 +95,13 @@ fn cancelled_while_it_waits_it_is_not_sent_and_the_next_goes_on() {
 }
 
 #[test]
-fn cancelled_unheard_while_it_waits_it_is_not_sent() {
+fn cancellation_without_notification_while_waiting_prevents_the_send() {
     paused(async {
         let world = TestCluster::new();
-        let (_operations, _, second) = waiting(&world).await;
+        let (_operations, _, second) = start_waiting(&world).await;
         let third = world.create(GUILD);
         world.store.cancel(second, world.clock.now()).await.unwrap();
-        world.discord.go_on();
+        world.discord.resume();
         world.until_done().await;
         assert_eq!((world.state(second), world.discord.happened(second)), (OperationState::Cancelled, 0));
         assert_eq!(world.state(third), OperationState::Succeeded);
@@ -109,10 +109,10 @@ fn cancelled_unheard_while_it_waits_it_is_not_sent() {
 }
 
 #[test]
-fn paused_while_it_waits_it_is_not_sent_until_resumed() {
+fn operation_paused_while_waiting_is_not_sent_until_resumed() {
     paused(async {
         let world = TestCluster::new();
-        let (operations, _, second) = waiting(&world).await;
+        let (operations, _, second) = start_waiting(&world).await;
         let commits = world.store.commits();
         operations.pause(PauseTarget::Queue(QUEUE), true).await.unwrap();
         sleep(Duration::from_secs(60)).await;
@@ -129,10 +129,10 @@ fn paused_while_it_waits_it_is_not_sent_until_resumed() {
 fn process_that_ends_does_not_wait_for_a_permit() {
     paused(async {
         let world = TestCluster::new();
-        let (operations, _, second) = waiting(&world).await;
-        let began = world.clock.now();
+        let (operations, _, second) = start_waiting(&world).await;
+        let started = world.clock.now();
         assert!(operations.drain(Duration::from_secs(10)).await);
-        assert!(world.clock.now().since(began) < Duration::from_secs(1));
+        assert!(world.clock.now().since(started) < Duration::from_secs(1));
         let row = world.store.row(second).stored;
         assert_eq!((row.state, row.intent, world.store.owner(QUEUE)), (OperationState::Queued, None, None));
         assert_eq!(world.discord.happened(second), 0);
@@ -148,9 +148,9 @@ fn deadline_that_passes_while_it_waits_ends_it_unsent() {
         let dated = world.submit(dated);
         world.discord.script(dated, [ScriptedResult::WaitForPermit]);
         let _operations = world.start();
-        world.discord.began().await;
+        world.discord.started().await;
         sleep(Duration::from_secs(3)).await;
-        world.discord.go_on();
+        world.discord.resume();
         world.until_state(dated, OperationState::Dead).await;
         let row = world.store.row(dated).stored;
         assert_eq!((row.error.unwrap().class, row.intent), (FailureClass::Expired, None));
@@ -162,9 +162,9 @@ fn deadline_that_passes_while_it_waits_ends_it_unsent() {
 fn lease_that_ends_while_it_waits_leaves_it_to_the_next_owner() {
     paused(async {
         let world = TestCluster::new();
-        let (_operations, _, second) = waiting(&world).await;
-        world.store.end_right(QUEUE);
-        world.discord.go_on();
+        let (_operations, _, second) = start_waiting(&world).await;
+        world.store.end_lease(QUEUE);
+        world.discord.resume();
         world.until_state(second, OperationState::Succeeded).await;
         assert_eq!((world.discord.happened(second), world.store.row(second).stored.attempts), (1, 1));
     });

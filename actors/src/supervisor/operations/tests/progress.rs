@@ -44,12 +44,15 @@ fn step_survives_a_limit_and_a_long_outage() {
         let _operations = world.start();
         world.until_done().await;
     });
-    let works = world.discord.works();
-    let resumed = works.last().unwrap();
+    let executions = world.discord.executions();
+    let resumed = executions.last().unwrap();
     assert_eq!((resumed.progress.clone(), resumed.intent_at), (held.progress, first), "it resumes where it was");
-    let bound = resumed.bound.expect("the key is bound to the message from the first step on");
+    let bound = resumed.existing.expect("the key is bound to the message from the first step on");
     assert_eq!(bound.1, Some(1));
-    assert_eq!((works.len(), world.state(id), world.store.row(id).stored.intent), (2, OperationState::Succeeded, None));
+    assert_eq!(
+        (executions.len(), world.state(id), world.store.row(id).stored.intent),
+        (2, OperationState::Succeeded, None)
+    );
 }
 
 #[test]
@@ -67,7 +70,7 @@ fn cancel_is_refused_once_a_step_is_done() {
 }
 
 #[test]
-fn later_call_that_waits_for_its_permit_is_not_waited_out() {
+fn later_call_that_waits_for_its_permit_is_not_in_flight() {
     let runtime = runtime();
     let _guard = runtime.enter();
     let world = TestCluster::new();
@@ -76,7 +79,7 @@ fn later_call_that_waits_for_its_permit_is_not_waited_out() {
     let local = LocalSet::new();
     local.block_on(&runtime, async {
         let _operations = world.start();
-        world.discord.began().await;
+        world.discord.started().await;
         world.until("its progress is stored", || !world.store.row(id).stored.progress.is_empty()).await;
         let row = world.store.row(id).stored;
         assert_eq!(
@@ -89,12 +92,12 @@ fn later_call_that_waits_for_its_permit_is_not_waited_out() {
     });
     drop(local);
     world.store.orphan();
-    let began = world.clock.now();
+    let started = world.clock.now();
     LocalSet::new().block_on(&runtime, async {
         let _operations = world.start();
         world.until_done().await;
     });
-    assert!(world.clock.now().since(began) < Duration::from_secs(1));
+    assert!(world.clock.now().since(started) < Duration::from_secs(1));
     assert_eq!((world.state(id), world.store.row(id).stored.attempts), (OperationState::Succeeded, 1));
 }
 
@@ -105,7 +108,7 @@ fn pause_takes_effect_while_a_later_call_waits() {
         let id = ensure_message(&world);
         world.discord.script(id, [ScriptedResult::SendThenWait]);
         let operations = world.start();
-        world.discord.began().await;
+        world.discord.started().await;
         operations.pause(PauseTarget::Queue(QUEUE), true).await.unwrap();
         tokio::time::sleep(Duration::from_secs(60)).await;
         let row = world.store.row(id).stored;
@@ -142,7 +145,7 @@ fn intent_keeps_its_first_time_until_the_operation_is_done() {
         let id = world.create(GUILD);
         let hold = ScriptedResult::Hold { wait: Some(Duration::from_secs(5)), hold: HoldScope::Route };
         world.discord.script(id, [ScriptedResult::Fail(FailureClass::Ambiguous), hold]);
-        world.discord.script_search(id, [ScriptedSearch::Look]);
+        world.discord.script_search(id, [ScriptedSearch::Search]);
         let _operations = world.start();
         world.until_state(id, OperationState::Reconciling).await;
         let first = world.store.row(id).stored.intent.unwrap();
@@ -150,7 +153,7 @@ fn intent_keeps_its_first_time_until_the_operation_is_done() {
         let held = world.store.row(id).stored;
         assert_eq!((held.intent, held.attempts), (Some(first), 1), "an earlier call may have had an effect");
         world.until_state(id, OperationState::Succeeded).await;
-        assert!(world.discord.works().iter().all(|work| work.intent_at.since(first) == Duration::ZERO));
+        assert!(world.discord.executions().iter().all(|execution| execution.intent_at.since(first) == Duration::ZERO));
         assert_eq!(world.store.row(id).stored.intent, None);
     });
 }

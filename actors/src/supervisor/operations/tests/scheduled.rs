@@ -19,7 +19,7 @@ fn create(world: &TestCluster) -> NewOperation {
     world.operation(GUILD, OperationKind::CreateRole, &json!({ "name": "Mods" }))
 }
 
-fn after(seconds: u64, operation: NewOperation) -> NewOperation {
+fn delay_by(seconds: u64, operation: NewOperation) -> NewOperation {
     NewOperation { eligible_at: operation.created_at + Duration::from_secs(seconds), ..operation }
 }
 
@@ -34,7 +34,7 @@ fn sent(world: &TestCluster) -> Vec<OperationId> {
     sent
 }
 
-fn done_at(world: &TestCluster, id: OperationId) -> UnixMs {
+fn finished_at(world: &TestCluster, id: OperationId) -> UnixMs {
     world.store.row(id).attempts.last().unwrap().ended_at
 }
 
@@ -42,7 +42,7 @@ fn done_at(world: &TestCluster, id: OperationId) -> UnixMs {
 fn scheduled_operation_blocks_nothing_and_runs_when_due() {
     paused(async {
         let world = TestCluster::new();
-        let operation = after(30, create(&world));
+        let operation = delay_by(30, create(&world));
         let due = operation.eligible_at;
         let late = world.submit(operation);
         let soon = world.create(GUILD);
@@ -56,16 +56,16 @@ fn scheduled_operation_blocks_nothing_and_runs_when_due() {
         assert_eq!(world.state(late), OperationState::Scheduled);
         world.until_done().await;
         assert_eq!(sent(&world), [soon, later, late]);
-        assert!(done_at(&world, late).since(due) < Duration::from_millis(100));
+        assert!(finished_at(&world, late).since(due) < Duration::from_millis(100));
     });
 }
 
 #[test]
-fn one_that_is_due_runs_before_those_accepted_after_it_was_due() {
+fn due_operation_runs_before_those_accepted_later() {
     paused(async {
         let world = TestCluster::new();
         // The queue has no owner when the operation becomes due.
-        let early = world.submit(after(5, create(&world)));
+        let early = world.submit(delay_by(5, create(&world)));
         sleep(Duration::from_secs(10)).await;
         let second = world.create(GUILD);
         let _operations = world.start();
@@ -75,14 +75,14 @@ fn one_that_is_due_runs_before_those_accepted_after_it_was_due() {
 }
 
 #[test]
-fn scheduled_while_its_queue_waits_it_still_joins_in_time() {
+fn operation_joins_in_time_while_its_queue_waits() {
     paused(async {
         let world = TestCluster::new();
         let head = world.create(GUILD);
         world.discord.script(head, [ScriptedResult::Fail(FailureClass::Transient); 2]);
         let operations = world.start();
         world.until_state(head, OperationState::Retrying).await;
-        let late = world.submit(after(3, create(&world)));
+        let late = world.submit(delay_by(3, create(&world)));
         operations.wake(QUEUE);
         let due = world.clock.now() + Duration::from_secs(3);
         world.until_state(late, OperationState::Queued).await;
@@ -94,10 +94,10 @@ fn scheduled_while_its_queue_waits_it_still_joins_in_time() {
 }
 
 #[test]
-fn those_of_one_time_join_in_the_order_of_acceptance() {
+fn operations_with_the_same_time_join_in_order_of_acceptance() {
     paused(async {
         let world = TestCluster::new();
-        let by_policy = |seconds| NewOperation { delayed_by: DelayedBy::Policy, ..after(seconds, create(&world)) };
+        let by_policy = |seconds| NewOperation { delayed_by: DelayedBy::Policy, ..delay_by(seconds, create(&world)) };
         let ids: Vec<_> = [4, 4, 6, 6, 6].map(|seconds| world.submit(by_policy(seconds))).into();
         let first = world.submit(by_policy(2));
         let _operations = world.start();
@@ -108,10 +108,10 @@ fn those_of_one_time_join_in_the_order_of_acceptance() {
 }
 
 #[test]
-fn one_that_refers_to_a_scheduled_one_follows_it() {
+fn operation_follows_a_scheduled_one_that_it_refers_to() {
     paused(async {
         let world = TestCluster::new();
-        let target = world.submit(after(20, create(&world)));
+        let target = world.submit(delay_by(20, create(&world)));
         let follows = world.submit(referring(&world, target));
         let other = world.create(GUILD);
         let _operations = world.start();
@@ -124,34 +124,34 @@ fn one_that_refers_to_a_scheduled_one_follows_it() {
 }
 
 #[test]
-fn expedited_or_cancelled_it_takes_those_that_refer_to_it_along() {
+fn expedite_and_cancel_affect_operations_that_refer_to_it() {
     paused(async {
         let world = TestCluster::new();
-        let target = world.submit(after(3_000, create(&world)));
+        let target = world.submit(delay_by(3_000, create(&world)));
         let follows = world.submit(referring(&world, target));
-        let gone = world.submit(after(3_000, create(&world)));
-        let in_vain = world.submit(referring(&world, gone));
+        let gone = world.submit(delay_by(3_000, create(&world)));
+        let orphaned = world.submit(referring(&world, gone));
         let operations = world.start();
         sleep(Duration::from_secs(1)).await;
-        let began = world.clock.now();
-        let hastened = world.store.hasten(target, began).await.unwrap();
-        assert_eq!(hastened, Some((OperationState::Queued, QUEUE)));
-        operations.hastened(target, QUEUE);
-        assert_eq!(world.store.cancel(gone, began).await.unwrap(), Some((OperationState::Cancelled, QUEUE)));
+        let started = world.clock.now();
+        let expedited = world.store.expedite(target, started).await.unwrap();
+        assert_eq!(expedited, Some((OperationState::Queued, QUEUE)));
+        operations.expedited(target, QUEUE);
+        assert_eq!(world.store.cancel(gone, started).await.unwrap(), Some((OperationState::Cancelled, QUEUE)));
         operations.cancelled(gone, QUEUE);
         world.until_done().await;
-        assert!(world.clock.now().since(began) < Duration::from_secs(5));
-        assert_eq!((world.state(follows), world.state(in_vain)), (OperationState::Succeeded, OperationState::Dead));
+        assert!(world.clock.now().since(started) < Duration::from_secs(5));
+        assert_eq!((world.state(follows), world.state(orphaned)), (OperationState::Succeeded, OperationState::Dead));
         assert_eq!(sent(&world), [target, follows]);
     });
 }
 
 #[test]
-fn deadline_ends_one_that_is_scheduled() {
+fn deadline_ends_a_scheduled_operation() {
     paused(async {
         let world = TestCluster::new();
         let deadline = world.clock.now() + Duration::from_secs(10);
-        let target = world.submit(after(3_000, create(&world)));
+        let target = world.submit(delay_by(3_000, create(&world)));
         let late = NewOperation { deadline_at: Some(deadline), ..referring(&world, target) };
         let late = world.submit(late);
         let _operations = world.start();
@@ -163,10 +163,10 @@ fn deadline_ends_one_that_is_scheduled() {
 }
 
 #[test]
-fn queue_with_something_scheduled_is_let_go_and_claimed_when_due() {
+fn queue_with_scheduled_work_is_released_and_claimed_when_due() {
     paused(async {
         let world = TestCluster::new();
-        let late = world.submit(after(3_000, create(&world)));
+        let late = world.submit(delay_by(3_000, create(&world)));
         let operations = world.start();
         operations.wake(QUEUE);
         world.until("the queue is claimed", || world.store.is_owned(QUEUE)).await;
@@ -177,24 +177,24 @@ fn queue_with_something_scheduled_is_let_go_and_claimed_when_due() {
 }
 
 /// Operations for every case of scheduling, and the order in which they must be sent.
-fn eventful() -> (TestCluster, Vec<OperationId>) {
+fn all_cases() -> (TestCluster, Vec<OperationId>) {
     let world = TestCluster::new();
-    let target = world.submit(after(5, create(&world)));
+    let target = world.submit(delay_by(5, create(&world)));
     let follows = world.submit(referring(&world, target));
-    let last = world.submit(after(8, create(&world)));
+    let last = world.submit(delay_by(8, create(&world)));
     let first = world.create(GUILD);
     (world, vec![first, target, follows, last])
 }
 
 /// Runs processes one after the other until everything is finished.
-fn live(world: &TestCluster, runtime: &tokio::runtime::Runtime) {
+fn run_to_end(world: &TestCluster, runtime: &tokio::runtime::Runtime) {
     for _ in 0..100 {
         let local = LocalSet::new();
         let killed = local.block_on(runtime, async {
             let _operations = world.start();
             tokio::select! {
                 () = world.until_done() => false,
-                () = world.chaos.killed() => true,
+                () = world.faults.killed() => true,
             }
         });
         drop(local);
@@ -207,24 +207,24 @@ fn live(world: &TestCluster, runtime: &tokio::runtime::Runtime) {
 }
 
 #[test]
-fn fails_at_each_step_and_each_joins_once() {
+fn fault_at_any_step_keeps_the_order_of_joins() {
     let runtime = || Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let calls = {
         let runtime = runtime();
         let _guard = runtime.enter();
-        let (world, ids) = eventful();
-        live(&world, &runtime);
+        let (world, ids) = all_cases();
+        run_to_end(&world, &runtime);
         assert_eq!(sent(&world), ids);
-        world.chaos.calls()
+        world.faults.calls()
     };
     assert!(calls > 8, "{calls}");
-    for fault in [Fault::KillBefore, Fault::KillAfter, Fault::Refuse, Fault::LoseAnswer] {
+    for fault in [Fault::KillBefore, Fault::KillAfter, Fault::Refuse, Fault::LoseResponse] {
         for step in 0..calls {
             let runtime = runtime();
             let _guard = runtime.enter();
-            let (world, ids) = eventful();
-            world.chaos.plan([(step, fault)]);
-            live(&world, &runtime);
+            let (world, ids) = all_cases();
+            world.faults.plan([(step, fault)]);
+            run_to_end(&world, &runtime);
             assert_eq!(sent(&world), ids, "{fault:?} at {step}");
             assert!(ids.iter().all(|id| world.state(*id) == OperationState::Succeeded), "{fault:?} at {step}");
         }

@@ -22,31 +22,31 @@ fn assign_within(world: &TestCluster, seconds: u64) -> OperationId {
 }
 
 #[test]
-fn outcome_of_every_attempt_is_checked_before_the_verdict() {
+fn outcome_of_every_attempt_is_checked_before_the_end() {
     use FailureClass::{Conflict, Forbidden, NotFound, Transient, Validation};
     let cases: [(&[ScriptedResult], ScriptedSearch, OperationState, Option<FailureClass>); 10] = [
         // Any attempt may have taken effect, not only the last one.
-        (&[ScriptedResult::DoUnheard, LOST, LOST], ScriptedSearch::Look, OperationState::Succeeded, None),
-        (&[LOST, ScriptedResult::DoUnheard, LOST], ScriptedSearch::Look, OperationState::Succeeded, None),
-        (&[LOST, LOST, ScriptedResult::DoUnheard], ScriptedSearch::Look, OperationState::Succeeded, None),
-        (&[LOST, LOST, LOST], ScriptedSearch::Look, OperationState::Dead, Some(Transient)),
+        (&[ScriptedResult::DoWithLostResponse, LOST, LOST], ScriptedSearch::Search, OperationState::Succeeded, None),
+        (&[LOST, ScriptedResult::DoWithLostResponse, LOST], ScriptedSearch::Search, OperationState::Succeeded, None),
+        (&[LOST, LOST, ScriptedResult::DoWithLostResponse], ScriptedSearch::Search, OperationState::Succeeded, None),
+        (&[LOST, LOST, LOST], ScriptedSearch::Search, OperationState::Dead, Some(Transient)),
         (
-            &[ScriptedResult::DoUnheard, LOST, LOST],
+            &[ScriptedResult::DoWithLostResponse, LOST, LOST],
             ScriptedSearch::Unclear,
             OperationState::NeedsReview,
             Some(FailureClass::Ambiguous),
         ),
         // A refusal of a later attempt says nothing about the earlier ones.
         (
-            &[ScriptedResult::DoUnheard, ScriptedResult::Fail(Forbidden)],
-            ScriptedSearch::Look,
+            &[ScriptedResult::DoWithLostResponse, ScriptedResult::Fail(Forbidden)],
+            ScriptedSearch::Search,
             OperationState::Succeeded,
             None,
         ),
-        (&[LOST, ScriptedResult::Fail(Forbidden)], ScriptedSearch::Look, OperationState::Dead, Some(Forbidden)),
+        (&[LOST, ScriptedResult::Fail(Forbidden)], ScriptedSearch::Search, OperationState::Dead, Some(Forbidden)),
         (
-            &[ScriptedResult::DoUnheard, HOLD, ScriptedResult::Fail(NotFound)],
-            ScriptedSearch::Look,
+            &[ScriptedResult::DoWithLostResponse, HOLD, ScriptedResult::Fail(NotFound)],
+            ScriptedSearch::Search,
             OperationState::Succeeded,
             None,
         ),
@@ -56,7 +56,7 @@ fn outcome_of_every_attempt_is_checked_before_the_verdict() {
             OperationState::NeedsReview,
             Some(FailureClass::Ambiguous),
         ),
-        (&[LOST, LOST, ScriptedResult::Fail(Conflict)], ScriptedSearch::Look, OperationState::Dead, Some(Conflict)),
+        (&[LOST, LOST, ScriptedResult::Fail(Conflict)], ScriptedSearch::Search, OperationState::Dead, Some(Conflict)),
     ];
     for (scripts, search, state, class) in cases {
         paused(async move {
@@ -94,8 +94,8 @@ fn refusal_ends_an_operation_unchecked_if_every_outcome_is_known() {
 #[test]
 fn deadline_that_passes_with_an_unknown_outcome_leads_to_a_check() {
     let cases = [
-        (ScriptedResult::DoUnheard, ScriptedSearch::Look, OperationState::Succeeded, None),
-        (LOST, ScriptedSearch::Look, OperationState::Dead, Some(FailureClass::Expired)),
+        (ScriptedResult::DoWithLostResponse, ScriptedSearch::Search, OperationState::Succeeded, None),
+        (LOST, ScriptedSearch::Search, OperationState::Dead, Some(FailureClass::Expired)),
         (LOST, ScriptedSearch::Unclear, OperationState::NeedsReview, Some(FailureClass::Ambiguous)),
     ];
     for kind in [OperationKind::AssignRole, OperationKind::CreateRole] {
@@ -121,13 +121,13 @@ fn deadline_that_passes_with_an_unknown_outcome_leads_to_a_check() {
 }
 
 #[test]
-fn check_that_is_held_leaves_the_operation_reconciling_up_to_a_bound() {
+fn delayed_check_leaves_the_operation_reconciling_for_a_limited_time() {
     paused(async {
         let mut world = TestCluster::new();
         world.config.check_timeout = Duration::from_secs(600);
         let (found, lost) = (world.assign(GUILD, 100, 1), world.assign(GUILD, 200, 1));
         for id in [found, lost] {
-            world.discord.script(id, [ScriptedResult::DoUnheard, LOST, LOST]);
+            world.discord.script(id, [ScriptedResult::DoWithLostResponse, LOST, LOST]);
         }
         world.discord.script_search(found, vec![ScriptedSearch::Hold(Duration::from_secs(20)); 25]);
         world.discord.script_search(lost, vec![ScriptedSearch::Hold(Duration::from_secs(20)); 40]);
@@ -147,12 +147,12 @@ fn check_that_is_held_leaves_the_operation_reconciling_up_to_a_bound() {
 }
 
 #[test]
-fn check_that_fails_again_and_again_ends_in_a_review() {
+fn repeatedly_failing_check_ends_in_a_review() {
     paused(async {
         let world = TestCluster::new();
         let (found, lost) = (world.assign(GUILD, 100, 1), world.create(GUILD));
         for id in [found, lost] {
-            world.discord.script(id, [ScriptedResult::DoUnheard, LOST, LOST]);
+            world.discord.script(id, [ScriptedResult::DoWithLostResponse, LOST, LOST]);
         }
         world.discord.script_search(found, vec![ScriptedSearch::Fail; 9]);
         world.discord.script_search(lost, vec![ScriptedSearch::Fail; 10]);
@@ -164,7 +164,7 @@ fn check_that_fails_again_and_again_ends_in_a_review() {
 }
 
 #[test]
-fn nothing_of_the_queue_passes_an_operation_that_is_checked() {
+fn operation_under_check_is_not_passed() {
     paused(async {
         let world = TestCluster::new();
         let (id, next) = (world.assign(GUILD, 100, 1), world.assign(GUILD, 200, 2));
@@ -189,7 +189,7 @@ fn run_to_end(runtime: &Runtime, world: &TestCluster) {
             let _operations = world.start();
             tokio::select! {
                 () = world.until_done() => false,
-                () = world.chaos.killed() => true,
+                () = world.faults.killed() => true,
             }
         });
         drop(local);
@@ -203,7 +203,9 @@ fn run_to_end(runtime: &Runtime, world: &TestCluster) {
 
 #[test]
 fn unknown_outcome_survives_a_restart_before_the_deadline() {
-    for (script, state) in [(ScriptedResult::DoUnheard, OperationState::Succeeded), (LOST, OperationState::Dead)] {
+    for (script, state) in
+        [(ScriptedResult::DoWithLostResponse, OperationState::Succeeded), (LOST, OperationState::Dead)]
+    {
         let runtime = runtime();
         let _guard = runtime.enter();
         let world = TestCluster::new();
@@ -232,15 +234,15 @@ fn calls(scripts: &[ScriptedResult]) -> usize {
     let id = world.assign(GUILD, 100, 1);
     world.discord.script(id, scripts.iter().copied());
     run_to_end(&runtime, &world);
-    world.chaos.calls()
+    world.faults.calls()
 }
 
 #[test]
-fn fails_at_each_step_and_never_ends_dead_although_done() {
-    for (scripts, done) in [([ScriptedResult::DoUnheard, LOST, LOST], true), ([LOST, LOST, LOST], false)] {
+fn fault_at_any_step_never_leaves_a_done_operation_dead() {
+    for (scripts, done) in [([ScriptedResult::DoWithLostResponse, LOST, LOST], true), ([LOST, LOST, LOST], false)] {
         let calls = calls(&scripts);
         assert!(calls > 8, "{calls}");
-        for fault in [Fault::KillBefore, Fault::KillAfter, Fault::Refuse, Fault::LoseAnswer] {
+        for fault in [Fault::KillBefore, Fault::KillAfter, Fault::Refuse, Fault::LoseResponse] {
             for step in 0..calls {
                 let runtime = runtime();
                 let _guard = runtime.enter();
@@ -248,7 +250,7 @@ fn fails_at_each_step_and_never_ends_dead_although_done() {
                 let id = world.assign(GUILD, 100, 1);
                 // More than it has attempts: an interrupted one uses none.
                 world.discord.script(id, scripts.into_iter().chain([LOST; 3]));
-                world.chaos.plan([(step, fault)]);
+                world.faults.plan([(step, fault)]);
                 run_to_end(&runtime, &world);
                 let expected = if done { OperationState::Succeeded } else { OperationState::Dead };
                 assert_eq!(world.state(id), expected, "{fault:?} at {step}");

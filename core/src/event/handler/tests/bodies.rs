@@ -17,7 +17,7 @@ fn parsed(event: &Event, state: &BTreeMap<String, Value>) -> Value {
 }
 
 #[test]
-fn a_webhook_is_sent_the_envelope_with_ids_as_strings_and_the_payload_as_it_came() {
+fn body_has_string_ids_and_the_original_payload() {
     let state = BTreeMap::from([("sess:3".to_owned(), json!({"a": 1}))]);
     let sent = parsed(&command(), &state);
     let data: Value = serde_json::from_str(command().text.data()).unwrap();
@@ -40,7 +40,7 @@ fn a_webhook_is_sent_the_envelope_with_ids_as_strings_and_the_payload_as_it_came
 }
 
 #[test]
-fn an_event_is_called_the_same_each_time_and_no_two_are_called_the_same() {
+fn event_ids_and_traces_are_stable_and_unique() {
     let origins = [("a", 1), ("a", 11), ("a-1", 1), ("a.2d1", 1), ("a/1", 1), ("a 1", 1), ("ä", 1), ("", 1)];
     let origin = |(session, seq): (&str, u64)| EventOrigin { session: session.into(), shard: 0, seq };
     let ids: HashSet<String> = origins.into_iter().map(|of| event_id(&origin(of))).collect();
@@ -54,7 +54,7 @@ fn an_event_is_called_the_same_each_time_and_no_two_are_called_the_same() {
 }
 
 #[test]
-fn what_is_not_an_event_is_told_with_what_is_wrong() {
+fn invalid_body_names_the_field() {
     let event = parsed(&command(), &BTreeMap::new());
     let with = |field: &str, value: Value| {
         let mut event = event.clone();
@@ -103,7 +103,7 @@ prop_compose! {
         Event {
             origin: EventOrigin { session: session.into(), shard, seq },
             class: names::class(&name),
-            name: names::named(&name),
+            name: names::event_name(&name),
             guild, channel, user,
             interaction: known,
             received_at: UnixMs::new(at),
@@ -114,7 +114,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn an_event_comes_back_as_it_was(event in an_event(), kept in ".*") {
+    fn event_round_trips(event in an_event(), kept in ".*") {
         let state = BTreeMap::from([("k".to_owned(), json!(kept))]);
         let back = from_body(&body(&event, &state)).unwrap();
         prop_assert_eq!(back.text.data(), event.text.data());

@@ -6,9 +6,9 @@ use super::super::EventView;
 use super::{command, event, handlers, join};
 use crate::event::Event;
 
-fn wants(when: &Value, event: &Event) -> bool {
+fn accepts(when: &Value, event: &Event) -> bool {
     let handlers = handlers(&json!({"do": [], "when": when}));
-    handlers.get(0).unwrap().wants(&EventView::new(event))
+    handlers.get(0).unwrap().accepts(&EventView::new(event))
 }
 
 #[test]
@@ -29,13 +29,13 @@ fn every_condition_has_to_hold() {
         (json!({"fields": {"user.nothing": "x"}}), false),
         (json!({"fields": {"roles": ["8"]}}), true),
     ] {
-        assert_eq!(wants(&when, &join()), holds, "{when}");
+        assert_eq!(accepts(&when, &join()), holds, "{when}");
     }
-    assert!(wants(&json!({"fields": {"data.options.0.value": "bob"}}), &command()));
+    assert!(accepts(&json!({"fields": {"data.options.0.value": "bob"}}), &command()));
 }
 
 #[test]
-fn bots_are_known_wherever_an_event_names_who_did_it() {
+fn bots_are_recognized_in_every_user_field() {
     for (data, bot) in [
         (json!({"author": {"bot": true}}), true),
         (json!({"author": {"bot": false}}), false),
@@ -48,13 +48,13 @@ fn bots_are_known_wherever_an_event_names_who_did_it() {
         (json!({"name": "nobody is named"}), false),
     ] {
         let event = event("message.create", &data);
-        assert_eq!(wants(&json!({"bot": true}), &event), bot, "{data}");
-        assert_eq!(wants(&json!({"bot": false}), &event), !bot, "{data}");
+        assert_eq!(accepts(&json!({"bot": true}), &event), bot, "{data}");
+        assert_eq!(accepts(&json!({"bot": false}), &event), !bot, "{data}");
     }
 }
 
 #[test]
-fn the_payload_is_not_looked_at_unless_a_condition_is_about_it() {
+fn payload_is_parsed_only_if_a_condition_needs_it() {
     for (when, parsed) in [
         (json!({}), false),
         (json!({"guild": "1", "user": "3"}), false),
@@ -65,7 +65,7 @@ fn the_payload_is_not_looked_at_unless_a_condition_is_about_it() {
         let handlers = handlers(&json!({"do": [], "when": when}));
         let event = join();
         let view = EventView::new(&event);
-        let _wanted = handlers.get(0).unwrap().wants(&view);
+        let _wanted = handlers.get(0).unwrap().accepts(&view);
         assert_eq!(view.is_parsed(), parsed, "{when}");
     }
 }

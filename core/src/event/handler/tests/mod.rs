@@ -19,7 +19,7 @@ fn event(name: &str, data: &Value) -> Event {
     let range = 0..data.len();
     Event {
         origin: EventOrigin { session: "abc".into(), shard: 4, seq: 7 },
-        name: names::named(name),
+        name: names::event_name(name),
         class: names::class(name),
         guild: Some(1),
         channel: Some(2),
@@ -56,14 +56,14 @@ fn handlers(fields: &Value) -> EventHandlers {
 
 /// The rule of the only handler.
 fn rule(fields: &Value) -> Rule {
-    match &handlers(fields).get(0).unwrap().does {
+    match &handlers(fields).get(0).unwrap().action {
         HandlerAction::Rule(rule) => rule.clone(),
         HandlerAction::Webhook(_) => unreachable!("it is a rule"),
     }
 }
 
 /// Errors of a handler with these fields added to or replacing valid ones: field and message.
-fn wrong(fields: &Value) -> Vec<(String, String)> {
+fn errors_of(fields: &Value) -> Vec<(String, String)> {
     let mut handler = json!({"name": "one", "on": "#", "do": []});
     for (name, value) in fields.as_object().unwrap() {
         if value.is_null() {

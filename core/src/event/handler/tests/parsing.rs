@@ -5,12 +5,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::super::{DeferMode, EventHandlers, EventPattern, HandlerAction, ResponsePolicy};
-use super::{handlers, wrong};
+use super::{errors_of, handlers};
 
 const SECRET: &str = "whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0";
 
 #[test]
-fn a_handler_is_read_with_all_that_it_says() {
+fn handler_is_parsed_with_all_fields() {
     let read = EventHandlers::parse(&json!({"handlers": [
         {"name": "greet", "on": ["interaction.command.hello", "interaction.button.*"], "do": [], "reply": "Hi!",
          "defer": "never", "ephemeral": true, "needs": ["sess:{user_id}"], "shadow": true},
@@ -28,19 +28,19 @@ fn a_handler_is_read_with_all_that_it_says() {
         ["interaction.command.hello", "interaction.button.*"]
     );
     assert_eq!(greet.needs[0].as_str(), "sess:{user_id}");
-    let HandlerAction::Webhook(spec) = &brain.does else { panic!("a webhook") };
+    let HandlerAction::Webhook(spec) = &brain.action else { panic!("a webhook") };
     assert_eq!((spec.url.as_str(), spec.secrets[0].expose()), ("https://brain.example/x", SECRET));
     assert_eq!((spec.timeout, spec.allow_private), (Some(Duration::from_millis(5)), true));
     assert!(!format!("{read:?}").contains(SECRET));
     assert_eq!((read.matching("member.join"), read.matching("interaction.button.a")), (vec![1], vec![0]));
     assert_eq!(read.matching("role.create"), Vec::<usize>::new());
     assert!(!brain.shadow && read.in_shadow().iter().all(|handler| handler.shadow));
-    assert_eq!(read.named("brain").map(|handler| &*handler.name), Some("brain"));
+    assert_eq!(read.find("brain").map(|handler| &*handler.name), Some("brain"));
     assert!(EventHandlers::parse(&json!({})).unwrap().is_empty());
 }
 
 #[test]
-fn everything_that_is_wrong_is_told_at_once_by_its_field() {
+fn all_errors_are_reported_with_their_fields() {
     let found = EventHandlers::parse(&json!({"handlers": [
         {"name": "A b", "on": "members.join", "do": [{"kind": "asign_role", "payload": {}}]},
         {"name": "x", "on": [], "when": {"guild": 7, "bots": false, "fields": {"a..b": 1}}, "do": [], "shadow": "no"},
@@ -84,18 +84,18 @@ fn everything_that_is_wrong_is_told_at_once_by_its_field() {
 }
 
 #[test]
-fn a_handler_does_exactly_one_of_two_things() {
+fn handler_has_either_a_rule_or_a_webhook() {
     let webhook = json!({"url": "https://a.example", "secrets": [SECRET]});
-    assert!(wrong(&json!({"webhook": webhook}))[0].1.contains("must not be combined with `do`"));
-    assert!(wrong(&json!({"do": null}))[0].1.contains("must have an action"));
+    assert!(errors_of(&json!({"webhook": webhook}))[0].1.contains("must not be combined with `do`"));
+    assert!(errors_of(&json!({"do": null}))[0].1.contains("must have an action"));
     for alone in [json!({"do": []}), json!({"reply": "x"}), json!({"set": []}), json!({"webhook": webhook})] {
         handlers(&alone);
     }
 }
 
 #[test]
-fn what_is_wrong_with_a_webhook_does_not_show_its_secret() {
-    let found = wrong(&json!({"do": null, "webhook": {
+fn webhook_errors_do_not_contain_the_secret() {
+    let found = errors_of(&json!({"do": null, "webhook": {
         "url": "ftp://a", "secrets": ["whsec_short", "mysecretvalue"], "timeout_ms": 0, "redirects": true,
     }}));
     let fields: Vec<&str> = found.iter().map(|(field, _)| field.as_str()).collect();
@@ -105,13 +105,13 @@ fn what_is_wrong_with_a_webhook_does_not_show_its_secret() {
     );
     assert!(!format!("{found:?}").contains("mysecretvalue"));
     assert_eq!(
-        wrong(&json!({"do": null, "webhook": {"url": "https://a.example", "secrets": []}}))[0].0,
+        errors_of(&json!({"do": null, "webhook": {"url": "https://a.example", "secrets": []}}))[0].0,
         "webhook.secrets"
     );
 }
 
 #[test]
-fn operations_are_checked_as_far_as_is_known_before_an_event_is_there() {
+fn operations_are_checked_as_far_as_possible() {
     let with = |kind: &str, payload: Value| json!({"do": [{"kind": kind, "payload": payload}]});
     for fine in [
         with("assign_role", json!({"user_id": "{user_id}", "role_id": "8"})),
@@ -143,7 +143,7 @@ fn operations_are_checked_as_far_as_is_known_before_an_event_is_there() {
         (json!({"reply": {"content": "x", "interaction_id": "1"}}), "reply.interaction_id"),
         (json!({"reply": 7}), "reply"),
     ] {
-        let found = wrong(&wrong_one);
+        let found = errors_of(&wrong_one);
         assert!(found.iter().any(|(name, _)| name == field), "{field}: {found:?}");
     }
     // Responses of the synchronous path are Discord's own objects.
@@ -151,7 +151,7 @@ fn operations_are_checked_as_far_as_is_known_before_an_event_is_there() {
 }
 
 #[test]
-fn placeholders_that_stand_for_nothing_are_told_with_what_to_write() {
+fn invalid_placeholders_get_a_hint() {
     for (text, hint) in [
         ("{user}", "did you mean `{user_id}`?"),
         ("{zzz}", "`data.…`"),
@@ -162,17 +162,17 @@ fn placeholders_that_stand_for_nothing_are_told_with_what_to_write() {
         ("user_id}", "`}}`"),
         ("{}", "unknown placeholder"),
     ] {
-        let found = wrong(&json!({"reply": text}));
+        let found = errors_of(&json!({"reply": text}));
         assert!(found[0].1.contains(hint), "{text}: {found:?}");
     }
-    let found = wrong(&json!({"needs": ["a", "{state.a}"], "cooldown": {"key": "{state.a}", "for_ms": 1}}));
+    let found = errors_of(&json!({"needs": ["a", "{state.a}"], "cooldown": {"key": "{state.a}", "for_ms": 1}}));
     assert_eq!(found.iter().map(|(field, _)| field.as_str()).collect::<Vec<_>>(), ["needs[1]", "cooldown.key"]);
 }
 
 #[test]
-fn reserved_state_keys_are_refused_as_far_as_they_are_written_out() {
+fn reserved_state_key_prefixes_are_rejected() {
     for key in ["gate:1", "gate:{user_id}", " Gate:1", "cooldown:welcome:{user_id}", "guildhall:x"] {
-        let found = wrong(&json!({"needs": ["a", key], "set": [{"key": key, "value": 1}]}));
+        let found = errors_of(&json!({"needs": ["a", key], "set": [{"key": key, "value": 1}]}));
         let fields: Vec<&str> = found.iter().map(|(field, _)| field.as_str()).collect();
         assert_eq!(fields, ["needs[1]", "set[0].key"], "{key}");
         assert!(found.iter().all(|(_, message)| message.contains("must not start with `")), "{found:?}");
@@ -182,10 +182,10 @@ fn reserved_state_keys_are_refused_as_far_as_they_are_written_out() {
 }
 
 #[test]
-fn a_webhook_may_name_which_answers_are_accepted() {
+fn webhook_sets_which_responses_are_accepted() {
     let policy = |answers: Value| {
         let webhook = json!({"url": "http://a.example", "secrets": [SECRET], "answers": answers});
-        match &handlers(&json!({"webhook": webhook})).get(0).unwrap().does {
+        match &handlers(&json!({"webhook": webhook})).get(0).unwrap().action {
             HandlerAction::Webhook(spec) => spec.answers,
             HandlerAction::Rule(_) => unreachable!("it is a webhook"),
         }
@@ -198,19 +198,19 @@ fn a_webhook_may_name_which_answers_are_accepted() {
     ] {
         assert_eq!(policy(value.clone()), expected, "{value}");
     }
-    let found = wrong(&json!({"do": null, "webhook":
+    let found = errors_of(&json!({"do": null, "webhook":
         {"url": "http://a.example", "secrets": [SECRET], "answers": "all"}}));
     assert_eq!(found[0].0, "webhook.answers");
 }
 
 #[test]
-fn what_is_about_interactions_needs_one_and_paths_begin_within_the_payload() {
+fn interaction_fields_need_a_matching_pattern() {
     let on = |on: &str, field: &str, value: Value| json!({"on": on, field: value});
     for (field, value) in [("reply", json!("x")), ("defer", json!("auto")), ("ephemeral", json!(true))] {
-        assert_eq!(wrong(&on("member.join", field, value.clone()))[0].0, field);
+        assert_eq!(errors_of(&on("member.join", field, value.clone()))[0].0, field);
         handlers(&json!({"on": ["member.join", "#.hello"], "do": [], field: value}));
     }
-    let found = wrong(&on("member.join", "when", json!({"fields": {"data.user.id": "1"}})));
+    let found = errors_of(&on("member.join", "when", json!({"fields": {"data.user.id": "1"}})));
     assert!(found[0].1.contains("write `user.id`"), "{found:?}");
     handlers(&json!({"on": "interaction.command.a", "do": [], "when": {"fields": {"data.options.0.value": "1"}}}));
 }

@@ -10,18 +10,18 @@ use super::super::{EventView, RuleOutput, TemplateError};
 use super::{command, event, handlers, join, rule};
 use crate::event::Event;
 
-fn given(fields: &Value, event: &Event) -> Result<RuleOutput, TemplateError> {
+fn apply(fields: &Value, event: &Event) -> Result<RuleOutput, TemplateError> {
     rule(fields).apply(&EventView::new(event), &BTreeMap::new())
 }
 
 /// The value of a template string.
-fn becomes(text: &str, event: &Event) -> Result<Value, TemplateError> {
+fn value_of(text: &str, event: &Event) -> Result<Value, TemplateError> {
     let rule = json!({"set": [{"key": "k", "value": text}]});
-    given(&rule, event).map(|mut given| given.set.remove(0).1)
+    apply(&rule, event).map(|mut given| given.set.remove(0).1)
 }
 
 #[test]
-fn a_placeholder_alone_is_the_value_itself_and_else_its_text() {
+fn placeholder_alone_keeps_its_json_type() {
     for (text, value) in [
         ("{user_id}", json!("3")),
         ("{guild_id}", json!("1")),
@@ -38,25 +38,25 @@ fn a_placeholder_alone_is_the_value_itself_and_else_its_text() {
         ("{{user_id}} {{{user_id}}}", json!("{user_id} {3}")),
         ("", json!("")),
     ] {
-        assert_eq!(becomes(text, &join()), Ok(value), "{text}");
+        assert_eq!(value_of(text, &join()), Ok(value), "{text}");
     }
-    assert_eq!(becomes("{interaction_id} {interaction_token}", &command()), Ok(json!("9 tkn")));
-    assert_eq!(becomes("{data.data.options.0.value}", &command()), Ok(json!("bob")));
+    assert_eq!(value_of("{interaction_id} {interaction_token}", &command()), Ok(json!("9 tkn")));
+    assert_eq!(value_of("{data.data.options.0.value}", &command()), Ok(json!("bob")));
 }
 
 #[test]
-fn a_placeholder_that_stands_for_nothing_is_an_error_that_says_what_to_do() {
+fn missing_placeholder_is_an_error_with_a_hint() {
     for text in ["{data.nick}", "{channel_id}", "x {data.user.nothing}", "{interaction_id}"] {
-        let problem = becomes(text, &join()).unwrap_err();
+        let problem = value_of(text, &join()).unwrap_err();
         assert!(matches!(problem, TemplateError::Missing { .. }), "{text}");
         assert!(problem.to_string().contains("?}"), "{problem}");
     }
     let broken = Event { text: crate::event::EventText::new("{\"a\":".to_owned(), 0..5), ..join() };
-    assert!(matches!(becomes("{data.a?}", &broken), Err(TemplateError::NotJson { .. })));
+    assert!(matches!(value_of("{data.a?}", &broken), Err(TemplateError::NotJson { .. })));
 }
 
 #[test]
-fn a_rule_gives_its_operations_with_everything_filled_in() {
+fn rule_fills_in_its_templates() {
     let fields = json!({
         "do": [{"kind": "assign_role", "payload": {"user_id": "{user_id}", "role_id": {"key": "new"}},
             "reason": "{data.user.username} joined", "delay_ms": 5}],
@@ -65,7 +65,7 @@ fn a_rule_gives_its_operations_with_everything_filled_in() {
         "cooldown": {"key": "hi:{user_id}", "for_ms": 30_000},
         "reply": "for interactions only",
     });
-    let given = given(&fields, &join()).unwrap();
+    let given = apply(&fields, &join()).unwrap();
     assert_eq!(
         given,
         RuleOutput {
@@ -84,14 +84,14 @@ fn a_rule_gives_its_operations_with_everything_filled_in() {
 }
 
 #[test]
-fn an_interaction_is_answered_with_a_message() {
-    let reply = |reply: Value| given(&json!({"reply": reply}), &command()).unwrap().reply;
+fn interaction_gets_a_message() {
+    let reply = |reply: Value| apply(&json!({"reply": reply}), &command()).unwrap().reply;
     assert_eq!(reply(json!("Hello, {data.data.options.0.value}!")), Some(json!({"content": "Hello, bob!"})));
     assert_eq!(reply(json!({"content": "<@{user_id}>"})), Some(json!({"content": "<@3>"})));
 }
 
 #[test]
-fn stored_values_are_looked_up_by_the_keys_that_are_needed() {
+fn stored_values_are_found_by_needed_keys() {
     let fields = json!({
         "needs": ["sess:{user_id}", "sess:{user_id}.x", "flag"],
         "do": [],
@@ -99,7 +99,7 @@ fn stored_values_are_looked_up_by_the_keys_that_are_needed() {
     });
     let (event, handlers) = (join(), handlers(&fields));
     let view = EventView::new(&event);
-    assert_eq!(handlers.get(0).unwrap().needed(&view).unwrap(), ["sess:3", "sess:3.x", "flag"]);
+    assert_eq!(handlers.get(0).unwrap().needed_keys(&view).unwrap(), ["sess:3", "sess:3.x", "flag"]);
     let mut state = BTreeMap::from([("sess:3".to_owned(), json!({"name": "ann"})), ("sess:3.x".to_owned(), json!(7))]);
     assert_eq!(rule(&fields).apply(&view, &state).unwrap().set[0].1, json!(["ann", 7, null]));
     state.remove("sess:3");
@@ -108,19 +108,19 @@ fn stored_values_are_looked_up_by_the_keys_that_are_needed() {
 }
 
 #[test]
-fn a_key_is_neither_empty_nor_endless() {
+fn key_length_is_limited() {
     let long = event("message.create", &json!({"content": "x".repeat(300)}));
     for key in ["k:{data.content}", "{data.nothing?}"] {
-        let problem = given(&json!({"set": [{"key": key, "value": 1}]}), &long).unwrap_err();
+        let problem = apply(&json!({"set": [{"key": key, "value": 1}]}), &long).unwrap_err();
         assert!(matches!(problem, TemplateError::Key { .. }), "{problem}");
         let handlers = handlers(&json!({"do": [], "needs": [key], "cooldown": {"key": key, "for_ms": 1}}));
         let (handler, view) = (handlers.get(0).unwrap(), EventView::new(&long));
-        assert!(handler.needed(&view).is_err() && handler.cooldown(&view).is_err());
+        assert!(handler.needed_keys(&view).is_err() && handler.cooldown(&view).is_err());
     }
 }
 
 #[test]
-fn a_rule_is_idle_if_it_never_gives_anything() {
+fn rule_without_output_is_idle() {
     assert!(rule(&json!({"do": []})).is_idle());
     for fields in [
         json!({"do": [{"kind": "delete_role", "payload": {"role_id": "1"}}]}),
@@ -133,25 +133,25 @@ fn a_rule_is_idle_if_it_never_gives_anything() {
 }
 
 #[test]
-fn a_key_that_becomes_reserved_in_an_event_is_refused() {
+fn key_that_becomes_reserved_is_rejected() {
     for text in ["gate:1", "GATE:1", "  gate:1", "cooldown:other:3", "guildhall:"] {
         let event = event("message.create", &json!({"content": text}));
         let reserved = |problem: &TemplateError| matches!(problem, TemplateError::Reserved { .. });
         for key in ["{data.content}", "{data.nothing?}{data.content}"] {
-            let set = given(&json!({"set": [{"key": key, "value": 1}]}), &event).unwrap_err();
+            let set = apply(&json!({"set": [{"key": key, "value": 1}]}), &event).unwrap_err();
             let needs = handlers(&json!({"do": [], "needs": [key]}));
-            let needs = needs.get(0).unwrap().needed(&EventView::new(&event)).unwrap_err();
+            let needs = needs.get(0).unwrap().needed_keys(&EventView::new(&event)).unwrap_err();
             assert!(reserved(&set) && reserved(&needs), "{text}: {set}; {needs}");
         }
     }
     let split = event("message.create", &json!({"content": "te:1"}));
-    assert!(given(&json!({"set": [{"key": "ga{data.content}", "value": 1}]}), &split).is_err());
-    let prefixed = given(&json!({"set": [{"key": "seen:{data.content}", "value": 1}]}), &split).unwrap();
+    assert!(apply(&json!({"set": [{"key": "ga{data.content}", "value": 1}]}), &split).is_err());
+    let prefixed = apply(&json!({"set": [{"key": "seen:{data.content}", "value": 1}]}), &split).unwrap();
     assert_eq!(prefixed.set[0].0, "seen:te:1");
 }
 
 #[test]
-fn a_rule_that_does_not_ask_for_the_payload_does_not_look_at_it() {
+fn rule_without_data_placeholders_does_not_parse() {
     let event = join();
     let view = EventView::new(&event);
     let fields = json!({"do": [{"kind": "assign_role", "payload": {"user_id": "{user_id}", "role_id": "8"}}]});
@@ -161,21 +161,21 @@ fn a_rule_that_does_not_ask_for_the_payload_does_not_look_at_it() {
 
 proptest! {
     #[test]
-    fn no_text_of_an_event_writes_more_than_the_string_it_stands_in(text in ".*", more in r#"[{}"\\,:\[\]a-z_]{0,20}"#) {
+    fn event_text_stays_within_its_string(text in ".*", more in r#"[{}"\\,:\[\]a-z_]{0,20}"#) {
         let text = text + &more;
         let said = event("message.create", &json!({"content": text}));
         let fields = json!({"do": [{"kind": "send_message", "payload":
             {"channel_id": "{channel_id}", "content": "you said {data.content}"}, "reason": "{data.content}"}]});
-        let given = given(&fields, &said).unwrap();
+        let given = apply(&fields, &said).unwrap();
         let expected = json!({"kind": "send_message", "payload":
             {"channel_id": "2", "content": format!("you said {text}")}, "reason": text});
         prop_assert_eq!(given.operations, vec![expected]);
     }
 
     #[test]
-    fn text_without_placeholders_stays_what_it_is(text in "[^{}]*") {
-        prop_assert_eq!(becomes(&text, &join()), Ok(json!(text)));
+    fn text_without_placeholders_is_unchanged(text in "[^{}]*") {
+        prop_assert_eq!(value_of(&text, &join()), Ok(json!(text)));
         let escaped = format!("{{{{{text}}}}}");
-        prop_assert_eq!(becomes(&escaped, &join()), Ok(json!(format!("{{{text}}}"))));
+        prop_assert_eq!(value_of(&escaped, &join()), Ok(json!(format!("{{{text}}}"))));
     }
 }

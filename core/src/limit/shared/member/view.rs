@@ -83,7 +83,7 @@ impl Member {
             State::Left => SharingMode::Closed,
             State::Joined => SharingMode::Shared,
             State::Joining => SharingMode::Joining,
-            State::Apart => match (self.config.on_loss, self.alone()) {
+            State::Disconnected => match (self.config.on_loss, self.fallback_limit()) {
                 (LimitFallback::Open, _) => SharingMode::Open,
                 _ if self.epoch.is_empty() => SharingMode::Unreached,
                 (LimitFallback::Share, Some((_, from, until))) if now < until => {
@@ -100,7 +100,7 @@ impl Member {
 
     /// The last known number of members, and the share of this one.
     #[must_use]
-    pub const fn counted(&self) -> (u32, u32) {
+    pub const fn members_and_share(&self) -> (u32, u32) {
         (self.members, self.share)
     }
 
@@ -116,7 +116,7 @@ impl Member {
             live: self.live,
             pool: self.pool,
             booked: self.bookings.len(),
-            in_flight: self.flights.len(),
+            in_flight: self.in_flight.len(),
             epoch: self.epoch.clone(),
             redis_calls: self.calls,
             redis_lost: self.lost,

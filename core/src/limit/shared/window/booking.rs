@@ -12,21 +12,21 @@ impl Epoch {
         sync: &SyncRequest,
         rules: &SharedLimitConfig,
         now: u64,
-        standing: &mut MembershipState,
+        state: &mut MembershipState,
     ) {
-        if sync.want == 0 {
+        if sync.requested_slots == 0 {
             return;
         }
         // A slot is booked up to one horizon ahead, so waiting that long for an absent member wastes no slot.
         self.queue.remove_late(now.saturating_sub(micros(rules.horizon)));
-        let interval = (self.away / u64::from(self.limit.max(1))).max(1);
-        for place in 0..sync.want {
-            let is_urgent = sync.urgent && place == 0;
+        let interval = (self.token_time / u64::from(self.limit.max(1))).max(1);
+        for index in 0..sync.requested_slots {
+            let is_urgent = sync.urgent && index == 0;
             let Some((free_at, token, _)) = self.tokens.first() else {
-                standing.again = Some(rules.retry);
+                state.retry_after = Some(rules.retry);
                 return;
             };
-            let spaced = self.pace.saturating_sub(u64::from(rules.burst.saturating_sub(1)) * interval);
+            let spaced = self.next_due.saturating_sub(u64::from(rules.burst.saturating_sub(1)) * interval);
             let spaced = if is_urgent { 0 } else { spaced };
             // There must be a slot for each member that is ahead in the queue, too.
             let ahead = self.queue.ahead_of(member);
@@ -42,27 +42,27 @@ impl Epoch {
                     Some((_, true)) | None => (0, now + before + interval),
                 };
                 let ready = ready.max(self.blocked + before).saturating_sub(micros(rules.horizon));
-                standing.again = Some(self.ask_again(member, ready.max(earliest), rules, now));
+                state.retry_after = Some(self.schedule_retry(member, ready.max(earliest), rules, now));
                 return;
             }
             let at = now.max(free_at).max(self.blocked).max(spaced);
             let booking = self.tokens.hold(token, member, at, at + micros(rules.hold() + rules.window));
             if !is_urgent {
-                self.pace = self.pace.max(at) + interval;
+                self.next_due = self.next_due.max(at) + interval;
             }
             self.queue.remove(member);
-            standing.slots.push(Slot { token, booking, wait: Duration::from_micros(at - now) });
+            state.slots.push(Slot { token, booking, wait: Duration::from_micros(at - now) });
         }
     }
 
     /// When a member without a slot should request again. It keeps its position in the queue until then.
-    fn ask_again(&mut self, member: &str, then: u64, rules: &SharedLimitConfig, now: u64) -> Duration {
-        let then = if self.is_whole { then } else { then.min(now + micros(rules.retry)) };
+    fn schedule_retry(&mut self, member: &str, then: u64, rules: &SharedLimitConfig, now: u64) -> Duration {
+        let then = if self.is_complete { then } else { then.min(now + micros(rules.retry)) };
         if !self.queue.contains(member) {
             let ticket = self.tokens.next_number();
             self.queue.push(member, ticket);
         }
-        self.queue.expect(member, then);
+        self.queue.set_due(member, then);
         Duration::from_micros(then - now)
     }
 }

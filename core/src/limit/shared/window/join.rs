@@ -14,53 +14,53 @@ impl Epoch {
         now: u64,
     ) -> MembershipState {
         let member = &call.member;
-        self.pass_time(rules, now);
-        if self.seats.life(member).is_some_and(|life| life != call.life) {
-            self.bury(member, rules, now);
+        self.advance(rules, now);
+        if self.members.incarnation(member).is_some_and(|life| life != call.incarnation) {
+            self.remove_dead(member, rules, now);
         }
-        let stays = join.epoch == self.name;
-        if !stays && self.seats.live() == 0 {
+        let is_same_epoch = join.epoch == self.name;
+        if !is_same_epoch && self.members.live() == 0 {
             // No member was attached that would have noticed a jump of the clock: earlier calls count from now.
             self.tokens.free_not_before(now + micros(rules.window + rules.guard));
         }
         // The member's own report of its calls is authoritative; the stored bookings are no longer needed.
-        let mut own = self.tokens.release_all(member, now);
-        if self.seats.life(member).is_some() {
-            self.seats.attach(member, now);
+        let mut own_tokens = self.tokens.release_all(member, now);
+        if self.members.incarnation(member).is_some() {
+            self.members.attach(member, now);
         } else {
-            self.seats.take(member, call.life, 0, rules.limit, now);
-            if !self.is_whole && !stays {
-                let share = join.held.min(self.limit.saturating_sub(self.brought));
-                self.brought += share;
-                self.seats.tell(member, 0, share);
+            self.members.add(member, call.incarnation, 0, rules.limit, now);
+            if !self.is_complete && !is_same_epoch {
+                let share = join.held.min(self.limit.saturating_sub(self.contributed));
+                self.contributed += share;
+                self.members.record_share(member, 0, share);
             }
         }
-        self.count_limit();
+        self.update_limit();
         let target = self.target();
-        own.extend(self.tokens.fit(target, now + micros(join.ready_in)));
+        own_tokens.extend(self.tokens.resize(target, now + micros(join.ready_in)));
         self.block(join.block, now);
         self.block_globally(join.global_block, now);
-        let cooling = if stays { join.untold } else { join.cooling };
-        let slots = self.lodge(member, own, join.flying, cooling, rules, now);
-        let held = if stays { join.held } else { self.seats.claim(member) };
-        MembershipState { slots, ..self.standing(call, held, join.wants_share, rules, now) }
+        let cooling = if is_same_epoch { join.unreported } else { join.cooling };
+        let slots = self.assign_tokens(member, own_tokens, join.in_flight, cooling, rules, now);
+        let held = if is_same_epoch { join.held } else { self.members.claim(member) };
+        MembershipState { slots, ..self.membership_state(call, held, join.uses_share, rules, now) }
     }
 
     /// Assigns tokens to the calls that a member has made, the member's own tokens first.
-    fn lodge(
+    fn assign_tokens(
         &mut self,
         member: &str,
-        own: Vec<u64>,
-        flying: u32,
+        own_tokens: Vec<u64>,
+        in_flight: u32,
         cooling: u32,
         rules: &SharedLimitConfig,
         now: u64,
     ) -> Vec<Slot> {
-        let mut own = own.into_iter();
+        let mut own_tokens = own_tokens.into_iter();
         let mut slots = Vec::new();
         let mut is_short = false;
-        for _ in 0..flying {
-            let Some(token) = own.next().or_else(|| self.tokens.idle(now)) else {
+        for _ in 0..in_flight {
+            let Some(token) = own_tokens.next().or_else(|| self.tokens.find_idle(now)) else {
                 is_short = true;
                 break;
             };
@@ -69,11 +69,11 @@ impl Epoch {
         }
         let cooled = now + micros(rules.window);
         for _ in 0..cooling {
-            let Some(token) = own.next().or_else(|| self.tokens.idle(now)) else {
+            let Some(token) = own_tokens.next().or_else(|| self.tokens.find_idle(now)) else {
                 is_short = true;
                 break;
             };
-            self.tokens.free_at(token, self.tokens.time_of(token).max(cooled));
+            self.tokens.set_free_at(token, self.tokens.time_of(token).max(cooled));
         }
         if is_short {
             // There are fewer tokens than calls: no slot is booked until these calls have left the window.

@@ -18,7 +18,7 @@ impl MemberQueue {
     /// Number of members ahead of this one.
     pub(super) fn ahead_of(&self, member: &str) -> usize {
         match self.tickets.get(member) {
-            Some(own) => self.tickets.values().filter(|ticket| *ticket < own).count(),
+            Some(own_ticket) => self.tickets.values().filter(|ticket| *ticket < own_ticket).count(),
             None => self.tickets.len(),
         }
     }
@@ -33,7 +33,7 @@ impl MemberQueue {
     }
 
     /// Sets when a waiting member is due to request again.
-    pub(super) fn expect(&mut self, member: &str, due: u64) {
+    pub(super) fn set_due(&mut self, member: &str, due: u64) {
         self.due.insert(member.to_owned(), due);
     }
 

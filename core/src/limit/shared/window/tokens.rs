@@ -47,17 +47,17 @@ impl Tokens {
     }
 
     /// A free token that no member holds.
-    pub(super) fn idle(&self, now: u64) -> Option<u64> {
+    pub(super) fn find_idle(&self, now: u64) -> Option<u64> {
         self.first().filter(|(free_at, _, held)| *free_at <= now && !held).map(|(_, token, _)| token)
     }
 
-    pub(super) fn make(&mut self, free_at: u64) -> u64 {
+    pub(super) fn add(&mut self, free_at: u64) -> u64 {
         let token = self.next_number();
-        self.free_at(token, free_at);
+        self.set_free_at(token, free_at);
         token
     }
 
-    pub(super) fn free_at(&mut self, token: u64, free_at: u64) {
+    pub(super) fn set_free_at(&mut self, token: u64, free_at: u64) {
         if let Some(old) = self.times.insert(token, free_at) {
             self.by_time.remove(&(old, token));
         }
@@ -68,7 +68,7 @@ impl Tokens {
     pub(super) fn hold(&mut self, token: u64, member: &str, at: u64, free_at: u64) -> u64 {
         let booking = self.next_number();
         self.holders.insert(token, TokenHolder { member: member.to_owned(), booking, at });
-        self.free_at(token, free_at);
+        self.set_free_at(token, free_at);
         booking
     }
 
@@ -83,16 +83,16 @@ impl Tokens {
 
     /// Ends all bookings of a member; returns its tokens, the one that is free first at the start.
     pub(super) fn release_all(&mut self, member: &str, now: u64) -> Vec<u64> {
-        let mut own = Vec::new();
+        let mut own_tokens = Vec::new();
         for token in self.held_by(member) {
             if let Some(holder) = self.holders.remove(&token) {
                 let free_at = now.max(holder.at);
-                self.free_at(token, free_at);
-                own.push((free_at, token));
+                self.set_free_at(token, free_at);
+                own_tokens.push((free_at, token));
             }
         }
-        own.sort_unstable();
-        own.into_iter().map(|(_, token)| token).collect()
+        own_tokens.sort_unstable();
+        own_tokens.into_iter().map(|(_, token)| token).collect()
     }
 
     /// Tokens of a dead member are free no later than `free_at`, and have no owner until then.
@@ -102,14 +102,14 @@ impl Tokens {
                 holder.member.clear();
             }
             if self.time_of(token) > free_at {
-                self.free_at(token, free_at);
+                self.set_free_at(token, free_at);
             }
         }
     }
 
     /// Removes at most `max` tokens that a member holds, down to `target`.
-    pub(super) fn drop_held_by(&mut self, member: &str, most: u32, target: u32) {
-        for token in self.held_by(member).into_iter().take(most as usize) {
+    pub(super) fn drop_held_by(&mut self, member: &str, max: u32, target: u32) {
+        for token in self.held_by(member).into_iter().take(max as usize) {
             if self.len() > target {
                 self.remove(token);
             }
@@ -124,23 +124,23 @@ impl Tokens {
             .filter(|(_, token)| !self.holders.contains_key(token))
             .map(|(_, token)| *token)
             .collect();
-        late.into_iter().for_each(|token| self.free_at(token, free_at));
+        late.into_iter().for_each(|token| self.set_free_at(token, free_at));
     }
 
     /// No token is free before `free_at`.
     pub(super) fn free_not_before(&mut self, free_at: u64) {
         let early: Vec<u64> = self.by_time.range(..(free_at, 0)).map(|(_, token)| *token).collect();
-        early.into_iter().for_each(|token| self.free_at(token, free_at));
+        early.into_iter().for_each(|token| self.set_free_at(token, free_at));
     }
 
     /// Removes the tokens that are free first, or adds new ones, to reach `target`; returns the new ones.
-    pub(super) fn fit(&mut self, target: u32, free_at: u64) -> Vec<u64> {
+    pub(super) fn resize(&mut self, target: u32, free_at: u64) -> Vec<u64> {
         while self.len() > target
             && let Some((_, token, _)) = self.first()
         {
             self.remove(token);
         }
-        (self.len()..target).map(|_| self.make(free_at)).collect()
+        (self.len()..target).map(|_| self.add(free_at)).collect()
     }
 
     fn remove(&mut self, token: u64) {

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Positions of values: the path to each, and its name in errors.
-type Places = Vec<(Vec<Step>, String)>;
+type ValuePaths = Vec<(Vec<Step>, String)>;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -12,46 +12,46 @@ enum Step {
 }
 
 /// The positions of all values, except within Discord's own objects.
-fn places(value: &Value) -> Places {
-    fn go(value: &Value, way: &[Step], name: &str, found: &mut Places) {
+fn value_paths(value: &Value) -> ValuePaths {
+    fn collect(value: &Value, path: &[Step], name: &str, found: &mut ValuePaths) {
         let opaque = name.ends_with("embeds") || name.ends_with("components") || name.ends_with("body");
         match value {
             _ if opaque => {}
             Value::Object(map) => {
                 for (field, value) in map {
-                    let mut way = way.to_vec();
-                    way.push(Step::Field(field.clone()));
+                    let mut path = path.to_vec();
+                    path.push(Step::Field(field.clone()));
                     let name = if name.is_empty() { field.clone() } else { format!("{name}.{field}") };
-                    found.push((way.clone(), name.clone()));
-                    go(value, &way, &name, found);
+                    found.push((path.clone(), name.clone()));
+                    collect(value, &path, &name, found);
                 }
             }
             Value::Array(items) => {
                 for (index, value) in items.iter().enumerate() {
-                    let mut way = way.to_vec();
-                    way.push(Step::Item(index));
+                    let mut path = path.to_vec();
+                    path.push(Step::Item(index));
                     let name = format!("{name}[{index}]");
-                    found.push((way.clone(), name.clone()));
-                    go(value, &way, &name, found);
+                    found.push((path.clone(), name.clone()));
+                    collect(value, &path, &name, found);
                 }
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }
-    let mut found = Places::new();
-    go(value, &[], "", &mut found);
+    let mut found = ValuePaths::new();
+    collect(value, &[], "", &mut found);
     found
 }
 
-fn at<'v>(value: &'v mut Value, way: &[Step]) -> &'v mut Value {
-    way.iter().fold(value, |value, step| match step {
+fn at<'v>(value: &'v mut Value, path: &[Step]) -> &'v mut Value {
+    path.iter().fold(value, |value, step| match step {
         Step::Field(name) => value.get_mut(name).unwrap(),
         Step::Item(index) => value.get_mut(index).unwrap(),
     })
 }
 
 /// A value that is invalid in place of the given one, since it has another type.
-fn spoilt(good: &Value) -> Value {
+fn invalid_value(good: &Value) -> Value {
     match good {
         Value::Bool(_) | Value::Number(_) => json!("no"),
         Value::String(_) => json!(7),
@@ -68,11 +68,11 @@ fn known_fields(kind: OperationKind) -> Vec<String> {
 }
 
 #[test]
-fn the_samples_are_taken_and_have_every_field_of_their_kind() {
+fn samples_parse_and_cover_every_field() {
     for kind in OperationKind::ALL {
         let samples = samples(kind);
         for sample in &samples {
-            let payload = taken(kind, sample);
+            let payload = parse_ok(kind, sample);
             assert_eq!(payload.kind(), kind);
         }
         for field in known_fields(kind) {
@@ -82,17 +82,17 @@ fn the_samples_are_taken_and_have_every_field_of_their_kind() {
 }
 
 #[test]
-fn a_wrong_value_is_named_wherever_it_stands() {
+fn invalid_value_is_reported_at_any_depth() {
     for kind in OperationKind::ALL {
         for sample in samples(kind) {
-            for (way, name) in places(&sample) {
+            for (path, name) in value_paths(&sample) {
                 if name == "body" {
                     continue; // Any JSON is valid.
                 }
                 let mut spoilt_sample = sample.clone();
-                let place = at(&mut spoilt_sample, &way);
-                *place = spoilt(place);
-                let fields = wrong_fields(kind, &spoilt_sample);
+                let place = at(&mut spoilt_sample, &path);
+                *place = invalid_value(place);
+                let fields = invalid_fields(kind, &spoilt_sample);
                 assert!(fields.contains(&name), "{}: {name} is invalid, reported were {fields:?}", kind.name());
             }
         }
@@ -100,14 +100,14 @@ fn a_wrong_value_is_named_wherever_it_stands() {
 }
 
 #[test]
-fn every_wrong_field_is_told_at_once() {
+fn all_invalid_fields_are_reported_at_once() {
     for kind in OperationKind::ALL {
         for sample in samples(kind) {
             let mut all_wrong = sample.clone();
             for value in all_wrong.as_object_mut().unwrap().values_mut() {
-                *value = spoilt(value);
+                *value = invalid_value(value);
             }
-            let fields = wrong_fields(kind, &all_wrong);
+            let fields = invalid_fields(kind, &all_wrong);
             for name in sample.as_object().unwrap().keys().filter(|name| *name != "body") {
                 assert!(fields.contains(name), "{}: {name} is not among {fields:?}", kind.name());
             }
@@ -116,21 +116,21 @@ fn every_wrong_field_is_told_at_once() {
 }
 
 #[test]
-fn a_field_too_many_is_named_wherever_it_stands() {
+fn unknown_field_is_reported_at_any_depth() {
     for kind in OperationKind::ALL {
         for sample in samples(kind) {
-            let mut objects: Vec<_> = places(&sample);
+            let mut objects: Vec<_> = value_paths(&sample);
             objects.push((Vec::new(), String::new()));
-            for (way, name) in objects {
+            for (path, name) in objects {
                 let mut more = sample.clone();
-                let place = at(&mut more, &way);
+                let place = at(&mut more, &path);
                 let opaque = name == "body";
                 if let (Some(object), false) =
                     (place.as_object_mut(), opaque || name.contains("embeds[") || name.contains("components["))
                 {
                     object.insert("surplus".to_owned(), json!(1));
                     let expected = if name.is_empty() { "surplus".to_owned() } else { format!("{name}.surplus") };
-                    assert!(wrong_fields(kind, &more).contains(&expected), "{} {more}", kind.name());
+                    assert!(invalid_fields(kind, &more).contains(&expected), "{} {more}", kind.name());
                 }
             }
         }
@@ -138,7 +138,7 @@ fn a_field_too_many_is_named_wherever_it_stands() {
 }
 
 #[test]
-fn a_required_field_that_is_missing_is_named() {
+fn missing_required_field_is_reported() {
     for (kind, required) in [
         (OperationKind::CreateRole, &["name"][..]),
         (OperationKind::DeleteRole, &["role_id"]),
@@ -163,17 +163,17 @@ fn a_required_field_that_is_missing_is_named() {
         (OperationKind::Read, &["path"]),
         (OperationKind::Request, &["method", "path"]),
     ] {
-        assert_eq!(wrong_fields(kind, &json!({})), required, "{}", kind.name());
-        assert_eq!(wrong_fields(kind, &json!([1])), [""], "{}", kind.name());
+        assert_eq!(invalid_fields(kind, &json!({})), required, "{}", kind.name());
+        assert_eq!(invalid_fields(kind, &json!([1])), [""], "{}", kind.name());
     }
 }
 
 #[test]
-fn a_null_says_nothing_where_that_means_one_thing_and_is_refused_where_it_could_mean_two() {
-    let role = taken(OperationKind::CreateRole, &json!({"name": "a", "color": null, "key": null}));
-    assert_eq!(role, taken(OperationKind::CreateRole, &json!({"name": "a"})));
+fn null_is_omitted_or_rejected_by_kind() {
+    let role = parse_ok(OperationKind::CreateRole, &json!({"name": "a", "color": null, "key": null}));
+    assert_eq!(role, parse_ok(OperationKind::CreateRole, &json!({"name": "a"})));
     let ensured = json!({"key": "a", "name": "a", "color": null});
-    assert_eq!(wrong_fields(OperationKind::EnsureRole, &ensured), ["color"]);
+    assert_eq!(invalid_fields(OperationKind::EnsureRole, &ensured), ["color"]);
     let edit = json!({"channel_id": "1", "message_id": "2", "content": null, "embeds": []});
-    assert_eq!(wrong_fields(OperationKind::EditMessage, &edit), ["content"]);
+    assert_eq!(invalid_fields(OperationKind::EditMessage, &edit), ["content"]);
 }

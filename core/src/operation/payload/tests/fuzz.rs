@@ -17,7 +17,7 @@ fn reads_back(kind: OperationKind, payload: &Payload, guild: Option<u64>) -> Res
 }
 
 /// Checks that a value either parses and reads back, or has errors.
-fn taken_or_told(kind: OperationKind, value: &Value, guild: Option<u64>) -> Result<(), TestCaseError> {
+fn check_parse(kind: OperationKind, value: &Value, guild: Option<u64>) -> Result<(), TestCaseError> {
     match Payload::parse(kind, value, guild) {
         Ok(payload) => reads_back(kind, &payload, guild),
         Err(invalid) => {
@@ -73,7 +73,7 @@ fn any_sample() -> impl Strategy<Value = (OperationKind, Value)> {
 }
 
 /// Replaces a value inside another one; `turns` select the position.
-fn put(into: &mut Value, turns: &[sample::Index], value: Value) {
+fn replace_at(into: &mut Value, turns: &[sample::Index], value: Value) {
     let Some((turn, rest)) = turns.split_first() else {
         *into = value;
         return;
@@ -81,11 +81,11 @@ fn put(into: &mut Value, turns: &[sample::Index], value: Value) {
     match into {
         Value::Array(items) if !items.is_empty() => {
             let index = turn.index(items.len());
-            put(&mut items[index], rest, value);
+            replace_at(&mut items[index], rest, value);
         }
         Value::Object(map) if !map.is_empty() => {
             let index = turn.index(map.len());
-            put(map.values_mut().nth(index).unwrap(), rest, value);
+            replace_at(map.values_mut().nth(index).unwrap(), rest, value);
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
             *into = value;
@@ -112,8 +112,8 @@ fn a_text() -> impl Strategy<Value = Value> {
 fn overwrites() -> impl Strategy<Value = Value> {
     let one = (prop_oneof![Just("role_id"), Just("user_id")], an_id(), a_reference(), any::<(u64, u64)>()).prop_map(
         |(target, id, reference, (allow, deny))| {
-            let whom = if target == "role_id" { reference } else { id };
-            json!({target: whom, "allow": allow.to_string(), "deny": (deny & !allow).to_string()})
+            let subject = if target == "role_id" { reference } else { id };
+            json!({target: subject, "allow": allow.to_string(), "deny": (deny & !allow).to_string()})
         },
     );
     collection::vec(one, 1..6).prop_map(Value::from)
@@ -173,14 +173,14 @@ fn good_payload(kind: OperationKind) -> impl Strategy<Value = (OperationKind, Va
         fields.dedup();
         fields
     };
-    let required: Vec<String> = wrong_fields(kind, &json!({}));
+    let required: Vec<String> = invalid_fields(kind, &json!({}));
     let values: Vec<BoxedStrategy<Option<(String, Value)>>> = fields
         .into_iter()
         .map(|field| {
             let value = good_value(kind, &field);
             // Visible content of a message must not be omitted too often.
-            let kept = if required.contains(&field) || field == "content" { 0.98 } else { 0.3 };
-            option::weighted(kept, value.prop_map(move |value| (field.clone(), value))).boxed()
+            let probability = if required.contains(&field) || field == "content" { 0.98 } else { 0.3 };
+            option::weighted(probability, value.prop_map(move |value| (field.clone(), value))).boxed()
         })
         .collect();
     values.prop_map(move |fields| (kind, Value::Object(fields.into_iter().flatten().collect())))
@@ -190,40 +190,40 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_json_is_taken_or_told_to_be_wrong(kind in any_kind(), value in json_value(), inside: bool) {
-        taken_or_told(kind, &value, if inside { GUILD } else { None })?;
+    fn any_json_parses_or_has_errors(kind in any_kind(), value in json_value(), inside: bool) {
+        check_parse(kind, &value, if inside { GUILD } else { None })?;
     }
 
     #[test]
-    fn a_good_payload_with_something_else_in_it_is_taken_or_told_to_be_wrong(
+    fn payload_with_a_replaced_value_parses_or_has_errors(
         (kind, mut value) in any_sample(),
         turns in collection::vec(any::<sample::Index>(), 0..5),
         other in json_value(),
     ) {
-        put(&mut value, &turns, other);
-        taken_or_told(kind, &value, guild_of(kind, &value))?;
+        replace_at(&mut value, &turns, other);
+        check_parse(kind, &value, guild_of(kind, &value))?;
     }
 
     #[test]
-    fn a_good_payload_with_a_field_of_another_name_is_taken_or_told_to_be_wrong(
+    fn payload_with_another_field_parses_or_has_errors(
         (kind, mut value) in any_sample(),
         name in field_name(),
         other in json_value(),
     ) {
         value.as_object_mut().unwrap().insert(name, other);
-        taken_or_told(kind, &value, guild_of(kind, &value))?;
+        check_parse(kind, &value, guild_of(kind, &value))?;
     }
 }
 
 #[test]
-fn every_kind_reads_back_what_it_wrote() {
+fn every_kind_round_trips() {
     for kind in OperationKind::ALL {
         let taken = Cell::new(0);
         let mut runner = TestRunner::new(ProptestConfig { cases: 60, ..ProptestConfig::default() });
         let run = runner.run(&good_payload(kind), |(kind, value)| {
             let guild = guild_of(kind, &value);
             taken.set(taken.get() + usize::from(Payload::parse(kind, &value, guild).is_ok()));
-            taken_or_told(kind, &value, guild)
+            check_parse(kind, &value, guild)
         });
         run.unwrap_or_else(|error| panic!("{}: {error}", kind.name()));
         // Fields that are valid by themselves may be invalid together, but enough combinations are valid for this

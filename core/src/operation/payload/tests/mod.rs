@@ -28,11 +28,11 @@ fn guild_of(kind: OperationKind, value: &Value) -> Option<u64> {
     }
 }
 
-fn taken(kind: OperationKind, value: &Value) -> Payload {
+fn parse_ok(kind: OperationKind, value: &Value) -> Payload {
     parse(kind, value).unwrap_or_else(|invalid| panic!("{} {value}: {invalid}", kind.name()))
 }
 
-fn wrong_fields(kind: OperationKind, value: &Value) -> Vec<String> {
+fn invalid_fields(kind: OperationKind, value: &Value) -> Vec<String> {
     parse(kind, value).unwrap_err().errors.into_iter().map(|error| error.field).collect()
 }
 

@@ -29,7 +29,7 @@ enum Deed {
     Ensure(usize),
     Delete(Name),
     Assign(u64, Name),
-    ShutOut(u64, Name),
+    DenyAccess(u64, Name),
 }
 
 /// What a deed reads and writes in a world, computed without the code under test.
@@ -77,7 +77,7 @@ impl World {
                 touched.writes.extend(role.map(|id| format!("who has {id}")));
                 touched.writes.insert(format!("member {user}"));
             }
-            Deed::ShutOut(channel, name) => {
+            Deed::DenyAccess(channel, name) => {
                 let role = self.role(name, &mut touched);
                 touched.reads.extend(role.map(|id| format!("role {id}")));
                 touched.reads.extend(role.map(|id| format!("who has {id}")));
@@ -113,16 +113,16 @@ fn objects(deed: Deed, own: u8) -> Objects {
         Deed::Assign(user, role) => {
             (OperationKind::AssignRole, json!({"user_id": user.to_string(), "role_id": name(role)}))
         }
-        Deed::ShutOut(channel, role) => (
+        Deed::DenyAccess(channel, role) => (
             OperationKind::UpdatePermissions,
             json!({"channel_id": channel.to_string(), "overwrites": [{"role_id": name(role), "deny": "1024"}]}),
         ),
     };
-    taken(kind, &value).objects(id(own), GUILD)
+    parse_ok(kind, &value).objects(id(own), GUILD)
 }
 
 #[test]
-fn two_operations_meet_if_they_touch_one_thing_in_some_world_and_only_then() {
+fn operations_conflict_exactly_if_some_world_shares_an_object() {
     let names = || IDS.map(Name::Id).into_iter().chain([0, 1].map(Name::Key)).chain([0, 1].map(Name::Operation));
     let deeds: Vec<Deed> =
         [Deed::Create(None), Deed::Create(Some(0)), Deed::Create(Some(1)), Deed::Ensure(0), Deed::Ensure(1)]
@@ -130,8 +130,8 @@ fn two_operations_meet_if_they_touch_one_thing_in_some_world_and_only_then() {
             .chain(names().map(Deed::Delete))
             .chain(names().map(|name| Deed::Assign(1, name)))
             .chain(names().map(|name| Deed::Assign(2, name)))
-            .chain(names().map(|name| Deed::ShutOut(1, name)))
-            .chain(names().map(|name| Deed::ShutOut(2, name)))
+            .chain(names().map(|name| Deed::DenyAccess(1, name)))
+            .chain(names().map(|name| Deed::DenyAccess(2, name)))
             .collect();
     let bound = || IDS.map(Some).into_iter().chain([None]);
     let mut worlds = Vec::new();

@@ -7,7 +7,7 @@ use crate::operation::{ManagedKind, OperationId};
 
 /// What the operation with this number reads and writes.
 fn objects(number: u8, kind: OperationKind, value: &Value) -> Objects {
-    taken(kind, value).objects(id(number), GUILD)
+    parse_ok(kind, value).objects(id(number), GUILD)
 }
 
 fn id(number: u8) -> OperationId {
@@ -15,7 +15,7 @@ fn id(number: u8) -> OperationId {
 }
 
 /// Whether the order of two operations matters, whichever comes first.
-fn meet(one: (OperationKind, Value), other: (OperationKind, Value)) -> bool {
+fn conflict(one: (OperationKind, Value), other: (OperationKind, Value)) -> bool {
     let (first, second) = (objects(1, one.0, &one.1), objects(2, other.0, &other.1));
     assert_eq!(first.meets(&second), second.meets(&first), "{one:?} {other:?}");
     first.meets(&second)
@@ -41,11 +41,11 @@ fn create_channel(more: Value) -> (OperationKind, Value) {
     (OperationKind::CreateChannel, with(&json!({"name": "a"}), more))
 }
 
-fn permit(channel: Value, overwrite: Value) -> (OperationKind, Value) {
+fn update_permissions(channel: Value, overwrite: Value) -> (OperationKind, Value) {
     (OperationKind::UpdatePermissions, with(&json!({"channel_id": channel}), json!({"overwrites": [overwrite]})))
 }
 
-fn say(channel: Value) -> (OperationKind, Value) {
+fn send_message(channel: Value) -> (OperationKind, Value) {
     (OperationKind::SendMessage, with(&json!({"content": "a"}), json!({"channel_id": channel})))
 }
 
@@ -54,7 +54,7 @@ fn edit(channel: &str, message: Value) -> (OperationKind, Value) {
 }
 
 #[test]
-fn a_guild_that_may_make_no_roles_for_a_day_goes_on_with_everything_else() {
+fn parked_role_creation_blocks_only_related_operations() {
     for parked in [create_role(json!({})), create_role(json!({"key": "vip"}))] {
         for other in [
             create_role(json!({})),
@@ -66,18 +66,18 @@ fn a_guild_that_may_make_no_roles_for_a_day_goes_on_with_everything_else() {
             delete_role(json!("11")),
             (OperationKind::SetMemberRoles, json!({"user_id": "12", "role_ids": ["11"]})),
             create_channel(json!({"key": "vip", "overwrites": [{"role_id": "11"}]})),
-            permit(json!("21"), json!({"role_id": "11"})),
+            update_permissions(json!("21"), json!({"role_id": "11"})),
             (OperationKind::Reorder, json!({"what": "channels", "places": [{"id": "21", "position": 1}]})),
-            say(json!("21")),
+            send_message(json!("21")),
             edit("21", json!("41")),
         ] {
-            assert!(!meet(parked.clone(), other.clone()), "{other:?} waits for {parked:?}");
+            assert!(!conflict(parked.clone(), other.clone()), "{other:?} waits for {parked:?}");
         }
     }
 }
 
 #[test]
-fn who_needs_what_is_yet_to_be_made_waits_for_it() {
+fn operation_waits_for_the_object_it_refers_to() {
     let parked = create_role(json!({"key": "vip"}));
     for other in [
         create_role(json!({"key": "vip"})),
@@ -87,7 +87,7 @@ fn who_needs_what_is_yet_to_be_made_waits_for_it() {
         assign("12", json!({"operation": id(1).to_string()})),
         delete_role(json!({"key": "vip"})),
         create_channel(json!({"overwrites": [{"role_id": {"key": "vip"}}]})),
-        permit(json!("21"), json!({"role_id": {"operation": id(1).to_string()}})),
+        update_permissions(json!("21"), json!({"role_id": {"operation": id(1).to_string()}})),
         (OperationKind::Reorder, json!({"what": "roles", "places": [{"id": "11", "position": 1}]})),
         (OperationKind::Read, json!({"path": "/guilds/1/roles"})),
         (OperationKind::Request, json!({"method": "GET", "path": "/guilds/1/roles"})),
@@ -100,29 +100,29 @@ fn who_needs_what_is_yet_to_be_made_waits_for_it() {
 }
 
 #[test]
-fn two_names_that_may_be_one_object_are_taken_to_be_it() {
+fn names_that_may_be_one_object_conflict() {
     let names = [json!("11"), json!({"key": "mods"}), json!({"operation": id(8).to_string()})];
     for (one, name) in names.iter().enumerate() {
         for other_name in &names[one..] {
-            assert!(meet(delete_role(name.clone()), assign("12", other_name.clone())), "{name} {other_name}");
+            assert!(conflict(delete_role(name.clone()), assign("12", other_name.clone())), "{name} {other_name}");
         }
     }
     // Both may have ensured the same role.
-    assert!(meet(delete_role(names[2].clone()), assign("12", json!({"operation": id(9).to_string()}))));
+    assert!(conflict(delete_role(names[2].clone()), assign("12", json!({"operation": id(9).to_string()}))));
     // The object of a key may have any id, or be the object of any operation.
-    assert!(meet(ensure_role("mods", false), delete_role(json!("11"))));
-    assert!(meet(ensure_role("mods", false), assign("12", names[2].clone())));
+    assert!(conflict(ensure_role("mods", false), delete_role(json!("11"))));
+    assert!(conflict(ensure_role("mods", false), assign("12", names[2].clone())));
     // These are certainly two objects.
-    assert!(!meet(delete_role(json!("11")), assign("12", json!("13"))));
-    assert!(!meet(delete_role(json!({"key": "a"})), assign("12", json!({"key": "b"}))));
-    assert!(!meet(ensure_role("a", false), ensure_role("b", false)));
+    assert!(!conflict(delete_role(json!("11")), assign("12", json!("13"))));
+    assert!(!conflict(delete_role(json!({"key": "a"})), assign("12", json!({"key": "b"}))));
+    assert!(!conflict(ensure_role("a", false), ensure_role("b", false)));
     // A role and a channel are different objects, even with the same name.
-    assert!(!meet(delete_role(json!({"key": "a"})), say(json!({"key": "a"}))));
-    assert!(!meet(delete_role(json!("11")), say(json!("11"))));
+    assert!(!conflict(delete_role(json!({"key": "a"})), send_message(json!({"key": "a"}))));
+    assert!(!conflict(delete_role(json!("11")), send_message(json!("11"))));
 }
 
 #[test]
-fn operations_about_the_same_thing_keep_their_order() {
+fn operations_on_the_same_object_keep_their_order() {
     for (one, other, expected) in [
         // Members.
         (assign("12", json!("11")), assign("12", json!("13")), true),
@@ -130,24 +130,32 @@ fn operations_about_the_same_thing_keep_their_order() {
         (assign("12", json!("11")), (OperationKind::SetMemberRoles, json!({"user_id": "12", "role_ids": []})), true),
         (assign("12", json!("11")), (OperationKind::RemoveRole, json!({"user_id": "12", "role_id": "11"})), true),
         // Channels.
-        (say(json!("21")), say(json!("21")), true),
-        (say(json!("21")), say(json!("22")), false),
-        (say(json!("21")), say(json!({"key": "general"})), true),
-        (permit(json!("21"), json!({"role_id": "11"})), say(json!("21")), true),
-        (permit(json!("21"), json!({"role_id": "11"})), permit(json!("22"), json!({"role_id": "11"})), false),
-        (permit(json!("21"), json!({"user_id": "12"})), permit(json!("22"), json!({"user_id": "12"})), false),
+        (send_message(json!("21")), send_message(json!("21")), true),
+        (send_message(json!("21")), send_message(json!("22")), false),
+        (send_message(json!("21")), send_message(json!({"key": "general"})), true),
+        (update_permissions(json!("21"), json!({"role_id": "11"})), send_message(json!("21")), true),
+        (
+            update_permissions(json!("21"), json!({"role_id": "11"})),
+            update_permissions(json!("22"), json!({"role_id": "11"})),
+            false,
+        ),
+        (
+            update_permissions(json!("21"), json!({"user_id": "12"})),
+            update_permissions(json!("22"), json!({"user_id": "12"})),
+            false,
+        ),
         ((OperationKind::DeleteChannel, json!({"channel_id": "21"})), create_channel(json!({"parent_id": "21"})), true),
         ((OperationKind::DeleteChannel, json!({"channel_id": "21"})), edit("21", json!("41")), true),
         (create_channel(json!({"parent_id": "21"})), create_channel(json!({"parent_id": "21"})), false),
         (
             (OperationKind::Reorder, json!({"what": "channels", "places": [{"id": "1", "position": 1}]})),
-            say(json!("21")),
+            send_message(json!("21")),
             true,
         ),
         // Access is denied first, then the role is given: the two must not be swapped.
-        (permit(json!("21"), json!({"role_id": "11", "deny": "1024"})), assign("12", json!("11")), true),
-        (permit(json!("21"), json!({"role_id": "11", "deny": "1024"})), assign("12", json!("14")), false),
-        (permit(json!("21"), json!({"user_id": "12", "deny": "1024"})), assign("12", json!("14")), true),
+        (update_permissions(json!("21"), json!({"role_id": "11", "deny": "1024"})), assign("12", json!("11")), true),
+        (update_permissions(json!("21"), json!({"role_id": "11", "deny": "1024"})), assign("12", json!("14")), false),
+        (update_permissions(json!("21"), json!({"user_id": "12", "deny": "1024"})), assign("12", json!("14")), true),
         (
             (OperationKind::EnsureChannel, json!({"key": "a", "name": "a", "overwrites": [{"role_id": "11"}]})),
             assign("12", json!("11")),
@@ -181,27 +189,27 @@ fn operations_about_the_same_thing_keep_their_order() {
             (OperationKind::Request, json!({"method": "PUT", "path": "/b"})),
             true,
         ),
-        ((OperationKind::Request, json!({"method": "PUT", "path": "/b"})), say(json!("21")), true),
+        ((OperationKind::Request, json!({"method": "PUT", "path": "/b"})), send_message(json!("21")), true),
     ] {
-        assert_eq!(meet(one.clone(), other.clone()), expected, "{one:?} {other:?}");
+        assert_eq!(conflict(one.clone(), other.clone()), expected, "{one:?} {other:?}");
     }
 }
 
 #[test]
-fn what_is_said_to_one_user_or_one_interaction_keeps_its_order() {
+fn messages_to_one_user_or_interaction_keep_their_order() {
     let dm = |user: &str| (OperationKind::SendDm, json!({"user_id": user, "content": "a"}));
-    assert!(meet(dm("12"), dm("12")));
-    assert!(!meet(dm("12"), dm("13")));
+    assert!(conflict(dm("12"), dm("12")));
+    assert!(!conflict(dm("12"), dm("13")));
     let interaction = json!({"interaction_id": "31", "interaction_token": "a"});
     let defer = (OperationKind::DeferReply, interaction.clone());
-    assert!(meet(defer, (OperationKind::EditOriginal, with(&interaction, json!({"content": "a"})))));
+    assert!(conflict(defer, (OperationKind::EditOriginal, with(&interaction, json!({"content": "a"})))));
 }
 
 #[test]
-fn whatever_changes_something_meets_itself() {
+fn writing_operation_conflicts_with_itself() {
     for kind in OperationKind::ALL {
         for sample in samples(kind) {
-            let payload = taken(kind, &sample);
+            let payload = parse_ok(kind, &sample);
             let own = payload.objects(id(1), GUILD);
             let reads = kind == OperationKind::Read || sample["method"] == "GET";
             assert_eq!(own.meets(&own), !reads, "{}", kind.name());
@@ -211,7 +219,7 @@ fn whatever_changes_something_meets_itself() {
 }
 
 #[test]
-fn whoever_refers_to_what_another_makes_waits_for_it() {
+fn reference_by_operation_conflicts_with_its_creator() {
     let own: OperationId = OPERATION.parse().unwrap();
     let makers = [
         (OperationKind::CreateRole, ManagedKind::Role),
@@ -222,11 +230,11 @@ fn whoever_refers_to_what_another_makes_waits_for_it() {
         (OperationKind::EnsureMessage, ManagedKind::Message),
     ];
     for (kind, made) in makers {
-        let maker = taken(kind, &samples(kind)[0]).objects(own, GUILD);
+        let maker = parse_ok(kind, &samples(kind)[0]).objects(own, GUILD);
         let reference = json!({"operation": OPERATION});
         let user = match made {
             ManagedKind::Role => delete_role(reference),
-            ManagedKind::Channel => say(reference),
+            ManagedKind::Channel => send_message(reference),
             ManagedKind::Message => edit("99", reference),
         };
         assert!(maker.meets(&objects(2, user.0, &user.1)), "{}", kind.name());

@@ -25,7 +25,7 @@ fn expected(value: &Value, field: &str, what: &str, found: &mut Vec<(ManagedKind
     }
 }
 
-fn written(reference: &Reference) -> String {
+fn to_json(reference: &Reference) -> String {
     match reference {
         Reference::Id(id) => json!(id.to_string()),
         Reference::Key(key) => json!({"key": key}),
@@ -38,22 +38,22 @@ fn written(reference: &Reference) -> String {
 fn every_reference_of_every_kind_is_found() {
     for kind in OperationKind::ALL {
         for sample in samples(kind) {
-            let mut wanted = Vec::new();
-            expected(&sample, "", sample["what"].as_str().unwrap_or(""), &mut wanted);
-            let payload = taken(kind, &sample);
-            let mut found: Vec<_> = payload.references().into_iter().map(|(kind, it)| (kind, written(it))).collect();
-            wanted.sort();
+            let mut expected_references = Vec::new();
+            expected(&sample, "", sample["what"].as_str().unwrap_or(""), &mut expected_references);
+            let payload = parse_ok(kind, &sample);
+            let mut found: Vec<_> = payload.references().into_iter().map(|(kind, it)| (kind, to_json(it))).collect();
+            expected_references.sort();
             found.sort();
-            assert_eq!(found, wanted, "{} {sample}", kind.name());
+            assert_eq!(found, expected_references, "{} {sample}", kind.name());
         }
     }
 }
 
 #[test]
-fn what_is_resolved_holds_ids_only_and_is_else_the_same() {
+fn resolved_payload_has_ids_only() {
     for kind in OperationKind::ALL {
         for sample in samples(kind) {
-            let payload = taken(kind, &sample);
+            let payload = parse_ok(kind, &sample);
             let resolved = payload.resolve(|_, _| Some(999)).unwrap();
             assert!(resolved.references().iter().all(|(_, it)| matches!(it, Reference::Id(_))), "{}", kind.name());
             let text = json!({"key": "mods"}).to_string();
@@ -69,8 +69,8 @@ fn what_is_resolved_holds_ids_only_and_is_else_the_same() {
 }
 
 #[test]
-fn what_is_not_known_is_told_once_each_and_ids_are_not_asked_for() {
-    let payload = taken(
+fn unresolved_references_are_listed_once() {
+    let payload = parse_ok(
         OperationKind::SetMemberRoles,
         &json!({"user_id": "1", "role_ids": ["5", {"key": "a"}, {"key": "b"}, {"operation": OPERATION}]}),
     );
@@ -90,13 +90,14 @@ fn what_is_not_known_is_told_once_each_and_ids_are_not_asked_for() {
     let channel = json!({"what": "channels", "places": [
         {"id": "1", "position": 1, "parent_id": {"key": "c"}}, {"id": "2", "position": 2, "parent_id": {"key": "c"}},
     ]});
-    let unknown = taken(OperationKind::Reorder, &channel).resolve(|_, _| None).unwrap_err();
+    let unknown = parse_ok(OperationKind::Reorder, &channel).resolve(|_, _| None).unwrap_err();
     assert_eq!(unknown, [Reference::Key("c".to_owned())]);
 }
 
 #[test]
-fn a_role_that_was_named_in_two_ways_is_given_once() {
-    let payload = taken(OperationKind::SetMemberRoles, &json!({"user_id": "1", "role_ids": ["5", {"key": "a"}, "6"]}));
+fn role_with_two_references_is_assigned_once() {
+    let payload =
+        parse_ok(OperationKind::SetMemberRoles, &json!({"user_id": "1", "role_ids": ["5", {"key": "a"}, "6"]}));
     let resolved = payload.resolve(|_, _| Some(5)).unwrap();
-    assert_eq!(resolved, taken(OperationKind::SetMemberRoles, &json!({"user_id": "1", "role_ids": ["5", "6"]})));
+    assert_eq!(resolved, parse_ok(OperationKind::SetMemberRoles, &json!({"user_id": "1", "role_ids": ["5", "6"]})));
 }

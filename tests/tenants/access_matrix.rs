@@ -1,0 +1,84 @@
+//! Every route × every kind of caller.
+
+use guildhall_core::access::Scope;
+use serde_json::Value;
+
+use super::{
+    fixture::on_both,
+    routes::{Subject, expectations},
+    support::HttpResponse,
+};
+
+#[track_caller]
+fn assert_problem(response: &HttpResponse, status: u16, name: &str, label: &str) {
+    assert_eq!(response.status, status, "{label}: {}", response.body);
+    assert_eq!(response.json()["type"], format!("urn:guildhall:problem:{name}"), "{label}");
+}
+
+on_both! {
+    async fn every_route_rejects_missing_and_invalid_keys(town) {
+        let revoked = town.create_key("default", &["admin"]);
+        assert_eq!(town.request_as_admin("DELETE", &format!("/v1/keys/{}", revoked.id), &Value::Null).status, 204);
+        let other_secret = {
+            let (head, tail) = town.owner_key.text.split_at(town.owner_key.text.len() - 1);
+            format!("{head}{}", if tail == "A" { "B" } else { "A" })
+        };
+        for (way, row) in expectations() {
+            let ask = row.prepare_request(&town).await;
+            for (who, key) in [("no key", ""), ("a revoked key", &*revoked.text), ("another secret", &other_secret), ("a malformed key", "gh_x")] {
+                let answer = town.request_with(key, way.method, &ask.path, &ask.body);
+                assert_problem(&answer, 401, "unauthorized", &format!("{way:?} by {who}"));
+                assert!(answer.head.contains("www-authenticate"), "{way:?}");
+            }
+        }
+    }
+
+    async fn every_route_requires_its_scope(town) {
+        let keys: Vec<_> = Scope::ALL.into_iter().map(|scope| (scope, town.create_key("default", &[scope.name()]))).collect();
+        for (way, row) in expectations() {
+            for (scope, key) in &keys {
+                let ask = row.prepare_request(&town).await;
+                let answer = town.request_with(&key.text, way.method, &ask.path, &ask.body);
+                let what = format!("{way:?} with {}", scope.name());
+                if !scope.covers(way.needs) {
+                    assert_problem(&answer, 403, "forbidden", &what);
+                    assert_eq!(answer.json()["needs"], way.needs.name(), "{what}");
+                } else if row.extra_scope.is_some_and(|also| !scope.covers(also)) {
+                    assert_problem(&answer, 403, "forbidden", &what);
+                } else {
+                    assert!(![401, 403, 405].contains(&answer.status), "{what}: {} {}", answer.status, answer.body);
+                }
+            }
+        }
+    }
+
+    async fn guild_is_hidden_from_keys_without_access(town) {
+        let strangers = town.keys_without_access();
+        let own = town.acme_guild.to_string();
+        for (way, row) in expectations() {
+            for (who, stranger) in &strangers {
+                let ask = row.prepare_request(&town).await;
+                let before = town.audit_rows().len();
+                let answer = town.request_with(&stranger.text, way.method, &ask.path, &ask.body);
+                let what = format!("{way:?} by a key of {who}");
+                match row.subject {
+                    Subject::Object => assert_problem(&answer, 404, "not-found", &what),
+                    Subject::List => {
+                        assert_eq!(answer.status, 200, "{what}: {}", answer.body);
+                        assert!(!answer.body.contains(&own), "{what}: {}", answer.body);
+                        assert!(!answer.body.contains(&town.owner_key.id), "{what}: {}", answer.body);
+                    }
+                    Subject::Global => assert_problem(&answer, 403, "forbidden", &what),
+                }
+                // The rejection may be in the audit, with this key. Nothing else happened.
+                let notes = town.audit_rows();
+                let new = &notes[..notes.len() - before];
+                assert!(new.iter().all(|note| note["action"] == "refused"), "{what}: {new:?}");
+            }
+            // The request succeeds with a key that has access.
+            let (ask, holder) = (row.prepare_request(&town).await, row.allowed_key(way, &town));
+            let answer = town.request_with(holder.text(), way.method, &ask.path, &ask.body);
+            assert!((200..300).contains(&answer.status), "{way:?}: {} {}", answer.status, answer.body);
+        }
+    }
+}
