@@ -12,7 +12,7 @@ pub type SharedPolicyFuture<'a> = Pin<Box<dyn Future<Output = Option<Duration>> 
 /// Request counts that processes share.
 pub trait SharedPolicies: Send + Sync {
     /// Takes `cost` tokens from a caller's bucket for a request that may wait for `max_wait`, unless it would have to
-    /// wait longer; see [`Rate::verdict`]. Returns how long the bucket needed to become full before that. `None` if
+    /// wait longer; see [`Rate::decide`]. Returns how long the bucket needed to become full before that. `None` if
     /// that is unknown; then the caller must count locally.
     fn take<'a>(
         &'a self,

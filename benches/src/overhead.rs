@@ -147,7 +147,7 @@ impl Clients {
                     match side {
                         CallPath::Direct => clients.direct(path).await?,
                         CallPath::Pipeline => {
-                            drop(call(&clients.gate, read_request(path.clone(), clients.credential)).await?)
+                            drop(call(&clients.gate, read_request(path.clone(), clients.credential)).await?);
                         }
                     }
                     done += 1;

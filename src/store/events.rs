@@ -80,7 +80,7 @@ impl InternalEvent for RowSecurityChecked<'_> {
         match self.role {
             Some(role) => info!(role, "PostgreSQL row-level security is on; tenants are isolated by the database"),
             None => {
-                warn!(why = self.reason, "PostgreSQL row-level security is off; tenants are isolated by queries only")
+                warn!(why = self.reason, "PostgreSQL row-level security is off; tenants are isolated by queries only");
             }
         }
         gauge!(STORE_ROW_SECURITY).set(u8::from(self.role.is_some()));

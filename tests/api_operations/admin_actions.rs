@@ -110,7 +110,7 @@ fn retry_needs_the_scopes_of_a_submission_in_every_state() {
             let operation = id.parse().unwrap();
             match api.service.retry(&without, operation).await {
                 Err(OperationError::Forbidden { missing: lack, .. }) => {
-                    assert!(lack.contains("grants ADMINISTRATOR"), "{lack}")
+                    assert!(lack.contains("grants ADMINISTRATOR"), "{lack}");
                 }
                 other => panic!("{}: {other:?}", state.name()),
             }

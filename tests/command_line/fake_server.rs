@@ -123,7 +123,7 @@ fn write_reply(mut stream: &TcpStream, reply: Reply) {
         Reply::Json(status, body) => write_response(status, "application/json", "", &body.to_string()),
         Reply::Text(status, body) => write_response(status, "text/html", "", body),
         Reply::Problem(status, headers, body) => {
-            write_response(status, "application/problem+json", headers, &body.to_string())
+            write_response(status, "application/problem+json", headers, &body.to_string());
         }
         Reply::Stream(pieces) => {
             let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n";

@@ -187,7 +187,9 @@ fn check_operation(
             }
         }
         other => {
-            report.violations.push(format!("{description} is {other} and happened {happened} times: {}", outcome.error))
+            report
+                .violations
+                .push(format!("{description} is {other} and happened {happened} times: {}", outcome.error));
         }
     }
 }

@@ -37,7 +37,7 @@ impl OperationGenerator {
                 role.map(|role| prerequisites.role = role)
             }
             TestKind::AssignByKey => self.unassigned_role.take().map(|existing_role| {
-                (prerequisites.existing_role, prerequisites.member) = (existing_role, self.guild_fixture.members[0])
+                (prerequisites.existing_role, prerequisites.member) = (existing_role, self.guild_fixture.members[0]);
             }),
             TestKind::DeleteRole => {
                 self.guild_fixture.roles_to_delete.pop().map(|to_delete| prerequisites.to_delete = to_delete)

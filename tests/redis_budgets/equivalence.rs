@@ -51,7 +51,7 @@ impl Model {
             Step::Configure(limits) => self.budget.configure(*limits, now).unwrap(),
             Step::Charge(points) => self.budget.charge(*points, now),
             Step::Inherit(booked_for) => {
-                self.budget.inherit(std::mem::take(&mut self.initial_points), *booked_for, now)
+                self.budget.inherit(std::mem::take(&mut self.initial_points), *booked_for, now);
             }
             Step::Observe(seen) => {
                 self.budget.observe(seen, now).unwrap();

@@ -35,7 +35,7 @@ fn disconnect() {
     let rest = wait_until_others_continue(&fleet, fleet.share("a"));
     fleet.wait_for_mode(a, "share");
     let stretch = wait_for_shares(&fleet, &["a"]);
-    let gap = fleet.arrivals_between(cut, fleet.now()).from_process("a").longest_gap();
+    let gap = fleet.arrivals_between(cut, fleet.now()).of_process("a").longest_gap();
     println!("it sent nothing for {gap:?}");
     assert!(gap <= secs(3) + TOLERANCE, "it sent nothing for {gap:?}");
     let others = fleet.wait_for_arrivals("the rest is used", stretch.from, secs(4) + TOLERANCE, |all| {

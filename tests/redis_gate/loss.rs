@@ -37,7 +37,7 @@ fn dead_redis_costs_six_seconds_then_each_process_has_its_share() {
     fleet.redis.kill();
     wait_for_fallback_shares(&fleet);
     for name in THREE {
-        let gap = fleet.arrivals_between(died, fleet.now()).from_process(name).longest_gap();
+        let gap = fleet.arrivals_between(died, fleet.now()).of_process(name).longest_gap();
         println!("{name} sent nothing for {gap:?}");
         assert!(gap <= secs(6) + TOLERANCE, "{name} sent nothing for {gap:?}");
     }
@@ -120,7 +120,7 @@ fn flush_redis() {
 #[test]
 fn slow_failing_or_emptied_redis_never_exceeds_the_limit() {
     let not_allowed = || {
-        refuse_commands(&["ACL", "SETUSER", "default", "-@scripting"], &["ACL", "SETUSER", "default", "+@scripting"])
+        refuse_commands(&["ACL", "SETUSER", "default", "-@scripting"], &["ACL", "SETUSER", "default", "+@scripting"]);
     };
     run_concurrently(&[("slow", &slow_connection), ("not allowed", &not_allowed), ("flushed", &flush_redis)]);
 }
@@ -128,7 +128,7 @@ fn slow_failing_or_emptied_redis_never_exceeds_the_limit() {
 #[test]
 fn redis_without_writes_counts_as_lost() {
     let set = |setting: &str, value: &str| {
-        refuse_commands(&["CONFIG", "SET", setting, value], &["CONFIG", "SET", setting, "0"])
+        refuse_commands(&["CONFIG", "SET", setting, value], &["CONFIG", "SET", setting, "0"]);
     };
     run_concurrently(&[
         ("full", &|| set("maxmemory", "1")),

@@ -55,10 +55,10 @@ fn wait_for_shares(fleet: &ProcessFleet, names: &[&str]) -> ArrivalWindow {
     println!("shares {shares:?}");
     let duration = secs(2);
     let stretch = fleet.wait_for_arrivals("their shares", fleet.now(), secs(2) + duration + TOLERANCE, |all| {
-        shares.iter().all(|(name, share)| all.from_process(name).best_rate(duration) >= 0.8 * *share as f64)
+        shares.iter().all(|(name, share)| all.of_process(name).best_rate(duration) >= 0.8 * *share as f64)
     });
     for (name, share) in shares {
-        let max_sent = stretch.from_process(name).max_per_second();
+        let max_sent = stretch.of_process(name).max_per_second();
         assert!(max_sent <= share, "{name} sent {max_sent} in a second, but its share is {share}");
     }
     stretch

@@ -29,7 +29,7 @@ on_both! {
         let shown = wait_until_final(&town, &id);
         assert_eq!((&shown["state"], &shown["error"]["class"]), (&json!("dead"), &json!("not_found")), "{shown}");
         let says = shown["error"]["message"].as_str().unwrap();
-        assert!(says.contains(&format!("no channel {theirs} in guild {}", town.acme_guild)), "{says}");
+        assert!(says.contains(&format!("channel {theirs} does not exist in guild {}", town.acme_guild)), "{says}");
         assert_eq!(messages_sent(&town), 0);
         // From now on it is cached, and rejected at submission.
         let guild = format!("/v1/guilds/{}/operations", town.acme_guild);

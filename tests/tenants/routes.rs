@@ -139,7 +139,7 @@ impl RouteExpectation {
                 body = json!({"kind": "request", "payload": {"method": "GET", "path": "/users/@me"}});
             }
             ("POST", "/events/dead/{place}/revive") => {
-                path = path.replace("{place}", &fixture.create_dead_event().await)
+                path = path.replace("{place}", &fixture.create_dead_event().await);
             }
             (_, "/state/{key:.+}") => {
                 path = path.replace("{key:.+}", "a:b");
@@ -175,10 +175,10 @@ impl RouteExpectation {
                 body = if template.ends_with("/observe") { observation } else { Value::Null };
             }
             (_, template) if template.starts_with("/operations/{id}") => {
-                path = path.replace("{id}", &fixture.submit_delayed())
+                path = path.replace("{id}", &fixture.submit_delayed());
             }
             (_, template) if template.starts_with("/dead-letters/{id}") => {
-                path = path.replace("{id}", &fixture.submit_dead())
+                path = path.replace("{id}", &fixture.submit_dead());
             }
             _ => {}
         }

@@ -282,7 +282,7 @@ impl CircuitBreaker {
                     }
                 }
                 BreakerEffect::SendProbe { key, credential, permit: pass } => {
-                    self.send_probe(key, credential, pass, ctx, now)
+                    self.send_probe(key, credential, pass, ctx, now);
                 }
                 BreakerEffect::ClaimProbe => self.notify_replicator(),
             }

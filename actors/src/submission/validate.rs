@@ -74,7 +74,7 @@ impl OperationService {
                     validated.interactions.extend(interactions.into_iter().map(|target| (index, target)));
                 }
                 Ok(ValidatedOperation { missing: Some(missing), .. }) => {
-                    forbidden.push((index, FieldError::new("", missing)))
+                    forbidden.push((index, FieldError::new("", missing)));
                 }
                 Err(error) => invalid.extend(error.into_iter().map(|error| (index, error))),
             }

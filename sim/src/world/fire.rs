@@ -209,7 +209,7 @@ impl World {
                 put("guild_id", json!(id));
                 put("guild", json!({ "id": id, "locale": "en-US", "features": [] }));
                 put("guild_locale", json!("en-US"));
-                put("member", json!(Invoker { member, permissions: permissions }));
+                put("member", json!(Invoker { member, permissions }));
                 put("app_permissions", json!(guild.permissions_in(context.bot, channel).to_string()));
                 put("authorizing_integration_owners", json!({ "0": id }));
                 put("context", json!(0));

@@ -62,7 +62,7 @@ impl<'a> RetryingClient<'a> {
             };
             let pause = retry_after.unwrap_or(wait);
             if Instant::now() + pause >= self.deadline {
-                return Err(SyncError::NoResponse { reason, retry_after: retry_after });
+                return Err(SyncError::NoResponse { reason, retry_after });
             }
             if pause > UNREPORTED_WAIT {
                 emit(CommandSyncDelayed { reason: &reason, retry_after: pause });

@@ -9,7 +9,7 @@
 //! A call that is safe to repeat is sent again when its outcome is unknown. If it must not be sent again, [`verify`]
 //! checks whether its effect is in place before the operation ends. Created objects are identified: a role or a channel
 //! carries the operation's marker in the audit log reason, and a message carries it as an enforced nonce. An unknown
-//! outcome of either is `Ambiguous` until [`reconcile`] has searched for it.
+//! outcome of either is `Ambiguous` until [`reconcile`](super::reconcile) has searched for it.
 
 pub(crate) mod bounds;
 pub(crate) mod channels;

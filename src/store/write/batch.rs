@@ -123,7 +123,7 @@ pub(super) async fn run_jobs(
             | Job::StoreSpend(..)
             | Job::Identify(_) => {}
             Job::ClaimShards(wanted) => {
-                set_result(place, JobResult::Shards(shards::claim(on, context, *wanted).await?))
+                set_result(place, JobResult::Shards(shards::claim(on, context, *wanted).await?));
             }
             Job::ReleaseShards(claims) => {
                 shards::release(on, context, claims).await?;
@@ -185,11 +185,11 @@ pub(super) async fn run_jobs(
             }
             Job::AuditOnly => set_result(place, JobResult::Stored),
             Job::SweepAccess(before) => {
-                set_result(place, JobResult::SweptEvents(access::sweep(on, context, *before).await?))
+                set_result(place, JobResult::SweptEvents(access::sweep(on, context, *before).await?));
             }
             Job::SweepSpend(before) => set_result(place, JobResult::SweptEvents(spend::sweep(on, *before).await?)),
             Job::Erase(subject, from) => {
-                set_result(place, JobResult::Erased(erase::step(on, context, *subject, from).await?))
+                set_result(place, JobResult::Erased(erase::step(on, context, *subject, from).await?));
             }
             Job::ForgetCrashes(inputs) => {
                 crashes::forget(on, inputs).await?;

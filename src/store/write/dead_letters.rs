@@ -47,7 +47,7 @@ pub(super) async fn redrive(
             }
             // It was stored before, and its caller did not get the result.
             Some(Some(again)) if *again == operation.id && !redriven.contains(&operation.id) => {
-                redriven.push(operation.id)
+                redriven.push(operation.id);
             }
             Some(Some(_)) | None => {}
         }

@@ -31,7 +31,7 @@ impl ArrivalWindow {
     }
 
     /// Only what one process sent.
-    pub(crate) fn from_process(&self, name: &str) -> Self {
+    pub(crate) fn of_process(&self, name: &str) -> Self {
         let mut own = self.clone();
         own.arrivals.retain(|arrival| arrival.process == name);
         own

@@ -38,9 +38,9 @@ impl Supervisor {
         if self.pending_set.len() < self.config.max_wakeups && self.pending_set.insert(queue) {
             // A user waits for the response to an interaction.
             if is_interaction(queue) {
-                self.pending_queues.push_front(queue)
+                self.pending_queues.push_front(queue);
             } else {
-                self.pending_queues.push_back(queue)
+                self.pending_queues.push_back(queue);
             }
         }
     }

@@ -313,9 +313,9 @@ impl World {
             Event::Answered(_, number, is_lost) => {
                 if let Some(dispatched) = process.granted.remove(&number) {
                     if is_lost {
-                        process.window.mark_lost(dispatched, now)
+                        process.window.mark_lost(dispatched, now);
                     } else {
-                        process.window.on_response(dispatched, now)
+                        process.window.on_response(dispatched, now);
                     }
                 }
             }

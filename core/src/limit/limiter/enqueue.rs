@@ -44,7 +44,7 @@ impl Limiter {
         let first = self.waiters[&first].request.clone();
         match self.readiness(queue_id, &first, now) {
             Readiness::Now if matches!(self.queues.queue(queue_id).limit, QueueLimit::Sublimit(_)) => {
-                self.advance_sublimit(queue_id, now)
+                self.advance_sublimit(queue_id, now);
             }
             Readiness::Now => self.announce(queue_id),
             Readiness::At(then) => {

@@ -123,7 +123,7 @@ impl Member {
             uses_share: self.config.on_loss == LimitFallback::Share,
             requested_slots: requested,
             urgent: is_urgent,
-            reports: reports.iter().map(|end| end.to_report(now)).collect(),
+            reports: reports.iter().map(|end| end.slot_report(now)).collect(),
             block: blocked.map_or(Duration::ZERO, |until| until.since(now)),
             dead: dead.clone(),
         };
@@ -346,7 +346,7 @@ impl PendingCall {
 }
 
 impl PendingReport {
-    fn to_report(&self, now: Timestamp) -> SlotReport {
+    fn slot_report(&self, now: Timestamp) -> SlotReport {
         SlotReport { token: self.token, booking: self.booking, outcome: self.outcome(now) }
     }
 }
