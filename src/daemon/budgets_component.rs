@@ -10,7 +10,10 @@ use guildhall_core::{
     budget::{BudgetFallback, BudgetMemberConfig},
     limit::shared,
 };
-use tokio::{task::JoinHandle, time::MissedTickBehavior};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, MissedTickBehavior, timeout_at},
+};
 
 use super::RestComponent;
 use crate::{
@@ -68,9 +71,9 @@ impl BudgetsComponent {
     }
 
     /// Stores the spend that is not stored yet.
-    pub(crate) async fn close(&self) {
+    pub(crate) async fn stop(self, deadline: Instant) {
         self.spend_task.abort();
-        self.spend.save().await;
+        let _ = timeout_at(deadline, self.spend.save()).await;
     }
 }
 

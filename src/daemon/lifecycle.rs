@@ -1,50 +1,45 @@
-//! The running daemon: a listener and the shards, with one way in and one way out.
+//! Starts and stops the components of the daemon.
 
 use std::{collections::BTreeSet, fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use guildhall_actors::access::{RoleCache, RoleCacheConfig};
-use guildhall_actors::crash::{Crash, CrashStore};
-use guildhall_actors::ports::{EventStore, IdempotencyCache, OperationStore};
-use guildhall_actors::shard::{DesiredShards, FlowLimit, ShardStore};
-use guildhall_actors::supervision::{Part, PartEnd, Supervision};
+use guildhall_actors::crash::Crash;
+use guildhall_actors::gate::Rest;
+use guildhall_actors::ports::{EventStore, IdempotencyCache, OperationExecutor, OperationStore};
+use guildhall_actors::shard::{ShardEvent, ShardObserver};
+use guildhall_actors::supervision::{PartEnd, Supervision};
 use guildhall_actors::telemetry::crash::CrashRecorded;
-use guildhall_actors::{failpoint, supervision};
 use guildhall_core::{event::handler::EventHandlers, response::Credential};
-use metrics_exporter_prometheus::{BuildError, PrometheusHandle};
-use tokio::{task::JoinHandle, time::Instant};
+use metrics_exporter_prometheus::BuildError;
+use tokio::time::{Instant, timeout_at};
 
-use super::admin_key::LocalAdminKey;
-use super::api_component::ApiHandle;
-use super::discovery::DiscoveryError;
+use super::admin_key::{AcceptedAdminKey, LocalAdminKey};
+use super::api_component::{self, ApiComponent, ApiHandle, BoundApi};
+use super::budgets_component::BudgetsComponent;
+use super::discovery::{self, DiscoveryError};
+use super::events_component::{self, EventsComponent, WebhookError};
 use super::gateway_component::GatewayComponent;
+use super::identity::{self, BotIdentity};
+use super::interactions_component::InteractionsComponent;
+use super::operations_component::OperationsComponent;
 use super::redis_component::RedisComponent;
 use super::reload::{ReloadTargets, Reloader};
-use super::{api_component, discovery, identity};
+use super::rest_component::{GateState, RestComponent, RestError};
+use super::shards_component::{ShardDependencies, ShardsComponent};
+use super::telemetry_component::TelemetryComponent;
 use crate::api::{
-    BindError, Certificates, CertificatesError, Control, GateService, GatewayServices, InteractionsEndpoint, Listener,
-    Readiness, Services, ShardService, StateService,
+    BindError, CertificatesError, ComponentHandle, Control, GateService, GatewayServices, Readiness, Services,
+    ShardService, StateService,
 };
 use crate::clock::Clocks;
-use crate::daemon::budgets_component::BudgetsComponent;
-use crate::daemon::events_component as events;
-use crate::daemon::events_component::{EventsComponent, WebhookError};
-use crate::daemon::operations_component::OperationsComponent;
-use crate::daemon::rest_component::{GateState, RestComponent, RestError};
-use crate::daemon::shards_component::{ShardClaimerConfig, ShardsComponent};
-use crate::daemon::spans_component::SpansComponent;
 use crate::discord::executor::{DiscordExecutor, ExecutorConfig};
-use crate::discord::{BackoffConfig, FatalClose, IdentifyQueue, ShardEnd, ShardEvent, ShardPool, ShardPoolConfig};
-use crate::events::{LimitSharingChosen, ListenerStarted, emit};
-use crate::logging::Secrets;
-use crate::settings::{Settings, StoreUrl};
+use crate::discord::{FatalClose, ShardEnd};
+use crate::events::{LimitSharingChosen, emit};
+use crate::settings::Settings;
 use crate::store::{OpenError, Store};
-use crate::{api, handlers, metrics, process};
 
-/// How often the recorder folds what it has collected, which bounds its memory when nobody scrapes.
-const UPKEEP_EVERY: Duration = Duration::from_secs(5);
-
-/// How long recording the input on which a part panicked may take: half of what a process has to end.
-const CRASH_RECORDED_WITHIN: Duration = Duration::from_millis(300);
+/// Timeout for recording the input on which a part panicked: half of the time in which a process must end.
+const CRASH_RECORD_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// The daemon cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -55,22 +50,22 @@ pub enum StartError {
          it, or token_file under [discord] in config/guildhall.toml; `guildhall demo` needs no token"
     )]
     NoToken,
-    /// The listener's address cannot be had.
+    /// The address cannot be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// TLS cannot be spoken.
+    /// The certificate cannot be used.
     #[error(transparent)]
     Tls(#[from] CertificatesError),
     /// The listener cannot start.
     #[error("cannot serve the API: {0}")]
     Serve(#[source] io::Error),
-    /// Operations cannot be kept.
+    /// The store cannot be opened.
     #[error(transparent)]
     Store(#[from] OpenError),
     /// Metrics cannot be recorded.
     #[error("cannot record metrics: {0}")]
     Metrics(#[from] BuildError),
-    /// Nobody can be told of traces.
+    /// Spans cannot be exported.
     #[error("{0}")]
     Spans(String),
     /// Calls to Discord cannot be made.
@@ -79,27 +74,27 @@ pub enum StartError {
     /// A webhook cannot be used.
     #[error(transparent)]
     Webhook(#[from] WebhookError),
-    /// Shards have no thread to run on.
+    /// A thread for shards cannot be started.
     #[error("cannot start a thread for the shards: {0}")]
     Threads(#[source] io::Error),
-    /// Shards must not be started.
+    /// The gateway cannot be used.
     #[error(transparent)]
     Discovery(#[from] DiscoveryError),
 }
 
-/// The daemon has to end, though nobody asked it to.
+/// Why a daemon ends by itself.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// Discord refused a shard for good.
+    /// Discord rejected a shard permanently.
     #[error(transparent)]
     Refused(#[from] FatalClose),
 }
 
-/// How long the gate is waited for before a process takes its part of the work. A gate takes a window to open; one that takes
-/// longer is blocked, and so are probably the others'.
-const OPENS_WITHIN: Duration = Duration::from_secs(3);
+/// How long a process waits for its gate before it takes its share of the work. A gate opens within a window; one that takes
+/// longer is blocked, and so are probably those of other processes.
+const GATE_OPEN_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What had not ended when a shutdown's time was up.
+/// What had not finished when a shutdown timed out.
 #[derive(Debug, thiserror::Error)]
 pub struct ShutdownTimeout {
     timeout: Duration,
@@ -122,11 +117,11 @@ impl fmt::Display for ShutdownTimeout {
         }
         let mut comma = if named.is_empty() { "" } else { "," };
         if self.events {
-            write!(f, "{comma} events that were not handled, which come again")?;
+            write!(f, "{comma} events that were not handled, which are delivered again")?;
             comma = ",";
         }
         if self.operations {
-            write!(f, "{comma} operations under way, which the next process takes up")?;
+            write!(f, "{comma} operations in flight, which the next process continues")?;
             comma = ",";
         }
         if self.listener {
@@ -136,343 +131,252 @@ impl fmt::Display for ShutdownTimeout {
     }
 }
 
+/// The components that `/readyz` lists, before they are ready. All are registered before the API responds.
+struct Parts {
+    gateway: ComponentHandle,
+    store: ComponentHandle,
+    gate: ComponentHandle,
+    operations: ComponentHandle,
+    events: ComponentHandle,
+    redis: Option<ComponentHandle>,
+}
+
+impl Parts {
+    fn register(readiness: &Readiness, settings: &Settings) -> Self {
+        Self {
+            gateway: readiness.register("gateway"),
+            store: readiness.register("store"),
+            gate: readiness.register("gate"),
+            operations: readiness.register("operations"),
+            events: readiness.register("events"),
+            redis: settings.redis.url.is_some().then(|| readiness.register("redis")),
+        }
+    }
+}
+
 /// The running daemon.
 #[derive(Debug)]
 pub struct Daemon {
     readiness: Readiness,
-    control: Control,
-    /// How long the API still takes new requests once the daemon ends.
-    delay: Duration,
-    listener: Listener,
-    /// Where interactions are posted.
-    interactions: Option<Listener>,
-    shards: ShardsComponent,
-    rest: RestComponent,
-    /// The application of the bot.
-    application: u64,
-    events: EventsComponent,
-    operations: OperationsComponent,
     clocks: Clocks,
+    identity: BotIdentity,
+    telemetry: TelemetryComponent,
+    rest: RestComponent,
+    api: ApiComponent,
+    _redis: RedisComponent,
     budgets: BudgetsComponent,
-    upkeep: JoinHandle<()>,
-    certificates: Option<(Certificates, JoinHandle<()>)>,
-    spans: SpansComponent,
-    /// What no span may hold.
-    secrets: Secrets,
-    _redis: Option<RedisComponent>,
+    operations: OperationsComponent,
+    events: EventsComponent,
+    interactions: InteractionsComponent,
+    shards: ShardsComponent,
 }
 
 impl Daemon {
-    /// Opens the store, starts the listener and the gate, waits for Redis if there is to be one, takes up the operations that
-    /// the store holds, asks Discord where the gateway is, then starts the shards. Until Discord has answered, the listener
-    /// tells what is waited for, and `entrance` has it. `observer` sees what the shards tell; it is called on their tasks and must not block.
+    /// Starts the components one after the other. The API responds as soon as the store is open and the gate exists; it reports
+    /// what the daemon waits for. `handle` can close it before the daemon has started. `observer` receives the status events of
+    /// shards; it is called on their threads and must not block.
     ///
     /// # Errors
     ///
-    /// When there is no token, the address or the store cannot be had, or the process has started a daemon before.
+    /// When there is no token, the address or the store cannot be used, or the process has started a daemon before.
     pub async fn start(
         settings: &Settings,
         handlers: EventHandlers,
         key: &LocalAdminKey,
-        entrance: &ApiHandle,
+        handle: &ApiHandle,
+        reloader: &Reloader,
+        observer: impl Fn(ShardEvent) + Send + Sync + 'static,
+    ) -> Result<Self, StartError> {
+        let started = Self::start_components(settings, handlers, key, handle, reloader, observer).await;
+        // What has started ends with the process, and is not reported as a failure of its own.
+        started.inspect_err(|_| Supervision::installed().iter().for_each(Supervision::begin_shutdown))
+    }
+
+    async fn start_components(
+        settings: &Settings,
+        handlers: EventHandlers,
+        key: &LocalAdminKey,
+        handle: &ApiHandle,
         reloader: &Reloader,
         observer: impl Fn(ShardEvent) + Send + Sync + 'static,
     ) -> Result<Self, StartError> {
         let token = settings.discord.token.clone().ok_or(StartError::NoToken)?;
-        // Before anything has something to say: a taken port or store should be the only line.
-        let certificates = settings.api.tls.as_ref().map(Certificates::load).transpose()?;
-        let bound = api::bind(settings.api.bind)?
-            .with_limits(api_component::edge_config(&settings.api))
-            .with_tls(certificates.clone());
-        let posts = settings
-            .interactions
-            .public_key
-            .map(|key| api::bind_for(settings.interactions.bind, api::INTERACTIONS_BIND).map(|bound| (bound, key)));
-        let posts = posts.transpose()?;
+        // Before anything is logged: an address or a store that is in use should be the only line.
+        let bound_api = BoundApi::bind(&settings.api)?;
+        let bound_interactions = InteractionsComponent::bind(&settings.interactions)?;
         let store = Store::open_arriving(&settings.store).await?;
         let clocks = store.clocks().clone();
         let readiness = Readiness::default();
         supervise(&readiness, &store);
-        let key = key.resolve(&settings.store).await.map_err(abandon)?;
-        let control =
-            Control::new(key.key, api_component::control_config(&settings.api)).with_clock(&clocks.store_time());
-        let control = control.with_proxies(api_component::trusted_proxies(&settings.api));
-        let control = control.with_keys(Arc::new(store.clone())).with_erasure(Arc::new(store.clone()));
-        if key.stored.is_some() {
-            control.share_admin_key();
-        }
-        let recorder = metrics::install().map_err(abandon)?;
-        Supervision::installed().iter().for_each(Supervision::report_counts);
-        let secrets = Secrets::new(settings.secrets().into_iter().chain(handlers::secrets(&handlers)).collect());
-        let spans = SpansComponent::start(settings, secrets.clone());
-        let spans = spans.map_err(|error| abandon(StartError::Spans(error.to_string())))?;
-        process::record_start();
+        let parts = Parts::register(&readiness, settings);
 
-        let rest =
-            RestComponent::start(settings, token.clone(), GateState::Store(&store, clocks.clone())).map_err(abandon)?;
-        // Before the listener: operators look here for why nothing is sent, from the start on.
-        let control = control.with_gate(GateService { gate: Arc::clone(&rest.gate), credential: rest.credential() });
+        let telemetry = TelemetryComponent::start(settings, &handlers)?;
+        let rest = RestComponent::start(settings, token.clone(), GateState::Store(&store, clocks.clone()))?;
         emit(LimitSharingChosen { sharing: rest.sharing().name(), limit: settings.gate.limits.global });
-
-        let part = readiness.register("gateway");
-        let kept = readiness.register("store");
-        let (gate_part, operations_part, events_part) =
-            (readiness.register("gate"), readiness.register("operations"), readiness.register("events"));
-        let listener = bound
-            .serve(readiness.clone(), recorder.clone(), Some(control.clone()))
-            .map_err(StartError::Serve)
-            .map_err(abandon)?;
-        entrance.open(&control, &listener);
-        emit(ListenerStarted { address: listener.address(), tls: certificates.is_some() });
-        let certificates = certificates.map(|certificates| {
-            let following = certificates.clone().follow(api_component::CERTIFICATE_CHECK_INTERVAL);
-            (certificates, supervision::spawn(Part::Certificates, following))
-        });
+        let key = key.resolve(&settings.store).await?;
+        let control = control(settings, &key, &store, &rest);
+        let delay = settings.shutdown.delay;
+        let api = ApiComponent::start(bound_api, control, &readiness, telemetry.recorder(), handle, delay)?;
         key.log_location();
 
-        let shares = settings.redis.url.is_some().then(|| readiness.register("redis"));
-        let shared: Arc<dyn OperationStore> = Arc::new(store.clone());
-        let sessions: Arc<dyn EventStore> = Arc::new(store.clone());
-        let claims: Arc<dyn ShardStore> = Arc::new(store.clone());
-        let crashes: Arc<dyn CrashStore> = Arc::new(store.clone());
-        let notices = store.cluster_events();
-        let values = Arc::clone(&shared);
-        if settings.api.policies.shared
-            && let Some(shared) = rest.policies(settings.api.policies.heavy_max_wait)
-        {
-            control.share_policies(Arc::new(shared));
-        }
-        let redis = match shares {
-            Some(part) => Some(RedisComponent::start(&rest.gate, part).await),
-            None => None,
-        };
-        // Before anything is sent.
-        rest.gate.ready().await;
-        gate_part.ready();
-        let budgets = BudgetsComponent::start(settings, &rest, Arc::new(store.clone()), clocks.store_time()).await;
-        let who = identity::find(&token, rest.gate.as_ref(), &rest.calls, &part).await.map_err(abandon)?;
-        let gate: Arc<dyn guildhall_actors::gate::Rest> = rest.gate.clone();
+        let redis = RedisComponent::start(&rest.gate, parts.redis).await;
+        rest.ready(&parts.gate).await;
+        let spend = Arc::new(store.clone());
+        let budgets = BudgetsComponent::start(settings, &rest, spend, clocks.store_time()).await;
+        let identity = identity::find(&token, rest.gate.as_ref(), &rest.calls, &parts.gateway).await?;
         let roles = Arc::new(RoleCache::new(RoleCacheConfig {
             max_age: settings.operations.role_max_age,
             ..RoleCacheConfig::default()
         }));
-        let performer = DiscordExecutor::new(gate, who.application, who.bot, shared, ExecutorConfig::default())
-            .with_roles(Arc::clone(&roles))
-            .with_clocks(clocks.clone());
-        let cache = rest.idempotency().map(|cache| Arc::new(cache) as Arc<dyn IdempotencyCache>);
         let operations = OperationsComponent::start(
             settings,
-            who.application.get(),
-            store,
-            Arc::new(performer),
-            cache,
+            identity.application.get(),
+            store.clone(),
+            executor(&rest, &identity, &store, &roles),
+            rest.idempotency().map(|cache| Arc::new(cache) as Arc<dyn IdempotencyCache>),
             Arc::clone(&roles),
-            kept,
+            parts.store,
         );
         rest.gate.on_release(operations.release_listener());
-        control.publish(Services {
+        api.control.publish(Services {
             operations: Some(Arc::clone(operations.service())),
             changes: Some(operations.changes()),
             budgets: Some(Arc::clone(budgets.service())),
         });
-        operations_part.ready();
-        operations.arrive_when(rest.wait_until_open(OPENS_WITHIN));
-        let upkeep = supervision::spawn(Part::MetricsUpkeep, upkeep(recorder));
-        let known = events::load_sessions(&*sessions, &part).await;
-        let found = discovery::find(settings, rest.gate.as_ref(), &rest.calls, &known, &part).await.map_err(abandon)?;
-        let gateway = Arc::new(GatewayComponent::new(part));
-        let desk = Arc::clone(operations.service());
-        let prepared = EventsComponent::prepare(
+        parts.operations.ready();
+        operations.arrive_when(rest.wait_until_open(GATE_OPEN_TIMEOUT));
+
+        let sessions: Arc<dyn EventStore> = Arc::new(store.clone());
+        let stored_sessions = events_component::load_sessions(&*sessions, &parts.gateway).await;
+        let info = discovery::find(settings, rest.gate.as_ref(), &rest.calls, &stored_sessions, &parts.gateway).await?;
+        let gateway = Arc::new(GatewayComponent::new(parts.gateway));
+        let events = EventsComponent::start(EventsComponent::prepare(
             settings,
             handlers,
             Arc::clone(&sessions),
-            crashes,
+            Arc::new(store.clone()),
             &rest,
-            desk,
-            found.shards,
+            Arc::clone(operations.service()),
+            info.shards,
             &clocks.store_time(),
-        );
-        let prepared = prepared.map_err(abandon)?;
-        let events = EventsComponent::start(prepared);
-        events_part.ready();
-        let state = StateService {
-            values,
-            store: Arc::clone(&sessions),
-            events: events.events().clone(),
-            clock: clocks.store_time(),
-        };
-        let interactions = posts.map(|(bound, key)| {
-            let (window, events) = (settings.interactions.replay_window, events.events().clone());
-            bound.serve_interactions(InteractionsEndpoint { key, window, events, clock: clocks.store_time() })
-        });
-        let interactions = interactions.transpose().map_err(StartError::Serve).map_err(abandon)?;
-        let watched = Arc::clone(&gateway);
-        let observer = Arc::new(move |event| match event {
-            ShardEvent::PermissionsChanged { guild } => roles.invalidate(guild),
-            ShardEvent::Connected { .. } | ShardEvent::Disconnected { .. } | ShardEvent::OutOfIdentifies { .. } => {
-                watched.observe(event);
-                observer(event);
-            }
-        });
-        let kept_sessions = Arc::clone(&sessions);
-        let queue = IdentifyQueue::new(sessions, found.limits, clocks.store_time(), observer.clone());
-        let config = ShardPoolConfig {
+        )?);
+        parts.events.ready();
+        let handle = events.events().clone();
+        let interactions = InteractionsComponent::start(
+            bound_interactions,
+            &settings.interactions,
+            handle.clone(),
+            clocks.store_time(),
+        )?;
+        let total = info.shards;
+        let dependencies = ShardDependencies {
             token,
-            gateway_url: found.url,
-            shards: found.shards,
-            range: found.range,
-            intents: settings.gateway.intents,
-            presence: Some(settings.gateway.presence.clone()),
-            queue,
-            resume: Vec::new(),
-            threads: settings.gateway.threads,
-            buffer: FlowLimit { events: settings.gateway.buffer_events, bytes: settings.gateway.buffer_bytes },
-            backoff: BackoffConfig { base: settings.gateway.reconnect_base, cap: settings.gateway.reconnect_cap },
-            hello_timeout: settings.gateway.hello_timeout,
-            clock: clocks.store_time(),
+            info,
+            gateway: Arc::clone(&gateway),
+            store: store.clone(),
+            events: handle.clone(),
+            observer: shard_observer(roles, gateway, observer),
         };
-        let range = found.range.range();
-        let wanted = DesiredShards {
-            shards: found.shards,
-            first: range.start,
-            last: range.end - 1,
-            shared: settings.gateway.shard_range.is_none(),
-        };
-        let looks_every = match settings.store.url {
-            StoreUrl::Sqlite(_) => None,
-            StoreUrl::Postgres { .. } => Some(settings.store.lease.heartbeat),
-        };
-        let shards = ShardPool::start_threads(config, move |event| observer(event))
-            .map_err(StartError::Threads)
-            .map_err(abandon)?;
-        let events_handle = events.events().clone();
-        let keeping = ShardClaimerConfig {
-            store: claims,
-            events: events_handle,
-            gateway,
-            desired: wanted,
-            claim_interval: looks_every,
-            cluster_events: notices,
-        };
-        let shards = ShardsComponent::start(shards, keeping);
-        let board = shards.admin(events.events(), found.shards);
-        control.publish_gateway(GatewayServices {
-            state: Some(Arc::new(state)),
-            shards: Some(ShardService { admin: board, sessions: kept_sessions }),
+        let shards = ShardsComponent::start(settings, dependencies)?;
+        api.control.publish_gateway(GatewayServices {
+            state: Some(Arc::new(StateService {
+                values: Arc::new(store.clone()),
+                store: Arc::clone(&sessions),
+                events: handle,
+                clock: clocks.store_time(),
+            })),
+            shards: Some(ShardService { admin: shards.admin(events.events(), total), sessions }),
             reload: Some(Arc::new(reloader.clone())),
         });
         let daemon = Self {
             readiness,
-            control,
-            delay: settings.shutdown.delay,
-            listener,
+            clocks,
+            identity,
+            telemetry,
+            rest,
+            api,
+            _redis: redis,
+            budgets,
+            operations,
+            events,
             interactions,
             shards,
-            rest,
-            events,
-            application: who.application.get(),
-            operations,
-            clocks,
-            budgets,
-            upkeep,
-            certificates,
-            spans,
-            secrets,
-            _redis: redis,
         };
-        daemon.attach(reloader);
+        reloader.attach(daemon.reload_targets());
         Ok(daemon)
     }
 
-    /// Lets the settings of this daemon be reloaded from now on.
-    fn attach(&self, reloader: &Reloader) {
-        reloader.attach(ReloadTargets {
-            control: self.control.clone(),
-            certificates: self.certificates.as_ref().map(|(certificates, _)| certificates.clone()),
+    fn reload_targets(&self) -> ReloadTargets {
+        let application = Credential::Application(self.identity.application.get());
+        ReloadTargets {
+            control: self.api.control.clone(),
+            certificates: self.api.certificates(),
             authorization: self.rest.authorization.clone(),
             gateway_token: self.shards.token_setter(),
             gate: Arc::clone(&self.rest.gate),
             clock: self.clocks.store_time(),
-            credentials: BTreeSet::from([self.rest.credential(), Credential::Application(self.application)]),
+            credentials: BTreeSet::from([self.rest.credential(), application]),
             events: self.events.events().clone(),
-            span_secrets: self.secrets.clone(),
-        });
+            span_secrets: self.telemetry.secrets().clone(),
+        }
     }
 
-    /// The way to Discord's REST API.
+    /// Discord's REST API, behind the gate.
     pub fn rest(&self) -> &RestComponent {
         &self.rest
     }
 
-    /// Where the listener is, with the real port.
+    /// Address of the API, with the real port.
     pub fn api_address(&self) -> SocketAddr {
-        self.listener.address()
+        self.api.listener().address()
     }
 
-    /// Waits until Discord refuses a shard for good. The end of any other part ends the process by itself. Nothing is lost
-    /// when the wait is cancelled.
+    /// Waits until Discord rejects a shard permanently. The end of any other part ends the process by itself. Cancel safe.
     pub async fn ended(&mut self) -> DaemonError {
         loop {
             match self.shards.next_end().await {
                 ShardEnd::Refused(fatal) => return DaemonError::Refused(fatal),
-                // Not told, or the process ends already.
+                // Not reported here, or the process is ending already.
                 ShardEnd::Closed | ShardEnd::Lost | ShardEnd::Panicked => {}
             }
         }
     }
 
-    /// Says at once that the daemon is about to end: nothing is ready any more, parts may end, and the API takes nothing new
-    /// unless it is to do so for a while.
+    /// Begins a shutdown: nothing is ready any more, parts may end, and the API rejects new requests unless they are accepted
+    /// for a while.
     pub fn stopping(&self) {
         Supervision::installed().iter().for_each(Supervision::begin_shutdown);
         self.readiness.set_stopping();
-        if self.delay.is_zero() {
-            self.control.drain();
-        }
+        self.api.begin_shutdown();
     }
 
-    /// Ends everything: nothing is ready any more, the API takes nothing new and answers what it has taken, no operation is
-    /// started, those under way end, the shards close so that their sessions can be resumed, and the listener, which tells of
-    /// all this until then, drains.
+    /// Stops the components in the order in which they depend on each other. Operations in flight finish, received events are
+    /// handled, shards close so that their sessions can be resumed, and the API, which reports all of this, stops last.
     ///
     /// # Errors
     ///
-    /// When that takes longer than `timeout`; what had not ended is dropped, and named.
+    /// When that takes longer than `timeout`. The error lists what had not finished.
     pub async fn shutdown(mut self, timeout: Duration) -> Result<(), ShutdownTimeout> {
         let deadline = Instant::now() + timeout;
         self.stopping();
-        // What has come is handled while operations end: what handlers give is kept, and done by whoever comes next.
-        let told = async {
-            // Discord would be told that somebody answers who does not.
-            if let Some(posts) = self.interactions.take() {
-                posts.stop(deadline.saturating_duration_since(Instant::now())).await;
-            }
-            let closed = tokio::time::timeout_at(deadline, self.shards.close()).await;
+        // Received events are handled while operations finish. What handlers produce is stored, and executed by the next owner.
+        let events = async {
+            self.interactions.stop(deadline).await;
+            let closed = timeout_at(deadline, self.shards.close()).await;
             let handled = self.events.drain(deadline.saturating_duration_since(Instant::now())).await;
-            // Others go on with the sessions at once.
-            let _ = tokio::time::timeout_at(deadline, self.shards.release()).await;
+            // Other processes continue the sessions at once.
+            let _ = timeout_at(deadline, self.shards.release()).await;
             (closed, handled)
         };
-        let refused = async {
-            tokio::time::sleep(self.delay.min(timeout)).await;
-            self.control.drain();
-        };
-        let (drained, (closed, handled), ()) = tokio::join!(self.operations.drain(timeout), told, refused);
+        let (drained, (closed, handled), ()) =
+            tokio::join!(self.operations.drain(timeout), events, self.api.drain(timeout));
         let shards = if closed.is_ok() { Vec::new() } else { self.shards.open_shards() };
-        // If there is no time for it, the others find out by the silence.
-        let _ = tokio::time::timeout_at(deadline, self.rest.leave()).await;
-        let listener = !self.listener.stop(deadline.saturating_duration_since(Instant::now())).await;
-        // It asks the store for nothing more.
+        self.rest.stop(deadline).await;
+        let listener = !self.api.stop(deadline).await;
         self.events.stop();
-        let _ = tokio::time::timeout_at(deadline, self.budgets.close()).await;
-        // What it has said it keeps it has kept; this only lets others in sooner.
-        let _ = tokio::time::timeout_at(deadline, self.operations.close()).await;
-        self.upkeep.abort();
-        if let Some((_, following)) = self.certificates {
-            following.abort();
-        }
-        // What has ended until now is told; a collector that takes its time holds nobody up.
-        let _ = tokio::time::timeout_at(deadline, self.spans.finish()).await;
+        self.budgets.stop(deadline).await;
+        self.operations.stop(deadline).await;
+        self.telemetry.stop(deadline).await;
         if drained && handled && shards.is_empty() && !listener {
             Ok(())
         } else {
@@ -481,13 +385,62 @@ impl Daemon {
     }
 }
 
-/// If a part ends, nothing is ready any more, and everything that this process owns is given back.
+/// The API, with what exists before the listener starts. The gate is among it: operators look there for why nothing is sent,
+/// from the start on.
+fn control(settings: &Settings, key: &AcceptedAdminKey<'_>, store: &Store, rest: &RestComponent) -> Control {
+    let control = Control::new(key.key.clone(), api_component::control_config(&settings.api))
+        .with_clock(&store.clocks().store_time())
+        .with_proxies(api_component::trusted_proxies(&settings.api))
+        .with_keys(Arc::new(store.clone()))
+        .with_erasure(Arc::new(store.clone()))
+        .with_gate(GateService { gate: Arc::clone(&rest.gate), credential: rest.credential() });
+    if key.stored.is_some() {
+        control.share_admin_key();
+    }
+    if settings.api.policies.shared
+        && let Some(shared) = rest.policies(settings.api.policies.heavy_max_wait)
+    {
+        control.share_policies(Arc::new(shared));
+    }
+    control
+}
+
+fn executor(
+    rest: &RestComponent,
+    identity: &BotIdentity,
+    store: &Store,
+    roles: &Arc<RoleCache>,
+) -> Arc<dyn OperationExecutor> {
+    let gate: Arc<dyn Rest> = rest.gate.clone();
+    let objects: Arc<dyn OperationStore> = Arc::new(store.clone());
+    let executor = DiscordExecutor::new(gate, identity.application, identity.bot, objects, ExecutorConfig::default())
+        .with_roles(Arc::clone(roles))
+        .with_clocks(store.clocks().clone());
+    Arc::new(executor)
+}
+
+/// Passes changed permissions to the role cache, and everything else to readiness and to the observer.
+fn shard_observer(
+    roles: Arc<RoleCache>,
+    gateway: Arc<GatewayComponent>,
+    observer: impl Fn(ShardEvent) + Send + Sync + 'static,
+) -> ShardObserver {
+    Arc::new(move |event| match event {
+        ShardEvent::PermissionsChanged { guild } => roles.invalidate(guild),
+        ShardEvent::Connected { .. } | ShardEvent::Disconnected { .. } | ShardEvent::OutOfIdentifies { .. } => {
+            gateway.observe(event);
+            observer(event);
+        }
+    })
+}
+
+/// If a part ends, nothing is ready any more, and everything that this process owns is released.
 fn supervise(readiness: &Readiness, store: &Store) {
     let Some(supervision) = Supervision::installed() else { return };
     let (readiness, store) = (readiness.clone(), store.clone());
     supervision.on_part_end(move |end| readiness.on_part_end(end));
     supervision.before_exit(move |end| async move {
-        // First: whoever has the lease next reads it before they continue what was left.
+        // First: the next owner reads it before it continues the work.
         record_crash(&store, &end).await;
         store.release_all(&end).await;
     });
@@ -496,23 +449,8 @@ fn supervise(readiness: &Readiness, store: &Store) {
 /// Counts the input on which a part panicked.
 async fn record_crash(store: &Store, end: &PartEnd) {
     let Some(crash) = Crash::of(end, store.clocks().store_time().now()) else { return };
-    let crashes = store.record_crash(&crash, CRASH_RECORDED_WITHIN).await.map_err(|error| error.to_string());
+    let crashes = store.record_crash(&crash, CRASH_RECORD_TIMEOUT).await.map_err(|error| error.to_string());
     emit(CrashRecorded { crash: &crash, crashes });
-}
-
-/// The start failed: what has started ends with it, and the error says why.
-fn abandon(error: impl Into<StartError>) -> StartError {
-    Supervision::installed().iter().for_each(Supervision::begin_shutdown);
-    error.into()
-}
-
-async fn upkeep(recorder: PrometheusHandle) {
-    let mut tick = tokio::time::interval(UPKEEP_EVERY);
-    loop {
-        tick.tick().await;
-        failpoint::message(Part::MetricsUpkeep);
-        recorder.run_upkeep();
-    }
 }
 
 #[cfg(test)]
@@ -520,7 +458,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_not_finished_is_named_but_not_without_end() {
+    fn shutdown_timeout_lists_what_has_not_finished() {
         let timeout = Duration::from_millis(5);
         let few = ShutdownTimeout { timeout, shards: vec![0, 3], events: false, operations: false, listener: true };
         assert!(few.to_string().ends_with("= 5; not finished: shards 0, 3, the API listener"), "{few}");

@@ -11,6 +11,7 @@ pub(crate) mod events_component;
 pub(crate) mod fleet;
 pub(crate) mod gateway_component;
 pub(crate) mod identity;
+pub(crate) mod interactions_component;
 pub(crate) mod lifecycle;
 pub(crate) mod limit_division;
 pub(crate) mod operations_component;
@@ -20,6 +21,7 @@ pub(crate) mod rest_component;
 pub(crate) mod shards_component;
 pub(crate) mod signals;
 pub(crate) mod spans_component;
+pub(crate) mod telemetry_component;
 
 use std::{future::Future, io, panic::AssertUnwindSafe};
 

@@ -149,6 +149,11 @@ impl OperationsComponent {
         self.operations.drain(timeout).await
     }
 
+    /// Closes the store, if there is time: everything is stored, and other processes only notice the end sooner.
+    pub(crate) async fn stop(self, deadline: Instant) {
+        let _ = tokio::time::timeout_at(deadline, self.close()).await;
+    }
+
     /// Closes the store. Call this when nothing uses it any more.
     pub async fn close(self) {
         for task in &self.tasks {

@@ -16,20 +16,22 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reports the state of the gate until it is dropped.
 #[derive(Debug)]
-pub(crate) struct RedisComponent(JoinHandle<()>);
+pub(crate) struct RedisComponent(Option<JoinHandle<()>>);
 
 impl RedisComponent {
-    /// Waits until calls can be sent, and reports the state of the gate from now on.
-    pub(crate) async fn start(gate: &Arc<Gate>, part: ComponentHandle) -> Self {
+    /// Waits until calls can be sent, and reports the state of the gate from now on. Does nothing without Redis.
+    pub(crate) async fn start(gate: &Arc<Gate>, part: Option<ComponentHandle>) -> Self {
+        let Some(part) = part else { return Self(None) };
         report(gate, &part, STARTUP_INTERVAL, Until::Ready).await;
         let gate = Arc::clone(gate);
-        Self(supervision::spawn(Part::RedisHealth, async move { report(&gate, &part, INTERVAL, Until::TheEnd).await }))
+        let task = async move { report(&gate, &part, INTERVAL, Until::TheEnd).await };
+        Self(Some(supervision::spawn(Part::RedisHealth, task)))
     }
 }
 
 impl Drop for RedisComponent {
     fn drop(&mut self) {
-        self.0.abort();
+        self.0.iter().for_each(JoinHandle::abort);
     }
 }
 

@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 use futures_util::future::join_all;
 use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_actors::ports::{ShardAdmin, ShardsFuture};
-use guildhall_actors::shard::{DesiredShards, ShardClaim, ShardStore};
+use guildhall_actors::shard::{BackoffConfig, DesiredShards, FlowLimit, ShardClaim, ShardObserver, ShardStore};
 use guildhall_actors::supervision::Part;
 use guildhall_actors::supervisor::{AttachedShard, EventsHandle};
 use guildhall_actors::{failpoint, supervision};
@@ -24,11 +24,14 @@ use tokio::{
     time::{sleep, timeout},
 };
 
+use super::StartError;
+use super::discovery::GatewayInfo;
 use super::gateway_component::GatewayComponent;
 use crate::{
-    discord::{ResumeState, ShardEnd, ShardPool, ShardSet, TokenSetter},
+    discord::{IdentifyQueue, ResumeState, ShardEnd, ShardPool, ShardPoolConfig, ShardSet, TokenSetter},
     events::{ShardClaimFailed, ShardOwnershipChange, ShardsChanged, emit},
-    store::ClusterEvent,
+    settings::{SecretValue, Settings, StoreUrl},
+    store::{ClusterEvent, Store},
 };
 
 /// Timeout of the store.
@@ -57,7 +60,7 @@ impl fmt::Debug for ShardsComponent {
 }
 
 /// Configuration of a claimer.
-pub(crate) struct ShardClaimerConfig {
+struct ShardClaimerConfig {
     pub(crate) store: Arc<dyn ShardStore>,
     pub(crate) events: EventsHandle,
     pub(crate) gateway: Arc<GatewayComponent>,
@@ -67,9 +70,57 @@ pub(crate) struct ShardClaimerConfig {
     pub(crate) cluster_events: broadcast::Receiver<ClusterEvent>,
 }
 
+/// What the shards need.
+pub(crate) struct ShardDependencies {
+    pub(crate) token: SecretValue,
+    pub(crate) info: GatewayInfo,
+    pub(crate) gateway: Arc<GatewayComponent>,
+    pub(crate) store: Store,
+    pub(crate) events: EventsHandle,
+    pub(crate) observer: ShardObserver,
+}
+
 impl ShardsComponent {
-    /// Starts to claim shards.
-    pub(crate) fn start(shards: ShardPool, config: ShardClaimerConfig) -> Self {
+    /// Starts the threads of the shards, and to claim shards.
+    pub(crate) fn start(settings: &Settings, dependencies: ShardDependencies) -> Result<Self, StartError> {
+        let ShardDependencies { token, info, gateway, store, events, observer } = dependencies;
+        let clock = store.clocks().store_time();
+        let identify = IdentifyQueue::new(Arc::new(store.clone()), info.limits, clock.clone(), Arc::clone(&observer));
+        let set = &settings.gateway;
+        let config = ShardPoolConfig {
+            token,
+            gateway_url: info.url,
+            shards: info.shards,
+            range: info.range,
+            intents: set.intents,
+            presence: Some(set.presence.clone()),
+            queue: identify,
+            resume: Vec::new(),
+            threads: set.threads,
+            buffer: FlowLimit { events: set.buffer_events, bytes: set.buffer_bytes },
+            backoff: BackoffConfig { base: set.reconnect_base, cap: set.reconnect_cap },
+            hello_timeout: set.hello_timeout,
+            clock,
+        };
+        let shards = ShardPool::start_threads(config, move |event| observer(event)).map_err(StartError::Threads)?;
+        let range = info.range.range();
+        let desired = DesiredShards {
+            shards: info.shards,
+            first: range.start,
+            last: range.end - 1,
+            shared: set.shard_range.is_none(),
+        };
+        let claim_interval = match settings.store.url {
+            StoreUrl::Sqlite(_) => None,
+            StoreUrl::Postgres { .. } => Some(settings.store.lease.heartbeat),
+        };
+        let cluster_events = store.cluster_events();
+        let store: Arc<dyn ShardStore> = Arc::new(store);
+        let claimer = ShardClaimerConfig { store, events, gateway, desired, claim_interval, cluster_events };
+        Ok(Self::claim(shards, claimer))
+    }
+
+    fn claim(shards: ShardPool, config: ShardClaimerConfig) -> Self {
         let (stop, stopped) = watch::channel(false);
         let store = Arc::clone(&config.store);
         let claimer = ShardClaimer {

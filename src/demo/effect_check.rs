@@ -151,7 +151,7 @@ mod tests {
         effects.remove(1);
         let report = check(effects);
         assert_eq!((report.found, report.lost.len()), (3, 1));
-        assert!(report.lost[0].contains("Given"), "{:?}", report.lost);
+        assert!(report.lost[0].contains("RoleAssigned"), "{:?}", report.lost);
         assert_eq!(check(Vec::new()).lost.len(), 4, "effects that depend on a lost one are lost, too");
     }
 

@@ -63,7 +63,10 @@ fn channel_of_another_guild_is_never_called() {
             let kind = payload.kind();
             let failure = fixture.execute_failing(&bounded(&fixture, Bounds::Guild, payload)).await;
             assert_eq!(failure.class, FailureClass::NotFound, "{kind:?}: {failure:?}");
-            assert!(failure.message.contains(&format!("no channel {}", other.channel)), "{kind:?}: {failure:?}");
+            assert!(
+                failure.message.contains(&format!("channel {} does not exist", other.channel)),
+                "{kind:?}: {failure:?}"
+            );
         }
         assert_eq!(calls_without_lookups(&fixture), before, "nothing of it was sent");
         assert_eq!(fixture.world.arrived_at(CHANNEL_LOOKUP), lookups + 1);

@@ -32,7 +32,7 @@ pub(super) struct Args {
     kind: Option<String>,
     /// Payload of the operation: JSON, @FILE to read a file, or - for standard input
     #[arg(long, value_name = "JSON|@FILE|-", conflicts_with = "file")]
-    parse_payload: Option<String>,
+    payload: Option<String>,
     /// Submit all operations of a file: YAML, or JSON if the name ends with .json; - for standard input
     #[arg(short, long, value_name = "FILE", conflicts_with = "kind")]
     file: Option<PathBuf>,
@@ -68,7 +68,7 @@ async fn one(client: &Client, out: &Output, args: Args, key: &str) -> anyhow::Re
     let millis = |span: Duration| Value::from(u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
     let body = batch::build_operation(vec![
         ("kind", args.kind.map(Value::from)),
-        ("payload", Some(args.parse_payload.as_deref().map(parse_payload).transpose()?.unwrap_or_else(|| json!({})))),
+        ("payload", Some(args.payload.as_deref().map(parse_payload).transpose()?.unwrap_or_else(|| json!({})))),
         ("key", Some(key.into())),
         ("reason", args.reason.map(Value::from)),
         ("delay_ms", args.delay.map(millis)),
