@@ -1,14 +1,14 @@
 //! Guildhall: a daemon between a Discord bot's brain (the bot's own code) and Discord.
 //!
 //! ```text
-//!  Discord gateway ──ws──▶ discord::Shards ──ShardEvent──▶ daemon::Daemon ──▶ api::Readiness ◀── GET /readyz
+//!  Discord gateway ──ws──▶ discord::ShardSet ─ShardEvent─▶ daemon::Daemon ──▶ api::Readiness ◀── GET /readyz
 //!                                 │
 //!                                 └──▶ events ──▶ log (stderr), metrics ◀──────────────────── GET /metrics
 //! ```
 //!
 //! Layers; each uses only layers to its left: [`settings`] → [`client`], [`commands`], [`handlers`], [`discord`],
-//! [`redis`](mod@redis), [`store`], [`webhook`] → [`api`] → [`daemon`], [`demo`], [`doctor`] → [`cli`] → `main`. All layers may use [`events`],
-//! [`metrics`], [`process`] and [`logging`].
+//! [`redis`](mod@redis), [`store`], [`webhook`] → [`api`] → [`daemon`], [`demo`], [`doctor`] → [`cli`] → `main`. All
+//! layers may use [`events`], [`metrics`], [`process`] and [`logging`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

@@ -125,7 +125,7 @@ async fn check_example(program: &str, file: &str) {
     let command_user = command_user.as_str().unwrap_or_else(|| panic!("the reply names its user: {reply}"));
     let greeting = format!("<@{command_user}> says hello to everybody.");
     let greeted = format!("message {greeting}");
-    wait_for("everybody is greeted", || (created_count(&sim, guild, &greeted) > 0).then_some(())).await;
+    wait_for("the greeting is sent", || (created_count(&sim, guild, &greeted) > 0).then_some(())).await;
 
     // These requests are under the bot's limits as well.
     let resource = async |path: String| wait_for("the resource is visible", || get_resource(&sim, &path)).await;

@@ -249,7 +249,7 @@ impl InternalEvent for CertificateReloadFailed<'_> {
     }
 }
 
-/// A caller changed by hand what the daemon does by itself.
+/// A caller manually changed what the daemon does by itself.
 pub(crate) struct ManualIntervention<'a> {
     pub(crate) action: AuditAction,
     /// The object of the action.

@@ -193,7 +193,7 @@ impl Params {
         self.take(name, &format!("a number {from} up to {MAX_POINTS}"), read)
     }
 
-    /// A string of at most so many bytes.
+    /// A string of at most this many bytes.
     pub(crate) fn text(&mut self, name: &'static str, max: usize) -> Option<String> {
         // A boolean or a number is not accepted as a string.
         let others = self.given.iter_mut().filter(|(given, value)| given == name && !value.is_string());

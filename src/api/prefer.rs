@@ -7,7 +7,7 @@ use actix_web::http::header::HeaderMap;
 /// Maximum time to wait, in seconds.
 const MAX_WAIT_SECONDS: u64 = 60;
 
-/// How long a caller asks to wait for the end of its submission. An invalid preference is ignored, as the RFC says.
+/// How long a caller requests to wait for the end of its submission. An invalid preference is ignored, as the RFC says.
 pub(crate) fn requested_wait(headers: &HeaderMap) -> Option<Duration> {
     let given = headers.get_all("Prefer").filter_map(|value| value.to_str().ok());
     // The first of several is used.

@@ -63,7 +63,7 @@ impl LedgerSync {
 
     async fn sync(&mut self) -> Result<(), ActorStopped> {
         let Some(request) = send(&self.breaker, TakeLedgerRequest).await? else { return Ok(()) };
-        // After a failure it is retried soon; whatever became of the request, the ledger keeps to what it reported.
+        // After a failure it is retried soon. Whatever the outcome, the ledger stays consistent with what it reported.
         if let Ok(Some(synced)) = self.request("sync", request).await {
             send(&self.breaker, LedgerSynced(synced)).await?;
         }

@@ -68,7 +68,7 @@ struct RouterState {
 
 struct Channel {
     listeners: broadcast::Sender<SubscriptionEvent>,
-    /// Whether the server must still be asked to subscribe.
+    /// Whether the subscription must still be requested from the server.
     needs_subscribe: bool,
     /// Whether listeners were last notified that messages arrive.
     subscribed: bool,

@@ -38,10 +38,10 @@ pub enum NamedBudgetError {
     #[error("has {0:?}, whose name is not 1 to 64 of the characters a-z, 0-9, `_`, `-` and `.`")]
     Name(String),
     /// The maximum is not a valid amount.
-    #[error("has {0:?}, where the amount before the `/` is not above 0 and at most {most}", most = BudgetMember::MOST)]
+    #[error("has {0:?}, where the amount before the `/` is not above 0 and at most {max}", max = BudgetMember::MOST)]
     Maximum(String),
     /// The restore rate is not a valid amount.
-    #[error("has {0:?}, where the amount a second after the `/` is not from 0 to {most}", most = BudgetMember::MOST)]
+    #[error("has {0:?}, where the amount a second after the `/` is not from 0 to {max}", max = BudgetMember::MOST)]
     Restore(String),
 }
 

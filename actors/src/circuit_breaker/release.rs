@@ -1,4 +1,4 @@
-//! Notifies a listener when rejected calls may retry earlier than they were told.
+//! Notifies a listener when rejected calls may retry before their retry time.
 
 use std::time::Duration;
 

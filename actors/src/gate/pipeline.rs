@@ -45,7 +45,7 @@ pub struct Gate {
     labels: Mutex<RouteLabels>,
     /// Lease of this process, without which nothing is sent.
     lease: LeaseGuard,
-    /// Saves the snapshot, and tells whether it is restored. `None` if nothing is saved.
+    /// Saves the snapshot, and reports whether it is restored. `None` if nothing is saved.
     snapshot_handle: Option<(SnapshotHandle, RestoredReceiver)>,
     /// Reference to itself, for the tasks that send calls.
     weak_self: Weak<Self>,

@@ -162,7 +162,7 @@ pub trait LeaseStore: Send + Sync + 'static {
     /// has expired, was released, or has another holder.
     fn renew<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> LeaseFuture<'a, Option<Lease>>;
 
-    /// Releases a lease. `false` if the caller did not hold it; then nothing has changed, whoever holds it now.
+    /// Releases a lease. `false` if the caller did not hold it; then nothing has changed.
     fn release<'a>(&'a self, lease: &'a Lease) -> LeaseFuture<'a, bool>;
 }
 

@@ -1,7 +1,7 @@
 //! Items that a shard has read and not forwarded yet: in the order of its session, and within limits.
 //!
 //! ```text
-//!  read ─▶ │ Began │ Passed 1 │ Event 2 │ Event 3 │ Passed 4–90 │ Event 91 │ ─▶ forwarded, events in batches
+//!  read ─▶ │ SessionStarted │ Skipped 1 │ Event 2 │ Event 3 │ Skipped 4–90 │ Event 91 │ ─▶ forwarded, events in batches
 //! ```
 
 use std::collections::{BTreeMap, VecDeque};

@@ -1,4 +1,4 @@
-//! The way from the shards to the router: bounded by events and by bytes that nobody has confirmed yet.
+//! Channel from the shards to the router, bounded by unconfirmed events and bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,91 +7,93 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::event_batch::EventBatch;
 
-/// What a shard tells.
+/// Message from a shard to the router.
 #[derive(Debug)]
 pub enum ShardMessage {
-    /// It has a new session: Discord has forgotten the one before, if there was one.
+    /// A new session. Discord has discarded the previous one, if there was one.
     Began {
-        /// Which shard.
+        /// Number of the shard.
         shard: u32,
-        /// What Discord calls the session.
+        /// Discord's id of the session.
         session: Arc<str>,
-        /// Where it can be resumed.
+        /// URL at which the session can be resumed.
         resume_url: Option<String>,
     },
-    /// Events of one session, in the order in which they came, and without READY and RESUMED.
+    /// Events of one session in the order of arrival, without READY and RESUMED.
     Events(EventBatch),
-    /// The session's own dispatches (READY, RESUMED), which nobody handles: the session counts them.
+    /// A sequence number without an event to handle: a dispatch of the gateway itself (READY, RESUMED) or a shed event.
     Passed {
-        /// Which shard.
+        /// Number of the shard.
         shard: u32,
-        /// Of which session.
+        /// Id of the session.
         session: Arc<str>,
-        /// Its number there.
+        /// Its sequence number.
         seq: u64,
     },
-    /// A shard has ended, and this is the last of it.
+    /// The last message of a shard that has ended.
     Ended {
-        /// Who waits until all that it has told was heard.
+        /// Completed when the router has received all messages of the shard.
         heard: oneshot::Sender<()>,
     },
 }
 
-/// How much of a shard may be on its way at once.
+/// Limit of the events of a shard that are in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowLimit {
-    /// Events.
+    /// Number of events.
     pub events: usize,
-    /// Bytes of their text.
+    /// Size of their text in bytes.
     pub bytes: usize,
 }
 
-/// How much of a shard is on its way, and how much may be. It is taken by the shard and given back by whoever confirms.
+/// How much of a shard is in flight, and how much may be. The shard takes credit; the router returns it on
+/// confirmation.
 #[derive(Debug)]
 pub struct Credit {
     most: FlowLimit,
     events: AtomicUsize,
     bytes: AtomicUsize,
-    /// What the shard has read and holds back, for want of room or until its next turn.
+    /// Events that the shard has read and holds back, for lack of credit or until its next turn.
     held: AtomicUsize,
     freed: Notify,
 }
 
 impl Credit {
-    /// All of it is free.
+    /// All credit is free.
     #[must_use]
     pub fn new(most: FlowLimit) -> Arc<Self> {
         let (events, bytes, held) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
         Arc::new(Self { most, events, bytes, held, freed: Notify::new() })
     }
 
-    /// Whether there is room for more. One that is larger than all there is goes when nothing else is under way.
+    /// Whether there is room for more. An event that is larger than the whole limit is sent when nothing else is in
+    /// flight.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.events.load(Ordering::Acquire) < self.most.events && self.bytes.load(Ordering::Acquire) < self.most.bytes
     }
 
-    /// Whether half of it is free.
+    /// Whether half of the credit is free.
     #[must_use]
     pub fn has_eased(&self) -> bool {
         let used = self.used();
         used.events <= self.most.events / 2 && used.bytes <= self.most.bytes / 2
     }
 
-    /// Waits until half of it is free.
+    /// Waits until half of the credit is free.
     pub async fn ease(&self) {
         while !self.has_eased() {
             self.freed.notified().await;
         }
     }
 
-    /// So much is on its way. Only the shard itself takes, so that what had room keeps it.
+    /// Takes credit. Only the shard itself takes credit, so room that it has seen stays free.
     pub fn take(&self, events: usize, bytes: usize) {
         self.events.fetch_add(events, Ordering::AcqRel);
         self.bytes.fetch_add(bytes, Ordering::AcqRel);
     }
 
-    /// So much has arrived.
+    /// Returns credit.
     pub fn give_back(&self, events: usize, bytes: usize) {
         self.events.fetch_sub(events, Ordering::AcqRel);
         self.bytes.fetch_sub(bytes, Ordering::AcqRel);
@@ -105,25 +107,25 @@ impl Credit {
         }
     }
 
-    /// The shard says how many events it has read and not told.
+    /// Records how many events the shard has read and not sent.
     pub fn hold(&self, events: usize) {
         self.held.store(events, Ordering::Relaxed);
     }
 
-    /// How many events the shard has read and not told, as it last said.
+    /// How many events the shard has read and not sent, as last recorded.
     #[must_use]
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// How many events, and how many bytes, are on their way.
+    /// Number and bytes of the events in flight.
     #[must_use]
     pub fn used(&self) -> FlowLimit {
         FlowLimit { events: self.events.load(Ordering::Acquire), bytes: self.bytes.load(Ordering::Acquire) }
     }
 }
 
-/// One shard's end of the way.
+/// The sending end of one shard.
 #[derive(Clone, Debug)]
 pub struct ShardSender {
     told: mpsc::Sender<ShardMessage>,
@@ -131,30 +133,30 @@ pub struct ShardSender {
 }
 
 impl ShardSender {
-    /// A way that ends at this receiver. The receiver's bound is one more for all shards together; credit keeps it from
-    /// being met.
+    /// Sends to this channel. The channel's capacity is a further bound for all shards together; credit prevents that
+    /// it is reached.
     #[must_use]
     pub fn new(told: mpsc::Sender<ShardMessage>, credit: Arc<Credit>) -> Self {
         Self { told, credit }
     }
 
-    /// What may be on its way.
+    /// Credit of the shard.
     #[must_use]
     pub fn credit(&self) -> &Arc<Credit> {
         &self.credit
     }
 
-    /// Tells it, if there is room; else it is given back, to be told later.
+    /// Sends a message if the channel has room, and returns it otherwise, to be sent later.
     ///
     /// # Errors
     ///
-    /// When there is no room, or nobody listens any more.
+    /// When the channel is full or closed.
     pub fn tell(&self, told: ShardMessage) -> Result<(), ShardMessage> {
         let (events, bytes) = match &told {
             ShardMessage::Events(events) => (events.len(), events.iter().map(|event| event.text.bytes()).sum()),
             ShardMessage::Began { .. } | ShardMessage::Passed { .. } | ShardMessage::Ended { .. } => (0, 0),
         };
-        // Before the router can give it back.
+        // Before the send: the router may return the credit at once.
         self.credit.take(events, bytes);
         self.told.try_send(told).map_err(|refused| {
             self.credit.give_back(events, bytes);

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use guildhall_core::event::Event;
 use tokio::time::Instant;
 
-/// Events of one session, in the order in which they came.
+/// Events of one session, in the order of arrival.
 #[derive(Debug)]
 pub struct EventBatch {
-    /// Those that were read, one after the other.
+    /// The events.
     pub events: Vec<Arc<Event>>,
     /// When the first of them was read.
     pub read_at: Instant,

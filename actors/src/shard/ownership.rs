@@ -1,8 +1,8 @@
-//! The shards that this process has: each belongs to one process at a time, by a claim that the store keeps.
+//! The shards of this process. Each shard belongs to one process at a time, by a claim in the store.
 //!
 //! ```text
-//!  claim ──▶ ShardClaim { fence } ──▶ its events are handled, its session is kept ──release──▶ another claims it
-//!                                └── the process is taken for dead: what it still writes changes nothing
+//!  claim ──▶ ShardClaim { fence } ──▶ its events are handled, its session is stored ──release──▶ another process claims it
+//!                                └── the lease of the process expires: its later writes change nothing
 //! ```
 
 use std::collections::{BTreeMap, HashMap};
@@ -17,52 +17,52 @@ use crate::ports::StoreFuture;
 /// A shard that belongs to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ShardClaim {
-    /// Of how many.
+    /// Total number of shards.
     pub shards: u32,
-    /// Which one.
+    /// Number of this shard.
     pub shard: u32,
-    /// Grows with every claim of it: what is written under an older one changes nothing.
+    /// Grows with every claim of the shard. Writes under an older fence change nothing.
     pub fence: u64,
 }
 
-/// Which shards a process would have.
+/// The shards that a process requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DesiredShards {
-    /// Of how many.
+    /// Total number of shards.
     pub shards: u32,
-    /// The first.
+    /// The first shard.
     pub first: u32,
-    /// The last.
+    /// The last shard.
     pub last: u32,
-    /// Whether others want the same ones, so that it takes no more than its part of them while there are others; what nobody
-    /// takes for the time of a lease is anybody's.
+    /// Whether other processes request the same shards. Then a process takes only its part of them while there are
+    /// others. A shard that no process takes for the duration of a lease is free for all.
     pub shared: bool,
 }
 
-/// What came of asking for shards.
+/// Result of a request for shards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaimedShards {
-    /// Those that are this process's own from now on.
+    /// The shards that belong to this process from now on.
     pub claims: Vec<ShardClaim>,
-    /// How many of those that it would have are somebody else's, or not for it to take yet.
+    /// How many of the requested shards belong to other processes, or may not be taken yet.
     pub elsewhere: u32,
-    /// How many of its own it should give back: another process has none, or fewer than its part.
+    /// How many shards this process should release, because another process has none, or fewer than its part.
     pub too_many: u32,
 }
 
-/// Where it is kept which shard belongs to which process.
+/// Stores which shard belongs to which process.
 pub trait ShardStore: Send + Sync {
-    /// Takes shards that nobody has.
+    /// Claims shards that have no owner.
     fn claim_shards(&self, wanted: DesiredShards) -> StoreFuture<'_, ClaimedShards>;
 
-    /// Gives shards back, for others to take at once. Those that were lost before stay whose they are.
+    /// Releases shards, so that others can claim them at once. Shards that were lost before keep their new owner.
     fn release_shards(&self, claims: Vec<ShardClaim>) -> StoreFuture<'_, ()>;
 
-    /// The right to be connected for a shard: it ends before anybody else can have the shard.
+    /// Permission to be connected for a shard. It ends before another process can own the shard.
     fn shard_right(&self, claim: ShardClaim) -> LeaseGuard;
 }
 
-/// The shards of this process, and the sessions that they have had since they are its own.
+/// The shards of this process, and the sessions that they have had since they were claimed.
 #[derive(Debug)]
 pub(crate) struct ShardOwnership {
     shards: u32,
@@ -77,18 +77,18 @@ struct OwnedShards {
 }
 
 impl ShardOwnership {
-    /// None yet, of so many.
+    /// No shards yet, of this total.
     pub(crate) fn none(shards: u32) -> Self {
         Self { shards: shards.max(1), held: RwLock::default(), changes: AtomicU64::new(0) }
     }
 
-    /// A shard is this process's own.
+    /// Adds a claimed shard.
     pub(crate) fn add(&self, claim: ShardClaim) {
         self.write().fences.insert(claim.shard, claim.fence);
         self.changes.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// It is not any more, nor are its sessions.
+    /// Removes a shard and its sessions.
     pub(crate) fn remove(&self, shard: u32) {
         let mut held = self.write();
         held.fences.remove(&shard);
@@ -97,28 +97,28 @@ impl ShardOwnership {
         self.changes.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A shard has this session, beside those before it whose events may not be done.
+    /// Adds a session of a shard. Earlier sessions remain: their events may not be handled yet.
     pub(crate) fn has_session(&self, shard: u32, session: &Arc<str>) {
         self.write().sessions.insert(Arc::clone(session), shard);
     }
 
-    /// All events of a session are done, and another has taken its place.
+    /// Removes a session that was replaced and whose events are all handled.
     pub(crate) fn forget_session(&self, session: &str) {
         self.write().sessions.remove(session);
     }
 
-    /// How often shards have come and gone.
+    /// How many times shards were added or removed.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// The fence of a shard, if it is this process's own.
+    /// The fence of a shard, if this process owns it.
     pub(crate) fn fence(&self, shard: u32) -> Option<u64> {
         self.read().fences.get(&shard).copied()
     }
 
-    /// Under which claim something is kept of a session; under none, if it came over HTTP. What is left of a shard that was
-    /// lost is kept under a claim that nobody has.
+    /// The claim under which data of a session is written; none for HTTP. For a lost shard, it is a claim that no
+    /// process has.
     pub(crate) fn claim_of(&self, session: &str) -> Option<ShardClaim> {
         if session == HTTP_SESSION {
             return None;
@@ -129,7 +129,7 @@ impl ShardOwnership {
         Some(ShardClaim { shards: self.shards, shard: shard.unwrap_or(0), fence: fence.unwrap_or(0) })
     }
 
-    /// Whether this process looks after an event: it has the shard of its guild.
+    /// Whether this process owns the shard of the event's guild.
     pub(crate) fn has(&self, event: &Event) -> bool {
         let shard = event.guild.map_or(0, |guild| (guild >> 22) % u64::from(self.shards));
         u32::try_from(shard).is_ok_and(|shard| self.read().fences.contains_key(&shard))

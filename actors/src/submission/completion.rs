@@ -95,7 +95,7 @@ impl CompletionWaiters {
         Self { registry, task }
     }
 
-    /// Reserves a slot to wait for so many operations. `None` if too many wait already. Reserve it before the
+    /// Reserves a slot to wait for this many operations. `None` if too many wait already. Reserve it before the
     /// operations are submitted.
     #[must_use]
     pub fn reserve(&self, operations: usize) -> Option<WaitSlot> {

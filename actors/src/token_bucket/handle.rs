@@ -104,7 +104,7 @@ impl TokenBucketHandle {
         let _ = self.bucket.try_send(BlockedElsewhere { credential, duration });
     }
 
-    /// Sets the listener that is notified when callers may retry earlier than they were told.
+    /// Sets the listener that is notified when callers may retry before their retry time.
     pub(crate) fn on_release(&self, listener: ReleaseListener) {
         // Once, at the start: the mailbox has room.
         self.bucket.do_send(SetLimitReleaseListener(listener));

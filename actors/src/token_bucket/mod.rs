@@ -81,7 +81,7 @@ pub struct TokenBucket {
     dirty_flag: Option<Arc<DirtyFlag>>,
     /// Last reported state of each shared limit.
     modes: HashMap<Credential, (SharingMode, u32, u32)>,
-    /// Notified when callers may retry earlier than they were told.
+    /// Notified when callers may retry before their retry time.
     release_listener: Option<ReleaseListener>,
 }
 
@@ -134,7 +134,7 @@ pub(crate) enum PermitEnd {
     Unused,
 }
 
-/// Sets the listener that is notified when callers may retry earlier than they were told.
+/// Sets the listener that is notified when callers may retry before their retry time.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct SetLimitReleaseListener(pub(crate) ReleaseListener);

@@ -90,7 +90,7 @@ impl TokenBucket {
             }
         }
         if recovered {
-            // Callers were told to wait until the share of this process has room.
+            // The retry time of callers is when the share of this process has room.
             self.notify_release();
         }
     }

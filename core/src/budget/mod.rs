@@ -59,7 +59,7 @@ pub enum BudgetError {
     #[error("invalid budget name {0:?}: use 1 to 64 of the characters a-z, 0-9, `_`, `-` and `.`")]
     BadName(String),
     /// More than a shared budget can count exactly.
-    #[error("{0} exceeds the maximum of a shared budget ({most}); use a larger unit", most = BudgetMember::MOST)]
+    #[error("{0} exceeds the maximum of a shared budget ({max}); use a larger unit", max = BudgetMember::MOST)]
     BeyondShared(Points),
     /// The budget is shared, and the shared state is unreachable.
     #[error("{why}; try again in {retry_after:?}")]

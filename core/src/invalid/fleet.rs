@@ -118,7 +118,7 @@ impl LocalCounts {
 pub(super) struct Fleet {
     fallback: LedgerFallback,
     window: Duration,
-    /// Expiry of the ceiling; `None` if it never was valid, or is not any more.
+    /// Expiry of the ceiling; `None` if it was never valid, or is no longer valid.
     lease: Option<Timestamp>,
     ceiling: u64,
     acknowledged: u64,

@@ -44,7 +44,7 @@ pub(super) enum BucketAlgorithm {
 pub(super) struct Bucket {
     limit: u32,
     in_flight: InFlight,
-    /// Number of calls dispatched so far; tells which calls a response cannot include.
+    /// Number of calls dispatched so far; identifies calls that a response cannot include.
     dispatched: u64,
     /// A 429: no call is granted before this time.
     closed_until: Timestamp,
@@ -145,7 +145,7 @@ impl Bucket {
         until.filter(|until| *until > now)
     }
 
-    /// What this bucket tells about its hash.
+    /// What this bucket reports about its hash.
     pub(super) fn spec(&self) -> BucketSpec {
         let kind = match self.count {
             Counter::Fixed { per, .. } => BucketAlgorithm::Fixed { per },

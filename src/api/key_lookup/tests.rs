@@ -143,7 +143,7 @@ impl Fixture {
         tokio::spawn(async move { lookup.find(&source, id, address).await })
     }
 
-    /// Lets the store complete so many batches.
+    /// Lets the store complete this many batches.
     async fn answer(&self, batches: usize) {
         self.keys.permits.add_permits(batches);
         yield_to_tasks().await;

@@ -45,7 +45,7 @@ pub(crate) struct ConnectionPermit {
 }
 
 impl ConnectionLimit {
-    /// Permits so many connections, and so many more that may request health and metrics.
+    /// Permits this many connections, and this many more that may request health and metrics.
     pub(crate) fn new(connections: usize, health_connections: usize) -> Self {
         Self {
             max: [connections, health_connections, MAX_REJECTING],

@@ -41,7 +41,7 @@ pub(crate) async fn defer(
     Ok(ExecutionOutput { result: json!({ "already": already }), status: Some(status), ..ExecutionOutput::default() })
 }
 
-/// Sends a followup. Followups cannot be told apart afterwards, so an unknown outcome cannot be resolved.
+/// Sends a followup. Followups cannot be distinguished afterwards, so an unknown outcome cannot be resolved.
 pub(crate) async fn follow_up(
     context: &ExecutionContext<'_>,
     payload: &SendFollowup,

@@ -24,7 +24,7 @@ impl EventLoad {
         self.interactions.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So many interactions are finished.
+    /// Records that this many interactions are finished.
     pub(crate) fn on_interactions_finished(&self, interactions: usize) {
         if interactions > 0 {
             self.interactions.fetch_sub(interactions, Ordering::Relaxed);

@@ -109,7 +109,7 @@ pub(crate) struct RoutedBatch {
 }
 
 impl RoutedBatch {
-    /// Creates an empty batch with room for so many events of the session.
+    /// Creates an empty batch with room for this many events of the session.
     pub(crate) fn new(session: &Arc<GatewaySession>, read_at: Instant, capacity: usize) -> Self {
         let read_batch = ReadBatch { session: Arc::clone(session), read_at, last_report: Cell::new(0) };
         Self { read_batch, routed: Vec::with_capacity(capacity) }

@@ -199,7 +199,7 @@ impl QueueState {
         let wait_reason =
             error.filter(|_| matches!(phase, WaitPhase::Delayed { .. } | WaitPhase::Reconciling)).map(Box::new);
         if state != OperationState::Running && wait_reason.as_ref().is_some_and(|error| error.held_by.is_some()) {
-            // The gate may have changed while no process had this queue: it is asked again.
+            // The gate may have changed while no process had this queue: check it again.
             eligible_at = eligible_at.min(now);
         }
         let cached = CachedOperation {
@@ -531,7 +531,7 @@ impl QueueState {
                 cached.delays = cached.delays.saturating_add(1);
                 cached.wait_reason = Some(Box::new(error.clone()));
                 let wait = if cached.is_held_by(&self.released_since_start) {
-                    // The gate changed before the refusal arrived: the gate is asked again.
+                    // The gate changed before the refusal arrived: check it again.
                     emit(OperationsReleased { queue, count: 1 });
                     Duration::ZERO
                 } else {

@@ -80,7 +80,7 @@ impl Worker {
         if paused {
             self.spec.shared.nudge();
         } else {
-            // The gate is asked again, whatever delayed the operations.
+            // Check the gate again, whatever delayed the operations.
             self.spec.shared.release(&ReleasedConditions::All);
         }
     }

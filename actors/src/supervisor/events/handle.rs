@@ -1,4 +1,4 @@
-//! The way to the router.
+//! Handle of the event router.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,27 +26,27 @@ use crate::shard::{Credit, FlowLimit, ShardClaim, ShardMessage, ShardSender};
 use crate::submission::OperationService;
 use crate::wall_clock::WallClock;
 
-/// What shards tell that may wait for the router: credit bounds it further.
+/// Capacity of the channel from the shards to the router. Credit bounds it further.
 const TOLD: usize = 1_024;
 
-/// Lots that may wait for the guilds' thread; past it the router waits.
+/// Capacity of the channel from the router to the guilds' thread. The router waits when it is full.
 const LOTS: usize = 256;
 
-/// Whom the event side talks to.
+/// What the event side depends on.
 pub struct EventPorts {
-    /// Who wants to hear of what.
+    /// The handlers, and the events that each is for.
     pub handlers: EventHandlers,
-    /// Where sessions and what was handled are kept.
+    /// Stores sessions and the outcomes of handlers.
     pub store: Arc<dyn EventStore>,
-    /// Where inputs that ended a process are counted.
+    /// Counts inputs that ended a process.
     pub crashes: Arc<dyn CrashStore>,
-    /// Brains.
+    /// Calls brains.
     pub brain: Arc<dyn WebhookClient>,
-    /// What answers interactions at once.
+    /// Sends initial responses to interactions.
     pub answers: Arc<dyn InteractionResponder>,
-    /// The way in for operations.
+    /// Accepts operations.
     pub desk: Arc<OperationService>,
-    /// Who sees every event done, if anybody wants to.
+    /// Notified of every finished event, if set.
     pub watch: Option<Arc<dyn EventObserver>>,
 }
 
@@ -56,7 +56,7 @@ impl std::fmt::Debug for EventPorts {
     }
 }
 
-/// The event side, about to begin.
+/// The event side, before it starts.
 pub struct PreparedEvents {
     context: Arc<EventContext>,
     allowance: FlowLimit,
@@ -65,19 +65,19 @@ pub struct PreparedEvents {
 /// A shard whose events are handled from now on.
 #[derive(Debug)]
 pub struct AttachedShard {
-    /// Under which claim.
+    /// The claim of the shard.
     pub claim: ShardClaim,
-    /// Its way in.
+    /// Sends its events to the router.
     pub feed: ShardSender,
-    /// The session that it should resume.
+    /// The session to resume.
     pub session: Option<StoredSession>,
-    /// Sequence numbers of that session that are not to be read: these events ended processes.
+    /// Sequence numbers of that session that must not be read: these events ended processes.
     pub unread: BTreeSet<u64>,
 }
 
 impl std::fmt::Debug for PreparedEvents {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PreparedEvents").field("allowance", &self.allowance).finish_non_exhaustive()
+        f.debug_struct("PreparedEvents").field("flow_limit", &self.allowance).finish_non_exhaustive()
     }
 }
 
@@ -92,12 +92,12 @@ pub struct EventsHandle {
 
 impl std::fmt::Debug for EventsHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EventsHandle").field("allowance", &self.allowance).finish_non_exhaustive()
+        f.debug_struct("EventsHandle").field("flow_limit", &self.allowance).finish_non_exhaustive()
     }
 }
 
 impl EventsHandle {
-    /// Puts together what begins to route. Each shard may have as much on its way as `allowance` says.
+    /// Builds the event side without starting it. `flow_limit` limits the events in flight of each shard.
     #[must_use]
     pub fn prepare(
         outside: EventPorts,
@@ -108,7 +108,7 @@ impl EventsHandle {
         PreparedEvents { context: EventContext::new(outside, clock, config), allowance }
     }
 
-    /// Begins to route. Must be called where the router and the guilds should run.
+    /// Starts routing. Must be called on the thread on which the router and the guilds run.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "its guard is a field of the actor")]
     pub fn start(prepared: PreparedEvents) -> Self {
@@ -118,7 +118,7 @@ impl EventsHandle {
         Self { router: EventRouter::new(Arc::clone(&context), told, seats).start(), context, tell, allowance }
     }
 
-    /// Begins to route on one thread, for guilds on another.
+    /// Starts the router on one thread, and the guilds on another.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "its guard is a field of the actor")]
     pub fn start_on(prepared: PreparedEvents, router: &ArbiterHandle, guilds: &ArbiterHandle) -> Self {
@@ -130,8 +130,8 @@ impl EventsHandle {
         Self { router, context, tell, allowance }
     }
 
-    /// Handles the events of these shards from now on. Reads what the store knows: their sessions, what was handled of them,
-    /// and what waits in the inbox; asks until it answers.
+    /// Handles the events of these shards from now on. Loads their sessions, handled events and inbox entries from the
+    /// store, and retries until the store responds.
     pub async fn take(&self, claims: Vec<ShardClaim>) -> Vec<AttachedShard> {
         if claims.is_empty() {
             return Vec::new();
@@ -139,10 +139,10 @@ impl EventsHandle {
         let context = &self.context;
         let known = context.store.until_ok("sessions", |store| store.sessions()).await;
         claims.iter().for_each(|claim| context.ownership.add(*claim));
-        // A process that ends records why before its claims are anybody's.
+        // A process that ends records the reason before its claims can be taken.
         let crashed = context.store.inputs_to_set_aside().await;
         context.crashed.add(&crashed);
-        // What comes has to wait behind what waits there.
+        // New events must wait behind these.
         inbox::fill_backlog(context).await;
         context.backlog.wake();
         let mut all = Vec::with_capacity(claims.len());
@@ -159,15 +159,15 @@ impl EventsHandle {
                 session.iter().flat_map(|kept| crashed.iter().filter(|one| is_of(one, kept)).cloned()).collect();
             let unread = crashed.iter().filter_map(|one| number(&one.input)).collect();
             let resumed = session.clone().map(|session| ResumedSession { session, handled, crashed });
-            // If it is gone, the process is ending.
+            // If the router has stopped, the process is ending.
             let _ = self.router.send(AttachShard { shard: claim.shard, credit: Arc::clone(&credit), resumed }).await;
             all.push(AttachedShard { claim, feed: ShardSender::new(self.tell.clone(), credit), session, unread });
         }
         all
     }
 
-    /// Waits until all events that came of a shard are done, keeps how far its session is confirmed, and looks after it no
-    /// more. The shard has ended. `false` if that took longer than it may: whoever has the shard next does the rest.
+    /// Releases a shard that has ended: waits until all its events are handled, stores how far its session is
+    /// confirmed, and detaches it. Returns `false` on timeout; the next owner of the shard handles the rest.
     pub async fn let_go(&self, shard: u32, within: Duration) -> bool {
         let (heard, hears) = oneshot::channel();
         if self.tell.send(ShardMessage::Ended { heard }).await.is_ok() {
@@ -180,18 +180,19 @@ impl EventsHandle {
         drained
     }
 
-    /// Takes an interaction that came over HTTP, and says what to answer. Handlers that defer are told later: that is kept
-    /// before this answers. Others are told now, and are not told twice if the interaction comes again.
+    /// Handles an interaction that arrived over HTTP, and returns the response. For handlers that defer, the
+    /// interaction is stored before this returns and delivered later. Other handlers are called now, and not again if
+    /// the interaction is repeated.
     pub async fn interaction(&self, event: Event) -> HttpInteractionResponse {
         self.router.send(HandleInteraction { event }).await.unwrap_or(HttpInteractionResponse::Busy)
     }
 
-    /// New events go to these handlers from now on. Events that came before finish with the handlers that they were given to. What
-    /// waits in the inbox goes to the handler that has the same name now; without one it waits until there is one again.
+    /// Sends new events to these handlers from now on. Earlier events finish with the handlers that they were routed
+    /// to. An inbox entry goes to the handler that has the same name now; without one it waits until there is one.
     ///
     /// # Errors
     ///
-    /// When handlers were replaced too often; nothing has changed then.
+    /// When handlers were replaced too often. Nothing has changed then.
     pub fn replace_handlers(
         &self,
         handlers: EventHandlers,
@@ -200,29 +201,29 @@ impl EventsHandle {
         self.context.replace_handlers(handlers, brain)
     }
 
-    /// Somebody has revived an event: it is looked for now, not only after a while.
+    /// Checks the inbox now, because an event was revived.
     pub fn revived(&self) {
         self.router.do_send(WakeInbox);
     }
 
-    /// Waits until all events that came are done, and keeps how far sessions are confirmed. `false` if that took longer than
-    /// it may: what is not done comes again.
+    /// Waits until all events are handled, and stores how far sessions are confirmed. Returns `false` on timeout;
+    /// events that are not handled are delivered again.
     pub async fn drain(&self, within: Duration) -> bool {
         self.router.send(DrainEvents { timeout: within }).await.unwrap_or(false)
     }
 
-    /// How everything stands; nothing if the process is ending.
+    /// State of the event side; `None` if the process is ending.
     pub async fn observe(&self) -> Option<EventsSnapshot> {
         self.router.send(ObserveEvents).await.ok()
     }
 
-    /// How far the session of each shard is, by shard; nothing if the process is ending.
+    /// Progress of each session, by shard; `None` if the process is ending.
     pub async fn sessions(&self) -> Option<Vec<SessionView>> {
         self.router.send(ObserveSessions).await.ok()
     }
 }
 
-/// Whether an input is an event of a session that is not confirmed.
+/// Whether an input is an unconfirmed event of this session.
 fn is_of(crashed: &CrashedInput, kept: &StoredSession) -> bool {
     match &crashed.input {
         Input::Event { session, seq } => *session == kept.session && *seq > kept.confirmed,

@@ -46,7 +46,7 @@ use crate::wall_clock::WallClock;
 /// Starts a guild on the thread for guilds.
 pub type SpawnGuild = Box<dyn Fn(GuildSpec) -> Addr<Guild> + Send>;
 
-/// Pauses are checked once in so many polls, because they may be set through another process.
+/// Pauses are checked once in this many polls, because they may be set through another process.
 const POLLS_PER_PAUSE_CHECK: u32 = 5;
 
 /// Supervises guilds.

@@ -25,8 +25,8 @@ pub(super) enum HeldRelease {
 }
 
 impl Supervisor {
-    /// Makes queues without an owner due if the gate delayed their operations. The process that claims them asks the
-    /// gate again.
+    /// Makes queues without an owner due if the gate delayed their operations. The process that claims them checks
+    /// the gate again.
     pub(super) fn release_held(&mut self, ctx: &mut Context<Self>) {
         if self.draining {
             return;

@@ -49,14 +49,14 @@ impl MemoryStore {
         self.tables().queues.values_mut().for_each(|row| row.owner = None);
     }
 
-    /// Moves a queue to another process, whoever owns it.
+    /// Moves a queue to another process, regardless of its owner.
     pub(crate) fn steal(&self, queue: Queue) {
         let mut tables = self.tables();
         let row = tables.queues.get_mut(&queue).unwrap();
         (row.owner, row.fence) = (Some(99), row.fence + 1);
     }
 
-    /// Assigns a queue to this process, the first being 1, whoever owns it.
+    /// Assigns a queue to this process, the first being 1, regardless of its owner.
     pub(crate) fn assign(&self, queue: Queue, process: u32) {
         self.ownership.assign(queue, process);
     }

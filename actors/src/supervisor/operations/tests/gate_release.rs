@@ -133,7 +133,7 @@ fn released_operation_that_the_gate_still_refuses_waits_again() {
             }],
         );
         operations.release(breaker());
-        world.until("the gate was asked again", || world.store.row(id).stored.delays == 2).await;
+        world.until("the gate was checked again", || world.store.row(id).stored.delays == 2).await;
         let stored = world.store.row(id).stored;
         assert_eq!((stored.state, stored.attempts), (OperationState::Delayed, 0));
         assert!(stored.operation.eligible_at.since(world.clock.now()) > HOUR);
@@ -232,7 +232,7 @@ fn resumed_guild_asks_the_gate_again() {
     });
 }
 
-/// A process ends right after it received a release, or without having received it; the next one asks the gate again.
+/// A process ends right after it received a release, or without having received it; the next one checks the gate again.
 #[test]
 fn crash_after_a_release_does_not_lose_it() {
     for is_released in [true, false] {
