@@ -324,8 +324,8 @@ impl InternalEvent for UsageCounted<'_> {
     fn emit(self) {
         let mut largest = BTreeMap::from([("key", 0.0_f64), ("tenant", 0.0), ("operator", 0.0)]);
         for scope in &self.usage.scopes {
-            let known = largest.entry(scope.scope.kind()).or_default();
-            *known = known.max(scope.limit.ratio(scope.used));
+            let max = largest.entry(scope.scope.kind()).or_default();
+            *max = max.max(scope.limit.ratio(scope.used));
         }
         if let Some(file) = self.usage.file {
             largest.insert("file", file.used as f64 / file.max_bytes.max(1) as f64);

@@ -105,8 +105,8 @@ pub fn init(
     }
     std::panic::set_hook(Box::new(|panic| {
         guildhall_actors::supervision::record_panic(panic);
-        let place = panic.location().map(ToString::to_string);
-        tracing::error!(place, message = panic.payload_as_str().unwrap_or("no message"), "thread panicked");
+        let location = panic.location().map(ToString::to_string);
+        tracing::error!(place = location, message = panic.payload_as_str().unwrap_or("no message"), "thread panicked");
     }));
     Ok(LogControl { filter: handle, secrets })
 }

@@ -13,32 +13,32 @@ fn config_check_shows_each_setting_with_its_origin() {
         .env("GUILDHALL__API__BIND", "127.0.0.1:9")
         .output();
     assert_eq!(output.status.code(), Some(0));
-    let shown = text(&output.stdout);
-    let origin = |key: &str| shown.lines().find(|line| line.starts_with(key)).unwrap().to_owned();
+    let stdout = text(&output.stdout);
+    let origin = |key: &str| stdout.lines().find(|line| line.starts_with(key)).unwrap().to_owned();
     let words: Vec<_> = origin("gateway.shards").split_whitespace().map(str::to_owned).collect();
-    assert_eq!(words[..2], ["gateway.shards", "3"], "{shown}");
-    assert!(origin("gateway.shards").ends_with("config/guildhall.toml:2"), "{shown}");
-    assert!(origin("api.bind").ends_with("environment GUILDHALL__API__BIND"), "{shown}");
-    assert!(origin("log.filter").ends_with("flag --log-filter"), "{shown}");
-    assert!(origin("discord.token").contains("(not set)"), "{shown}");
-    assert!(origin("log.format").ends_with("default"), "{shown}");
+    assert_eq!(words[..2], ["gateway.shards", "3"], "{stdout}");
+    assert!(origin("gateway.shards").ends_with("config/guildhall.toml:2"), "{stdout}");
+    assert!(origin("api.bind").ends_with("environment GUILDHALL__API__BIND"), "{stdout}");
+    assert!(origin("log.filter").ends_with("flag --log-filter"), "{stdout}");
+    assert!(origin("discord.token").contains("(not set)"), "{stdout}");
+    assert!(origin("log.format").ends_with("default"), "{stdout}");
 }
 
 #[test]
 fn config_check_prints_json_on_success_and_failure() {
     let valid = Guildhall::new(&["config", "check", "--json"]).output();
-    let shown: serde_json::Value = serde_json::from_slice(&valid.stdout).unwrap();
-    assert_eq!((valid.status.code(), &shown["ok"]), (Some(0), &true.into()));
-    let shards = shown["settings"].as_array().unwrap().iter().find(|one| one["key"] == "gateway.shards").unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&valid.stdout).unwrap();
+    assert_eq!((valid.status.code(), &report["ok"]), (Some(0), &true.into()));
+    let shards = report["settings"].as_array().unwrap().iter().find(|one| one["key"] == "gateway.shards").unwrap();
     assert_eq!((&shards["value"], &shards["origin"]), (&0.into(), &"default".into()));
 
     let invalid = Guildhall::new(&["config", "check", "--json"])
         .env("GUILDHALL__GATEWAY__SHARDS", "many")
         .env("GUILDHALL__API__BNID", "127.0.0.1:9")
         .output();
-    let shown: serde_json::Value = serde_json::from_slice(&invalid.stdout).unwrap();
-    assert_eq!((invalid.status.code(), &shown["ok"]), (Some(1), &false.into()));
-    assert_eq!(shown["errors"].as_array().unwrap().len(), 2);
+    let report: serde_json::Value = serde_json::from_slice(&invalid.stdout).unwrap();
+    assert_eq!((invalid.status.code(), &report["ok"]), (Some(1), &false.into()));
+    assert_eq!(report["errors"].as_array().unwrap().len(), 2);
     let message = text(&invalid.stderr);
     assert!(
         message.contains("gateway.shards cannot be \"many\"") && message.contains("GUILDHALL__API__BIND"),
@@ -133,11 +133,11 @@ fn handlers(args: &[&str]) -> Guildhall {
 fn handlers_check_lists_handlers_or_all_errors() {
     let valid = handlers(&["check"]).output();
     assert_eq!(valid.status.code(), Some(0), "{}", text(&valid.stderr));
-    let shown = text(&valid.stdout);
-    assert!(shown.contains("welcome  on member.join: rule"), "{shown}");
+    let stdout = text(&valid.stdout);
+    assert!(stdout.contains("welcome  on member.join: rule"), "{stdout}");
     assert!(
-        shown.contains("brain    on member.#: webhook https://brain.example/") && !shown.contains("whsec_"),
-        "{shown}"
+        stdout.contains("brain    on member.#: webhook https://brain.example/") && !stdout.contains("whsec_"),
+        "{stdout}"
     );
 
     let invalid = handlers(&["check"]).file("handlers.toml", &HANDLERS.replace("role_id", "rle_id")).output();
@@ -175,18 +175,18 @@ fn handlers_check_lists_handlers_or_all_errors() {
 #[test]
 fn handlers_test_shows_the_result_for_an_event() {
     let handled = handlers(&["test", "join.json"]).output();
-    let shown = text(&handled.stdout);
-    assert_eq!(handled.status.code(), Some(0), "{shown}{}", text(&handled.stderr));
+    let stdout = text(&handled.stdout);
+    assert_eq!(handled.status.code(), Some(0), "{stdout}{}", text(&handled.stderr));
     assert!(
-        shown.contains(r#"would submit {"kind":"assign_role","payload":{"role_id":"8","user_id":"2"}}"#),
-        "{shown}"
+        stdout.contains(r#"would submit {"kind":"assign_role","payload":{"role_id":"8","user_id":"2"}}"#),
+        "{stdout}"
     );
-    assert!(shown.contains("would POST to https://brain.example/") && !shown.contains("whsec_"), "{shown}");
+    assert!(stdout.contains("would POST to https://brain.example/") && !stdout.contains("whsec_"), "{stdout}");
 
     let json = handlers(&["test", "join.json", "--json"]).output();
-    let shown: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
-    let body = &shown["handlers"][1]["would"]["ask"]["body"];
-    assert_eq!((&body["event_type"], &body["data"]["user"]["id"]), (&"member.join".into(), &"2".into()), "{shown}");
+    let stdout: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    let body = &stdout["handlers"][1]["would"]["ask"]["body"];
+    assert_eq!((&body["event_type"], &body["data"]["user"]["id"]), (&"member.join".into(), &"2".into()), "{stdout}");
 
     let unhandled = handlers(&["test", "message.json"]).output();
     assert_eq!(unhandled.status.code(), Some(1));

@@ -94,9 +94,9 @@ fn no_command_displays_a_token_from_any_source() {
         let from_secret = Guildhall::new(args).file("s", CANARY).env("GUILDHALL__DISCORD__TOKEN_FILE", "s");
         for command in [from_file, from_env, from_secret] {
             let output = command.output();
-            let shown = text(&output.stdout) + &text(&output.stderr);
-            assert!(output.status.success() && shown.contains("(redacted)"), "{shown}");
-            assert_no_token(&format!("{args:?}"), &shown);
+            let text = text(&output.stdout) + &text(&output.stderr);
+            assert!(output.status.success() && text.contains("(redacted)"), "{text}");
+            assert_no_token(&format!("{args:?}"), &text);
         }
     }
 }

@@ -63,9 +63,9 @@ impl TraceContext {
     /// Parses a `traceparent`; `None` if it is invalid. From a later version it takes the fields of this version.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
-        let (known, more) = text.as_bytes().split_at_checked(LENGTH)?;
-        let known = std::str::from_utf8(known).ok()?;
-        let mut parts = known.split('-');
+        let (head, more) = text.as_bytes().split_at_checked(LENGTH)?;
+        let head = std::str::from_utf8(head).ok()?;
+        let mut parts = head.split('-');
         let (version, id, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
         let version = hex(version, 2)?;
         let fits = match version {
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn invalid_traceparent_is_rejected() {
-        let wrong = [
+        let invalid = [
             String::new(),
             GIVEN.to_uppercase(),
             GIVEN.replacen("00", "ff", 1),
@@ -195,7 +195,7 @@ mod tests {
             format!("{}00", GIVEN.replacen("00", "cc", 1)),
             "ä".repeat(28),
         ];
-        for text in wrong {
+        for text in invalid {
             assert_eq!(TraceContext::read(&text), None, "{text}");
         }
     }

@@ -217,7 +217,7 @@ impl UsageLimits {
         for (bound, used, more, max) in parts {
             let (used, more) = (used.max(0).unsigned_abs(), more.max(0).unsigned_abs());
             if max > 0 && more > 0 && used.saturating_add(more) > max {
-                return Err(UsageBoundExceeded { bound, used, more, most: max });
+                return Err(UsageBoundExceeded { bound, used, more, max });
             }
         }
         Ok(())
@@ -300,7 +300,7 @@ impl UsageBound {
 
 /// A bound that a submission would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{used} {}, {more} more requested, but {} allows only {most}", .bound.description(), .bound.setting())]
+#[error("{used} {}, {more} more requested, but {} allows only {max}", .bound.description(), .bound.setting())]
 pub struct UsageBoundExceeded {
     /// The bound.
     pub bound: UsageBound,
@@ -309,7 +309,7 @@ pub struct UsageBoundExceeded {
     /// What the submission adds.
     pub more: u64,
     /// What the bound allows.
-    pub most: u64,
+    pub max: u64,
 }
 
 #[cfg(test)]
@@ -340,10 +340,7 @@ mod tests {
         let used = Usage { operations: 8, bytes: 500 };
         assert!(limits.check(&scope, used, Usage { operations: 2, bytes: 500 }).is_ok());
         let exceeded = limits.check(&scope, used, Usage { operations: 3, bytes: 1 }).unwrap_err();
-        assert_eq!(
-            (exceeded.bound, exceeded.used, exceeded.more, exceeded.most),
-            (UsageBound::KeyOperations, 8, 3, 10)
-        );
+        assert_eq!((exceeded.bound, exceeded.used, exceeded.more, exceeded.max), (UsageBound::KeyOperations, 8, 3, 10));
         let exceeded = limits.check(&scope, used, Usage { operations: 1, bytes: 501 }).unwrap_err();
         assert_eq!(exceeded.bound, UsageBound::KeyBytes);
         // A change of zero never exceeds a bound.

@@ -340,8 +340,8 @@ fn errors_have_a_position_and_no_content() {
         let error = Envelope::scan(text).expect_err(text).to_string();
         assert!(error.starts_with(expected), "{error}");
     }
-    let shown = format!("{:?}", Envelope::scan(r#"{"op":0,"d":{"token":"secret"}}"#));
-    assert!(!shown.contains("secret"), "{shown}");
+    let debug_text = format!("{:?}", Envelope::scan(r#"{"op":0,"d":{"token":"secret"}}"#));
+    assert!(!debug_text.contains("secret"), "{debug_text}");
 }
 
 #[test]

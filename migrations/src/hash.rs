@@ -24,15 +24,15 @@ fn normalized(sql: &str) -> String {
     let mut out = String::with_capacity(sql.len());
     let mut rest = sql;
     while let Some(first) = rest.chars().next() {
-        let (taken, kept) = match quoted_len(rest) {
+        let (taken, normalized_part) = match quoted_len(rest) {
             Some(length) => (length, &rest[..length]),
             None => match blank_len(rest) {
                 Some(length) => (length, " "),
                 None => (first.len_utf8(), &rest[..first.len_utf8()]),
             },
         };
-        if kept != " " || !(out.is_empty() || out.ends_with(' ')) {
-            out.push_str(kept);
+        if normalized_part != " " || !(out.is_empty() || out.ends_with(' ')) {
+            out.push_str(normalized_part);
         }
         rest = &rest[taken..];
     }

@@ -197,8 +197,9 @@ mod tests {
     fn only_the_key_itself_matches() {
         let key = AdminKey::new(&SecretValue::new("gh_admin_0123456789"));
         assert!(key.matches("gh_admin_0123456789"));
-        for wrong in ["", "gh_admin_012345678", "gh_admin_01234567890", "GH_ADMIN_0123456789", "gh_admin_0123456789 "] {
-            assert!(!key.matches(wrong), "{wrong}");
+        for invalid in ["", "gh_admin_012345678", "gh_admin_01234567890", "GH_ADMIN_0123456789", "gh_admin_0123456789 "]
+        {
+            assert!(!key.matches(invalid), "{invalid}");
         }
         assert_eq!(format!("{key:?}"), "AdminKey");
     }

@@ -98,8 +98,8 @@ pub(crate) fn accepted_batch(all: &[AcceptedOperation]) -> AcceptedBatch {
 }
 
 /// An operation without its attempts, as in lists.
-pub(crate) fn operation_summary(shown: &OperationDetails) -> Value {
-    let (stored, operation) = (&shown.stored, &shown.stored.operation);
+pub(crate) fn operation_summary(details: &OperationDetails) -> Value {
+    let (stored, operation) = (&details.stored, &details.stored.operation);
     json!({
         "id": operation.id,
         "kind": operation.kind.name(),
@@ -115,23 +115,23 @@ pub(crate) fn operation_summary(shown: &OperationDetails) -> Value {
         "parked": stored.parked,
         "eligible_at": time(operation.eligible_at),
         "deadline_at": operation.deadline_at.map(time),
-        "waits_for": waits_for(shown),
-        "progress": progress(shown),
+        "waits_for": waits_for(details),
+        "progress": progress(details),
         "error": stored.error.as_ref().map(failure),
-        "result": shown.result.as_deref().map(embedded),
+        "result": details.result.as_deref().map(embedded),
         "trace": operation.trace,
         "deployment_id": operation.deployment,
         "redrive_of": operation.redrive_of,
         "created_at": time(operation.created_at),
-        "updated_at": time(shown.updated_at),
-        "finished_at": shown.finished_at.map(time),
+        "updated_at": time(details.updated_at),
+        "finished_at": details.finished_at.map(time),
         "href": location(operation.id),
     })
 }
 
 /// The finished steps of an operation with several calls. After success, the result contains all of it.
-fn progress(shown: &OperationDetails) -> Value {
-    match shown.stored.state {
+fn progress(details: &OperationDetails) -> Value {
+    match details.stored.state {
         OperationState::Succeeded => json!([]),
         OperationState::Scheduled
         | OperationState::Queued
@@ -141,19 +141,19 @@ fn progress(shown: &OperationDetails) -> Value {
         | OperationState::Reconciling
         | OperationState::Dead
         | OperationState::Cancelled
-        | OperationState::NeedsReview => json!(shown.stored.progress),
+        | OperationState::NeedsReview => json!(details.stored.progress),
     }
 }
 
 /// What an operation waits for and until when, as far as that is known; `null` for one that does not wait.
-fn waits_for(shown: &OperationDetails) -> Value {
-    let (stored, due) = (&shown.stored, Some(shown.stored.operation.eligible_at));
+fn waits_for(details: &OperationDetails) -> Value {
+    let (stored, due) = (&details.stored, Some(details.stored.operation.eligible_at));
     let waits = |reason: &str, until: Option<UnixMs>, operation: Option<OperationId>| {
         let detail = stored.error.as_ref().map(|error| &error.message);
         json!({"reason": reason, "until": until.map(time), "operation": operation, "detail": detail})
     };
     match stored.state {
-        OperationState::Scheduled | OperationState::Queued => match shown.waits_for {
+        OperationState::Scheduled | OperationState::Queued => match details.waits_for {
             Some(WaitReason::Delay) => waits("delay", due, None),
             Some(WaitReason::Policy) => waits("policy", due, None),
             Some(WaitReason::Scheduled(target)) => waits("scheduled_operation", None, Some(target)),
@@ -177,20 +177,20 @@ fn waits_for(shown: &OperationDetails) -> Value {
 }
 
 /// An operation with its attempts and its timeline.
-pub(crate) fn operation(shown: &OperationDetails) -> Value {
-    let mut value = operation_summary(shown);
+pub(crate) fn operation(details: &OperationDetails) -> Value {
+    let mut value = operation_summary(details);
     // A delay is not an attempt.
-    let tries = shown.attempts.iter().filter(|attempt| attempt.class != FailureClass::RateLimited.name());
+    let tries = details.attempts.iter().filter(|attempt| attempt.class != FailureClass::RateLimited.name());
     value["tries"] = tries.map(attempt).collect();
-    value["timeline"] = timeline::timeline(shown);
-    value["key"] = shown.stored.operation.idempotency.as_ref().map_or(Value::Null, |key| key.key.clone().into());
+    value["timeline"] = timeline::timeline(details);
+    value["key"] = details.stored.operation.idempotency.as_ref().map_or(Value::Null, |key| key.key.clone().into());
     value
 }
 
 /// A page of operations; `more` if another one follows.
-pub(crate) fn operations(shown: &[OperationDetails], more: bool) -> Value {
-    let last = shown.last().filter(|_| more).map(|last| params::cursor(last.stored.operation.id));
-    json!({"operations": shown.iter().map(operation_summary).collect::<Vec<_>>(), "next": last})
+pub(crate) fn operations(operations: &[OperationDetails], more: bool) -> Value {
+    let last = operations.last().filter(|_| more).map(|last| params::cursor(last.stored.operation.id));
+    json!({"operations": operations.iter().map(operation_summary).collect::<Vec<_>>(), "next": last})
 }
 
 /// A dead letter.
@@ -259,8 +259,8 @@ mod tests {
 
     #[test]
     fn interaction_tokens_are_redacted() {
-        let shown = payload(r#"{"interaction_id":"1","interaction_token":"aW50ZXJhY3Rpb24"}"#);
-        assert_eq!(shown, json!({"interaction_id": "1", "interaction_token": "(redacted)"}));
+        let result = payload(r#"{"interaction_id":"1","interaction_token":"aW50ZXJhY3Rpb24"}"#);
+        assert_eq!(result, json!({"interaction_id": "1", "interaction_token": "(redacted)"}));
         assert_eq!(payload("not json"), "not json");
     }
 }

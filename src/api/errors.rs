@@ -36,8 +36,9 @@ pub(crate) fn submission_problem(problem: SubmissionError, shape: SubmissionShap
     };
     match problem {
         SubmissionError::Empty | SubmissionError::TooMany { .. } => whole(&problem),
-        SubmissionError::Invalid(wrong) => {
-            let errors = wrong.into_iter().map(|(index, wrong)| (shape.field(index, &wrong.field), wrong.message));
+        SubmissionError::Invalid(invalid) => {
+            let errors =
+                invalid.into_iter().map(|(index, invalid)| (shape.field(index, &invalid.field), invalid.message));
             ProblemResponse::from(ProblemType::InvalidOperation).errors(errors)
         }
         SubmissionError::GuildNotFound(_) => ProblemType::NotFound.with_detail(format!("{problem}.")),
@@ -47,8 +48,9 @@ pub(crate) fn submission_problem(problem: SubmissionError, shape: SubmissionShap
                 .with_detail("Nothing was accepted. `errors` lists what the key lacks.")
                 .errors(errors)
         }
-        SubmissionError::ForeignTarget(wrong) => {
-            let errors = wrong.into_iter().map(|(index, wrong)| (shape.field(index, &wrong.field), wrong.message));
+        SubmissionError::ForeignTarget(invalid) => {
+            let errors =
+                invalid.into_iter().map(|(index, invalid)| (shape.field(index, &invalid.field), invalid.message));
             ProblemType::NotFound
                 .with_detail("Nothing was accepted. `errors` lists what does not exist for this key.")
                 .errors(errors)
@@ -84,7 +86,7 @@ fn submit_problem(error: &SubmitError, shape: SubmissionShape) -> ProblemRespons
 }
 
 fn over_bound(exceeded: &UsageBoundExceeded) -> ProblemResponse {
-    let UsageBoundExceeded { bound, used, more, most } = exceeded;
+    let UsageBoundExceeded { bound, used, more, max } = exceeded;
     let problem = match bound {
         UsageBound::File => ProblemType::StoreFull,
         UsageBound::KeyOperations
@@ -97,13 +99,13 @@ fn over_bound(exceeded: &UsageBoundExceeded) -> ProblemResponse {
     let (counted, setting) = (bound.description(), bound.setting());
     problem
         .with_detail(format!(
-            "Nothing was accepted: {used} {counted}, this request adds {more}, and {most} are permitted. Retry when \
+            "Nothing was accepted: {used} {counted}, this request adds {more}, and {max} are permitted. Retry when \
              some are finished or removed, or ask the operator to raise {setting}."
         ))
         .with("bound", bound.name())
         .with("used", *used)
         .with("more", *more)
-        .with("most", *most)
+        .with("most", *max)
         .with("setting", setting)
 }
 

@@ -37,8 +37,8 @@ pub(crate) struct RequestCompleted<'a> {
 
 impl InternalEvent for RequestCompleted<'_> {
     fn emit(self) {
-        let Self { route, method, status, elapsed: took, request, trace, parent: asked_by } = self;
-        let (status, duration_ms) = (status.as_u16(), u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+        let Self { route, method, status, elapsed, request, trace, parent: asked_by } = self;
+        let (status, duration_ms) = (status.as_u16(), u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX));
         let trace_id = trace.id;
         // A 503 is reported where its cause is; a flood of requests must not become a flood of warnings.
         if status >= 500 && status != StatusCode::SERVICE_UNAVAILABLE.as_u16() {
@@ -47,12 +47,12 @@ impl InternalEvent for RequestCompleted<'_> {
             debug!(route, method, status, duration_ms, request_id = request, %trace_id, "API request answered");
         }
         span::record(Some(trace), |trace| {
-            let span = Span::ended_now(trace, asked_by, format!("{method} {route}"), took).kind(SpanKind::Server);
+            let span = Span::ended_now(trace, asked_by, format!("{method} {route}"), elapsed).kind(SpanKind::Server);
             let span = span.text("http.request.method", method).text("http.route", route);
             let span = span.number("http.response.status_code", status);
             span.text("guildhall.request_id", request.to_owned()).failed((status >= 500).then(|| status.to_string()))
         });
-        histogram!(API_REQUEST_SECONDS, "route" => route).record(took);
+        histogram!(API_REQUEST_SECONDS, "route" => route).record(elapsed);
         counter!(API_REQUESTS, "route" => route, "method" => method, "status" => status.to_string()).increment(1);
     }
 }

@@ -59,11 +59,11 @@ impl std::fmt::Debug for Keyring {
 impl Keyring {
     /// The cached result for a key, if it is recent: the key, or that it does not exist.
     pub(crate) fn get_fresh(&self, id: KeyId, now: Instant) -> Option<Option<Arc<ApiKey>>> {
-        let is_fresh = |asked: Instant| now.saturating_duration_since(asked) < CACHE_TTL;
-        if let Some((key, _)) = lock(&self.found).get(&id).filter(|(_, asked)| is_fresh(*asked)) {
+        let is_fresh = |sent_at: Instant| now.saturating_duration_since(sent_at) < CACHE_TTL;
+        if let Some((key, _)) = lock(&self.found).get(&id).filter(|(_, sent_at)| is_fresh(*sent_at)) {
             return Some(Some(Arc::clone(key)));
         }
-        lock(&self.absent).get(&id).is_some_and(|asked| is_fresh(*asked)).then_some(None)
+        lock(&self.absent).get(&id).is_some_and(|sent_at| is_fresh(*sent_at)).then_some(None)
     }
 
     /// Caches what the store returned to a query that was sent at `asked`.

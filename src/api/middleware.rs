@@ -88,8 +88,8 @@ pub(crate) async fn admit(
             request.extensions_mut().insert(admitted);
             next.call(request).await?.map_into_boxed_body()
         }
-        Err(RejectedRequest { problem: told, arrived: true }) => request.into_response(told.response()),
-        Err(RejectedRequest { problem: told, arrived: false }) => request.into_response(closing_problem(&told)),
+        Err(RejectedRequest { problem, arrived: true }) => request.into_response(problem.response()),
+        Err(RejectedRequest { problem, arrived: false }) => request.into_response(closing_problem(&problem)),
     };
     request_id::set_header(&id, response.headers_mut());
     let charged = response.request().extensions().get::<AdmittedRequest>().and_then(|admitted| admitted.decision);
@@ -215,16 +215,16 @@ async fn authenticate(
     id: Arc<str>,
     from: IpAddr,
 ) -> Result<Option<Caller>, ProblemResponse> {
-    let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let shown = shown.and_then(|shown| shown.split_once(' '));
-    let shown = shown.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, key)| key.trim());
-    let Some(shown) = shown else { return Ok(None) };
-    if app.control.key.matches(shown, || app.key_source()).await {
+    let credential = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let credential = credential.and_then(|credential| credential.split_once(' '));
+    let credential = credential.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, key)| key.trim());
+    let Some(credential) = credential else { return Ok(None) };
+    if app.control.key.matches(credential, || app.key_source()).await {
         return Ok(Some(Caller { request: id, ..Caller::operator() }));
     }
-    let Some(shown) = ParsedKey::read(shown) else { return Ok(None) };
-    let Some(api_key) = app.look_up(shown.id, from).await? else { return Ok(None) };
-    Ok(keyring::authenticate(&api_key, &shown, app.now(), id))
+    let Some(credential) = ParsedKey::read(credential) else { return Ok(None) };
+    let Some(api_key) = app.look_up(credential.id, from).await? else { return Ok(None) };
+    Ok(keyring::authenticate(&api_key, &credential, app.now(), id))
 }
 
 /// The parent span of a request. An invalid or repeated `traceparent` is ignored, as its specification says.

@@ -71,7 +71,7 @@ pub(crate) fn parameter(name: &str, message: impl Into<String>) -> ProblemRespon
 /// The parameters of a request, taken out one by one; the remaining ones are unknown.
 pub(crate) struct Params {
     given: Vec<(String, Value)>,
-    known: Vec<&'static str>,
+    known_names: Vec<&'static str>,
     errors: Vec<(String, String)>,
 }
 
@@ -99,12 +99,12 @@ impl Params {
     }
 
     fn new(given: Vec<(String, Value)>) -> Self {
-        Self { given, known: Vec::new(), errors: Vec::new() }
+        Self { given, known_names: Vec::new(), errors: Vec::new() }
     }
 
     /// Takes a value out, and parses it. Numbers and booleans may be strings, as a query requires.
     fn take<T>(&mut self, name: &'static str, allowed: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
-        self.known.push(name);
+        self.known_names.push(name);
         let mut values = Vec::new();
         self.given.retain_mut(|(given, value)| {
             let is_it = given == name;
@@ -227,10 +227,10 @@ impl Params {
 
     /// Checks that all parameters are known and valid.
     pub(crate) fn finish(mut self) -> Result<(), ProblemResponse> {
-        let known = self.known.join(", ");
+        let names = self.known_names.join(", ");
         for (name, _) in self.given.iter().take(10) {
-            let shown: String = name.chars().take(64).collect();
-            self.errors.push((shown, format!("is unknown; expected one of: {known}")));
+            let displayed: String = name.chars().take(64).collect();
+            self.errors.push((displayed, format!("is unknown; expected one of: {names}")));
         }
         if self.errors.is_empty() {
             return Ok(());
@@ -265,8 +265,8 @@ pub(crate) fn only_list(mut object: Map<String, Value>, name: &str) -> Result<Ve
     let list = object.remove(name);
     let mut errors = Vec::new();
     for other in object.keys().take(10) {
-        let shown: String = other.chars().take(64).collect();
-        errors.push((shown, format!("is not permitted beside `{name}`; put it into each operation")));
+        let displayed: String = other.chars().take(64).collect();
+        errors.push((displayed, format!("is not permitted beside `{name}`; put it into each operation")));
     }
     match list {
         Some(Value::Array(list)) if errors.is_empty() => Ok(list),
@@ -286,16 +286,17 @@ mod tests {
     fn cursor_round_trips_and_rejects_other_text() {
         let id = OperationId::new(1_700_000_000_000, [7; 10]);
         assert_eq!(read_cursor(&cursor(id)), Some(id));
-        for wrong in ["", "AQ", "!", &id.to_string(), &URL_SAFE_NO_PAD.encode([2; 17])] {
-            assert_eq!(read_cursor(wrong), None, "{wrong}");
+        for invalid in ["", "AQ", "!", &id.to_string(), &URL_SAFE_NO_PAD.encode([2; 17])] {
+            assert_eq!(read_cursor(invalid), None, "{invalid}");
         }
     }
 
     #[test]
     fn snowflake_is_digits_within_discords_range() {
         assert_eq!(snowflake("1571715189416398849"), Some(1_571_715_189_416_398_849));
-        for wrong in ["", "0", "01", "+1", "-1", "1.0", " 1", "4611686018427387904", "999999999999999999999999", "x"] {
-            assert_eq!(snowflake(wrong), None, "{wrong}");
+        for invalid in ["", "0", "01", "+1", "-1", "1.0", " 1", "4611686018427387904", "999999999999999999999999", "x"]
+        {
+            assert_eq!(snowflake(invalid), None, "{invalid}");
         }
     }
 }

@@ -194,7 +194,7 @@ impl PolicyLimiter {
             let meter = lock(meter);
             (meter.rate(), meter.peek(key, cost, max_wait, self.now()))
         };
-        let verdict = match (self.shared.get(), cached.outcome) {
+        let decision = match (self.shared.get(), cached.outcome) {
             // What other processes have taken since can only raise the level.
             (Some(_), RateOutcome::Refused { .. }) => cached,
             (Some(shared), RateOutcome::Taken { .. }) => {
@@ -205,16 +205,16 @@ impl PolicyLimiter {
                 self.report_sharing(debt.is_some());
                 match debt {
                     Some(debt) => {
-                        let verdict = rate.decide(debt, cost, max_wait);
-                        lock(meter).on_shared_state(Arc::clone(key), verdict.full_in, self.now());
-                        verdict
+                        let decision = rate.decide(debt, cost, max_wait);
+                        lock(meter).on_shared_state(Arc::clone(key), decision.full_in, self.now());
+                        decision
                     }
                     None => self.count(meter, key, cost, max_wait, name),
                 }
             }
             (None, _) => self.count(meter, key, cost, max_wait, name),
         };
-        Some(PolicyDecision::new(name, rate, verdict))
+        Some(PolicyDecision::new(name, rate, decision))
     }
 
     fn count(
@@ -225,24 +225,24 @@ impl PolicyLimiter {
         max_wait: Duration,
         policy: &'static str,
     ) -> RateDecision {
-        let judged = lock(meter).on_request(Arc::clone(key), cost, max_wait, self.now());
-        if !judged.has_own_bucket {
+        let decision = lock(meter).on_request(Arc::clone(key), cost, max_wait, self.now());
+        if !decision.has_own_bucket {
             emit(UntrackedCaller { policy });
         }
-        judged.decision
+        decision.decision
     }
 
     /// Counts a request without a valid key; `None` if it has no limit.
     pub(crate) fn on_failed(&self, from: IpAddr) -> Option<PolicyDecision> {
         let meters = self.meters();
         let mut meter = lock(meters.failed.as_ref()?);
-        let judged = meter.on_request(owner(from), 1, Duration::ZERO, self.now());
+        let decision = meter.on_request(owner(from), 1, Duration::ZERO, self.now());
         let rate = meter.rate();
         drop(meter);
-        if !judged.has_own_bucket {
+        if !decision.has_own_bucket {
             emit(UntrackedCaller { policy: FAILED });
         }
-        Some(PolicyDecision::new(FAILED, rate, judged.decision))
+        Some(PolicyDecision::new(FAILED, rate, decision.decision))
     }
 
     fn report_sharing(&self, together: bool) {
@@ -279,13 +279,13 @@ pub(crate) struct PolicyDecision {
 }
 
 impl PolicyDecision {
-    fn new(policy: &'static str, rate: Rate, verdict: RateDecision) -> Self {
-        match verdict.outcome {
+    fn new(policy: &'static str, rate: Rate, decision: RateDecision) -> Self {
+        match decision.outcome {
             RateOutcome::Taken { delay: Duration::ZERO } => {}
             RateOutcome::Taken { delay } => emit(RequestDelayed { policy, delay }),
             RateOutcome::Refused { retry_after } => emit(RequestLimited { policy, retry_after }),
         }
-        Self { policy, rate, decision: verdict }
+        Self { policy, rate, decision }
     }
 
     /// How long the request is delayed, unless it is rejected.
@@ -317,15 +317,15 @@ impl PolicyDecision {
 
     /// Adds the `RateLimit` fields of the IETF draft to the headers of a response.
     pub(crate) fn write_headers(&self, headers: &mut HeaderMap) {
-        let Self { policy, rate, decision: verdict } = self;
+        let Self { policy, rate, decision } = self;
         let quota = format!("\"{policy}\";q={};w={}", rate.burst(), whole_seconds(rate.window()));
-        let left = format!("\"{policy}\";r={};t={}", verdict.remaining, verdict.full_in.as_secs_f64().ceil());
+        let left = format!("\"{policy}\";r={};t={}", decision.remaining, decision.full_in.as_secs_f64().ceil());
         for (name, value) in [("ratelimit-policy", quota), ("ratelimit", left)] {
             if let Ok(value) = HeaderValue::try_from(value) {
                 headers.insert(HeaderName::from_static(name), value);
             }
         }
-        if let (RateOutcome::Refused { retry_after }, false) = (verdict.outcome, headers.contains_key(RETRY_AFTER)) {
+        if let (RateOutcome::Refused { retry_after }, false) = (decision.outcome, headers.contains_key(RETRY_AFTER)) {
             headers.insert(RETRY_AFTER, whole_seconds(retry_after).into());
         }
     }

@@ -26,11 +26,11 @@ impl PreferWait {
     pub(crate) fn new(app: &AppState, wait: Option<Duration>, operations: usize) -> Option<Self> {
         let wait = wait?;
         let until = Instant::now() + wait;
-        let seat = app.follower().ok().and_then(|following| following.waiters.reserve(operations));
-        if seat.is_none() {
+        let slot = app.follower().ok().and_then(|following| following.waiters.reserve(operations));
+        if slot.is_none() {
             emit(WaitEnded { result: "refused" });
         }
-        Some(Self { wait, deadline: until, slot: seat? })
+        Some(Self { wait, deadline: until, slot: slot? })
     }
 
     /// The response header for the applied preference.
@@ -57,8 +57,8 @@ impl PreferWait {
             return None;
         }
         // If the operations cannot be read, the caller gets the usual response, with their location.
-        let shown = self.load(app, accepted).await?;
-        Some(self.respond(shape, accepted, &shown))
+        let by_id = self.load(app, accepted).await?;
+        Some(self.respond(shape, accepted, &by_id))
     }
 
     async fn load(
@@ -68,22 +68,22 @@ impl PreferWait {
     ) -> Option<HashMap<OperationId, OperationDetails>> {
         let changes = Arc::clone(&app.follower().ok()?.changes);
         let ids = accepted.iter().map(|accepted| accepted.id).collect();
-        let shown = app.run(|| async move { changes.get_all(ids).await }).await.ok()?.ok()?;
-        Some(shown.into_iter().map(|shown| (shown.stored.operation.id, shown)).collect())
+        let found = app.run(|| async move { changes.get_all(ids).await }).await.ok()?.ok()?;
+        Some(found.into_iter().map(|found| (found.stored.operation.id, found)).collect())
     }
 
     fn respond(
         &self,
         shape: SubmissionShape,
         accepted: &[AcceptedOperation],
-        shown: &HashMap<OperationId, OperationDetails>,
+        by_id: &HashMap<OperationId, OperationDetails>,
     ) -> HttpResponse {
         let mut response = HttpResponse::Ok();
         response.insert_header(self.applied());
         if accepted.iter().all(|accepted| accepted.replayed) {
             response.insert_header(("Idempotency-Replayed", "true"));
         }
-        let mut all: Vec<Value> = accepted.iter().map(|accepted| details(accepted, shown)).collect();
+        let mut all: Vec<Value> = accepted.iter().map(|accepted| details(accepted, by_id)).collect();
         match (shape, accepted) {
             (SubmissionShape::One, [only]) => {
                 response.insert_header((LOCATION, dto::location(only.id)));
@@ -95,8 +95,8 @@ impl PreferWait {
 }
 
 /// An operation with its details. If only the idempotency key is still stored, there are few.
-fn details(accepted: &AcceptedOperation, shown: &HashMap<OperationId, OperationDetails>) -> Value {
-    let mut whole = shown.get(&accepted.id).map_or_else(|| json!(dto::accepted(accepted)), dto::operation);
+fn details(accepted: &AcceptedOperation, by_id: &HashMap<OperationId, OperationDetails>) -> Value {
+    let mut whole = by_id.get(&accepted.id).map_or_else(|| json!(dto::accepted(accepted)), dto::operation);
     whole["replayed"] = accepted.replayed.into();
     whole
 }

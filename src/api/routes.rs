@@ -207,13 +207,13 @@ pub(crate) struct RouteMatch {
 impl RouteMatch {
     /// Finds the route of a request. GET includes HEAD.
     pub(crate) fn find(path: &str, method: &Method) -> Self {
-        let fitting = TEMPLATES.iter().find_map(|place| place.match_path(path).map(|named| (place, named)));
-        let Some((place, named)) = fitting else {
+        let fitting = TEMPLATES.iter().find_map(|template| template.match_path(path).map(|named| (template, named)));
+        let Some((template, named)) = fitting else {
             return Self { template: None, route: None, parameter: String::new() };
         };
         let method = if *method == Method::HEAD { "GET" } else { method.as_str() };
-        let route = place.routes.iter().copied().find(|route| route.method == method);
-        Self { template: Some(place), route, parameter: named.to_owned() }
+        let route = template.routes.iter().copied().find(|route| route.method == method);
+        Self { template: Some(template), route, parameter: named.to_owned() }
     }
 
     /// The route, if there is one.
@@ -223,7 +223,7 @@ impl RouteMatch {
 
     /// The pattern of the path, out of a fixed set.
     pub(crate) fn pattern(&self) -> &'static str {
-        self.template.map_or("none", |place| place.pattern.as_str())
+        self.template.map_or("none", |template| template.pattern.as_str())
     }
 
     /// Answers a request with the handler of its route.
@@ -234,7 +234,7 @@ impl RouteMatch {
     ) -> Result<HttpResponse, ProblemResponse> {
         match (self.route, self.template) {
             (Some(route), _) => (route.handler)(request, app).await,
-            (None, Some(place)) => Ok(ProblemType::not_allowed(place.allow.clone())),
+            (None, Some(template)) => Ok(ProblemType::not_allowed(template.allow.clone())),
             (None, None) => Err(ProblemType::NotFound.into()),
         }
     }

@@ -31,13 +31,13 @@ pub(super) struct Args {
 pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
     args.remote.run(file, async |client, out| {
         let given = vec![("key", args.by), ("action", args.action), ("guild_id", args.guild)];
-        let most = args.wanted.max_entries();
+        let max = args.wanted.max_entries();
         let pages = ListRequest {
             path: "/v1/audit",
             list: "audit",
             cursor: "before",
             filters: given,
-            max_entries: most,
+            max_entries: max,
             feature: None,
         };
         listing::show(client, out, pages, "No matching audit entries.", table).await

@@ -48,22 +48,22 @@ enum Command {
 pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
     args.remote.run(file, async |client, out| match args.command {
         Command::List => {
-            let answered = client.send(&ApiRequest::new(Method::GET, "/v1/breakers").with_feature(FEATURE)).await?.body;
-            let breakers = answered["breakers"].as_array().cloned().unwrap_or_default();
+            let response = client.send(&ApiRequest::new(Method::GET, "/v1/breakers").with_feature(FEATURE)).await?.body;
+            let breakers = response["breakers"].as_array().cloned().unwrap_or_default();
             if breakers.is_empty() {
                 out.note("No circuit breakers yet: no failures recorded.");
             }
-            out.show(&answered, |paint| table(&breakers).print(paint))?;
+            out.show(&response, |paint| table(&breakers).print(paint))?;
             Ok(ExitCode::SUCCESS)
         }
-        Command::Force { breaker, lasts } => {
+        Command::Force { breaker, lasts: duration } => {
             let mut body = json!({ "key": breaker });
-            if let Some(lasts) = lasts {
-                body["for_ms"] = u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX).into();
+            if let Some(duration) = duration {
+                body["for_ms"] = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).into();
             }
-            let until = lasts.map_or_else(
+            let until = duration.map_or_else(
                 || " until it is reset".to_owned(),
-                |lasts| format!(" for {}", duration::format_duration(lasts)),
+                |duration| format!(" for {}", duration::format_duration(duration)),
             );
             post_action(client, out, "force", body, &format!("{breaker} is open{until}")).await
         }
@@ -83,8 +83,8 @@ async fn post_action(
     // Idempotent.
     let api_request = ApiRequest::post(format!("/v1/breakers/{action}")).with_body(body.clone()).repeatable();
     let response = client.send(&api_request).await?.body;
-    let shown = if response.is_null() { body } else { response };
-    out.show(&shown, |paint| format!("{}\n", paint.tint(message, Color::None)))?;
+    let displayed = if response.is_null() { body } else { response };
+    out.show(&displayed, |paint| format!("{}\n", paint.tint(message, Color::None)))?;
     Ok(ExitCode::SUCCESS)
 }
 

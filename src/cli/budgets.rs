@@ -51,12 +51,12 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
 }
 
 async fn list(client: &Client, out: &Output) -> anyhow::Result<ExitCode> {
-    let answered = client.send(&ApiRequest::new(Method::GET, "/v1/budgets").with_feature(FEATURE)).await?.body;
-    let budgets = answered["budgets"].as_array().cloned().unwrap_or_default();
+    let response = client.send(&ApiRequest::new(Method::GET, "/v1/budgets").with_feature(FEATURE)).await?.body;
+    let budgets = response["budgets"].as_array().cloned().unwrap_or_default();
     if budgets.is_empty() {
         out.note("No budgets yet.");
     }
-    out.show(&answered, |paint| rows(&budgets).print(paint))?;
+    out.show(&response, |paint| rows(&budgets).print(paint))?;
     Ok(ExitCode::SUCCESS)
 }
 

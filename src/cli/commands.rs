@@ -54,7 +54,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     let Command::Sync { file: commands, guild, dry_run, remote, settings } = args.command;
     let loaded = setting_flags::load(file, *settings)?;
     // Before any request to Discord.
-    let wanted = commands::load(&commands)?;
+    let desired = commands::load(&commands)?;
     let Some(token) = loaded.settings.discord.token.clone() else { return Err(StartError::NoToken.into()) };
     let mut log = loaded.settings.log.clone();
     if loaded.is_default("log.filter") {
@@ -64,7 +64,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     let scope = guild.map_or(CommandScope::Global, |guild| CommandScope::Guild(guild.get()));
     let mode = if dry_run { SyncMode::DryRun } else { SyncMode::Apply };
     let daemon = remote.client_with(|| Ok(loaded.settings.clone())).map_err(|error| error.to_string());
-    let synced = daemon::block_on(daemon::sync(&loaded.settings, token, &wanted, scope, mode, &daemon))??;
+    let synced = daemon::block_on(daemon::sync(&loaded.settings, token, &desired, scope, mode, &daemon))??;
     io::stdout().write_all(format_result(&synced, mode).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }

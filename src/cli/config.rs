@@ -53,9 +53,9 @@ fn table(loaded: &LoadedSettings) -> String {
     let rows: Vec<_> = loaded
         .effective_settings()
         .into_iter()
-        .map(|shown| {
-            let value = if shown.value.is_null() { "(not set)".to_owned() } else { shown.value.to_string() };
-            (shown.key, value, shown.origin)
+        .map(|setting| {
+            let value = if setting.value.is_null() { "(not set)".to_owned() } else { setting.value.to_string() };
+            (setting.key, value, setting.origin)
         })
         .collect();
     let widest = |column: fn(&(&'static str, String, String)) -> usize| rows.iter().map(column).max().unwrap_or(0);
@@ -69,7 +69,7 @@ fn as_json(loaded: &Result<LoadedSettings, SettingsError>) -> serde_json::Value 
             let settings: Vec<_> = loaded
                 .effective_settings()
                 .into_iter()
-                .map(|shown| json!({"key": shown.key, "value": shown.value, "origin": shown.origin}))
+                .map(|setting| json!({"key": setting.key, "value": setting.value, "origin": setting.origin}))
                 .collect();
             json!({"ok": true, "settings": settings})
         }

@@ -42,7 +42,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
                 return Ok(ExitCode::FAILURE);
             }
         };
-        let verdict = if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        let exit_code = if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         println!("\n{}", demo.summary());
         if !args.exit {
             println!("{}", demo.hints());
@@ -52,6 +52,6 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
             }
         }
         demo.shutdown(timeout).await?;
-        Ok(verdict)
+        Ok(exit_code)
     })?
 }

@@ -137,7 +137,7 @@ async fn list(
     out: &Output,
     which: DeadLetterFilter,
     redriven: Option<bool>,
-    wanted: PageArgs,
+    page: PageArgs,
 ) -> anyhow::Result<ExitCode> {
     let mut given = which.query_parameters();
     given.push(("redriven", redriven.map(|redriven| redriven.to_string())));
@@ -146,7 +146,7 @@ async fn list(
         list: "dead_letters",
         cursor: "cursor",
         filters: given,
-        max_entries: wanted.max_entries(),
+        max_entries: page.max_entries(),
         feature: None,
     };
     listing::show(client, out, pages, "No matching dead letters.", table).await
@@ -170,12 +170,12 @@ fn table(letters: &[Value]) -> TextTable {
 }
 
 async fn show(client: &Client, out: &Output, ids: &[String]) -> anyhow::Result<ExitCode> {
-    let mut shown = Vec::new();
+    let mut found = Vec::new();
     for id in ids {
-        shown.push(client.get(format!("/v1/dead-letters/{}", path_segment(id))).await?.body);
+        found.push(client.get(format!("/v1/dead-letters/{}", path_segment(id))).await?.body);
     }
-    let value = if let [one] = shown.as_slice() { one.clone() } else { json!({ "dead_letters": shown }) };
-    out.show(&value, |paint| shown.iter().map(|letter| details(letter, paint)).collect::<Vec<_>>().join("\n"))?;
+    let value = if let [one] = found.as_slice() { one.clone() } else { json!({ "dead_letters": found }) };
+    out.show(&value, |paint| found.iter().map(|letter| details(letter, paint)).collect::<Vec<_>>().join("\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -206,8 +206,8 @@ async fn redrive(
 ) -> anyhow::Result<ExitCode> {
     let mut summary = RedriveSummary::default();
     for id in &chosen.ids {
-        let answered = client.send(&ApiRequest::post(format!("/v1/dead-letters/{}/redrive", path_segment(id)))).await?;
-        summary.operations.push(json!({"letter": id, "operation": answered.body["id"]}));
+        let response = client.send(&ApiRequest::post(format!("/v1/dead-letters/{}/redrive", path_segment(id)))).await?;
+        summary.operations.push(json!({"letter": id, "operation": response.body["id"]}));
     }
     if chosen.ids.is_empty() {
         let mut remaining = chosen.limit;
@@ -215,9 +215,9 @@ async fn redrive(
             let limit = remaining.unwrap_or(MAX_LETTERS).min(MAX_LETTERS);
             let mut body = chosen.filter();
             body.insert("limit".to_owned(), limit.into());
-            let answered =
+            let response =
                 client.send(&ApiRequest::post("/v1/dead-letters/redrive").with_body(body.into())).await?.body;
-            let done = summary.add(answered);
+            let done = summary.add(response);
             remaining = remaining.map(|remaining| remaining.saturating_sub(done));
             if done == 0 || !summary.more || !summary.stopped.is_null() {
                 break;
@@ -297,12 +297,12 @@ async fn discard(client: &Client, out: &Output, chosen: &DeadLetterSelection) ->
         while remaining != Some(0) {
             let mut body = chosen.filter();
             body.insert("limit".to_owned(), remaining.unwrap_or(MAX_LETTERS).min(MAX_LETTERS).into());
-            let ask = ApiRequest::post("/v1/dead-letters/discard")
+            let request = ApiRequest::post("/v1/dead-letters/discard")
                 .with_body(body.into())
                 .with_feature("bulk discard of dead letters");
-            let answered = client.send(&ask).await?.body;
-            let done = answered["discarded"].as_u64().unwrap_or(0);
-            (discarded, more) = (discarded + done, answered["more"] == true);
+            let response = client.send(&request).await?.body;
+            let done = response["discarded"].as_u64().unwrap_or(0);
+            (discarded, more) = (discarded + done, response["more"] == true);
             remaining = remaining.map(|remaining| remaining.saturating_sub(done));
             if done == 0 || !more {
                 break;

@@ -63,7 +63,7 @@ fn report_invalid_settings(out: &Output, error: &SettingsError) -> anyhow::Resul
 
 /// Formats the summary.
 fn report(out: &Output, findings: &[Finding]) -> anyhow::Result<ExitCode> {
-    let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
+    let count = |status| findings.iter().filter(|finding| finding.verdict == status).count();
     let (warn, fail) = (count(CheckStatus::Warn), count(CheckStatus::Fail));
     let value = json!({ "ok": fail == 0, "checks": findings });
     out.show(&value, |_| {

@@ -71,8 +71,8 @@ mod tests {
             [90, 5_400, 2_592_000, 1_296_000]
         );
         assert_eq!(parse("250ms").unwrap(), Duration::from_millis(250));
-        for wrong in ["", " ", "30", "d", "-1s", "1.5h", "1y", "1h30", "99999999999999999999s", "999999w"] {
-            assert!(parse(wrong).is_err(), "{wrong}");
+        for invalid in ["", " ", "30", "d", "-1s", "1.5h", "1y", "1h30", "99999999999999999999s", "999999w"] {
+            assert!(parse(invalid).is_err(), "{invalid}");
         }
     }
 
@@ -89,8 +89,8 @@ mod tests {
 
     #[test]
     fn duration_is_formatted_with_its_largest_units() {
-        let told = |millis| format_duration(Duration::from_millis(millis));
-        assert_eq!([told(0), told(999), told(1_500), told(61_000)], ["0ms", "999ms", "1s", "1m1s"]);
-        assert_eq!([told(3_600_000), told(93_784_000)], ["1h", "1d2h"]);
+        let format = |millis| format_duration(Duration::from_millis(millis));
+        assert_eq!([format(0), format(999), format(1_500), format(61_000)], ["0ms", "999ms", "1s", "1m1s"]);
+        assert_eq!([format(3_600_000), format(93_784_000)], ["1h", "1d2h"]);
     }
 }

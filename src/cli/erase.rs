@@ -69,8 +69,8 @@ fn format_result(erased: &Value, paint: Painter) -> String {
         erased["removed"].as_object().into_iter().flatten().map(|(what, count)| format!("{count} {what}")).collect();
     let removed = if removed.is_empty() { "nothing found".to_owned() } else { removed.join(", ") };
     let mut table = TextTable::new(&["KEPT", "COUNT", "WHY"]);
-    for kept in erased["kept"].as_array().into_iter().flatten() {
-        table.row(vec![text(&kept["what"]).into(), text(&kept["count"]).into(), text(&kept["why"]).into()]);
+    for retained in erased["kept"].as_array().into_iter().flatten() {
+        table.row(vec![text(&retained["what"]).into(), text(&retained["count"]).into(), text(&retained["why"]).into()]);
     }
     format!("removed: {removed}\n\n{}", table.print(paint))
 }
@@ -82,9 +82,9 @@ mod tests {
     #[test]
     fn removed_and_remaining_rows_are_displayed() {
         let erased = json!({"removed": {"operations": 2}, "kept": [{"what": "audit", "why": "stays"}]});
-        let shown = format_result(&erased, Painter::none());
-        assert!(shown.starts_with("removed: 2 operations\n"), "{shown}");
-        assert!(shown.contains("audit") && shown.contains("stays"), "{shown}");
+        let text = format_result(&erased, Painter::none());
+        assert!(text.starts_with("removed: 2 operations\n"), "{text}");
+        assert!(text.contains("audit") && text.contains("stays"), "{text}");
         let nothing = json!({"removed": {}, "kept": []});
         assert!(format_result(&nothing, Painter::none()).contains("nothing found"));
     }

@@ -53,11 +53,11 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
 }
 
 async fn show(client: &Client, out: &Output, ids: &[String]) -> anyhow::Result<ExitCode> {
-    let mut shown = Vec::new();
+    let mut found = Vec::new();
     for id in ids {
-        shown.push(client.get(format!("/v1/guilds/{}", path_segment(id))).await?.body);
+        found.push(client.get(format!("/v1/guilds/{}", path_segment(id))).await?.body);
     }
-    print(out, &shown, |guild, paint| fields(&status_fields(guild), paint))
+    print(out, &found, |guild, paint| fields(&status_fields(guild), paint))
 }
 
 /// Formats the status of a guild.

@@ -59,9 +59,9 @@ mod tests {
         };
         assert_eq!(read(&path("a.yaml", "a: [1, x]\n")).unwrap(), json!({"a": [1, "x"]}));
         assert_eq!(read(&path("a", "{\"a\": \"1\"}")).unwrap(), json!({"a": "1"}));
-        let says = |path: &Path| read(path).unwrap_err().to_string();
-        assert!(says(&path("twice.yaml", "a: 1\na: 2\n")).contains("duplicate"));
-        assert!(says(&path("a.json", "a: 1")).contains("is not valid JSON"));
-        assert!(says(Path::new("/nowhere/a.yaml")).contains("cannot be read"));
+        let error_of = |path: &Path| read(path).unwrap_err().to_string();
+        assert!(error_of(&path("twice.yaml", "a: 1\na: 2\n")).contains("duplicate"));
+        assert!(error_of(&path("a.json", "a: 1")).contains("is not valid JSON"));
+        assert!(error_of(Path::new("/nowhere/a.yaml")).contains("cannot be read"));
     }
 }

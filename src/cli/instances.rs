@@ -18,9 +18,9 @@ pub(super) struct Args {
 
 pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode> {
     args.remote.run(file, async |client, out| {
-        let answered = client.get("/v1/instances").await?.body;
-        let instances = answered["instances"].as_array().cloned().unwrap_or_default();
-        out.show(&answered, |paint| table(&instances).print(paint))?;
+        let response = client.get("/v1/instances").await?.body;
+        let instances = response["instances"].as_array().cloned().unwrap_or_default();
+        out.show(&response, |paint| table(&instances).print(paint))?;
         Ok(ExitCode::SUCCESS)
     })
 }
@@ -31,7 +31,7 @@ fn table(instances: &[Value]) -> TextTable {
         value.as_u64().map_or_else(|| "-".to_owned(), |ms| duration::format_duration(Duration::from_millis(ms)))
     };
     for instance in instances {
-        let standing = match (instance["leaving"] == true, instance["arriving"] == true) {
+        let status = match (instance["leaving"] == true, instance["arriving"] == true) {
             (true, _) => TableCell::tinted("leaving", Color::Care),
             (false, true) => TableCell::tinted("arriving", Color::Care),
             (false, false) => TableCell::tinted("active", Color::Good),
@@ -40,7 +40,7 @@ fn table(instances: &[Value]) -> TextTable {
         table.row(vec![
             text(&instance["id"]).into(),
             format!("{}{own}", text(&instance["name"])).into(),
-            standing,
+            status,
             text(&instance["queues"]).into(),
             ranges(&instance["shards"]).into(),
             format!("{} ago", millis(&instance["lag_ms"])).into(),

@@ -106,13 +106,13 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
         }
         RemoteCommand::List { tenant, wanted } => {
             let given = vec![("tenant", tenant)];
-            let most = wanted.max_entries();
+            let max = wanted.max_entries();
             let pages = ListRequest {
                 path: "/v1/keys",
                 list: "keys",
                 cursor: "cursor",
                 filters: given,
-                max_entries: most,
+                max_entries: max,
                 feature: None,
             };
             listing::show(client, out, pages, "No keys except the admin key.", table).await
@@ -124,10 +124,10 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
         }
         RemoteCommand::Revoke { ids } => revoke(client, out, &ids).await,
         RemoteCommand::Rotate { id, overlap } => {
-            let ask = ApiRequest::post(format!("/v1/keys/{}/rotate", path_segment(&id)));
-            let answered = client.send(&ask.with_body(json!({ "overlap_s": overlap.as_secs() }))).await?;
+            let request = ApiRequest::post(format!("/v1/keys/{}/rotate", path_segment(&id)));
+            let response = client.send(&request.with_body(json!({ "overlap_s": overlap.as_secs() }))).await?;
             out.note(&format!("The old key {id} remains valid for {}.", duration::format_duration(overlap)));
-            print_new_key(out, &answered.body)
+            print_new_key(out, &response.body)
         }
     })
 }
@@ -164,8 +164,8 @@ async fn revoke(client: &Client, out: &Output, ids: &[String]) -> anyhow::Result
     for id in ids {
         client.send(&ApiRequest::new(Method::DELETE, format!("/v1/keys/{}", path_segment(id))).repeatable()).await?;
     }
-    let told = |_| ids.iter().map(|id| format!("{id} is revoked\n")).collect();
-    out.show(&json!({ "revoked": ids }), told)?;
+    let text = |_| ids.iter().map(|id| format!("{id} is revoked\n")).collect();
+    out.show(&json!({ "revoked": ids }), text)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -204,9 +204,9 @@ fn details(key: &Value, paint: Painter) -> String {
         ("created", time(&key["created_at"]).into()),
         ("expires", time(&key["expires_at"]).into()),
     ];
-    for (shown, name) in [("revoked", "revoked_at"), ("rotated to", "rotated_to")] {
+    for (label, name) in [("revoked", "revoked_at"), ("rotated to", "rotated_to")] {
         if !key[name].is_null() {
-            pairs.push((shown, time(&key[name]).into()));
+            pairs.push((label, time(&key[name]).into()));
         }
     }
     fields(&pairs, paint)

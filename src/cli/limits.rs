@@ -67,22 +67,22 @@ impl TopMeasure {
 pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode> {
     args.remote.run(file, async |client, out| match &args.command {
         None => summary(client, out).await,
-        Some(Command::Buckets { wanted }) => {
+        Some(Command::Buckets { wanted: page }) => {
             let pages = ListRequest {
                 path: "/v1/limits/buckets",
                 list: "buckets",
                 cursor: "cursor",
                 filters: Vec::new(),
-                max_entries: wanted.max_entries(),
+                max_entries: page.max_entries(),
                 feature: Some(FEATURE),
             };
             listing::show(client, out, pages, "No rate limit buckets yet: no request was sent.", buckets).await
         }
         Some(Command::Top { by, limit }) => {
-            let ask = ApiRequest::new(Method::GET, format!("/v1/limits/top?by={}&limit={limit}", by.name()))
+            let api_request = ApiRequest::new(Method::GET, format!("/v1/limits/top?by={}&limit={limit}", by.name()))
                 .with_feature(FEATURE);
-            let answered = client.send(&ask).await?.body;
-            out.show(&answered, |paint| top(&answered, paint))?;
+            let response = client.send(&api_request).await?.body;
+            out.show(&response, |paint| top(&response, paint))?;
             Ok(ExitCode::SUCCESS)
         }
     })
@@ -148,7 +148,7 @@ const MAX_HOLDERS: usize = 3;
 /// Formats the largest holders of the ban budget, and those whose calls wait. Older daemons do not report them.
 fn share_rows(share: &Value) -> Vec<(&'static str, TableCell)> {
     let holders = share["holders"].as_array().into_iter().flatten();
-    let shown = holders.enumerate().filter(|(at, holder)| *at < MAX_HOLDERS || holder["capped"] == true);
+    let listed = holders.enumerate().filter(|(at, holder)| *at < MAX_HOLDERS || holder["capped"] == true);
     let row = |(at, holder): (usize, &Value)| {
         let id = ["key", "tenant", "guild_id"].into_iter().find(|field| holder[*field].is_string());
         let used = format!(
@@ -165,7 +165,7 @@ fn share_rows(share: &Value) -> Vec<(&'static str, TableCell)> {
         };
         (if at == 0 { "ban shares" } else { "" }, cell)
     };
-    shown.map(row).collect()
+    listed.map(row).collect()
 }
 
 fn buckets(buckets: &[Value]) -> TextTable {
@@ -185,16 +185,16 @@ fn buckets(buckets: &[Value]) -> TextTable {
     table
 }
 
-fn top(answered: &Value, paint: Painter) -> String {
+fn top(response: &Value, paint: Painter) -> String {
     let mut table = TextTable::new(&["WHO", "COUNT"]);
-    for one in answered["top"].as_array().into_iter().flatten() {
-        let who = match (&one["guild_id"], &one["caller"]) {
+    for one in response["top"].as_array().into_iter().flatten() {
+        let subject = match (&one["guild_id"], &one["caller"]) {
             (Value::String(guild), _) => format!("guild {guild}"),
             (_, caller) => text(caller),
         };
-        table.row(vec![who.into(), text(&one["count"]).into()]);
+        table.row(vec![subject.into(), text(&one["count"]).into()]);
     }
-    format!("by {}, since {}\n{}", text(&answered["by"]), time(&answered["since"]), table.print(paint))
+    format!("by {}, since {}\n{}", text(&response["by"]), time(&response["since"]), table.print(paint))
 }
 
 #[cfg(test)]
@@ -233,12 +233,12 @@ mod tests {
     fn buckets_and_top_spenders_are_rows() {
         let bucket = json!({"route": "POST /guilds/{id}/roles", "bucket": "abc", "id": "7", "limit": 5, "left": 0,
             "resets_at": "2026-01-31T12:00:05.000Z", "waiting": 2});
-        let shown = buckets(&[bucket]).print(Painter::none());
-        assert!(shown.ends_with("POST /guilds/{id}/roles  7   0/5   2        2026-01-31T12:00:05Z  abc\n"), "{shown}");
-        let answered = json!({"by": "429", "since": "2026-01-31T12:00:00.000Z",
+        let text = buckets(&[bucket]).print(Painter::none());
+        assert!(text.ends_with("POST /guilds/{id}/roles  7   0/5   2        2026-01-31T12:00:05Z  abc\n"), "{text}");
+        let response = json!({"by": "429", "since": "2026-01-31T12:00:00.000Z",
             "top": [{"guild_id": "7", "count": 9}, {"caller": "admin", "count": 1}]});
         assert_eq!(
-            top(&answered, Painter::none()),
+            top(&response, Painter::none()),
             "by 429, since 2026-01-31T12:00:00Z\nWHO      COUNT\nguild 7  9\nadmin    1\n"
         );
     }

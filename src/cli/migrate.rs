@@ -68,7 +68,7 @@ fn table(steps: &[MigrationStatus]) -> String {
             Compatibility::Incompatible { needs: None } => "applied by a newer version".to_owned(),
         };
         let hash = match (&step.stored_hash, &step.known_hash) {
-            (Some(stored), Some(known)) if stored != known => format!("store {stored}, this version {known}"),
+            (Some(stored), Some(expected)) if stored != expected => format!("store {stored}, this version {expected}"),
             (Some(hash), _) => short(hash),
             (None, Some(_)) if step.applied => "hash not recorded".to_owned(),
             (None, Some(hash)) => short(hash),
@@ -91,10 +91,10 @@ mod tests {
     #[test]
     fn status_shows_hashes_and_both_of_a_changed_migration() {
         let (old, new) = ("a".repeat(64), "b".repeat(64));
-        let step = |name: &str, stored: Option<&String>, known: Option<&String>, needs| MigrationStatus {
+        let step = |name: &str, stored: Option<&String>, own_hash: Option<&String>, needs| MigrationStatus {
             name: name.to_owned(),
             applied: name != "0003_c",
-            known_hash: known.cloned(),
+            known_hash: own_hash.cloned(),
             stored_hash: stored.cloned(),
             compatible_from: needs,
             newest_known: 16,

@@ -52,10 +52,10 @@ mod tests {
             "needs_restart": [{"what": "gateway.shards", "old": 1, "new": 2}],
             "unchanged": ["certificate"],
         });
-        let shown = format_report(&report, Painter::none());
+        let text = format_report(&report, Painter::none());
         for line in ["changed log.filter info debug", "needs restart gateway.shards 1 2", "unchanged certificate"] {
             let has = |one: &str| one.split_whitespace().collect::<Vec<_>>().join(" ").starts_with(line);
-            assert!(shown.lines().any(has), "{line} in\n{shown}");
+            assert!(text.lines().any(has), "{line} in\n{text}");
         }
     }
 }

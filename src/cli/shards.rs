@@ -42,8 +42,8 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
             for shard in &shards {
                 client.send(&ApiRequest::post(format!("/v1/shards/{shard}/restart"))).await?;
             }
-            let told = |_| shards.iter().map(|shard| format!("shard {shard} reconnects\n")).collect();
-            out.show(&json!({ "restarted": shards }), told)?;
+            let text = |_| shards.iter().map(|shard| format!("shard {shard} reconnects\n")).collect();
+            out.show(&json!({ "restarted": shards }), text)?;
             Ok(ExitCode::SUCCESS)
         }
     })

@@ -17,15 +17,15 @@ pub(super) struct Args {
 
 pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode> {
     args.remote.run(file, async |client, out| {
-        let answered = client.get("/v1/usage").await?.body;
-        out.show(&answered, |paint| table(&answered).print(paint))?;
+        let response = client.get("/v1/usage").await?.body;
+        out.show(&response, |paint| table(&response).print(paint))?;
         Ok(ExitCode::SUCCESS)
     })
 }
 
-fn table(answered: &Value) -> TextTable {
+fn table(response: &Value) -> TextTable {
     let mut table = TextTable::new(&["BY", "NAME", "QUEUED", "MAX", "BYTES", "MAX", "USED"]);
-    for scope in answered["usage"].as_array().into_iter().flatten() {
+    for scope in response["usage"].as_array().into_iter().flatten() {
         table.row(vec![
             text(&scope["by"]).into(),
             text(&scope["name"]).into(),
@@ -36,13 +36,13 @@ fn table(answered: &Value) -> TextTable {
             percent(scope["ratio"].as_f64().unwrap_or_default()),
         ]);
     }
-    let file = &answered["file"];
-    if let (Some(bytes), Some(most)) = (file["bytes"].as_u64(), file["max_bytes"].as_u64()) {
+    let file = &response["file"];
+    if let (Some(bytes), Some(max)) = (file["bytes"].as_u64(), file["max_bytes"].as_u64()) {
         #[expect(clippy::cast_precision_loss, reason = "a ratio for display")]
-        let used = percent(bytes as f64 / most.max(1) as f64);
-        let bytes = [bytes.to_string(), most.to_string()].map(TableCell::from);
-        let [bytes, most] = bytes;
-        table.row(vec!["file".into(), "-".into(), "-".into(), "-".into(), bytes, most, used]);
+        let used = percent(bytes as f64 / max.max(1) as f64);
+        let bytes = [bytes.to_string(), max.to_string()].map(TableCell::from);
+        let [bytes, max] = bytes;
+        table.row(vec!["file".into(), "-".into(), "-".into(), "-".into(), bytes, max, used]);
     }
     table
 }
@@ -62,9 +62,9 @@ mod tests {
 
     #[test]
     fn each_scope_and_the_file_is_a_row() {
-        let answered = json!({"usage": [{"by": "key", "name": "k1", "operations": 5, "max_operations": 10, "bytes": 2048,
+        let response = json!({"usage": [{"by": "key", "name": "k1", "operations": 5, "max_operations": 10, "bytes": 2048,
             "max_bytes": null, "ratio": 0.5}], "file": {"bytes": 250, "accepts_until_bytes": 875, "max_bytes": 1000}});
-        let printed = table(&answered).print(Painter::none());
+        let printed = table(&response).print(Painter::none());
         let rows: Vec<Vec<&str>> = printed.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows[0], ["key", "k1", "5", "10", "2048", "-", "50.0", "%"]);
         assert_eq!(rows[1], ["file", "-", "-", "-", "250", "1000", "25.0", "%"]);

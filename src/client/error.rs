@@ -187,10 +187,10 @@ impl fmt::Display for ProblemDetails {
         let key = self.key.as_ref().map(ClientKey::origin);
         match (self.status, &self.needs, key) {
             (StatusCode::UNAUTHORIZED, _, Some(origin)) => {
-                let place = self.api_url.as_ref().map_or_else(String::new, |place| format!(" at {place}"));
+                let endpoint = self.api_url.as_ref().map_or_else(String::new, |endpoint| format!(" at {endpoint}"));
                 return write!(
                     f,
-                    "the daemon{place} rejected the key from {origin}: it is invalid, expired, or for another daemon; \
+                    "the daemon{endpoint} rejected the key from {origin}: it is invalid, expired, or for another daemon; \
                      set one with --key-file PATH or GUILDHALL_KEY. Processes that share a store accept one generated \
                      key: their logs and `guildhall doctor` name its host and file"
                 );
@@ -214,13 +214,13 @@ impl fmt::Display for ProblemDetails {
             }
             _ => {}
         }
-        let says =
+        let text =
             if self.errors.is_empty() || self.status == StatusCode::CONFLICT { &self.detail } else { &self.title };
-        let says = escape_controls(says.trim_end_matches('.'));
+        let text = escape_controls(text.trim_end_matches('.'));
         write!(
             f,
             "{} ({})",
-            if says.is_empty() { "the daemon rejected the request" } else { &says },
+            if text.is_empty() { "the daemon rejected the request" } else { &text },
             self.status.as_u16()
         )?;
         if self.detail.starts_with(UNKNOWN_PATH_DETAIL) {

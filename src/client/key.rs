@@ -91,10 +91,10 @@ mod tests {
         let key = ClientKey::new(&SecretValue::new("gh_a_b\n"), "--key").unwrap();
         assert_eq!(key.header().to_str().unwrap(), "Bearer gh_a_b");
         assert!(!format!("{key:?}").contains("gh_a_b"), "{key:?}");
-        for wrong in ["", " ", "two words", "a\nb", "ü"] {
+        for invalid in ["", " ", "two words", "a\nb", "ü"] {
             assert!(
-                matches!(ClientKey::new(&SecretValue::new(wrong), "--key"), Err(ClientKeyError::Form(_))),
-                "{wrong}"
+                matches!(ClientKey::new(&SecretValue::new(invalid), "--key"), Err(ClientKeyError::Form(_))),
+                "{invalid}"
             );
         }
     }
@@ -104,10 +104,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("key");
         assert!(matches!(ClientKey::from_file(&file), Err(ClientKeyError::Read { .. })));
-        for wrong in [&b"a b"[..], b"\xff\xfe", &[b'a'; 5_000]] {
-            fs::write(&file, wrong).unwrap();
-            let says = ClientKey::from_file(&file).unwrap_err().to_string();
-            assert!(says.contains("contains no valid key") && says.contains(file.to_str().unwrap()), "{says}");
+        for invalid in [&b"a b"[..], b"\xff\xfe", &[b'a'; 5_000]] {
+            fs::write(&file, invalid).unwrap();
+            let message = ClientKey::from_file(&file).unwrap_err().to_string();
+            assert!(message.contains("contains no valid key") && message.contains(file.to_str().unwrap()), "{message}");
         }
         fs::write(&file, "gh_1_2\r\n").unwrap();
         assert_eq!(ClientKey::from_file(&file).unwrap().origin(), file.to_str().unwrap());

@@ -110,7 +110,7 @@ impl Client {
     ///
     /// If the file of certificate authorities is invalid.
     pub fn new(config: ClientConfig) -> Result<Self, CaFileError> {
-        let ClientConfig { api_url: place, key, timeout, ca_file, pinned_cert_file: own } = config;
+        let ClientConfig { api_url, key, timeout, ca_file, pinned_cert_file: own } = config;
         let (tls, path, named_by) = match own {
             Some(own) => (tls::pinned(&own), own, "api.tls.cert_file"),
             None => (webhook::trusted_tls_config(ca_file.as_deref()), ca_file.unwrap_or_default(), "--ca-file"),
@@ -124,7 +124,7 @@ impl Client {
         let connector =
             HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(tcp);
         let http = legacy::Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector);
-        Ok(Self { http, api_url: place, key, timeout })
+        Ok(Self { http, api_url, key, timeout })
     }
 
     /// Address of the daemon.

@@ -80,7 +80,7 @@ impl EventsComponent {
         let brain = webhooks(&handlers, &rest.gate, clock)?;
         let responder = RestInteractionResponder::new(rest.gate.clone(), settings.interactions.timeout);
         let ports =
-            EventPorts { handlers, store, crashes, brain, answers: Arc::new(responder), desk: operations, watch: None };
+            EventPorts { handlers, store, crashes, brain, responder: Arc::new(responder), operations, observer: None };
         let flow_limit = FlowLimit { events: settings.gateway.buffer_events, bytes: settings.gateway.buffer_bytes };
         Ok(EventsHandle::prepare(ports, clock.clone(), config(settings, shards), flow_limit))
     }

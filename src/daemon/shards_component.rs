@@ -250,8 +250,8 @@ impl ShardClaimer {
         }
         let claimed = with_timeout(self.config.store.claim_shards(self.config.desired)).await?;
         let new: Vec<u32> = claimed.claims.iter().map(|claim| claim.shard).collect();
-        for AttachedShard { claim, feed: sender, session, unread } in self.config.events.take(claimed.claims).await {
-            let lease = self.config.store.shard_right(claim);
+        for AttachedShard { claim, sender, session, unread } in self.config.events.attach(claimed.claims).await {
+            let lease = self.config.store.shard_lease(claim);
             self.held.insert(claim.shard, (claim, lease.clone()));
             self.shard_set.open(claim.shard, sender, session.map(|session| ResumeState { session, unread }), lease);
         }
@@ -273,7 +273,7 @@ impl ShardClaimer {
     async fn close_shards(&mut self, shards: &[u32], timeout: Duration) {
         let ends = shards.iter().map(|shard| async {
             self.shard_set.close(*shard, CLOSE_TIMEOUT).await;
-            self.config.events.let_go(*shard, timeout).await;
+            self.config.events.release(*shard, timeout).await;
         });
         join_all(ends).await;
         for shard in shards {

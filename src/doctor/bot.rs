@@ -223,8 +223,8 @@ mod tests {
     #[test]
     fn clock_difference_excludes_the_duration_of_the_call() {
         let at = |ms: u64| SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_000 + ms);
-        let finding = |theirs, asked, answered| {
-            evaluate_clock(DateSample { discord_time: at(theirs), sent_at: at(asked), received_at: at(answered) })
+        let finding = |discord, sent, received| {
+            evaluate_clock(DateSample { discord_time: at(discord), sent_at: at(sent), received_at: at(received) })
         };
         assert_eq!(finding(10_000, 10_400, 10_500).seen, "this machine's clock matches Discord's");
         assert_eq!(finding(10_000, 4_000, 9_000).verdict, CheckStatus::Ok, "a slow response is not a wrong clock");

@@ -119,7 +119,7 @@ fn evaluate_schema(settings: &StoreSettings, seen: &str, migrations: &[Migration
         let name = &migration.name;
         match migration.compatibility() {
             Compatibility::Pending | Compatibility::Applied | Compatibility::Newer => {}
-            Compatibility::Changed { stored, known } => {
+            Compatibility::Changed { stored, expected: known } => {
                 let seen = format!("{seen}; migration {name} was applied with other SQL (hash {stored}, not {known})");
                 return Finding::fail("store", seen, "run the version of guildhall that applied it");
             }

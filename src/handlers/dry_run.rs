@@ -125,10 +125,9 @@ fn apply_rule(rule: &Rule, view: &EventView<'_>, state: &BTreeMap<String, Value>
         Ok(RuleOutput { operations, reply, set, cooldown }) => {
             result.problems = operation_problems(&operations, view.event());
             let millis = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-            let set = set
-                .into_iter()
-                .map(|(key, value, lasts)| json!({"key": key, "value": value, "for_ms": lasts.map(millis)}));
-            let cooldown = cooldown.map(|(key, lasts)| json!({"key": key, "for_ms": millis(lasts)}));
+            let set =
+                set.into_iter().map(|(key, value, ttl)| json!({"key": key, "value": value, "for_ms": ttl.map(millis)}));
+            let cooldown = cooldown.map(|(key, ttl)| json!({"key": key, "for_ms": millis(ttl)}));
             result.would = Some(DryRunAction::Do { operations, reply, set: set.collect(), cooldown });
         }
         Err(problem) => result.problems.push(problem.to_string()),

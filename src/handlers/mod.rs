@@ -54,7 +54,7 @@ impl HandlersError {
         match self {
             Self::Unreadable { .. } => vec![("handlers.file".to_owned(), self.to_string())],
             Self::Invalid { problems, .. } => {
-                problems.iter().map(|wrong| (wrong.field.clone(), wrong.to_string())).collect()
+                problems.iter().map(|error| (error.field.clone(), error.to_string())).collect()
             }
         }
     }
@@ -151,7 +151,7 @@ fn parse_values(text: &str) -> Result<(EventHandlers, Vec<Value>), Vec<HandlerFi
         Ok(_) => Err(problems),
         Err(mut found) => {
             // The errors found here are more specific.
-            found.retain(|wrong| problems.iter().all(|known| !wrong.field.starts_with(&known.field)));
+            found.retain(|error| problems.iter().all(|problem| !error.field.starts_with(&problem.field)));
             found.extend(problems);
             Err(found)
         }

@@ -47,8 +47,8 @@ fn shipped_example_is_valid() {
 #[test]
 fn no_file_means_no_handlers_and_a_missing_file_is_an_error() {
     assert!(load(&settings(None, false)).unwrap().is_empty());
-    let says = load(&settings(Some("/nowhere/handlers.toml".into()), false)).unwrap_err().to_string();
-    assert!(says.contains("/nowhere/handlers.toml") && says.contains("handlers.file"), "{says}");
+    let message = load(&settings(Some("/nowhere/handlers.toml".into()), false)).unwrap_err().to_string();
+    assert!(message.contains("/nowhere/handlers.toml") && message.contains("handlers.file"), "{message}");
 }
 
 #[test]
@@ -66,16 +66,16 @@ fn all_errors_are_listed_with_the_file_name() {
         "[[handlers]]\nname = 'a'\non = 'members.join'\ndo = []\n\
          [[handlers]]\nname = 'b'\non = '#'\nwebhook = { url = 'https://u:hunter2@b.example', secrets_file = '/nowhere/s' }\n",
     );
-    let says = load(&settings(Some(file.path().to_owned()), false)).unwrap_err().to_string();
-    let lines: Vec<&str> = says.lines().collect();
+    let message = load(&settings(Some(file.path().to_owned()), false)).unwrap_err().to_string();
+    let lines: Vec<&str> = message.lines().collect();
     assert!(
         lines[0].starts_with("3 errors in the handlers in") && lines[0].contains(file.path().to_str().unwrap()),
-        "{says}"
+        "{message}"
     );
     for hint in ["`handlers[0].on`", "did you mean `member.join`?", "`handlers[1].webhook.url`", "\"/nowhere/s\""] {
-        assert!(says.contains(hint), "{hint}: {says}");
+        assert!(message.contains(hint), "{hint}: {message}");
     }
-    assert!(!says.contains("hunter2"), "{says}");
+    assert!(!message.contains("hunter2"), "{message}");
 }
 
 #[test]
@@ -95,8 +95,8 @@ fn secrets_are_read_from_a_file_one_a_line() {
     std::fs::write(secrets_file.path(), "\n").unwrap();
     assert!(problems(&text)[0].contains("is empty"));
     std::fs::write(secrets_file.path(), "hunter2\n").unwrap();
-    let says = problems(&text);
-    assert!(says.len() == 1 && says[0].contains("secrets[0]") && !says[0].contains("hunter2"), "{says:?}");
+    let message = problems(&text);
+    assert!(message.len() == 1 && message[0].contains("secrets[0]") && !message[0].contains("hunter2"), "{message:?}");
 }
 
 #[test]
@@ -114,8 +114,8 @@ fn invalid_urls_are_rejected() {
         ("https://a.example/#x", "must not contain `#`"),
         ("https://a:b@c.example", "or a password"),
     ] {
-        let says = with(url);
-        assert!(says.len() == 1 && says[0].contains(hint), "{url}: {says:?}");
+        let message = with(url);
+        assert!(message.len() == 1 && message[0].contains(hint), "{url}: {message:?}");
     }
 }
 
@@ -136,8 +136,8 @@ fn sample_is_a_frame_or_a_webhook_body() {
         (r#"{"t":"MESSAGE_CREATE"}"#, "invalid frame"),
         (r#"{"event_type":"member.join"}"#, "missing field"),
     ] {
-        let says = sample(text).unwrap_err().to_string();
-        assert!(says.contains(hint), "{text}: {says}");
+        let error = sample(text).unwrap_err().to_string();
+        assert!(error.contains(hint), "{text}: {error}");
     }
 }
 

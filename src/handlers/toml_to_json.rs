@@ -17,9 +17,9 @@ pub(super) fn to_json(text: &str) -> Result<Value, Vec<HandlerFieldError>> {
         let mut found: Vec<(usize, &str)> =
             errors.iter().map(|error| (error.span().map_or(0, |span| span.start), error.message())).collect();
         found.sort_unstable();
-        let wrong = |(at, says)| HandlerFieldError {
+        let wrong = |(at, message)| HandlerFieldError {
             field: format!("line {}", line(at)),
-            message: format!("is not valid TOML: {says}"),
+            message: format!("is not valid TOML: {message}"),
         };
         return Err(found.into_iter().map(wrong).collect());
     }
@@ -70,15 +70,15 @@ mod tests {
     fn every_value_converts_or_is_reported() {
         let read = to_json("a = 0x10\nb = -1_000\nc = 1.5\nd = [true, 'x', {e = 'y'}]\n[f.g]\nh = 2\n").unwrap();
         assert_eq!(read, json!({"a": 16, "b": -1000, "c": 1.5, "d": [true, "x", {"e": "y"}], "f": {"g": {"h": 2}}}));
-        let wrong = to_json("a = [1979-05-27]\n[[b]]\nc = nan\nd = 99999999999999999999\n").unwrap_err();
-        let fields: Vec<&str> = wrong.iter().map(|wrong| wrong.field.as_str()).collect();
+        let errors = to_json("a = [1979-05-27]\n[[b]]\nc = nan\nd = 99999999999999999999\n").unwrap_err();
+        let fields: Vec<&str> = errors.iter().map(|errors| errors.field.as_str()).collect();
         assert_eq!(fields, ["a[0]", "b[0].c", "b[0].d"]);
     }
 
     #[test]
     fn syntax_errors_are_reported_by_line_without_text() {
-        let wrong = to_json("a = 1\nsecret = whsec_abc\nb = [\n").unwrap_err();
-        assert_eq!(wrong[0].field, "line 2");
-        assert!(!format!("{wrong:?}").contains("whsec_abc"), "{wrong:?}");
+        let errors = to_json("a = 1\nsecret = whsec_abc\nb = [\n").unwrap_err();
+        assert_eq!(errors[0].field, "line 2");
+        assert!(!format!("{errors:?}").contains("whsec_abc"), "{errors:?}");
     }
 }

@@ -96,7 +96,7 @@ impl CollectorClient {
 
     /// Sends a request once. Returns the number of spans that the collector rejected.
     pub(super) async fn send(&self, body: Bytes) -> Result<u64, ExportError> {
-        let later = |says: String| ExportError::Retryable { message: says, wait: None };
+        let later = |message: String| ExportError::Retryable { message, wait: None };
         match tokio::time::timeout(self.timeout, self.exchange(body)).await {
             Ok(result) => result,
             Err(_) => Err(later(format!("no response within {:?}", self.timeout))),
@@ -104,7 +104,7 @@ impl CollectorClient {
     }
 
     async fn exchange(&self, body: Bytes) -> Result<u64, ExportError> {
-        let later = |says: String| ExportError::Retryable { message: says, wait: None };
+        let later = |message: String| ExportError::Retryable { message, wait: None };
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.uri.clone();

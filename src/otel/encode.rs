@@ -56,8 +56,8 @@ fn span(span: &Span) -> Value {
             SpanKind::Consumer => 5,
         },
         // JSON numbers are not safe for 64 bits.
-        "startTimeUnixNano": span.began.to_string(),
-        "endTimeUnixNano": span.ended.to_string(),
+        "startTimeUnixNano": span.started_at.to_string(),
+        "endTimeUnixNano": span.ended_at.to_string(),
         "attributes": attributes,
         "status": {},
     });

@@ -38,10 +38,10 @@ pub enum NamedBudgetError {
     #[error("has {0:?}, whose name is not 1 to 64 of the characters a-z, 0-9, `_`, `-` and `.`")]
     Name(String),
     /// The maximum is not a valid amount.
-    #[error("has {0:?}, where the amount before the `/` is not above 0 and at most {max}", max = BudgetMember::MOST)]
+    #[error("has {0:?}, where the amount before the `/` is not above 0 and at most {max}", max = BudgetMember::MAX)]
     Maximum(String),
     /// The restore rate is not a valid amount.
-    #[error("has {0:?}, where the amount a second after the `/` is not from 0 to {max}", max = BudgetMember::MOST)]
+    #[error("has {0:?}, where the amount a second after the `/` is not from 0 to {max}", max = BudgetMember::MAX)]
     Restore(String),
 }
 
@@ -65,7 +65,7 @@ impl fmt::Display for NamedBudget {
 pub(super) fn parse_limits(text: &str) -> Result<BudgetLimits, NamedBudgetError> {
     let (maximum, restore) = text.split_once('/').ok_or_else(|| NamedBudgetError::Form(text.to_owned()))?;
     let points =
-        |text: &str| text.trim().parse().ok().and_then(Points::new).filter(|points| *points <= BudgetMember::MOST);
+        |text: &str| text.trim().parse().ok().and_then(Points::new).filter(|points| *points <= BudgetMember::MAX);
     let maximum = points(maximum).filter(|points| *points > Points::ZERO);
     Ok(BudgetLimits {
         maximum: maximum.ok_or_else(|| NamedBudgetError::Maximum(text.to_owned()))?,
@@ -92,12 +92,12 @@ pub(super) fn typed(effective: &[Effective]) -> BudgetSettings {
 /// Checks a constraint between valid settings: the number of budgets.
 pub(super) fn check(effective: &[Effective]) -> Option<SettingsProblem> {
     let find = |path| effective.iter().find(|setting| setting.key.path == path);
-    let (named, most) = (find("budgets.named")?, find("budgets.most")?);
-    let (Some(Value::Budgets(budgets)), Some(Value::Integer(most))) = (&named.value, &most.value) else { return None };
-    (budgets.len() as u64 > *most).then(|| SettingsProblem {
+    let (named, max) = (find("budgets.named")?, find("budgets.most")?);
+    let (Some(Value::Budgets(budgets)), Some(Value::Integer(max))) = (&named.value, &max.value) else { return None };
+    (budgets.len() as u64 > *max).then(|| SettingsProblem {
         key: "budgets.named".to_owned(),
         origin: Some(named.origin.clone()),
-        message: format!("has {} budgets, which is more than budgets.most ({most}); raise that", budgets.len()),
+        message: format!("has {} budgets, which is more than budgets.most ({max}); raise that", budgets.len()),
     })
 }
 
@@ -116,15 +116,15 @@ mod tests {
     #[test]
     fn each_error_is_distinguished() {
         use NamedBudgetError::{Form, Maximum, Name, Restore};
-        let wrong = |text: &str| text.parse::<NamedBudget>().unwrap_err();
-        assert!(matches!(wrong("shop"), Form(_)));
-        assert!(matches!(wrong("shop=5"), Form(_)));
-        assert!(matches!(wrong("Shop=5/1"), Name(_)));
+        let error_of = |text: &str| text.parse::<NamedBudget>().unwrap_err();
+        assert!(matches!(error_of("shop"), Form(_)));
+        assert!(matches!(error_of("shop=5"), Form(_)));
+        assert!(matches!(error_of("Shop=5/1"), Name(_)));
         for text in ["a=0/1", "a=-1/1", "a=x/1", "a=1e10/1", "a=NaN/1"] {
-            assert!(matches!(wrong(text), Maximum(_)), "{text}");
+            assert!(matches!(error_of(text), Maximum(_)), "{text}");
         }
         for text in ["a=1/", "a=1/-1", "a=1/inf", "a=1/1/1"] {
-            assert!(matches!(wrong(text), Restore(_)), "{text}");
+            assert!(matches!(error_of(text), Restore(_)), "{text}");
         }
     }
 }

@@ -226,17 +226,17 @@ mod tests {
         assert_eq!(range.range(), 4..8);
         assert_eq!([3, 4, 7, 8].map(|shard| range.contains(shard)), [false, true, true, false]);
         assert_eq!((ShardRange::all(1).to_string(), ShardRange::all(3).to_string()), ("0-0".into(), "0-2".into()));
-        for wrong in ["", "4", "-", "4-", "-4", "a-b", "1-2-3", "+1-2", "1-99999999999", "0-16000"] {
-            assert_eq!(wrong.parse::<ShardRange>(), Err(ShardRangeError::Form), "{wrong}");
+        for invalid in ["", "4", "-", "4-", "-4", "a-b", "1-2-3", "+1-2", "1-99999999999", "0-16000"] {
+            assert_eq!(invalid.parse::<ShardRange>(), Err(ShardRangeError::Form), "{invalid}");
         }
         assert_eq!("7-4".parse::<ShardRange>(), Err(ShardRangeError::Reversed { first: 7, last: 4 }));
     }
 
     #[test]
     fn presence_has_the_form_that_discord_expects() {
-        let shown = serde_json::to_value(presence("dnd", "watching", "the gate".to_owned())).unwrap();
-        assert_eq!((&shown["status"], &shown["afk"]), (&"dnd".into(), &false.into()));
-        assert_eq!((&shown["activities"][0]["type"], &shown["activities"][0]["name"]), (&3.into(), &"the gate".into()));
+        let json = serde_json::to_value(presence("dnd", "watching", "the gate".to_owned())).unwrap();
+        assert_eq!((&json["status"], &json["afk"]), (&"dnd".into(), &false.into()));
+        assert_eq!((&json["activities"][0]["type"], &json["activities"][0]["name"]), (&3.into(), &"the gate".into()));
         let custom = serde_json::to_value(presence("online", "custom", "hello".to_owned())).unwrap();
         assert_eq!((&custom["activities"][0]["type"], &custom["activities"][0]["state"]), (&4.into(), &"hello".into()));
         let nothing = serde_json::to_value(presence("online", "playing", String::new())).unwrap();

@@ -245,7 +245,7 @@ impl LoadedSettings {
     /// Returns all settings that have another value in `new`.
     #[must_use]
     pub fn changes_to(&self, new: &Self) -> Vec<SettingChange> {
-        let shown = |value: &Option<Value>| value.as_ref().map_or(serde_json::Value::Null, Value::to_redacted_json);
+        let redacted = |value: &Option<Value>| value.as_ref().map_or(serde_json::Value::Null, Value::to_redacted_json);
         let pairs = self.effective.iter().map(|old| (old, of(&new.effective, old.key.path)));
         let changed = pairs.filter(|(old, new)| match (&old.value, &new.value) {
             (Some(old), Some(new)) => !old.equals(new),
@@ -254,8 +254,8 @@ impl LoadedSettings {
         });
         let change = |(old, new): (&Effective, &Effective)| SettingChange {
             key: old.key.path,
-            old: shown(&old.value),
-            new: shown(&new.value),
+            old: redacted(&old.value),
+            new: redacted(&new.value),
             reloads: old.key.reloads(),
         };
         changed.map(change).collect()

@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn invalid_networks_suggest_a_fix() {
-        for (text, says) in [
+        for (text, message) in [
             ("localhost", "not an IP address"),
             ("10.0.0.0/33", "a number of bits"),
             ("10.0.0.0/", "a number of bits"),
@@ -131,7 +131,7 @@ mod tests {
             ("fd00::1/64", "write fd00::/64"),
         ] {
             let error = text.parse::<IpNetwork>().unwrap_err().to_string();
-            assert!(error.contains(says), "{error}");
+            assert!(error.contains(message), "{error}");
         }
         for text in ["10.0.0.0/8", "::1", "192.0.2.7"] {
             assert_eq!(text.parse::<IpNetwork>().unwrap().to_string(), text);

@@ -68,8 +68,8 @@ mod tests {
         let written: String = key.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
         let read: PublicKey = written.to_uppercase().parse().unwrap();
         assert_eq!((read.verifying_key(), read.to_string()), (key, written.clone()));
-        for wrong in ["", "00", &written[1..], &format!("{written}0"), &written.replace(&written[..1], "g")] {
-            assert_eq!(wrong.parse::<PublicKey>(), Err(PublicKeyError::Form), "{wrong}");
+        for invalid in ["", "00", &written[1..], &format!("{written}0"), &written.replace(&written[..1], "g")] {
+            assert_eq!(invalid.parse::<PublicKey>(), Err(PublicKeyError::Form), "{invalid}");
         }
         // The neutral element: anyone can create a valid signature for any message.
         let weak = format!("01{}", "0".repeat(62));

@@ -39,7 +39,7 @@ pub(crate) fn resolve(mut layers: Vec<Layer>) -> (Vec<Effective>, Vec<SettingsPr
             match entry.named {
                 Named::Value(named) if named.path == key.path => match value::check(key, &entry.raw) {
                     Ok(value) => winner = Some(Winner::Value(value, entry.origin.clone())),
-                    Err(says) => problems.push(problem(key, entry, says)),
+                    Err(message) => problems.push(problem(key, entry, message)),
                 },
                 Named::SecretFile(named) if named.path == key.path => winner = Some(Winner::File(entry)),
                 Named::Value(_) | Named::SecretFile(_) => {}
@@ -57,10 +57,10 @@ pub(crate) fn resolve(mut layers: Vec<Layer>) -> (Vec<Effective>, Vec<SettingsPr
                     origin: entry.origin.clone(),
                     secret_file: Some(path),
                 }),
-                Err(says) => problems.push(SettingsProblem {
+                Err(message) => problems.push(SettingsProblem {
                     key: key.file_form().unwrap_or_default(),
                     origin: Some(entry.origin.clone()),
-                    message: says,
+                    message,
                 }),
             },
         }
@@ -118,5 +118,5 @@ fn read_secret(key: &Key, raw: &Raw) -> Result<(Value, String), String> {
     }
     value::check(key, &Raw::Text(secret.to_owned()))
         .map(|value| (value, path.clone()))
-        .map_err(|says| format!("names {path:?}, whose content {says}"))
+        .map_err(|message| format!("names {path:?}, whose content {message}"))
 }

@@ -1246,8 +1246,8 @@ pub(crate) fn is_section(name: &str) -> bool {
 
 /// Returns the known path that is most similar to an unknown one, if any is similar enough.
 pub(crate) fn nearest(path: &str) -> Option<String> {
-    let known = SCHEMA.iter().flat_map(|key| [Some(key.path.to_owned()), key.file_form()]).flatten();
-    nearest_of(path, known)
+    let names = SCHEMA.iter().flat_map(|key| [Some(key.path.to_owned()), key.file_form()]).flatten();
+    nearest_of(path, names)
 }
 
 /// Returns the candidate that is most similar to `unknown`, if any is similar enough.

@@ -100,12 +100,12 @@ mod tests {
 
     #[test]
     fn headers_are_names_and_values_and_their_values_are_secrets() {
-        let known = parse_headers("Authorization=Bearer abc=, x-team = a/b").unwrap();
-        let shown: Vec<_> = known.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
-        assert_eq!(shown, [("authorization", "Bearer abc="), ("x-team", "a/b")]);
-        let hidden: Vec<_> = secrets(&known).map(|secret| secret.expose().to_owned()).collect();
+        let headers = parse_headers("Authorization=Bearer abc=, x-team = a/b").unwrap();
+        let pairs: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
+        assert_eq!(pairs, [("authorization", "Bearer abc="), ("x-team", "a/b")]);
+        let hidden: Vec<_> = secrets(&headers).map(|secret| secret.expose().to_owned()).collect();
         assert_eq!(hidden, ["Bearer abc=", "abc=", "a/b"]);
-        assert!(!format!("{known:?}").contains("abc"));
+        assert!(!format!("{headers:?}").contains("abc"));
         for wrong in ["", "a", "=b", "a=", "a b=c", "a=b,,c=d", "a=\"b\"", "a=ü", "a=b\nc"] {
             assert!(parse_headers(wrong).is_err(), "{wrong}");
         }

@@ -30,7 +30,7 @@ fn errors_of(text: &str, environment: &[(&str, &str)]) -> Vec<String> {
 }
 
 fn origin_of(loaded: &LoadedSettings, key: &str) -> String {
-    loaded.effective_settings().into_iter().find(|shown| shown.key == key).unwrap().origin
+    loaded.effective_settings().into_iter().find(|setting| setting.key == key).unwrap().origin
 }
 
 #[test]
@@ -80,8 +80,8 @@ fn all_errors_are_reported_with_key_origin_and_allowed_values() {
         ("shutdown.timeout_ms cannot be \"soon\"", "environment GUILDHALL__SHUTDOWN__TIMEOUT_MS"),
     ];
     assert_eq!(errors.len(), expected.len(), "{errors:#?}");
-    for (says, origin) in expected {
-        assert!(errors.iter().any(|error| error.contains(says) && error.contains(origin)), "{says}: {errors:#?}");
+    for (message, origin) in expected {
+        assert!(errors.iter().any(|error| error.contains(message) && error.contains(origin)), "{message}: {errors:#?}");
     }
 }
 
@@ -105,9 +105,9 @@ fn unknown_sections_and_settings_outside_a_section_are_errors() {
 fn invalid_secret_is_never_displayed() {
     let token_with_space = format!("{CANARY} ");
     let with_prefix = format!("Bot {CANARY}");
-    for wrong in [token_with_space.as_str(), with_prefix.as_str()] {
-        assert_eq!(errors_of("", &[("GUILDHALL__DISCORD__TOKEN", wrong)]).len(), 1);
-        assert_eq!(errors_of(&format!("[discord]\ntoken = \"{wrong}\"\n"), &[]).len(), 1);
+    for invalid in [token_with_space.as_str(), with_prefix.as_str()] {
+        assert_eq!(errors_of("", &[("GUILDHALL__DISCORD__TOKEN", invalid)]).len(), 1);
+        assert_eq!(errors_of(&format!("[discord]\ntoken = \"{invalid}\"\n"), &[]).len(), 1);
     }
     // Syntax errors in the line with the token itself.
     for line in [
@@ -147,8 +147,8 @@ fn secret_file_is_read_without_its_trailing_newline() {
     let loaded = load_with("", &[("GUILDHALL__DISCORD__TOKEN_FILE", path)], &[]).unwrap();
     assert_eq!(loaded.settings.discord.token.as_ref().unwrap().expose(), CANARY);
     assert!(origin_of(&loaded, "discord.token").contains(path));
-    let shown = format!("{:?} {:?}", loaded.settings, loaded.effective_settings());
-    assert!(!shown.contains(CANARY), "{shown}");
+    let text = format!("{:?} {:?}", loaded.settings, loaded.effective_settings());
+    assert!(!text.contains(CANARY), "{text}");
 }
 
 #[test]
@@ -157,9 +157,9 @@ fn missing_empty_or_invalid_secret_file_is_named() {
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     fs::write(path("empty"), "\n").unwrap();
     fs::write(path("odd"), format!("{CANARY}\n{CANARY}\n")).unwrap();
-    for (name, says) in [("missing", "cannot be read"), ("empty", "is empty"), ("odd", "whose content")] {
+    for (name, message) in [("missing", "cannot be read"), ("empty", "is empty"), ("odd", "whose content")] {
         let errors = errors_of("", &[("GUILDHALL__DISCORD__TOKEN_FILE", &path(name))]);
-        assert!(errors[0].contains(says) && errors[0].contains(name), "{errors:#?}");
+        assert!(errors[0].contains(message) && errors[0].contains(name), "{errors:#?}");
     }
 }
 
@@ -184,7 +184,7 @@ fn both_forms_of_a_secret_conflict_only_within_a_layer() {
 
 #[test]
 fn invalid_redis_url_is_explained_but_never_displayed() {
-    for (url, says) in [
+    for (url, message) in [
         (format!("redis://{CANARY}@127.0.0.1"), "user without a password"),
         (format!("redis://:{CANARY}/@127.0.0.1"), "write / as %2F"),
         (format!("http://:{CANARY}@127.0.0.1"), "does not start with redis://"),
@@ -194,7 +194,7 @@ fn invalid_redis_url_is_explained_but_never_displayed() {
         let in_environment = errors_of("", &[("GUILDHALL__REDIS__URL", &url)]);
         let in_file = errors_of(&format!("[redis]\nurl = \"{url}\"\n"), &[]);
         for errors in [in_environment, in_file] {
-            assert!(errors.len() == 1 && errors[0].contains(says), "{url}: {errors:#?}");
+            assert!(errors.len() == 1 && errors[0].contains(message), "{url}: {errors:#?}");
             assert!(errors[0].contains("allowed: redis://"), "{errors:#?}");
         }
     }
@@ -214,8 +214,8 @@ fn login_of_a_redis_url_is_never_displayed() {
         let loaded = load_with("", &[(name, value)], &[]).unwrap();
         let given = loaded.settings.redis.url.as_ref().unwrap();
         assert_eq!(given.password.as_ref().unwrap().expose(), CANARY);
-        let shown = loaded.effective_settings().into_iter().find(|shown| shown.key == "redis.url").unwrap();
-        assert_eq!(shown.value, "rediss://(redacted)@127.0.0.1:7000/2");
+        let setting = loaded.effective_settings().into_iter().find(|setting| setting.key == "redis.url").unwrap();
+        assert_eq!(setting.value, "rediss://(redacted)@127.0.0.1:7000/2");
         let all = format!("{:?} {:?}", loaded.settings, loaded.effective_settings());
         assert!(!all.contains(CANARY), "{all}");
     }
@@ -259,8 +259,8 @@ fn store_defaults_to_sqlite_and_its_password_is_never_displayed() {
 
 #[test]
 fn names_reject_special_characters() {
-    for wrong in ["", "a b", "a:b", "{a}", &"a".repeat(65)] {
-        let errors = errors_of("", &[("GUILDHALL__EGRESS__IP_GROUP", wrong)]);
+    for invalid in ["", "a b", "a:b", "{a}", &"a".repeat(65)] {
+        let errors = errors_of("", &[("GUILDHALL__EGRESS__IP_GROUP", invalid)]);
         assert!(errors.len() == 1 && errors[0].starts_with("egress.ip_group"), "{errors:#?}");
     }
 }
@@ -299,14 +299,14 @@ fn shard_range_needs_a_matching_shard_count() {
     };
     assert_eq!(set("8", "4-7").unwrap().unwrap().to_string(), "4-7");
     assert_eq!(set("8", "").unwrap(), None);
-    for (shards, range, says) in [
+    for (shards, range, message) in [
         ("0", "0-3", "set gateway.shards to the same number in every process"),
         ("8", "4-8", "with gateway.shards = 8 the last shard is 7"),
         ("8", "5-4", "ends with shard 4, before its first shard 5"),
         ("8", "4", "two shard numbers"),
     ] {
         let error = set(shards, range).unwrap_err();
-        assert!(error.contains("gateway.shard_range") && error.contains(says), "{error}");
+        assert!(error.contains("gateway.shard_range") && error.contains(message), "{error}");
     }
 }
 
@@ -335,7 +335,8 @@ fn shipped_file_is_the_template_and_every_line_is_valid() {
         .map(|line| format!("{}\n", line.trim_start_matches('#')))
         .collect();
     let loaded = load_with(&switched_on, &[], &[]).unwrap();
-    let from_file = loaded.effective_settings().iter().filter(|shown| shown.origin.contains("guildhall.toml:")).count();
+    let from_file =
+        loaded.effective_settings().iter().filter(|setting| setting.origin.contains("guildhall.toml:")).count();
     let secrets = SCHEMA.iter().filter(|key| key.is_secret()).count();
     assert_eq!(from_file, SCHEMA.len() - secrets, "all but the secrets");
 }
@@ -423,8 +424,9 @@ fn proxies_are_addresses_and_networks() {
     for loaded in [in_file, load_with("", &set, &[]).unwrap()] {
         let named: Vec<_> = loaded.settings.api.trusted_proxies.iter().map(ToString::to_string).collect();
         assert_eq!(named, ["10.0.0.0/8", "::1"]);
-        let shown = loaded.effective_settings().into_iter().find(|shown| shown.key == "api.trusted_proxies").unwrap();
-        assert_eq!(shown.value, serde_json::json!(["10.0.0.0/8", "::1"]));
+        let setting =
+            loaded.effective_settings().into_iter().find(|setting| setting.key == "api.trusted_proxies").unwrap();
+        assert_eq!(setting.value, serde_json::json!(["10.0.0.0/8", "::1"]));
     }
     let errors = errors_of("[api]\ntrusted_proxies = [\"10.1.0.0/8\"]\n", &[]);
     assert!(errors.len() == 1 && errors[0].contains("write 10.0.0.0/8 for the network"), "{errors:#?}");
@@ -468,7 +470,7 @@ fn budgets_parse_from_list_and_variable_and_errors_are_explained() {
     let loaded = load_with(text, &set, &[]).unwrap();
     assert_eq!(loaded.settings.budgets.named.len(), 2);
     assert_eq!(loaded.settings.budgets.others, None);
-    for (value, says) in [
+    for (value, message) in [
         ("shop", "not of the form"),
         ("Shop=1/1", "name"),
         ("a=0/1", "before the `/`"),
@@ -476,7 +478,7 @@ fn budgets_parse_from_list_and_variable_and_errors_are_explained() {
         ("a=1/1,a=2/2", "twice"),
     ] {
         let errors = errors_of("", &[("GUILDHALL__BUDGETS__NAMED", value)]);
-        assert!(errors.len() == 1 && errors[0].contains(says) && errors[0].contains("allowed"), "{errors:?}");
+        assert!(errors.len() == 1 && errors[0].contains(message) && errors[0].contains("allowed"), "{errors:?}");
     }
     let many = errors_of("[budgets]\nnamed = [\"a=1/1\", \"b=1/1\"]\nmost = 1\n", &[]);
     assert!(many[0].contains("budgets.most") && many[0].contains(":2"), "{many:?}");

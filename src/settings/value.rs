@@ -106,7 +106,7 @@ pub(crate) fn intent_names(intents: Intents) -> Vec<String> {
 pub(crate) fn check(key: &Key, raw: &Raw) -> Result<Value, String> {
     parse(key.kind, raw).map_err(|message| {
         let message = match message {
-            ValueError::Message(says) => says,
+            ValueError::Message(details) => details,
             ValueError::NotAllowed => match quote(raw) {
                 Some(text) if !key.is_secret() => format!("cannot be {text}"),
                 Some(_) | None => "has an invalid value".to_owned(),
@@ -292,7 +292,7 @@ fn named_budgets<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Value, Valu
     for text in texts {
         let named: NamedBudget =
             text.parse().map_err(|error: NamedBudgetError| ValueError::Message(error.to_string()))?;
-        if all.iter().any(|known| known.name == named.name) {
+        if all.iter().any(|earlier| earlier.name == named.name) {
             return Err(ValueError::Message(format!("has the budget {:?} twice", named.name.as_str())));
         }
         all.push(named);

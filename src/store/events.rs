@@ -96,13 +96,13 @@ pub(super) struct SubmissionOverLimit<'a> {
 
 impl InternalEvent for SubmissionOverLimit<'_> {
     fn emit(self) {
-        let UsageBoundExceeded { bound, used, more, most } = self.exceeded;
+        let UsageBoundExceeded { bound, used, more, max } = self.exceeded;
         info!(
             bound = bound.name(),
             setting = bound.setting(),
             used,
             more,
-            most,
+            most = max,
             caller = self.caller,
             tenant = self.tenant,
             "submission refused: store bound reached"

@@ -122,7 +122,7 @@ pub enum OpenError {
     },
     /// An applied migration differs from the one in this program.
     #[error(
-        "migration {name} has changed since it was applied: the hash of its SQL is {stored} in the store and {known} \
+        "migration {name} has changed since it was applied: the hash of its SQL is {stored} in the store and {expected} \
          in this version of guildhall; run the version that applied it. Never edit an applied migration: revert the \
          edit and add a new migration"
     )]
@@ -132,7 +132,7 @@ pub enum OpenError {
         /// Hash of the SQL that was applied.
         stored: String,
         /// Hash of the SQL in this program.
-        known: String,
+        expected: String,
     },
     /// The store is older than this program, and `store.migrate` is off.
     #[error("the store lacks {missing}; run `guildhall migrate up`, or set store.migrate = true")]

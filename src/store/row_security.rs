@@ -292,13 +292,13 @@ async fn run_steps(on: &DatabaseConnection, steps: &[String]) -> Option<String> 
 }
 
 async fn read_status(on: &DatabaseConnection, role: &str) -> Result<RoleStatus, DbErr> {
-    const WHO: &str =
+    const SELECT_ROLES: &str =
         "SELECT current_user::text, current_schema()::text, me.rolsuper OR me.rolbypassrls, r.oid IS NOT NULL,
         COALESCE(r.rolsuper OR r.rolbypassrls, false),
         COALESCE(has_schema_privilege(r.oid, current_schema()::regnamespace::oid, 'USAGE'), false)
         FROM pg_roles me LEFT JOIN pg_roles r ON r.rolname = $1::name WHERE me.rolname = current_user";
     let name = || vec![role.into()];
-    let rows = query(on, WHO, name()).await?;
+    let rows = query(on, SELECT_ROLES, name()).await?;
     let row = rows.first().ok_or_else(|| DbErr::RecordNotFound("PostgreSQL returned no current user".to_owned()))?;
     let exists: bool = row.try_get_by_index(3)?;
     let mut status = RoleStatus {

@@ -321,7 +321,7 @@ mod tests {
         for row in with_rows(on, sql, SHAPE, rows, vec!["here".into(), 5_i64.into()]).await.unwrap() {
             assert_eq!(row.try_get_by_index::<String>(5).unwrap(), "here");
             assert_eq!(row.try_get_by_index::<i64>(6).unwrap(), 5);
-            let at = |place| row.try_get_by_index(place).unwrap();
+            let at = |index| row.try_get_by_index(index).unwrap();
             found.push((
                 at(0),
                 row.try_get_by_index(1).unwrap(),

@@ -114,7 +114,7 @@ async fn statement_without_filter_sees_only_its_tenant() {
     let any = OperationFilter { limit: 100, ..OperationFilter::default() };
     let listed = operations::list(&view, &any).await.unwrap();
     assert_eq!(listed.len(), 3);
-    assert!(listed.iter().all(|shown| &*shown.stored.operation.tenant == "acme"), "{listed:?}");
+    assert!(listed.iter().all(|details| &*details.stored.operation.tenant == "acme"), "{listed:?}");
     let theirs = operation("rival", 8, 1);
     assert!(operations::show(&view, theirs.id).await.unwrap().is_none());
     assert!(operations::load(&view, Queue::Guild(8), 0, 9).await.unwrap().operations.is_empty());
@@ -163,11 +163,11 @@ async fn every_table_is_isolated_or_engine_only() {
     let (store, url) = two_tenant_store(&server).await;
     store.close().await;
     let on = Database::connect(&url).await.unwrap();
-    let mut known: Vec<_> = TENANT_TABLES.into_iter().chain(ENGINE_TABLES).map(str::to_owned).collect();
-    known.sort();
+    let mut expected: Vec<_> = TENANT_TABLES.into_iter().chain(ENGINE_TABLES).map(str::to_owned).collect();
+    expected.sort();
     let tables = tenants(&on, TABLES).await;
     assert_eq!(
-        tables, known,
+        tables, expected,
         "new table: if its rows belong to tenants, give it policies as migration 0009 does and add it to TENANT_TABLES \
          (and to GRANTS, for the statements of callers); else add it to ENGINE_TABLES here"
     );

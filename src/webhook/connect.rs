@@ -86,14 +86,14 @@ impl WebhookConnector {
         host: Host<String>,
         port: u16,
         reach: AddressPolicy,
-        within: Duration,
+        timeout: Duration,
         resolve: Arc<dyn Resolver>,
     ) -> Self {
         Self {
             host,
             port,
             address_policy: reach,
-            timeout: within,
+            timeout,
             resolver: resolve,
             lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
         }
@@ -204,11 +204,11 @@ where
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let (connecting, within) = (self.inner.call(uri), self.timeout);
+        let (connecting, limit) = (self.inner.call(uri), self.timeout);
         Box::pin(async move {
-            match timeout(within, connecting).await {
+            match timeout(limit, connecting).await {
                 Ok(made) => made.map_err(Into::into),
-                Err(_) => Err(ConnectError::TimedOut(within).into()),
+                Err(_) => Err(ConnectError::TimedOut(limit).into()),
             }
         })
     }

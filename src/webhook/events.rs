@@ -32,7 +32,7 @@ pub(super) struct WebhookCalled<'a> {
 impl InternalEvent for WebhookCalled<'_> {
     fn emit(self) {
         let (handler, id) = (&**self.handler, self.id);
-        let duration_ms = self.elapsed.map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+        let duration_ms = self.elapsed.map(|elapsed| u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX));
         let (result, trace_id) = (self.error.map_or("answered", WebhookRequestError::name), self.trace.id);
         match self.error {
             None => debug!(handler, id, result, duration_ms, %trace_id, "webhook responded"),
@@ -44,9 +44,9 @@ impl InternalEvent for WebhookCalled<'_> {
                 warn!(handler, id, result, duration_ms, why = %fault, %trace_id, "webhook failed");
             }
         }
-        if let Some(took) = self.elapsed {
+        if let Some(elapsed) = self.elapsed {
             span::record(Some(self.trace), |trace| {
-                let span = Span::ended_now(trace, Some(self.parent), "POST webhook", took).kind(SpanKind::Client);
+                let span = Span::ended_now(trace, Some(self.parent), "POST webhook", elapsed).kind(SpanKind::Client);
                 let span = span.text("guildhall.handler", handler.to_owned()).text("guildhall.result", result);
                 span.failed(self.error.map(ToString::to_string))
             });
@@ -58,8 +58,8 @@ impl InternalEvent for WebhookCalled<'_> {
             self.handler.clone()
         };
         counter!(WEBHOOK_REQUESTS, "handler" => label.clone(), "outcome" => result).increment(1);
-        if let Some(took) = self.elapsed {
-            histogram!(WEBHOOK_REQUEST_SECONDS, "handler" => label).record(took);
+        if let Some(elapsed) = self.elapsed {
+            histogram!(WEBHOOK_REQUEST_SECONDS, "handler" => label).record(elapsed);
         }
     }
 }

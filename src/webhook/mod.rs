@@ -170,7 +170,7 @@ impl Webhooks {
         let remaining = deadline.saturating_duration_since(started);
         let call = async {
             match webhook.client.exchange(body, trace).await {
-                Err(fault) if fault.is_outage() => Err(fault),
+                Err(error) if error.is_outage() => Err(error),
                 outcome => Ok(outcome),
             }
         };
@@ -180,7 +180,7 @@ impl Webhooks {
                 return (Err(WebhookRequestError::BreakerOpen { reason, retry_after }), None);
             }
             Err(CallError::TimedOut) => Err(WebhookRequestError::TimedOut(request.timeout)),
-            Err(CallError::Failed(fault)) => Err(fault),
+            Err(CallError::Failed(error)) => Err(error),
         };
         (outcome, Some(started.elapsed()))
     }

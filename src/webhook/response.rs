@@ -206,11 +206,11 @@ impl Problems {
         }
     }
 
-    fn add_unknown_fields(&mut self, fields: &Map<String, Value>, path: &str, known: &str) {
+    fn add_unknown_fields(&mut self, fields: &Map<String, Value>, path: &str, known_fields: &str) {
         for name in fields.keys() {
             self.add(
                 format!("{path}{}", display_name(name)),
-                format!("is not a known field; known fields are {known}"),
+                format!("is not a known field; known fields are {known_fields}"),
             );
         }
     }
@@ -276,7 +276,7 @@ mod tests {
             "sess:removed": {"value": null},
         }}))
         .set;
-        let kept: Vec<_> = set.iter().map(|(key, _, kept)| (key.as_str(), kept.map(|kept| kept.as_millis()))).collect();
+        let ttls: Vec<_> = set.iter().map(|(key, _, ttls)| (key.as_str(), ttls.map(|ttls| ttls.as_millis()))).collect();
         let expected = [
             ("cache:a", Some(300_000)),
             ("cache:b", Some(7)),
@@ -285,7 +285,7 @@ mod tests {
             ("sess:a", Some(900_000)),
             ("sess:removed", None),
         ];
-        assert_eq!(kept, expected);
+        assert_eq!(ttls, expected);
     }
 
     #[test]
@@ -333,8 +333,8 @@ mod tests {
             (r#""hello""#, "a string, not an object"),
             ("{} {}", "not valid JSON"),
         ] {
-            let said = parse(body.as_bytes(), DefaultTtl::default()).unwrap_err();
-            assert!(said.contains(what), "{said}");
+            let error = parse(body.as_bytes(), DefaultTtl::default()).unwrap_err();
+            assert!(error.contains(what), "{error}");
         }
         let deep = "[".repeat(100_000);
         assert!(parse(deep.as_bytes(), DefaultTtl::default()).unwrap_err().contains("recursion"));

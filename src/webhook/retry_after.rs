@@ -26,7 +26,7 @@ mod tests {
     fn seconds_and_dates_are_parsed_and_capped() {
         // Sun, 06 Nov 1994 08:49:37 GMT
         let now = UnixMs::new(784_111_777_000);
-        for (said, wait) in [
+        for (header, wait) in [
             ("0", Some(0)),
             ("17", Some(17)),
             (" 17 ", Some(17)),
@@ -40,9 +40,9 @@ mod tests {
             ("", None),
             ("soon", None),
         ] {
-            let headers = HeaderMap::from_iter([(header::RETRY_AFTER, said.parse().unwrap())]);
+            let headers = HeaderMap::from_iter([(header::RETRY_AFTER, header.parse().unwrap())]);
             let read = retry_after(&headers, now, Duration::from_secs(600));
-            assert_eq!(read, wait.map(Duration::from_secs), "{said}");
+            assert_eq!(read, wait.map(Duration::from_secs), "{header}");
         }
         assert_eq!(retry_after(&HeaderMap::new(), now, Duration::MAX), None);
     }

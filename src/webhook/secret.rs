@@ -83,7 +83,7 @@ mod tests {
         for fits in [24, 25, 32, 64] {
             secret_of(fits).parse::<Secret>().unwrap();
         }
-        let wrong = [
+        let invalid = [
             (secret_of(23), SecretError::Length(23)),
             (secret_of(65), SecretError::Length(65)),
             ("whsec_".to_owned(), SecretError::Length(0)),
@@ -93,7 +93,7 @@ mod tests {
             (format!("{} ", secret_of(32)), SecretError::Base64),
             ("whsec_not base64 at all, but long enough".to_owned(), SecretError::Base64),
         ];
-        for (text, error) in wrong {
+        for (text, error) in invalid {
             assert_eq!(text.parse::<Secret>().unwrap_err(), error, "{text}");
         }
     }
@@ -103,9 +103,9 @@ mod tests {
         let text = "whsec_Y2FuYXJ5LWNhbmFyeS1jYW5hcnktY2FuYXJ5";
         let secret: Secret = text.parse().unwrap();
         assert_eq!(format!("{secret:?}"), "Secret(whsec_…)");
-        for wrong in ["canary", "whsec_canary!", "whsec_Y2FuYXJ5"] {
-            let error = wrong.parse::<Secret>().unwrap_err();
-            assert!(!format!("{error} {error:?}").contains(wrong.trim_start_matches("whsec_")), "{error}");
+        for invalid in ["canary", "whsec_canary!", "whsec_Y2FuYXJ5"] {
+            let error = invalid.parse::<Secret>().unwrap_err();
+            assert!(!format!("{error} {error:?}").contains(invalid.trim_start_matches("whsec_")), "{error}");
         }
     }
 }

@@ -69,7 +69,7 @@ fn observation_replaces_the_configured_budget() {
 }
 
 #[test]
-fn spend_is_kept_over_a_restart() {
+fn spend_survives_a_restart() {
     run(async {
         let folder = tempfile::tempdir().unwrap();
         let api = SqliteApi::open(&folder).await;

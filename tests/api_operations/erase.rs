@@ -11,7 +11,7 @@ fn assign(user: &str) -> Value {
 }
 
 #[test]
-fn erased_user_is_gone_and_kept_rows_are_explained() {
+fn erased_user_is_removed_and_retained_rows_are_explained() {
     run(async {
         let folder = tempfile::tempdir().unwrap();
         let api = SqliteApi::open(&folder).await;

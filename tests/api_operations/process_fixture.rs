@@ -80,21 +80,21 @@ impl ApiProcess {
     }
 
     /// The same with a gate, shards and budgets.
-    pub(crate) async fn with_hall(place: &StoreLocation, config: ControlConfig) -> (Self, ServiceFixture) {
-        let (store, control, services) = Self::prepare(place, config).await;
+    pub(crate) async fn with_hall(location: &StoreLocation, config: ControlConfig) -> (Self, ServiceFixture) {
+        let (store, control, services) = Self::prepare(location, config).await;
         let (hall, control) = ServiceFixture::open(control, &store, services).await;
-        (Self { store, listener: listen(control.clone()), control, _folder: Arc::clone(&place.folder) }, hall)
+        (Self { store, listener: listen(control.clone()), control, _folder: Arc::clone(&location.folder) }, hall)
     }
 
-    async fn prepare(place: &StoreLocation, config: ControlConfig) -> (Store, Control, Services) {
+    async fn prepare(location: &StoreLocation, config: ControlConfig) -> (Store, Control, Services) {
         let settings = settings::StoreSettings {
-            url: place.url.parse().unwrap(),
+            url: location.url.parse().unwrap(),
             direct_url: None,
             instance: None,
             lease: LEASE,
             migrate: true,
             row_security: settings::RowSecuritySettings::default(),
-            timeout: place.timeout,
+            timeout: location.timeout,
             lock_wait: Duration::from_secs(20),
             read_connections: 4,
             max_waiting: 10_000,
@@ -105,11 +105,11 @@ impl ApiProcess {
             idempotency_retention: Duration::from_secs(3_600),
         };
         let store = Store::open(&settings).await.unwrap();
-        let desk = SubmissionConfig { store_timeout: Duration::from_secs(60), ..SubmissionConfig::default() };
-        let desk = new_service(Arc::new(store.clone()), Arc::new(RecordingNotifier::default()), None, desk);
+        let service = SubmissionConfig { store_timeout: Duration::from_secs(60), ..SubmissionConfig::default() };
+        let service = new_service(Arc::new(store.clone()), Arc::new(RecordingNotifier::default()), None, service);
         let control = new_control(config).with_keys(Arc::new(store.clone())).with_erasure(Arc::new(store.clone()));
         let services =
-            Services { operations: Some(Arc::new(desk)), changes: Some(Arc::new(store.clone())), budgets: None };
+            Services { operations: Some(Arc::new(service)), changes: Some(Arc::new(store.clone())), budgets: None };
         (store, control, services)
     }
 

@@ -3,7 +3,7 @@
 use super::fixture::DaemonFixture;
 
 #[test]
-fn limits_show_what_remains_and_who_uses_it() {
+fn limits_show_remaining_requests_and_their_users() {
     let fixture = DaemonFixture::start();
     let guild = fixture.guild(0);
     let submit =

@@ -195,17 +195,17 @@ async fn operation_ends_two_processes(
     for (id, expected) in ids.iter().zip([&["succeeded"], states, &["succeeded"]]) {
         let finished = async {
             loop {
-                let shown = request_until_ok(&fixture, Method::GET, &format!("/v1/operations/{id}"), None).await;
-                if shown["finished_at"].is_string() {
-                    return shown;
+                let operation = request_until_ok(&fixture, Method::GET, &format!("/v1/operations/{id}"), None).await;
+                if operation["finished_at"].is_string() {
+                    return operation;
                 }
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
-        let shown = timeout(TEST_TIMEOUT, finished).await.unwrap_or_else(|_| panic!("{}", daemon.log_tail()));
-        assert!(expected.contains(&shown["state"].as_str().unwrap()), "{shown}");
+        let operation = timeout(TEST_TIMEOUT, finished).await.unwrap_or_else(|_| panic!("{}", daemon.log_tail()));
+        assert!(expected.contains(&operation["state"].as_str().unwrap()), "{operation}");
         if expected == states {
-            let error = shown["error"].to_string();
+            let error = operation["error"].to_string();
             assert!(error.contains("poison") && error.contains(part.name()), "{error}");
         }
     }

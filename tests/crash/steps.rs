@@ -153,11 +153,11 @@ async fn get_operation(fixture: &DaemonFixture, id: &str) -> Value {
 async fn wait_for_state(fixture: &DaemonFixture, id: &str, states: &[&str]) -> Value {
     let started = Instant::now();
     loop {
-        let shown = get_operation(fixture, id).await;
-        if states.contains(&shown["state"].as_str().unwrap_or_default()) {
-            return shown;
+        let operation = get_operation(fixture, id).await;
+        if states.contains(&operation["state"].as_str().unwrap_or_default()) {
+            return operation;
         }
-        assert!(started.elapsed() < TEST_TIMEOUT, "{shown}");
+        assert!(started.elapsed() < TEST_TIMEOUT, "{operation}");
         sleep(Duration::from_millis(10)).await;
     }
 }
@@ -220,19 +220,19 @@ async fn operation_failed_at_any_step_completes_once_after_a_restart() {
     }
     let mut unfinished = 0;
     for case in &cases {
-        let shown = wait_for_state(&fixture, &case.id, &["delayed", "retrying", "reconciling", "succeeded"]).await;
-        unfinished += usize::from(shown["state"] != "succeeded");
+        let operation = wait_for_state(&fixture, &case.id, &["delayed", "retrying", "reconciling", "succeeded"]).await;
+        unfinished += usize::from(operation["state"] != "succeeded");
     }
     assert!(unfinished > 0, "the kill interrupts nothing");
     daemon.kill();
     let _daemon = fixture.start_daemon();
     for case in &cases {
-        let shown = wait_for_state(&fixture, &case.id, &["succeeded", "dead", "needs_review"]).await;
+        let operation = wait_for_state(&fixture, &case.id, &["succeeded", "dead", "needs_review"]).await;
         let StepFailure { kind, nth, action, guild_fixture, dm_channel, .. } = case;
-        assert_eq!(shown["state"], "succeeded", "{kind:?}, call {nth}, {action:?}: {shown}");
+        assert_eq!(operation["state"], "succeeded", "{kind:?}, call {nth}, {action:?}: {operation}");
         assert!(
             kind.is_applied_once(&fixture, guild_fixture, *dm_channel).await,
-            "{kind:?}, call {nth}, {action:?}: {shown}"
+            "{kind:?}, call {nth}, {action:?}: {operation}"
         );
     }
 }

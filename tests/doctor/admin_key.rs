@@ -75,8 +75,8 @@ async fn processes_that_share_a_store_accept_one_generated_key() {
 
         // A machine without the file.
         let found = DoctorReport::run(doctor(&sim, &["--guilds", "0"]).env("GUILDHALL__STORE__URL", &url));
-        let (verdict, seen, advice) = found.check("admin key");
-        assert!(verdict == "warn" && seen.contains(&file) && advice.contains("api.admin_key_file"), "{seen} {advice}");
+        let (status, seen, advice) = found.check("admin key");
+        assert!(status == "warn" && seen.contains(&file) && advice.contains("api.admin_key_file"), "{seen} {advice}");
         let on_owner =
             doctor(&sim, &["--guilds", "0"]).env("GUILDHALL__STORE__URL", &url).current_dir(folders[owner].path());
         DoctorReport::run(on_owner).assert_check("admin key", "ok", "shared by all processes");

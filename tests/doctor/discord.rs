@@ -32,8 +32,8 @@ async fn disabled_intents_fail_the_check() {
     let gateway = GatewayConfig { privileged_intents: false, ..GatewayConfig::default() };
     let sim = sim(SimConfig { gateway, ..SimConfig::default() }).await;
     let report = DoctorReport::run(doctor(&sim, &["--intents", "guilds,message_content"]));
-    let (verdict, seen, advice) = report.check("intents");
-    assert!(verdict == "fail" && seen.contains("message_content") && seen.contains("4014"), "{seen}");
+    let (status, seen, advice) = report.check("intents");
+    assert!(status == "fail" && seen.contains("message_content") && seen.contains("4014"), "{seen}");
     assert!(advice.contains("Message Content Intent") && advice.contains("gateway.intents"), "{advice}");
     assert_eq!((report.code, &report.report["ok"]), (1, &json!(false)));
     DoctorReport::run(doctor(&sim, &["--intents", "guilds"])).assert_check("intents", "ok", "none of them privileged");
@@ -57,9 +57,9 @@ async fn wrong_clock_and_exhausted_session_starts_are_found() {
 async fn refused_token_is_tried_once() {
     let sim = sim(SimConfig::default()).await;
     let report = DoctorReport::run(doctor(&sim, &[]).env("GUILDHALL__DISCORD__TOKEN", "another-token"));
-    let (verdict, seen, advice) = report.check("token");
+    let (status, seen, advice) = report.check("token");
     assert!(
-        verdict == "fail" && seen.contains("401") && advice.contains("GUILDHALL__DISCORD__TOKEN"),
+        status == "fail" && seen.contains("401") && advice.contains("GUILDHALL__DISCORD__TOKEN"),
         "{seen} {advice}"
     );
     for check in ["intents", "session starts", "roles"] {
@@ -89,8 +89,8 @@ async fn checks_stop_when_discord_limits_or_fails() {
         sim.add_fault(fault(action.clone())).unwrap();
         let report = DoctorReport::run(doctor(&sim, &[]));
         report.assert_check("token", "ok", "accepted by Discord");
-        let (verdict, seen, advice) = report.check("intents");
-        assert!(matches!(verdict, "warn" | "fail") && !advice.is_empty(), "{action:?}: {seen}");
+        let (result, seen, advice) = report.check("intents");
+        assert!(matches!(result, "warn" | "fail") && !advice.is_empty(), "{action:?}: {seen}");
         report.assert_check("session starts", "skip", "Discord was not called");
         report.assert_check("roles", "skip", "Discord was not called");
         assert!(sim.score().requests <= 2, "{action:?}");
@@ -119,8 +119,8 @@ async fn unreachable_discord_is_one_failure() {
     let sim = sim(SimConfig::default()).await;
     let program = doctor(&sim, &[]).env("GUILDHALL__DISCORD__API_URL", "http://127.0.0.1:1/api/v10");
     let report = DoctorReport::run(program);
-    let (verdict, seen, advice) = report.check("token");
-    assert!(verdict == "fail" && seen.contains("unavailable") && advice.contains("discord.api_url"), "{seen} {advice}");
+    let (status, seen, advice) = report.check("token");
+    assert!(status == "fail" && seen.contains("unavailable") && advice.contains("discord.api_url"), "{seen} {advice}");
     report.assert_check("intents", "skip", "unavailable in an earlier call");
 }
 
@@ -140,15 +140,15 @@ async fn roles_above_the_bot_are_reported() {
         response.json()
     };
     let healthy = DoctorReport::run(doctor(&sim, &["--guild", &guild]));
-    let (verdict, seen, _) = healthy.check("roles");
-    assert!(verdict == "ok" && seen.contains(&guild), "{verdict}: {seen}");
+    let (status, seen, _) = healthy.check("roles");
+    assert!(status == "ok" && seen.contains(&guild), "{status}: {seen}");
 
     // A role was moved above the bot's.
     call("POST", &format!("/api/v10/guilds/{guild}/roles"), r#"{"name": "Admins"}"#);
     call("PATCH", &format!("/sim/guilds/{guild}"), r#"{"bot_role_position": 1}"#);
     let report = DoctorReport::run(doctor(&sim, &["--guild", &guild]));
-    let (verdict, seen, advice) = report.check("roles");
-    assert!(verdict == "warn" && seen.contains("can neither assign nor change Admins"), "{verdict}: {seen}");
+    let (status, seen, advice) = report.check("roles");
+    assert!(status == "warn" && seen.contains("can neither assign nor change Admins"), "{status}: {seen}");
     assert!(advice.contains("drag its role"), "{advice}");
     assert_eq!(report.code, 0, "a warning is not a failure");
 

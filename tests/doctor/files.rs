@@ -106,8 +106,8 @@ async fn files_with_wide_modes_are_reported_with_a_fix() {
         ("warn", format!("run: chmod 700 {}", folder.path().display())),
         ("fail", format!("run: chmod 600 {}", key.display())),
     ];
-    for ((verdict, seen, advice), (expected_verdict, command)) in findings.iter().zip(&expected) {
-        assert_eq!((verdict.as_str(), advice), (*expected_verdict, command), "{seen}");
+    for ((status, seen, advice), (expected_verdict, command)) in findings.iter().zip(&expected) {
+        assert_eq!((status.as_str(), advice), (*expected_verdict, command), "{seen}");
     }
     assert_eq!(report.code, 1, "serve refuses such a key file");
     assert_eq!((mode(&database), mode(&key)), (0o644, 0o640), "the doctor changes nothing");

@@ -62,8 +62,8 @@ impl DoctorReport {
     }
 
     #[track_caller]
-    fn assert_check(&self, name: &str, verdict: &str, seen: &str) {
+    fn assert_check(&self, name: &str, status: &str, seen: &str) {
         let (actual, actual_seen, _) = self.check(name);
-        assert!(actual == verdict && actual_seen.contains(seen), "{name}: {actual}, {actual_seen}");
+        assert!(actual == status && actual_seen.contains(seen), "{name}: {actual}, {actual_seen}");
     }
 }

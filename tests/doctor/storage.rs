@@ -136,8 +136,8 @@ async fn redis_is_checked() {
         "hunter2",
     ]);
     let report = run_doctor(&format!("redis://:hunter2@127.0.0.1:{}", evicting.port()));
-    let (verdict, seen, advice) = report.check("redis eviction");
-    assert!(verdict == "warn" && seen.contains("allkeys-lru") && advice.contains("noeviction"), "{seen} {advice}");
+    let (status, seen, advice) = report.check("redis eviction");
+    assert!(status == "warn" && seen.contains("allkeys-lru") && advice.contains("noeviction"), "{seen} {advice}");
     let report = run_doctor(&format!("redis://:wrong-word@127.0.0.1:{}", evicting.port()));
     report.assert_check("redis", "fail", "password");
     assert!(!report.raw.contains("wrong-word") && report.code == 1, "{}", report.raw);

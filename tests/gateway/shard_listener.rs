@@ -86,14 +86,14 @@ impl ListenerLog {
 
     fn record(&mut self, message: ShardMessage) -> Option<(u32, usize, usize)> {
         match message {
-            ShardMessage::Began { shard, session, resume_url } => {
+            ShardMessage::SessionStarted { shard, session, resume_url } => {
                 let received = self.session(shard, &session);
                 assert!(received.seqs.is_empty() && !received.started, "a session starts once, before its events");
                 (received.started, received.resume_url) = (true, resume_url);
                 None
             }
             ShardMessage::Ended { .. } => None,
-            ShardMessage::Passed { shard, session, seq } => {
+            ShardMessage::Skipped { shard, session, seq } => {
                 self.session(shard, &session).seqs.push(seq);
                 None
             }
@@ -237,5 +237,5 @@ impl ShardListener {
 }
 
 fn return_credit(credits: &BTreeMap<u32, Arc<Credit>>, shard: u32, events: usize, bytes: usize) {
-    credits[&shard].give_back(events, bytes);
+    credits[&shard].release(events, bytes);
 }

@@ -233,13 +233,13 @@ async fn budget_spend_survives_a_restart() {
 
 /// A daemon that has one of two shards, and shares a Redis.
 fn start_sharing(sim: &SimHandle, redis: &RedisServer, folder: &TempDir, range: &str) -> Daemon {
-    let (url, seats) = (redis.url().to_string(), redis.folder().join("seats").display().to_string());
+    let (url, lock_dir) = (redis.url().to_string(), redis.folder().join("seats").display().to_string());
     let settings = [
         ("GUILDHALL__GATEWAY__SHARDS", "2"),
         ("GUILDHALL__GATEWAY__MAX_CONCURRENCY", "2"),
         ("GUILDHALL__GATEWAY__SHARD_RANGE", range),
         ("GUILDHALL__REDIS__URL", &url),
-        ("GUILDHALL__REDIS__SEAT_DIR", &seats),
+        ("GUILDHALL__REDIS__SEAT_DIR", &lock_dir),
         ("GUILDHALL__REDIS__HEARTBEAT_MS", "300"),
         ("GUILDHALL__REDIS__SILENCE_MS", "3000"),
         ("GUILDHALL__REDIS__NEWCOMER_MS", "1500"),

@@ -121,17 +121,18 @@ impl ExecutorFixture {
         let breakers = BreakerConfig { failures_in_row, ..BreakerConfig::default() };
         let gate = world.gate(GateConfig { limits, breakers, ..GateConfig::default() });
         let Credential::Application(application) = world.bot else { panic!("a bot has an application") };
-        let known = FakeOwnership::default();
+        let ownership = FakeOwnership::default();
         let config = ExecutorConfig { max_result_bytes: 4 * 1024, ..ExecutorConfig::default() };
         let rest = Arc::clone(&gate) as Arc<_>;
-        let performer = DiscordExecutor::new(rest, Id::new(application), Id::new(application), known.clone(), config);
-        let place = world.guilds[0].clone();
+        let performer =
+            DiscordExecutor::new(rest, Id::new(application), Id::new(application), ownership.clone(), config);
+        let guild = world.guilds[0].clone();
         Self {
             world,
             gate,
             executor: performer,
-            ownership: known,
-            create_guild_fixture: place,
+            ownership,
+            create_guild_fixture: guild,
             application,
             next_id: AtomicU64::new(1),
         }

@@ -214,8 +214,8 @@ async fn concurrent_callers_get_no_more_than_available(one: BudgetsHandle, two: 
     let limits = BudgetLimits { maximum: Points::whole(300), restore_per_second: Points::ZERO };
     configure(&one, limits).await;
     configure(&two, limits).await;
-    let asked = join_all((0..1_000).map(|n| acquire(if n % 2 == 0 { &one } else { &two }, 1, MAX_WAIT))).await;
-    let allowed = asked.iter().filter(|asked| matches!(asked, BudgetDecision::Allowed { .. })).count();
+    let results = join_all((0..1_000).map(|n| acquire(if n % 2 == 0 { &one } else { &two }, 1, MAX_WAIT))).await;
+    let allowed = results.iter().filter(|results| matches!(results, BudgetDecision::Allowed { .. })).count();
     assert_eq!(allowed, 300);
     assert_eq!(snapshot(&two).await.available, Points::ZERO);
 }

@@ -80,7 +80,7 @@ fn run_step(caller: &mut ScriptCaller, step: &Step) -> BudgetReply {
     caller.booked_for = Duration::ZERO;
     let epoch = caller.epoch.clone();
     match step {
-        Step::Acquire(asks) => caller.acquire(asks),
+        Step::Acquire(request) => caller.acquire(request),
         Step::Observe(seen) => caller.observe(seen),
         Step::Show => caller.show(),
         Step::Configure(limits) => {
@@ -226,7 +226,7 @@ fn script_equals_model_on_the_server_clock() {
 #[test]
 fn waits_are_exact_to_the_microsecond_at_any_scale() {
     let server = RedisServer::start();
-    let max = BudgetMember::MOST;
+    let max = BudgetMember::MAX;
     // The refill of this many microseconds, and one millionth more or less.
     let sequences = (1..=1_000_000_000u64, 1..1_000_000u64, -1..=1i64);
     runner(300)
@@ -250,7 +250,7 @@ fn assert_just_below(less: u128, more: u128) -> Result<(), TestCaseError> {
 #[test]
 fn inexact_sums_are_rounded_against_the_caller() {
     let server = RedisServer::start();
-    let max = BudgetMember::MOST.micros();
+    let max = BudgetMember::MAX.micros();
     let half = || (max / 2..=max).prop_map(|micros| Points::from_micros(micros).unwrap());
     let greedy = (half(), 1..=max).prop_map(|(maximum, restore)| BudgetLimits {
         maximum,

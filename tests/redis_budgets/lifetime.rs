@@ -50,7 +50,7 @@ fn new_budget_is_full_and_a_lost_one_is_empty() {
 }
 
 #[test]
-fn newcomer_on_an_emptied_redis_owes_what_it_took() {
+fn new_process_on_an_emptied_redis_owes_its_spend() {
     let server = RedisServer::start();
     let (mut old, mut other, mut new) = (caller(&server, "a"), caller(&server, "b"), caller(&server, "c"));
     old.epoch = old.show().epoch;

@@ -74,7 +74,7 @@ fn disconnected_process_spends_its_share_and_reports_it_later() {
         assert!(delay > Duration::from_secs(500), "{delay:?}");
         let above = BudgetUnreachable::AboveShare { cost: Points::whole(51), share: Points::whole(50) };
         let refusal = acquire(&one, 51, MAX_WAIT).await;
-        assert_eq!(refusal, Err(BudgetError::Unreachable { why: above, retry_after: RETRY_DELAY }));
+        assert_eq!(refusal, Err(BudgetError::Unreachable { reason: above, retry_after: RETRY_DELAY }));
         // The connected process is not affected.
         spend(&two, 20).await;
         relay.restore();
@@ -94,7 +94,7 @@ fn without_redis_closed_grants_nothing_and_open_everything() {
         relay.cut();
         wait_for_source(&closed, BudgetSource::Meanwhile).await;
         wait_for_source(&open, BudgetSource::Meanwhile).await;
-        let refusal = Err(BudgetError::Unreachable { why: BudgetUnreachable::Closed, retry_after: RETRY_DELAY });
+        let refusal = Err(BudgetError::Unreachable { reason: BudgetUnreachable::Closed, retry_after: RETRY_DELAY });
         assert_eq!(acquire(&closed, 1, MAX_WAIT).await, refusal);
         spend(&open, 100).await;
         relay.restore();
@@ -117,7 +117,7 @@ fn process_that_never_reached_redis_spends_nothing() {
         for on_loss in [BudgetFallback::Share, BudgetFallback::Closed] {
             relay.cut();
             let fresh = open(&relay.url(), "fresh", on_loss).await;
-            let refusal = Err(BudgetError::Unreachable { why: BudgetUnreachable::Never, retry_after: RETRY_DELAY });
+            let refusal = Err(BudgetError::Unreachable { reason: BudgetUnreachable::Never, retry_after: RETRY_DELAY });
             assert_eq!(acquire(&fresh, 1, MAX_WAIT).await, refusal);
             relay.restore();
             assert_eq!(

@@ -96,7 +96,7 @@ async fn subscription_is_lost_when_calls_time_out() {
 }
 
 #[tokio::test]
-async fn slow_subscriber_is_told_to_read_everything_again() {
+async fn slow_subscriber_must_read_everything_again() {
     let server = RedisServer::start();
     let redis = connect(server.url());
     let channel = RedisKeys::new(1).of("a");

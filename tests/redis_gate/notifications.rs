@@ -55,7 +55,7 @@ fn banned_fleet() -> ProcessFleet {
     stop_all(FaultAction::Cloudflare { form: CloudflareForm::Html, retry_after_ms }, 429)
 }
 
-fn wrong_token() {
+fn rejected_token() {
     let fleet = stop_all(FaultAction::Status { status: 401, code: 0 }, 401);
     let later = fleet.observe_for(secs(3));
     assert_eq!(later.count(), 0, "{:?}", later.by_process());
@@ -64,7 +64,7 @@ fn wrong_token() {
 
 #[test]
 fn one_global_429_ban_or_401_stops_all_processes_within_a_second() {
-    run_concurrently(&[("global 429", &global_429), ("ban", &ban), ("wrong token", &wrong_token)]);
+    run_concurrently(&[("global 429", &global_429), ("ban", &ban), ("wrong token", &rejected_token)]);
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn fleet_of_fifty() -> ProcessFleet {
 }
 
 #[test]
-fn fifty_members_share_the_limit_and_inherit_from_those_who_leave() {
+fn fifty_members_share_the_limit_and_inherit_from_leaving_ones() {
     let mut fleet = fleet_of_fifty();
     for processes in (1..=PROCESS_NAMES.len()).rev() {
         let members = u32::try_from(processes * GATES_PER_PROCESS).unwrap();

@@ -23,7 +23,7 @@ pub(crate) fn with_clock(text: &str) -> String {
 struct BreakerScripts {
     _server: RedisServer,
     client: MultiplexedConnection,
-    tell: Script,
+    publish_script: Script,
     read: Script,
     claim: Script,
     now: u64,
@@ -38,7 +38,7 @@ impl BreakerScripts {
         Self {
             client: client(&server).await,
             _server: server,
-            tell: Script::new(&with_clock(include_str!("../../src/redis/tell.lua"))),
+            publish_script: Script::new(&with_clock(include_str!("../../src/redis/tell.lua"))),
             read: Script::new(&with_clock(include_str!("../../src/redis/read.lua"))),
             claim: Script::new(include_str!("../../src/redis/claim.lua")),
             now: START,
@@ -49,7 +49,7 @@ impl BreakerScripts {
     async fn publish(&mut self, command: &str, by: &str, number: u64, state: (&str, &str, u64)) -> (String, String) {
         let (state, reason, remaining) = state;
         let head = format!(r#"{{"kind":"breaker","state":"{state}","by":"{by}""#);
-        let mut call = self.tell.key(BREAKERS);
+        let mut call = self.publish_script.key(BREAKERS);
         call.key("clock").key("claim").arg(command).arg("field").arg(head).arg(state).arg(reason).arg(remaining);
         call.arg(by).arg(number).arg(NEWS).arg(86_400_000).arg(2).arg(self.now);
         let (result, now, text): (String, u64, String) = call.invoke_async(&mut self.client).await.unwrap();

@@ -103,10 +103,10 @@ fn turn() -> impl Strategy<Value = Turn> {
         },
     );
     (0..PROCESSES, after, [latency(), latency()], outcome, demand, fault).prop_map(
-        |(index, after, ways, outcome, demand, fault)| Turn {
+        |(index, after, latencies, outcome, demand, fault)| Turn {
             process: index,
             after,
-            latencies: ways,
+            latencies,
             outcome,
             demand,
             fault,

@@ -17,7 +17,7 @@ enum Step {
     Back(Duration),
     Flush,
     Server(u8),
-    Call { who: usize, call_spec: Box<CallSpec> },
+    Call { member: usize, call_spec: Box<CallSpec> },
 }
 
 /// A call, described by what its caller knows.
@@ -47,7 +47,7 @@ struct CallSpec {
 enum CommandKind {
     /// The call that a process with the caller's state would make.
     Fitting,
-    Look,
+    Probe,
     Join,
     Sync,
     Leave,
@@ -153,7 +153,7 @@ fn limit() -> impl Strategy<Value = u32> {
 fn call_spec() -> impl Strategy<Value = CallSpec> {
     let kind = prop_oneof![
         24 => Just(CommandKind::Fitting),
-        1 => Just(CommandKind::Look),
+        1 => Just(CommandKind::Probe),
         2 => Just(CommandKind::Join),
         4 => Just(CommandKind::Sync),
         1 => Just(CommandKind::Leave),
@@ -209,7 +209,7 @@ fn steps_of(members: usize) -> impl Strategy<Value = Vec<Step>> {
         20 => times().prop_map(Step::Pass),
         1 => prop_oneof![micros(1..60_000), micros(49_990..50_010), micros(60_000..20_000_000)].prop_map(Step::Back),
         1 => prop_oneof![3 => (0..3u8).prop_map(Step::Server), 1 => Just(Step::Flush)],
-        60 => (0..members, call_spec()).prop_map(|(who, spec)| Step::Call { who, call_spec: Box::new(spec) }),
+        60 => (0..members, call_spec()).prop_map(|(member, spec)| Step::Call { member, call_spec: Box::new(spec) }),
     ];
     vec(step, 1..120)
 }
@@ -264,7 +264,7 @@ impl Driver {
             Step::Back(time) => pair.now -= u64::try_from(time.as_micros()).unwrap(),
             Step::Flush => pair.flush(),
             Step::Server(number) => pair.server = format!("server {number}"),
-            Step::Call { who: index, call_spec: spec } => {
+            Step::Call { member: index, call_spec: spec } => {
                 let call = self.build_call(index, &spec, pair.now);
                 let reply =
                     pair.call(&call, &rules(spec.rules.unwrap_or(self.rules), spec.limit.unwrap_or(self.limit)))?;
@@ -287,7 +287,7 @@ impl Driver {
         };
         let not_after = spec.time_left.map_or(0, |time_left| now.saturating_add_signed(time_left));
         let command = match spec.kind {
-            CommandKind::Look => ScriptCommand::Probe,
+            CommandKind::Probe => ScriptCommand::Probe,
             CommandKind::Fitting if self.callers[index].is_member => ScriptCommand::Sync(self.sync(index, spec)),
             CommandKind::Join | CommandKind::Fitting => ScriptCommand::Join(self.join(index, spec)),
             CommandKind::Sync => ScriptCommand::Sync(self.sync(index, spec)),

@@ -297,8 +297,8 @@ impl StoreModel {
             assert_eq!(loaded, pending);
         }
         for entry in &self.operations {
-            let shown = store.get(entry.operation.id).await.unwrap().unwrap();
-            assert_eq!((shown.stored.state, shown.finished_at.is_some()), (entry.state, entry.state.is_final()));
+            let details = store.get(entry.operation.id).await.unwrap().unwrap();
+            assert_eq!((details.stored.state, details.finished_at.is_some()), (entry.state, entry.state.is_final()));
         }
     }
 }

@@ -40,7 +40,7 @@ async fn sqlite_process_owns_all_shards_also_after_a_restart() {
     let first = claim(&store, ALL).await;
     assert_eq!((shard_ids(&first.claims), first.elsewhere, first.too_many), (vec![0, 1, 2, 3], 0, 0));
     assert_eq!(claim(&store, ALL).await, ClaimedShards::default(), "it owns them already");
-    assert!(first.claims.iter().all(|claim| store.shard_right(*claim).holds()));
+    assert!(first.claims.iter().all(|claim| store.shard_lease(*claim).holds()));
     store.close().await;
     let store = location.open().await;
     let second = claim(&store, ALL).await;
@@ -64,14 +64,14 @@ async fn processes_share_shards_and_release_them_on_request() {
     assert_eq!(claim(&first, ALL).await.too_many, 2, "the other process requests them");
     let released = all.split_off(2);
     first.release_shards(released.clone()).await.unwrap();
-    assert!(released.iter().all(|claim| !first.shard_right(*claim).holds()));
+    assert!(released.iter().all(|claim| !first.shard_lease(*claim).holds()));
     assert_eq!(claim(&first, ALL).await, ClaimedShards { elsewhere: 2, ..ClaimedShards::default() }, "it has its part");
     let claimed = claim(&second, ALL).await;
     assert_eq!(shard_ids(&claimed.claims), [2, 3]);
     assert!(claimed.claims[0].fence > released[0].fence);
     // A second release has no effect.
     first.release_shards(released).await.unwrap();
-    assert!(claimed.claims.iter().all(|claim| second.shard_right(*claim).holds()));
+    assert!(claimed.claims.iter().all(|claim| second.shard_lease(*claim).holds()));
     assert_eq!(claim(&second, ALL).await.elsewhere, 2);
     // A process that ends releases everything.
     second.close().await;
@@ -111,7 +111,7 @@ async fn writes_after_losing_a_shard_are_fenced() {
     other.execute_unprepared("DELETE FROM instances").await.unwrap();
     let notified = async { while notices.recv().await.unwrap() != ClusterEvent::LeaseLost {} };
     timeout(TEST_TIMEOUT, notified).await.unwrap();
-    assert!(!store.shard_right(claims[0]).holds());
+    assert!(!store.shard_lease(claims[0]).holds());
     store.save_sessions(vec![stored_session(9, &claims[0])]).await.unwrap();
     assert_eq!(commit(&store, done(10, &claims[0])).await, CommitResult::Skipped);
     let confirmed_numbers = |sessions: Vec<StoredSession>| {

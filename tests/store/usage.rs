@@ -97,8 +97,8 @@ on_both! {
         let (store, place) = open_with_limits(engine, UsageLimit { operations: 10, ..NO_LIMIT }, NO_LIMIT).await;
         let messages = |from: u64, count: u64| (from..from + count).map(|user| direct_message("k1", "acme", user)).collect::<Vec<_>>();
         store.submit(messages(1, 8)).await.unwrap();
-        let UsageBoundExceeded { bound, used: before, more, most } = exceeded(submit_error(&store, messages(100, 3)).await);
-        assert_eq!((bound, before, more, most), (UsageBound::KeyOperations, 8, 3, 10));
+        let UsageBoundExceeded { bound, used: before, more, max } = exceeded(submit_error(&store, messages(100, 3)).await);
+        assert_eq!((bound, before, more, max), (UsageBound::KeyOperations, 8, 3, 10));
         assert_eq!(scope_usage(&store, "key:k1").await.operations, 8);
         store.submit(messages(200, 2)).await.unwrap();
         assert_eq!(exceeded(submit_error(&store, messages(300, 1)).await).used, 10);
@@ -115,7 +115,7 @@ on_both! {
         submit(&store, &large).await;
         let again = NewOperation { id: new_id(), ..large };
         let over = exceeded(submit_error(&store, vec![again.clone(), NewOperation { id: new_id(), ..again.clone() }]).await);
-        assert_eq!((over.bound, over.most), (UsageBound::KeyBytes, 10_500));
+        assert_eq!((over.bound, over.max), (UsageBound::KeyBytes, 10_500));
         assert!(over.used > 4_000 && over.used < 6_000 && over.more > 8_000, "{over:?}");
         submit(&store, &again).await;
     }
@@ -126,7 +126,7 @@ on_both! {
             submit(&store, &direct_message(key, "acme", user)).await;
         }
         let over = exceeded(submit_error(&store, vec![direct_message("k3", "acme", 5)]).await);
-        assert_eq!((over.bound, over.used, over.most), (UsageBound::TenantOperations, 4, 4));
+        assert_eq!((over.bound, over.used, over.max), (UsageBound::TenantOperations, 4, 4));
         submit(&store, &direct_message("k4", "rival", 5)).await;
         submit(&store, &operation(QueueKey::user(6))).await;
         assert_eq!(scope_usage(&store, "tenant:acme").await.operations, 4);
@@ -330,7 +330,7 @@ async fn full_file_refuses_operations_and_records_outcomes() {
         assert!(accepted.len() < 200, "4 MiB hold no more");
     };
     assert_eq!(
-        (limit_error.bound, limit_error.bound.setting(), limit_error.most),
+        (limit_error.bound, limit_error.bound.setting(), limit_error.max),
         (UsageBound::File, "store.max_bytes", 2 << 20)
     );
     assert!(accepted.len() > 10, "{}", accepted.len());
@@ -362,7 +362,7 @@ async fn one_key_cannot_fill_a_file() {
             Err(error) => break exceeded(error),
         }
     };
-    assert_eq!((limit_error.bound, limit_error.most), (UsageBound::KeyBytes, 1 << 20));
+    assert_eq!((limit_error.bound, limit_error.max), (UsageBound::KeyBytes, 1 << 20));
     let file = store.usage(None).await.unwrap().file.unwrap();
     assert!(file.used < file.accepts_until / 2, "{file:?} after {count}");
     // The count includes what the operations still need until they finish.

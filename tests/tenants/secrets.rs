@@ -15,11 +15,11 @@ async fn responses_metrics_and_log_contain_no_secret() {
         let other_key = fixture.create_key("rival", &["operations:read"]);
         for (route, expectation) in expectations() {
             for key in [expectation.allowed_key(route, &fixture).text(), ADMIN, &other_key.text, ""] {
-                let ask = expectation.prepare_request(&fixture).await;
-                fixture.request_with(key, route.method, &ask.path, &ask.body);
+                let prepared = expectation.prepare_request(&fixture).await;
+                fixture.request_with(key, route.method, &prepared.path, &prepared.body);
                 // Also malformed bodies, since errors may repeat their input.
                 let malformed = format!("{{\"kind\": \"{key}\", \"{key}\": 1");
-                fixture.request_with(key, route.method, &ask.path, &Value::String(malformed));
+                fixture.request_with(key, route.method, &prepared.path, &Value::String(malformed));
             }
         }
         for path in ["/metrics", "/readyz", "/livez", "/startupz", "/v1/nowhere"] {

@@ -292,7 +292,7 @@ impl SharedBudgetClient {
     }
 
     fn busy_error(&self) -> BudgetError {
-        BudgetError::Busy { most: self.config.max_in_flight, retry_after: self.config.member.retry_after }
+        BudgetError::Busy { max: self.config.max_in_flight, retry_after: self.config.member.retry_after }
     }
 }
 

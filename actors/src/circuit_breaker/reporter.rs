@@ -44,7 +44,7 @@ impl BreakerChanged {
         key: BreakerKey,
         from: BreakerState,
         to: BreakerState,
-        why: BreakerReason,
+        reason: BreakerReason,
         origin: ChangeOrigin,
         now: Timestamp,
     ) -> Self {
@@ -52,7 +52,7 @@ impl BreakerChanged {
             BreakerState::Open { until } => u64::try_from(until.since(now).as_millis()).ok(),
             BreakerState::Closed | BreakerState::HalfOpen | BreakerState::ForcedOpen { .. } => None,
         };
-        Self { key, from, to, why, origin, retry_after_ms }
+        Self { key, from, to, why: reason, origin, retry_after_ms }
     }
 }
 
@@ -94,9 +94,9 @@ impl BreakerReporter {
 
     /// Reports a transition. `worst` is the worst state among breakers of its kind.
     pub(super) fn on_transition(&mut self, changed: BreakerChanged, worst: u8) {
-        let BreakerChanged { ref key, from, to, why, origin, retry_after_ms } = changed;
+        let BreakerChanged { ref key, from, to, why: reason, origin, retry_after_ms } = changed;
         let (label, severity) = self.label(key, to, worst);
-        emit(BreakerTransitioned { key, from, to, why, origin, retry_after_ms, label, severity });
+        emit(BreakerTransitioned { key, from, to, reason, origin, retry_after_ms, label, severity });
         // There may be no subscribers.
         let _ = self.events.send(changed);
     }

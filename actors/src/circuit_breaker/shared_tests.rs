@@ -47,7 +47,7 @@ impl CountingReplicator {
 
 struct Process {
     breaker: Addr<CircuitBreaker>,
-    bell: Arc<CountingReplicator>,
+    replicator: Arc<CountingReplicator>,
 }
 
 /// State that all processes share.
@@ -87,13 +87,13 @@ async fn with_tokens<F: Future<Output = ()>>(one: &str, other: &str, test: impl 
         let port: Arc<dyn BreakerReplicator> = replicator.clone();
         let tokens = vec![(BOT, token.to_owned())];
         breaker.send(ShareBreakers { replicator: port, tokens, fallback: LedgerFallback::Stop }).await.unwrap();
-        Process { breaker, bell: replicator }
+        Process { breaker, replicator }
     };
     let body = async {
         let (one, other) = (start(one).await, start(other).await);
         for process in [&one, &other] {
             lend(process, 100).await;
-            process.bell.take_counts();
+            process.replicator.take_counts();
         }
         test(one, other).await;
     };
@@ -160,7 +160,7 @@ async fn ban_is_replicated_once_and_marked_as_remote() {
         let mut here = one.breaker.send(SubscribeBreakerChanges).await.unwrap();
         let mut there = other.breaker.send(SubscribeBreakerChanges).await.unwrap();
         run(&one, 7, BAN).await;
-        assert_eq!(one.bell.take_counts(), (1, 0));
+        assert_eq!(one.replicator.take_counts(), (1, 0));
         assert_eq!(here.recv().await.unwrap().origin, ChangeOrigin::Here);
 
         assert_eq!(board.collect(&one).await, 1);
@@ -174,7 +174,7 @@ async fn ban_is_replicated_once_and_marked_as_remote() {
         assert_eq!(received.retry_after_ms, Some(3_600_000));
         assert_eq!(reason(&other).await, Some("blocked"));
         // It is not replicated again, and its origin does not apply it again.
-        assert_eq!((other.bell.take_counts(), board.collect(&other).await), ((0, 0), 0));
+        assert_eq!((other.replicator.take_counts(), board.collect(&other).await), ((0, 0), 0));
         one.breaker.send(RemoteBreakerChanged(change)).await.unwrap();
         assert!(here.try_recv().is_err());
     })
@@ -190,7 +190,7 @@ async fn only_the_latest_change_of_a_breaker_stays_pending() {
             one.breaker.send(ResetBreaker(BreakerKey::Address)).await.unwrap();
         }
         one.breaker.send(ForceOpen(BreakerKey::Address)).await.unwrap().unwrap();
-        assert!(one.bell.take_counts().0 >= 100);
+        assert!(one.replicator.take_counts().0 >= 100);
         sleep(Duration::from_secs(86_400)).await;
         assert_eq!(board.collect(&one).await, 1);
         board.deliver(&other).await;
@@ -210,7 +210,7 @@ async fn only_the_latest_change_of_a_breaker_stays_pending() {
 async fn reset_of_a_closed_breaker_is_replicated() {
     with_two(|one, _| async move {
         one.breaker.send(ResetBreaker(BreakerKey::Target("crm".to_owned()))).await.unwrap();
-        assert_eq!(one.bell.take_counts(), (1, 0));
+        assert_eq!(one.replicator.take_counts(), (1, 0));
         assert_eq!(FakeSharedState::default().collect(&one).await, 1);
     })
     .await;
@@ -259,9 +259,9 @@ async fn invalid_token_concerns_only_processes_that_have_it() {
         board.collect(&one).await;
         board.deliver(&other).await;
         assert_eq!(reason(&other).await, None);
-        other.bell.take_counts();
+        other.replicator.take_counts();
         other.breaker.send(ReplaceToken { credential: BOT, fingerprint: "wrong".to_owned() }).await.unwrap();
-        assert_eq!(other.bell.take_counts(), (1, 0));
+        assert_eq!(other.replicator.take_counts(), (1, 0));
         board.deliver(&other).await;
         assert_eq!(reason(&other).await, Some("unauthorized"));
         // Its own token is replaced by one that no other process has.
@@ -305,15 +305,15 @@ async fn open_breaker_is_shared_and_closes_with_any_process() {
 async fn invalid_responses_and_a_shortage_wake_the_replicator() {
     with_two(|one, _| async move {
         run(&one, 1, CallResult::Answered(ResponseClass::Success)).await;
-        assert_eq!(one.bell.take_counts(), (0, 0));
+        assert_eq!(one.replicator.take_counts(), (0, 0));
         run(&one, 1, CallResult::Answered(ResponseClass::Forbidden)).await;
-        assert_eq!(one.bell.take_counts(), (0, 1));
+        assert_eq!(one.replicator.take_counts(), (0, 1));
         let request = lend(&one, 4).await;
         assert_eq!((request.counted, request.unacknowledged, request.in_flight), (1, 1, 0));
         let first = one.breaker.send(Admit(call(1))).await.unwrap().unwrap();
-        assert_eq!(one.bell.take_counts(), (0, 0));
+        assert_eq!(one.replicator.take_counts(), (0, 0));
         let second = one.breaker.send(Admit(call(1))).await.unwrap().unwrap();
-        assert_eq!(one.bell.take_counts(), (0, 1));
+        assert_eq!(one.replicator.take_counts(), (0, 1));
         assert_eq!(lend(&one, 2).await.in_flight, 2);
         assert_eq!(reason(&one).await, Some("invalid_requests_lent"));
         drop((first, second));
@@ -346,7 +346,7 @@ async fn unshared_breaker_has_nothing_to_replicate() {
     let body = async {
         let config = BreakerConfig::default();
         let breaker = CircuitBreaker::new(Clock::start(), config, InvalidConfig::default(), 1).start();
-        let alone = Process { breaker, bell: Arc::new(CountingReplicator::default()) };
+        let alone = Process { breaker, replicator: Arc::new(CountingReplicator::default()) };
         run(&alone, 7, BAN).await;
         assert!(alone.breaker.send(TakeBreakerChanges).await.unwrap().is_empty());
         assert_eq!(alone.breaker.send(TakeLedgerRequest).await.unwrap(), None);
@@ -390,9 +390,9 @@ async fn half_open_breaker_is_probed_only_with_a_claim() {
             .unwrap()
             .unwrap();
         FakeSharedState::default().collect(&one).await;
-        one.bell.take_counts();
+        one.replicator.take_counts();
         sleep(Duration::from_secs(60) + Duration::from_millis(1)).await;
-        assert!(one.bell.take_counts().0 > 0, "the adapter is not woken for a claim");
+        assert!(one.replicator.take_counts().0 > 0, "the adapter is not woken for a claim");
         let refused = one.breaker.send(Admit(call(7))).await.unwrap().unwrap_err();
         assert_eq!(refused.reason, "breaker_half_open");
         let claim = one.breaker.send(TakeProbeClaims).await.unwrap().remove(0);

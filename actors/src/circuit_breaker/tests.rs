@@ -66,8 +66,8 @@ async fn observe(breaker: &Addr<CircuitBreaker>) -> CircuitBreakerSnapshot {
 }
 
 async fn state(breaker: &Addr<CircuitBreaker>, key: &BreakerKey) -> &'static str {
-    let shown = observe(breaker).await.breakers.breakers;
-    shown.iter().find(|shown| shown.key == *key).map_or("closed", |shown| shown.state)
+    let breakers = observe(breaker).await.breakers.breakers;
+    breakers.iter().find(|breakers| breakers.key == *key).map_or("closed", |breakers| breakers.state)
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,4 +13,4 @@ mod input;
 mod scope;
 
 pub use self::input::{CRASHES_BEFORE_SET_ASIDE, Crash, CrashStore, CrashedInput, Input};
-pub use self::scope::{EventScope, InputGuard, current, enter, enter_events, within};
+pub use self::scope::{EventScope, InputGuard, current, enter, enter_events, with_input};

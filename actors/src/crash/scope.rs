@@ -49,7 +49,7 @@ pub fn enter_events(session: &Arc<str>) -> EventScope {
 
 /// Polls a future with this input as the current one, on whichever thread it is polled. The caller pins it, so that a
 /// large one is not moved.
-pub async fn within<F: Future + Unpin>(input: Option<Input>, mut future: F) -> F::Output {
+pub async fn with_input<F: Future + Unpin>(input: Option<Input>, mut future: F) -> F::Output {
     poll_fn(|cx| {
         let _entered = enter(input.clone());
         Pin::new(&mut future).poll(cx)
@@ -148,7 +148,7 @@ mod tests {
     #[tokio::test]
     async fn future_is_polled_within_its_input_and_leaves_it_while_it_waits() {
         let (resume, resumed) = tokio::sync::oneshot::channel::<()>();
-        let work = within(
+        let work = with_input(
             Some(operation(1)),
             Box::pin(async {
                 let before = current();

@@ -235,7 +235,7 @@ impl Gate {
         let input = crash::current();
         let sent = spawn_work(async move {
             let sent = pin!(gate.send(request, &route, permit, pass));
-            crash::within(input, sent).await
+            crash::with_input(input, sent).await
         });
         sent.await
             .unwrap_or_else(|_| CallOutcome::Unknown(NoResponse { message: "the process is shutting down".into() }))
@@ -352,7 +352,7 @@ impl Gate {
             Err(error @ TransportError::Connect(_)) => {
                 let _ = pass.report(CallResult::Unreachable, elapsed);
                 permit.unused();
-                emit(CallLost { of: record, result: "unreachable", why: &error.to_string() });
+                emit(CallLost { of: record, result: "unreachable", reason: &error.to_string() });
                 let retry_after = Some(Duration::from_secs(1));
                 CallOutcome::NotSent(NotSent { retry_after, message: error.to_string(), reason: "unreachable" })
             }
@@ -368,7 +368,7 @@ impl Gate {
                 // Dropped as sent: the call counts until it can no longer arrive.
                 drop(permit);
                 let result = if error == TransportError::TimedOut { "timed_out" } else { "broken" };
-                emit(CallLost { of: record, result, why: &error.to_string() });
+                emit(CallLost { of: record, result, reason: &error.to_string() });
                 CallOutcome::Unknown(NoResponse { message: error.to_string() })
             }
         }

@@ -28,7 +28,7 @@ enum BacklogItem {
     /// An event, and the time at which it was read.
     Event(Arc<Event>, Instant),
     /// Sequence numbers of a session without an event to forward: dispatches of the gateway itself, and shed events.
-    Passed {
+    Skipped {
         session: Arc<str>,
         first: u64,
         last: u64,
@@ -58,8 +58,8 @@ impl Backlog {
     }
 
     /// Adds a sequence number that has no event.
-    pub(crate) fn push_passed(&mut self, session: &Arc<str>, seq: u64) {
-        append_passed(&mut self.items, session, seq, seq);
+    pub(crate) fn push_skipped(&mut self, session: &Arc<str>, seq: u64) {
+        append_skipped(&mut self.items, session, seq, seq);
     }
 
     /// Adds an event that was read at this time. A full backlog drops events that may be shed, and retains their
@@ -71,7 +71,7 @@ impl Backlog {
         }
         if self.is_full() && event.class.may_be_shed() {
             *shed.entry(event.class).or_default() += 1;
-            self.push_passed(&event.origin.session, event.origin.seq);
+            self.push_skipped(&event.origin.session, event.origin.seq);
             return shed;
         }
         self.held.events += 1;
@@ -89,9 +89,9 @@ impl Backlog {
                     *shed.entry(event.class).or_default() += 1;
                     self.held.events -= 1;
                     self.held.bytes -= event.text.bytes();
-                    append_passed(&mut remaining, &event.origin.session, event.origin.seq, event.origin.seq);
+                    append_skipped(&mut remaining, &event.origin.session, event.origin.seq, event.origin.seq);
                 }
-                BacklogItem::Passed { session, first, last } => append_passed(&mut remaining, &session, first, last),
+                BacklogItem::Skipped { session, first, last } => append_skipped(&mut remaining, &session, first, last),
                 BacklogItem::Event(..) | BacklogItem::SessionStarted { .. } => remaining.push_back(item),
             }
         }
@@ -138,19 +138,19 @@ impl Backlog {
                 let read_at = *read_at;
                 room.then(|| self.batch(read_at))
             }
-            BacklogItem::Passed { session, first, last } => {
+            BacklogItem::Skipped { session, first, last } => {
                 let (session, seq) = (Arc::clone(session), *first);
                 if first == last {
                     self.items.pop_front();
                 } else {
                     *first += 1;
                 }
-                Some(ShardMessage::Passed { shard: self.shard, session, seq })
+                Some(ShardMessage::Skipped { shard: self.shard, session, seq })
             }
             BacklogItem::SessionStarted { session, resume_url } => {
                 let (session, resume_url) = (Arc::clone(session), resume_url.take());
                 self.items.pop_front();
-                Some(ShardMessage::Began { shard: self.shard, session, resume_url })
+                Some(ShardMessage::SessionStarted { shard: self.shard, session, resume_url })
             }
         }
     }
@@ -165,7 +165,7 @@ impl Backlog {
                     self.sheddable -= usize::from(event.class.may_be_shed());
                     batch.push(event);
                 }
-                Some(other @ (BacklogItem::SessionStarted { .. } | BacklogItem::Passed { .. })) => {
+                Some(other @ (BacklogItem::SessionStarted { .. } | BacklogItem::Skipped { .. })) => {
                     self.items.push_front(other);
                     break;
                 }
@@ -180,16 +180,16 @@ impl Backlog {
     /// Returns a message that was not accepted to the front.
     pub(crate) fn put_back(&mut self, message: ShardMessage) {
         match message {
-            ShardMessage::Began { session, resume_url, .. } => {
+            ShardMessage::SessionStarted { session, resume_url, .. } => {
                 self.items.push_front(BacklogItem::SessionStarted { session, resume_url });
             }
             // A shard never sends this message itself.
             ShardMessage::Ended { .. } => {}
-            ShardMessage::Passed { session, seq, .. } => match self.items.front_mut() {
-                Some(BacklogItem::Passed { session: same, first, .. }) if *same == session && *first == seq + 1 => {
+            ShardMessage::Skipped { session, seq, .. } => match self.items.front_mut() {
+                Some(BacklogItem::Skipped { session: same, first, .. }) if *same == session && *first == seq + 1 => {
                     *first = seq;
                 }
-                Some(_) | None => self.items.push_front(BacklogItem::Passed { session, first: seq, last: seq }),
+                Some(_) | None => self.items.push_front(BacklogItem::Skipped { session, first: seq, last: seq }),
             },
             ShardMessage::Events(EventBatch { events, read_at }) => {
                 for event in events.into_iter().rev() {
@@ -203,14 +203,14 @@ impl Backlog {
     }
 }
 
-fn append_passed(items: &mut VecDeque<BacklogItem>, session: &Arc<str>, from: u64, to: u64) {
+fn append_skipped(items: &mut VecDeque<BacklogItem>, session: &Arc<str>, from: u64, to: u64) {
     match items.back_mut() {
-        Some(BacklogItem::Passed { session: same, last, .. })
+        Some(BacklogItem::Skipped { session: same, last, .. })
             if same == session && last.checked_add(1) == Some(from) =>
         {
             *last = to;
         }
-        Some(_) | None => items.push_back(BacklogItem::Passed { session: Arc::clone(session), first: from, last: to }),
+        Some(_) | None => items.push_back(BacklogItem::Skipped { session: Arc::clone(session), first: from, last: to }),
     }
 }
 
@@ -247,8 +247,8 @@ mod tests {
         let mut numbers = Vec::new();
         while let Some(next) = backlog.next(true) {
             match next {
-                ShardMessage::Began { .. } | ShardMessage::Ended { .. } => {}
-                ShardMessage::Passed { seq, .. } => numbers.push((seq, false)),
+                ShardMessage::SessionStarted { .. } | ShardMessage::Ended { .. } => {}
+                ShardMessage::Skipped { seq, .. } => numbers.push((seq, false)),
                 ShardMessage::Events(events) => numbers.extend(events.iter().map(|event| (event.origin.seq, true))),
             }
         }
@@ -259,20 +259,20 @@ mod tests {
     fn events_are_batched_and_never_cross_other_items() {
         let mut backlog = Backlog::new(3, FlowLimit { events: 10_000, bytes: 10_000_000 });
         backlog.push_session_start(session(), Some("ws://here".to_owned()));
-        backlog.push_passed(&session(), 1);
+        backlog.push_skipped(&session(), 1);
         for seq in 2..=300 {
             backlog.push_event(event(seq, EventClass::Change, 1), Instant::now());
         }
-        backlog.push_passed(&session(), 301);
+        backlog.push_skipped(&session(), 301);
         backlog.push_event(event(302, EventClass::Change, BATCH_BYTES), Instant::now());
         backlog.push_event(event(303, EventClass::Change, 1), Instant::now());
-        assert!(matches!(backlog.next(false), Some(ShardMessage::Began { shard: 3, .. })));
-        assert!(matches!(backlog.next(false), Some(ShardMessage::Passed { seq: 1, .. })));
+        assert!(matches!(backlog.next(false), Some(ShardMessage::SessionStarted { shard: 3, .. })));
+        assert!(matches!(backlog.next(false), Some(ShardMessage::Skipped { seq: 1, .. })));
         assert!(backlog.next(false).is_none(), "events wait for room");
         let sizes: Vec<_> = std::iter::from_fn(|| backlog.next(true))
             .map(|message| match message {
                 ShardMessage::Events(events) => events.len(),
-                ShardMessage::Passed { .. } | ShardMessage::Began { .. } | ShardMessage::Ended { .. } => 0,
+                ShardMessage::Skipped { .. } | ShardMessage::SessionStarted { .. } | ShardMessage::Ended { .. } => 0,
             })
             .collect();
         assert_eq!(sizes, [BATCH_EVENTS, 299 - BATCH_EVENTS, 0, 1, 1]);
@@ -340,8 +340,8 @@ mod tests {
                     },
                     _ => match backlog.next(bytes % 2 == 0) {
                         Some(ShardMessage::Events(events)) => arrived.extend(events.iter().map(|e| (e.origin.seq, true))),
-                        Some(ShardMessage::Passed { seq, .. }) => arrived.push((seq, false)),
-                        Some(ShardMessage::Began { .. } | ShardMessage::Ended { .. }) | None => {}
+                        Some(ShardMessage::Skipped { seq, .. }) => arrived.push((seq, false)),
+                        Some(ShardMessage::SessionStarted { .. } | ShardMessage::Ended { .. }) | None => {}
                     },
                 }
             }

@@ -11,7 +11,7 @@ use super::event_batch::EventBatch;
 #[derive(Debug)]
 pub enum ShardMessage {
     /// A new session. Discord has discarded the previous one, if there was one.
-    Began {
+    SessionStarted {
         /// Number of the shard.
         shard: u32,
         /// Discord's id of the session.
@@ -22,7 +22,7 @@ pub enum ShardMessage {
     /// Events of one session in the order of arrival, without READY and RESUMED.
     Events(EventBatch),
     /// A sequence number without an event to handle: a dispatch of the gateway itself (READY, RESUMED) or a shed event.
-    Passed {
+    Skipped {
         /// Number of the shard.
         shard: u32,
         /// Id of the session.
@@ -33,7 +33,7 @@ pub enum ShardMessage {
     /// The last message of a shard that has ended.
     Ended {
         /// Completed when the router has received all messages of the shard.
-        heard: oneshot::Sender<()>,
+        ack: oneshot::Sender<()>,
     },
 }
 
@@ -50,7 +50,7 @@ pub struct FlowLimit {
 /// confirmation.
 #[derive(Debug)]
 pub struct Credit {
-    most: FlowLimit,
+    limit: FlowLimit,
     events: AtomicUsize,
     bytes: AtomicUsize,
     /// Events that the shard has read and holds back, for lack of credit or until its next turn.
@@ -61,28 +61,28 @@ pub struct Credit {
 impl Credit {
     /// All credit is free.
     #[must_use]
-    pub fn new(most: FlowLimit) -> Arc<Self> {
+    pub fn new(limit: FlowLimit) -> Arc<Self> {
         let (events, bytes, held) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
-        Arc::new(Self { most, events, bytes, held, freed: Notify::new() })
+        Arc::new(Self { limit, events, bytes, held, freed: Notify::new() })
     }
 
     /// Whether there is room for more. An event that is larger than the whole limit is sent when nothing else is in
     /// flight.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.events.load(Ordering::Acquire) < self.most.events && self.bytes.load(Ordering::Acquire) < self.most.bytes
+        self.events.load(Ordering::Acquire) < self.limit.events && self.bytes.load(Ordering::Acquire) < self.limit.bytes
     }
 
     /// Whether half of the credit is free.
     #[must_use]
-    pub fn has_eased(&self) -> bool {
+    pub fn is_half_free(&self) -> bool {
         let used = self.used();
-        used.events <= self.most.events / 2 && used.bytes <= self.most.bytes / 2
+        used.events <= self.limit.events / 2 && used.bytes <= self.limit.bytes / 2
     }
 
     /// Waits until half of the credit is free.
-    pub async fn ease(&self) {
-        while !self.has_eased() {
+    pub async fn wait_until_half_free(&self) {
+        while !self.is_half_free() {
             self.freed.notified().await;
         }
     }
@@ -94,21 +94,21 @@ impl Credit {
     }
 
     /// Returns credit.
-    pub fn give_back(&self, events: usize, bytes: usize) {
+    pub fn release(&self, events: usize, bytes: usize) {
         self.events.fetch_sub(events, Ordering::AcqRel);
         self.bytes.fetch_sub(bytes, Ordering::AcqRel);
         self.freed.notify_one();
     }
 
     /// Waits until there is room.
-    pub async fn room(&self) {
+    pub async fn wait_for_room(&self) {
         while !self.has_room() {
             self.freed.notified().await;
         }
     }
 
     /// Records how many events the shard has read and not sent.
-    pub fn hold(&self, events: usize) {
+    pub fn set_held(&self, events: usize) {
         self.held.store(events, Ordering::Relaxed);
     }
 
@@ -128,7 +128,7 @@ impl Credit {
 /// The sending end of one shard.
 #[derive(Clone, Debug)]
 pub struct ShardSender {
-    told: mpsc::Sender<ShardMessage>,
+    sender: mpsc::Sender<ShardMessage>,
     credit: Arc<Credit>,
 }
 
@@ -136,8 +136,8 @@ impl ShardSender {
     /// Sends to this channel. The channel's capacity is a further bound for all shards together; credit prevents that
     /// it is reached.
     #[must_use]
-    pub fn new(told: mpsc::Sender<ShardMessage>, credit: Arc<Credit>) -> Self {
-        Self { told, credit }
+    pub fn new(sender: mpsc::Sender<ShardMessage>, credit: Arc<Credit>) -> Self {
+        Self { sender, credit }
     }
 
     /// Credit of the shard.
@@ -151,16 +151,16 @@ impl ShardSender {
     /// # Errors
     ///
     /// When the channel is full or closed.
-    pub fn tell(&self, told: ShardMessage) -> Result<(), ShardMessage> {
-        let (events, bytes) = match &told {
+    pub fn send(&self, message: ShardMessage) -> Result<(), ShardMessage> {
+        let (events, bytes) = match &message {
             ShardMessage::Events(events) => (events.len(), events.iter().map(|event| event.text.bytes()).sum()),
-            ShardMessage::Began { .. } | ShardMessage::Passed { .. } | ShardMessage::Ended { .. } => (0, 0),
+            ShardMessage::SessionStarted { .. } | ShardMessage::Skipped { .. } | ShardMessage::Ended { .. } => (0, 0),
         };
         // Before the send: the router may return the credit at once.
         self.credit.take(events, bytes);
-        self.told.try_send(told).map_err(|refused| {
-            self.credit.give_back(events, bytes);
-            refused.into_inner()
+        self.sender.try_send(message).map_err(|error| {
+            self.credit.release(events, bytes);
+            error.into_inner()
         })
     }
 }
@@ -172,16 +172,16 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn who_has_used_up_either_kind_waits_until_some_is_given_back() {
+    async fn exhausted_credit_blocks_until_some_is_released() {
         for (events, bytes) in [(2, 1), (1, 10)] {
             let credit = Credit::new(FlowLimit { events: 2, bytes: 10 });
-            credit.room().await;
+            credit.wait_for_room().await;
             credit.take(events, bytes);
             assert!(!credit.has_room());
-            let waits = tokio::time::timeout(Duration::from_secs(1), credit.room()).await;
-            assert!(waits.is_err());
-            credit.give_back(events, bytes);
-            credit.room().await;
+            let result = tokio::time::timeout(Duration::from_secs(1), credit.wait_for_room()).await;
+            assert!(result.is_err());
+            credit.release(events, bytes);
+            credit.wait_for_room().await;
             assert_eq!(credit.used(), FlowLimit { events: 0, bytes: 0 });
         }
     }

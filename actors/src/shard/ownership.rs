@@ -53,13 +53,13 @@ pub struct ClaimedShards {
 /// Stores which shard belongs to which process.
 pub trait ShardStore: Send + Sync {
     /// Claims shards that have no owner.
-    fn claim_shards(&self, wanted: DesiredShards) -> StoreFuture<'_, ClaimedShards>;
+    fn claim_shards(&self, desired: DesiredShards) -> StoreFuture<'_, ClaimedShards>;
 
     /// Releases shards, so that others can claim them at once. Shards that were lost before keep their new owner.
     fn release_shards(&self, claims: Vec<ShardClaim>) -> StoreFuture<'_, ()>;
 
     /// Permission to be connected for a shard. It ends before another process can own the shard.
-    fn shard_right(&self, claim: ShardClaim) -> LeaseGuard;
+    fn shard_lease(&self, claim: ShardClaim) -> LeaseGuard;
 }
 
 /// The shards of this process, and the sessions that they have had since they were claimed.
@@ -78,7 +78,7 @@ struct OwnedShards {
 
 impl ShardOwnership {
     /// No shards yet, of this total.
-    pub(crate) fn none(shards: u32) -> Self {
+    pub(crate) fn new(shards: u32) -> Self {
         Self { shards: shards.max(1), held: RwLock::default(), changes: AtomicU64::new(0) }
     }
 
@@ -92,18 +92,18 @@ impl ShardOwnership {
     pub(crate) fn remove(&self, shard: u32) {
         let mut held = self.write();
         held.fences.remove(&shard);
-        held.sessions.retain(|_, of| *of != shard);
+        held.sessions.retain(|_, owner| *owner != shard);
         drop(held);
         self.changes.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Adds a session of a shard. Earlier sessions remain: their events may not be handled yet.
-    pub(crate) fn has_session(&self, shard: u32, session: &Arc<str>) {
+    pub(crate) fn add_session(&self, shard: u32, session: &Arc<str>) {
         self.write().sessions.insert(Arc::clone(session), shard);
     }
 
     /// Removes a session that was replaced and whose events are all handled.
-    pub(crate) fn forget_session(&self, session: &str) {
+    pub(crate) fn remove_session(&self, session: &str) {
         self.write().sessions.remove(session);
     }
 
@@ -130,7 +130,7 @@ impl ShardOwnership {
     }
 
     /// Whether this process owns the shard of the event's guild.
-    pub(crate) fn has(&self, event: &Event) -> bool {
+    pub(crate) fn owns(&self, event: &Event) -> bool {
         let shard = event.guild.map_or(0, |guild| (guild >> 22) % u64::from(self.shards));
         u32::try_from(shard).is_ok_and(|shard| self.read().fences.contains_key(&shard))
     }
@@ -149,18 +149,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_of_a_shard_that_was_lost_is_kept_under_no_claim_even_when_the_shard_comes_back() {
-        let own = ShardOwnership::none(2);
+    fn session_of_a_lost_shard_has_no_claim_after_the_shard_is_reclaimed() {
+        let ownership = ShardOwnership::new(2);
         let claim = |fence| ShardClaim { shards: 2, shard: 1, fence };
-        own.add(claim(5));
-        own.has_session(1, &"s".into());
-        assert_eq!((own.claim_of("s"), own.fence(1)), (Some(claim(5)), Some(5)));
-        assert_eq!(own.claim_of(HTTP_SESSION), None);
-        own.remove(1);
-        own.add(claim(7));
-        assert_eq!(own.claim_of("s").map(|claim| claim.fence), Some(0));
-        own.has_session(1, &"t".into());
-        assert_eq!(own.claim_of("t"), Some(claim(7)));
-        assert_eq!(own.changes(), 3);
+        ownership.add(claim(5));
+        ownership.add_session(1, &"s".into());
+        assert_eq!((ownership.claim_of("s"), ownership.fence(1)), (Some(claim(5)), Some(5)));
+        assert_eq!(ownership.claim_of(HTTP_SESSION), None);
+        ownership.remove(1);
+        ownership.add(claim(7));
+        assert_eq!(ownership.claim_of("s").map(|claim| claim.fence), Some(0));
+        ownership.add_session(1, &"t".into());
+        assert_eq!(ownership.claim_of("t"), Some(claim(7)));
+        assert_eq!(ownership.changes(), 3);
     }
 }

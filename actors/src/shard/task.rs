@@ -248,7 +248,7 @@ impl<C: GatewayConnection> ShardTask<C> {
     /// Forwards what can be forwarded, and publishes how much remains.
     fn flush(&mut self) -> FlushStatus {
         let blocked_on = self.forward();
-        self.sender.credit().hold(self.backlog.held().events);
+        self.sender.credit().set_held(self.backlog.held().events);
         self.status.update(self.state(), self.last, self.connection.latency());
         blocked_on
     }
@@ -269,7 +269,7 @@ impl<C: GatewayConnection> ShardTask<C> {
             let Some(message) = self.backlog.next(room) else {
                 return if room { FlushStatus::Nothing } else { FlushStatus::Credit };
             };
-            if let Err(message) = self.sender.tell(message) {
+            if let Err(message) = self.sender.send(message) {
                 self.backlog.put_back(message);
                 return FlushStatus::Channel;
             }
@@ -441,7 +441,7 @@ impl<C: GatewayConnection> ShardTask<C> {
         match (event.class, event.name.as_str()) {
             (EventClass::Gateway, "gateway.ready") => self.on_ready(seq),
             (EventClass::Gateway, "gateway.resumed") => {
-                self.backlog.push_passed(&self.session, seq);
+                self.backlog.push_skipped(&self.session, seq);
                 self.connected(SessionKind::Resumed);
             }
             (
@@ -471,7 +471,7 @@ impl<C: GatewayConnection> ShardTask<C> {
         self.unread.clear();
         self.status.set_session(&self.session);
         self.backlog.push_session_start(Arc::clone(&self.session), self.connection.resume_url().map(str::to_owned));
-        self.backlog.push_passed(&self.session, seq);
+        self.backlog.push_skipped(&self.session, seq);
         self.connected(SessionKind::New);
     }
 
@@ -505,7 +505,7 @@ impl<C: GatewayConnection> ShardTask<C> {
             self.on_ready(seq);
         } else if seq != self.last {
             self.last = seq;
-            self.backlog.push_passed(&self.session, seq);
+            self.backlog.push_skipped(&self.session, seq);
         }
     }
 
@@ -612,7 +612,7 @@ impl<C: GatewayConnection> ShardTask<C> {
         loop {
             let blocked_on = self.flush();
             // With less room it would have to pause again at once.
-            let eased = self.backlog.is_empty() && self.sender.credit().has_eased();
+            let eased = self.backlog.is_empty() && self.sender.credit().is_half_free();
             if until.is_none() && eased {
                 return true;
             }
@@ -697,8 +697,8 @@ async fn stop_requested(stop: &mut watch::Receiver<bool>) {
 async fn wait_for_room(sender: &ShardSender, blocked_on: FlushStatus) {
     match blocked_on {
         FlushStatus::Nothing => std::future::pending().await,
-        FlushStatus::Credit => sender.credit().room().await,
-        FlushStatus::Ease => sender.credit().ease().await,
+        FlushStatus::Credit => sender.credit().wait_for_room().await,
+        FlushStatus::Ease => sender.credit().wait_until_half_free().await,
         FlushStatus::Channel => sleep(RESEND_DELAY).await,
     }
 }

@@ -181,9 +181,9 @@ async fn forwards_a_session_and_its_events_in_order() {
         shard.connection.ready();
         (2..=4).for_each(|seq| shard.connection.message(seq));
         let first = shard.next().await;
-        let ShardMessage::Began { shard: SHARD, session, resume_url } = first else { panic!("{first:?}") };
+        let ShardMessage::SessionStarted { shard: SHARD, session, resume_url } = first else { panic!("{first:?}") };
         assert_eq!((&*session, resume_url.as_deref()), ("session", Some("ws://resume")));
-        assert!(matches!(shard.next().await, ShardMessage::Passed { seq: 1, .. }));
+        assert!(matches!(shard.next().await, ShardMessage::Skipped { seq: 1, .. }));
         assert_eq!(shard.next_events().await, [2, 3, 4]);
         let view = shard.handle.view();
         assert_eq!((view.shard, view.state, view.identifies), (SHARD, ShardState::Connected, 1));
@@ -203,7 +203,7 @@ async fn forwards_no_event_without_credit() {
         assert!(waited.is_err(), "{waited:?}");
         assert_eq!(shard.credit.held(), 1);
         let used = shard.credit.used();
-        shard.credit.give_back(used.events, used.bytes);
+        shard.credit.release(used.events, used.bytes);
         assert_eq!(shard.next_events().await, [3]);
     };
     LocalSet::new().run_until(test).await;

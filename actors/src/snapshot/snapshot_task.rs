@@ -166,7 +166,7 @@ impl SnapshotTask {
             Ok(Err(error)) => ("unavailable", error.to_string()),
             Err(_) => ("timed_out", format!("no response within {} ms", self.config.timeout.as_millis())),
         };
-        emit(SnapshotUnreadable { reason: error.0, why: &error.1 });
+        emit(SnapshotUnreadable { reason: error.0, message: &error.1 });
         None
     }
 
@@ -218,7 +218,7 @@ impl SnapshotTask {
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no response within {} ms", self.config.timeout.as_millis()),
         };
-        emit(SnapshotSaveFailed { why: &error });
+        emit(SnapshotSaveFailed { reason: &error });
         self.dirty_flag.set(Urgency::Soon);
         Ok(WriteResult::Failed)
     }

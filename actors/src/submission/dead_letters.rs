@@ -170,10 +170,10 @@ impl OperationService {
         &self,
         caller: &Caller,
         store: &Arc<dyn OperationStore>,
-        letters: Vec<DeadLetter>,
+        dead_letters: Vec<DeadLetter>,
         summary: &mut RedriveSummary,
     ) {
-        let candidates: Vec<_> = letters.iter().map(RedriveCandidate::from).collect();
+        let candidates: Vec<_> = dead_letters.iter().map(RedriveCandidate::from).collect();
         let refusals = match self.refusals(caller, &candidates).await {
             Ok(refusals) => refusals,
             Err(error) => {
@@ -181,8 +181,8 @@ impl OperationService {
                 return;
             }
         };
-        let mut batch = Vec::with_capacity(letters.len());
-        for (letter, refusal) in letters.iter().zip(refusals) {
+        let mut batch = Vec::with_capacity(dead_letters.len());
+        for (letter, refusal) in dead_letters.iter().zip(refusals) {
             let operation = refusal
                 .map_or_else(|| self.operation_from_dead_letter(caller, letter).map_err(OperationError::from), Err);
             match operation {

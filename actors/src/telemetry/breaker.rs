@@ -93,7 +93,7 @@ pub(crate) struct BreakerTransitioned<'a> {
     pub(crate) key: &'a BreakerKey,
     pub(crate) from: BreakerState,
     pub(crate) to: BreakerState,
-    pub(crate) why: BreakerReason,
+    pub(crate) reason: BreakerReason,
     pub(crate) origin: ChangeOrigin,
     /// Time in the open state.
     pub(crate) retry_after_ms: Option<u64>,
@@ -105,7 +105,7 @@ pub(crate) struct BreakerTransitioned<'a> {
 
 impl InternalEvent for BreakerTransitioned<'_> {
     fn emit(self) {
-        let (key, from, to, why) = (self.key, self.from.name(), self.to.name(), self.why.name());
+        let (key, from, to, why) = (self.key, self.from.name(), self.to.name(), self.reason.name());
         let origin = self.origin.name();
         match self.to {
             BreakerState::Open { .. } | BreakerState::ForcedOpen { .. } => {

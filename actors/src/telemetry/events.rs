@@ -295,12 +295,12 @@ impl InternalEvent for ShadowHandlerRan<'_> {
 pub(crate) struct EventPostponed<'a> {
     pub(crate) handler: &'a str,
     pub(crate) event: &'a Event,
-    pub(crate) why: &'a str,
+    pub(crate) reason: &'a str,
 }
 
 impl InternalEvent for EventPostponed<'_> {
     fn emit(self) {
-        let Self { handler, event, why } = self;
+        let Self { handler, event, reason: why } = self;
         let name = &event.name;
         debug!(handler, event = %name, guild_id = event.guild, why, trace_id = %trace(&event.origin).id, "event \
             postponed to the inbox");
@@ -314,12 +314,12 @@ pub(crate) struct EventDeadLettered<'a> {
     pub(crate) event: &'a str,
     /// Trace context of the event.
     pub(crate) trace: TraceContext,
-    pub(crate) why: &'a str,
+    pub(crate) reason: &'a str,
 }
 
 impl InternalEvent for EventDeadLettered<'_> {
     fn emit(self) {
-        let Self { handler, event, trace, why } = self;
+        let Self { handler, event, trace, reason: why } = self;
         warn!(handler, event, why, trace_id = %trace.id, "event became dead for a handler");
         counter!(DEAD, "handler" => self.handler.to_owned()).increment(1);
     }
@@ -455,12 +455,12 @@ impl InternalEvent for InteractionAnswered {
 
 /// Discord could not be sent any response to an interaction.
 pub(crate) struct InteractionResponseFailed<'a> {
-    pub(crate) why: &'a str,
+    pub(crate) reason: &'a str,
 }
 
 impl InternalEvent for InteractionResponseFailed<'_> {
     fn emit(self) {
-        warn!(why = self.why, "interaction neither deferred nor answered");
+        warn!(why = self.reason, "interaction neither deferred nor answered");
         counter!(INTERACTIONS, "how" => "failed").increment(1);
     }
 }

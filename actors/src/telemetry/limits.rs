@@ -225,12 +225,12 @@ pub(crate) struct CallLost<'a> {
     pub(crate) of: CallRecord,
     /// Result, out of a fixed set.
     pub(crate) result: &'static str,
-    pub(crate) why: &'a str,
+    pub(crate) reason: &'a str,
 }
 
 impl InternalEvent for CallLost<'_> {
     fn emit(self) {
-        let Self { of, result, why } = self;
+        let Self { of, result, reason: why } = self;
         let (duration_ms, trace_id) = (of.duration_ms(), trace_id(of.trace));
         debug!(route = %of.route, result, why, guild_id = of.guild, duration_ms, trace_id, "call had no response");
         of.record(|span| span.text("guildhall.result", result).failed(Some(why.to_owned())));

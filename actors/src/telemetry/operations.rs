@@ -167,17 +167,17 @@ pub(crate) struct OperationAttempted<'a> {
     pub(crate) purpose: AttemptPurpose,
     /// Trace context of the attempt.
     pub(crate) trace: Option<TraceContext>,
-    pub(crate) began: UnixMs,
-    pub(crate) ended: UnixMs,
+    pub(crate) started_at: UnixMs,
+    pub(crate) ended_at: UnixMs,
     /// Result, out of a fixed set.
     pub(crate) result: &'static str,
     /// Description of the failure, if any.
-    pub(crate) why: Option<&'a str>,
+    pub(crate) message: Option<&'a str>,
 }
 
 impl InternalEvent for OperationAttempted<'_> {
     fn emit(self) {
-        let Self { of, purpose, trace, began, ended, result, why } = self;
+        let Self { of, purpose, trace, started_at: began, ended_at: ended, result, message: why } = self;
         let OperationRef { id, kind, guild, attempt, .. } = of;
         let (kind, trace_id) = (kind.name(), of.trace_id());
         let duration_ms = u64::try_from(ended.since(began).as_millis()).unwrap_or(u64::MAX);
@@ -206,7 +206,7 @@ impl InternalEvent for OperationAttempted<'_> {
 pub(crate) struct OperationDelayed<'a> {
     pub(crate) of: OperationRef,
     pub(crate) reason: &'static str,
-    pub(crate) why: &'a str,
+    pub(crate) message: &'a str,
     pub(crate) wait: Duration,
     pub(crate) parked: bool,
 }
@@ -214,7 +214,7 @@ pub(crate) struct OperationDelayed<'a> {
 impl InternalEvent for OperationDelayed<'_> {
     fn emit(self) {
         let OperationRef { id, kind, guild, attempt, .. } = self.of;
-        let (kind, trace_id, Self { reason, why, wait, parked, .. }) = (kind.name(), self.of.trace_id(), self);
+        let (kind, trace_id, Self { reason, message: why, wait, parked, .. }) = (kind.name(), self.of.trace_id(), self);
         info!(operation_id = %id, kind, guild_id = guild, attempt, reason, why, ?wait, parked, trace_id, "operation delayed");
         counter!(DELAYED, "kind" => kind, "reason" => reason).increment(1);
     }
@@ -254,7 +254,7 @@ impl InternalEvent for OperationRetried<'_> {
 /// An operation was sent, and its outcome is unknown.
 pub(crate) struct OperationAmbiguous<'a> {
     pub(crate) of: OperationRef,
-    pub(crate) why: &'a str,
+    pub(crate) message: &'a str,
     pub(crate) wait: Duration,
 }
 
@@ -262,7 +262,7 @@ impl InternalEvent for OperationAmbiguous<'_> {
     fn emit(self) {
         let OperationRef { id, kind, guild, attempt, .. } = self.of;
         let (kind, trace_id) = (kind.name(), self.of.trace_id());
-        warn!(operation_id = %id, kind, guild_id = guild, attempt, why = self.why, wait = ?self.wait, trace_id,
+        warn!(operation_id = %id, kind, guild_id = guild, attempt, why = self.message, wait = ?self.wait, trace_id,
             "operation outcome unknown; checking Discord");
         counter!(AMBIGUOUS, "kind" => kind).increment(1);
     }

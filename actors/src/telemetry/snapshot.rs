@@ -59,12 +59,12 @@ impl InternalEvent for SnapshotRestored {
 /// The snapshot cannot be read. The gate starts without it.
 pub(crate) struct SnapshotUnreadable<'a> {
     pub(crate) reason: &'static str,
-    pub(crate) why: &'a str,
+    pub(crate) message: &'a str,
 }
 
 impl InternalEvent for SnapshotUnreadable<'_> {
     fn emit(self) {
-        let Self { reason, why } = self;
+        let Self { reason, message: why } = self;
         warn!(reason, why, "snapshot of the gate unreadable; starting without the earlier limits and breakers");
         counter!(UNREAD, "reason" => reason).increment(1);
     }
@@ -88,12 +88,12 @@ impl InternalEvent for SnapshotSaved {
 
 /// The snapshot could not be saved; it is retried.
 pub(crate) struct SnapshotSaveFailed<'a> {
-    pub(crate) why: &'a str,
+    pub(crate) reason: &'a str,
 }
 
 impl InternalEvent for SnapshotSaveFailed<'_> {
     fn emit(self) {
-        let why = self.why;
+        let why = self.reason;
         warn!(why, "saving the snapshot of the gate failed; a restart now would lose limits and breakers");
         counter!(WRITES, "result" => "lost").increment(1);
     }

@@ -44,9 +44,9 @@ pub struct Span {
     /// Kind of the span.
     pub kind: SpanKind,
     /// Start, in nanoseconds since 1970.
-    pub began: u64,
+    pub started_at: u64,
     /// End, in nanoseconds since 1970.
-    pub ended: u64,
+    pub ended_at: u64,
     /// Further attributes.
     pub attributes: Vec<(&'static str, Attribute)>,
     /// Error message, if it failed.
@@ -87,7 +87,7 @@ impl Span {
         ended: u64,
     ) -> Self {
         let (name, kind) = (name.into(), SpanKind::Internal);
-        Self { trace, parent, name, kind, began, ended, attributes: Vec::new(), failed: None }
+        Self { trace, parent, name, kind, started_at: began, ended_at: ended, attributes: Vec::new(), failed: None }
     }
 
     /// Sets the kind.

@@ -372,16 +372,16 @@ impl EventFixture {
             store: Arc::new(self.store.clone()),
             crashes: Arc::new(self.store.clone()),
             brain: Arc::new(self.brain.clone()),
-            answers: Arc::new(self.responder.clone()),
-            desk: isolated_service(clock.clone()),
-            watch: None,
+            responder: Arc::new(self.responder.clone()),
+            operations: isolated_service(clock.clone()),
+            observer: None,
         };
         let allowance = FlowLimit { events: 10_000, bytes: 1 << 24 };
         let prepared = EventsHandle::prepare(ports, clock, self.config.clone(), allowance);
         let events = EventsHandle::start(prepared);
         let claims = vec![ShardClaim { shards: self.config.shards, shard: 0, fence: 1 }];
-        let attached = events.take(claims).await;
-        (events, attached.into_iter().map(|attached| (attached.claim.shard, attached.feed)).collect())
+        let attached = events.attach(claims).await;
+        (events, attached.into_iter().map(|attached| (attached.claim.shard, attached.sender)).collect())
     }
 
     pub(crate) async fn until(&self, condition: &str, mut is_true: impl FnMut() -> bool) {
@@ -402,8 +402,8 @@ pub(crate) fn start_session(sender: &ShardSender, session: &str) {
 /// Starts a session of this shard.
 pub(crate) fn start_session_of(shard: u32, sender: &ShardSender, session: &str) {
     let session: Arc<str> = Arc::from(session);
-    sender.tell(ShardMessage::Began { shard, session: Arc::clone(&session), resume_url: None }).unwrap();
-    sender.tell(ShardMessage::Passed { shard, session, seq: 1 }).unwrap();
+    sender.send(ShardMessage::SessionStarted { shard, session: Arc::clone(&session), resume_url: None }).unwrap();
+    sender.send(ShardMessage::Skipped { shard, session, seq: 1 }).unwrap();
 }
 
 /// A message in a guild.

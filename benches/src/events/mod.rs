@@ -147,17 +147,17 @@ impl EventsFixture {
             store: Arc::clone(&store),
             crashes: Arc::new(Store::clone(&operations.store)),
             brain: Arc::new(brain),
-            answers: Arc::new(RestInteractionResponder::new(gate, set.interactions.timeout)),
-            desk: Arc::clone(operations.service()),
-            watch: Some(counter.clone()),
+            responder: Arc::new(RestInteractionResponder::new(gate, set.interactions.timeout)),
+            operations: Arc::clone(operations.service()),
+            observer: Some(counter.clone()),
         };
         let flow_limit = FlowLimit { events: set.gateway.buffer_events, bytes: set.gateway.buffer_bytes };
         let config = EventsConfig { shards, ..EventsConfig::default() };
         let events = EventsComponent::start(EventsHandle::prepare(ports, WallClock::system(), config, flow_limit));
         let desired = DesiredShards { shards, first: 0, last: shards - 1, shared: false };
-        let taken = events.events().take(operations.store.claim_shards(desired).await?.claims).await;
+        let taken = events.events().attach(operations.store.claim_shards(desired).await?.claims).await;
         let mut senders: HashMap<u32, ShardSender> =
-            taken.into_iter().map(|taken| (taken.claim.shard, taken.feed)).collect();
+            taken.into_iter().map(|taken| (taken.claim.shard, taken.sender)).collect();
         let limits =
             IdentifyLimits { max_concurrency: 0, spacing: Duration::ZERO, max_per_day: 1_000, remaining_starts: None };
         let config = ShardPoolConfig {

@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn bounds_limit_channels_to_guild_or_tenant() {
-        let own = |bounds: Bounds, whose: Owner| bounds.allows("acme", Some(1), &whose);
+        let own = |bounds: Bounds, owner: Owner| bounds.allows("acme", Some(1), &owner);
         assert!(own(Bounds::Guild, owner(Some(1), "acme")));
         assert!(!own(Bounds::Guild, owner(Some(2), "acme")) && !own(Bounds::Guild, owner(None, "default")));
         assert!(own(Bounds::Tenant, owner(Some(2), "acme")));

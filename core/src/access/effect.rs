@@ -148,10 +148,10 @@ impl AssignedRoles {
     /// # Errors
     ///
     /// When the guild's roles lack one of them. A dangerous role takes precedence.
-    pub fn danger(&self, known: &GuildRoles) -> Result<Option<Danger>, UnknownRole> {
+    pub fn danger(&self, roles: &GuildRoles) -> Result<Option<Danger>, UnknownRole> {
         let mut unknown = None;
         for &role in &self.roles {
-            match known.get(role) {
+            match roles.get(role) {
                 Some(permissions) => {
                     let (everywhere, in_channels) = (permissions.everywhere, permissions.in_channels);
                     if dangerous(everywhere | in_channels) != 0 {

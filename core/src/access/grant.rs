@@ -8,7 +8,7 @@ use crate::operation::Payload;
 /// Prefix of guild ids among scopes.
 const GUILD: &str = "guild:";
 /// Maximum number of guilds of a key. For more, use a key for all guilds.
-const GUILDS_MOST: usize = 1_000;
+const MAX_GUILDS: usize = 1_000;
 
 /// Guilds of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub enum GrantError {
     #[error("{0:?} has no valid guild id; write guild: and the id of the guild, such as guild:1571715189416398849")]
     NoGuild(String),
     /// There are too many guilds.
-    #[error("a key can have at most {GUILDS_MOST} guilds, not {0}; create a key for all guilds, or several keys")]
+    #[error("a key can have at most {MAX_GUILDS} guilds, not {0}; create a key for all guilds, or several keys")]
     TooMany(usize),
     /// The scope applies to all guilds, but the key does not.
     #[error("{} applies to all guilds and cannot be combined with guild:<id>; create a separate key for it", .0.name())]
@@ -89,7 +89,7 @@ impl Grant {
                 }
             }
         }
-        if guilds.len() > GUILDS_MOST {
+        if guilds.len() > MAX_GUILDS {
             errors.push(GrantError::TooMany(guilds.len()));
         }
         if !guilds.is_empty() {
@@ -189,14 +189,14 @@ mod tests {
 
     #[test]
     fn all_scope_errors_are_reported() {
-        let wrong = Grant::read(["operations:all", "guild:", "guild:042", "guild:7", "fleet:read"]).unwrap_err();
+        let errors = Grant::read(["operations:all", "guild:", "guild:042", "guild:7", "fleet:read"]).unwrap_err();
         let expected = vec![
             GrantError::Unknown("operations:all".to_owned()),
             GrantError::NoGuild("guild:".to_owned()),
             GrantError::NoGuild("guild:042".to_owned()),
             GrantError::GlobalScope(Scope::FleetRead),
         ];
-        assert_eq!(wrong, expected);
+        assert_eq!(errors, expected);
         assert_eq!(Grant::read([]).unwrap_err(), [GrantError::NoScope]);
         assert_eq!(Grant::read(["guild:7"]).unwrap_err(), [GrantError::NoScope]);
         let many: Vec<_> = (1..=1_001).map(|id| format!("guild:{id}")).collect();

@@ -103,8 +103,8 @@ mod tests {
     fn invalid_key_is_not_parsed() {
         let good = ParsedKey { id: KeyId::from_random(7), secret: SECRET }.write();
         assert!(ParsedKey::read(&good).is_some());
-        for wrong in ["", "gh_", "gh__", "gh_admin", &good[1..], &good[..good.len() - 1], &format!("{good}a")] {
-            assert_eq!(ParsedKey::read(wrong), None, "{wrong}");
+        for invalid in ["", "gh_", "gh__", "gh_admin", &good[1..], &good[..good.len() - 1], &format!("{good}a")] {
+            assert_eq!(ParsedKey::read(invalid), None, "{invalid}");
         }
         assert_eq!(ParsedKey::read(&good.replace('-', "+")), None);
         assert_eq!(ParsedKey::read(&good.to_uppercase()), None);

@@ -284,13 +284,13 @@ mod tests {
     fn ordinary_calls_are_harmless() {
         let message =
             json!({"content": "hi", "allowed_mentions": {"roles": ["5"]}, "poll": {"allow_multiselect": true}});
-        let who = json!({"permissions": [{"id": "5", "type": 1, "permission": true}]});
+        let user_permissions = json!({"permissions": [{"id": "5", "type": 1, "permission": true}]});
         for (method, path, body) in [
             ("GET", "/guilds/42/roles", json!(null)),
             ("POST", "/channels/7/messages", message),
             ("PUT", "/channels/7/messages/8/reactions/%F0%9F%91%8D/@me", json!(null)),
             ("POST", "/guilds/42/emojis", json!({"name": "x", "roles": ["5"]})),
-            ("PUT", "/applications/1/guilds/42/commands/5/permissions", who),
+            ("PUT", "/applications/1/guilds/42/commands/5/permissions", user_permissions),
             ("POST", "/applications/1/commands", json!({"name": "x", "default_member_permissions": "8"})),
             ("PATCH", "/guilds/42/members/@me", json!({"nick": "x"})),
             ("PATCH", "/guilds/42/members/7", json!({"nick": "x", "roles": null})),

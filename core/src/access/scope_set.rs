@@ -59,8 +59,8 @@ impl ScopeSet {
     /// The set with this number. Unknown bits are ignored.
     #[must_use]
     pub fn from_number(number: i64) -> Self {
-        let known = Scope::ALL.into_iter().fold(0, |bits, scope| bits | bit(scope));
-        Self(u32::try_from(number).unwrap_or(0) & known)
+        let mask = Scope::ALL.into_iter().fold(0, |bits, scope| bits | bit(scope));
+        Self(u32::try_from(number).unwrap_or(0) & mask)
     }
 }
 

@@ -10,13 +10,13 @@ use crate::time::Timestamp;
 #[derive(Debug, Default)]
 pub(super) struct ExpiredInteractions {
     order: VecDeque<(Timestamp, TopLevelId)>,
-    known: HashSet<TopLevelId>,
+    ids: HashSet<TopLevelId>,
 }
 
 impl ExpiredInteractions {
     pub(super) fn insert(&mut self, major: TopLevelId, lifetime: Duration, max_len: usize, now: Timestamp) {
         self.forget(now);
-        if max_len == 0 || !self.known.insert(major) {
+        if max_len == 0 || !self.ids.insert(major) {
             return;
         }
         self.order.push_back((now + lifetime, major));
@@ -27,7 +27,7 @@ impl ExpiredInteractions {
 
     pub(super) fn contains(&mut self, major: TopLevelId, now: Timestamp) -> bool {
         self.forget(now);
-        self.known.contains(&major)
+        self.ids.contains(&major)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -42,7 +42,7 @@ impl ExpiredInteractions {
 
     fn drop_oldest(&mut self) {
         if let Some((_, major)) = self.order.pop_front() {
-            self.known.remove(&major);
+            self.ids.remove(&major);
         }
     }
 }

@@ -91,13 +91,13 @@ impl fmt::Display for BreakerKey {
         };
         match self {
             Self::Address => f.write_str("discord"),
-            Self::Discord(who) => credential(f, who),
-            Self::Route(who, route) => {
-                credential(f, who)?;
+            Self::Discord(owner) => credential(f, owner),
+            Self::Route(owner, route) => {
+                credential(f, owner)?;
                 write!(f, "/{route}")
             }
-            Self::Pair(who, route, major) => {
-                credential(f, who)?;
+            Self::Pair(owner, route, major) => {
+                credential(f, owner)?;
                 write!(f, "/{route}#{major}")
             }
             Self::Target(name) => write!(f, "target:{name}"),
@@ -151,15 +151,15 @@ mod tests {
 
     #[test]
     fn a_key_can_be_read_back_from_its_text() {
-        let who = Credential::Application(42);
+        let application = Credential::Application(42);
         let route = RouteKey::new("POST /guilds/{id}/roles");
         for key in [
             BreakerKey::Address,
-            BreakerKey::Discord(who),
+            BreakerKey::Discord(application),
             BreakerKey::Discord(Credential::Anonymous),
-            BreakerKey::Route(who, route.clone()),
-            BreakerKey::Pair(who, route.clone(), TopLevelId::of(7)),
-            BreakerKey::Pair(who, route, TopLevelId::NONE),
+            BreakerKey::Route(application, route.clone()),
+            BreakerKey::Pair(application, route.clone(), TopLevelId::of(7)),
+            BreakerKey::Pair(application, route, TopLevelId::NONE),
             BreakerKey::Target("crm/eu#1".to_owned()),
         ] {
             assert_eq!(key.to_string().parse(), Ok(key));

@@ -496,13 +496,13 @@ impl Breaker {
             BreakerState::HalfOpen => {
                 let lost = self.probes.iter().map(|probe| probe.deadline).min();
                 let own_probe = (sends_probes && self.has_room(config)).then_some(self.request_at);
-                let (ask, claim_ends) = match self.claim {
+                let (claim_at, claim_ends) = match self.claim {
                     ClaimState::NotNeeded => (own_probe, None),
                     ClaimState::Needed => (Some(self.request_at), None),
                     ClaimState::Held { until } => (own_probe, Some(until)),
                     ClaimState::HeldElsewhere { until } => (None, Some(until)),
                 };
-                [lost, ask, claim_ends].into_iter().flatten().min()
+                [lost, claim_at, claim_ends].into_iter().flatten().min()
             }
         }
     }

@@ -32,7 +32,7 @@ fn one_process_probes_after_a_ban_and_closes_it_for_all() {
     let mut world = banned();
     assert!(world.probing(&BreakerKey::Address).is_empty());
     assert_eq!(rejection_reason(&mut world, 1), Some("breaker_half_open"));
-    let granted: Vec<usize> = [1, 0, 2].into_iter().map(|who| world.claim(who)).collect();
+    let granted: Vec<usize> = [1, 0, 2].into_iter().map(|index| world.claim(index)).collect();
     assert_eq!(granted, [1, 0, 0]);
     assert_eq!(world.probing(&BreakerKey::Address), [1]);
     assert_eq!(rejection_reason(&mut world, 0), Some("breaker_half_open"));

@@ -36,7 +36,7 @@ enum Action {
     Force {
         route: usize,
         id: u64,
-        lasting: Option<u64>,
+        duration: Option<u64>,
     },
     Reset {
         route: usize,
@@ -47,7 +47,7 @@ enum Action {
     },
     Adopt {
         route: Option<usize>,
-        stand: SharedBreakerState,
+        state: SharedBreakerState,
         version: u64,
     },
 }
@@ -82,11 +82,11 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
         2 => any::<prop::sample::Index>().prop_map(|which| Action::Abandon { which: which.index(usize::MAX) }),
         6 => (0..45_000_u64).prop_map(|millis| Action::Wait { millis }),
         1 => (route.clone(), 0..3_u64, prop::option::of(0..60_000_u64))
-            .prop_map(|(route, id, lasting)| Action::Force { route, id, lasting }),
+            .prop_map(|(route, id, duration)| Action::Force { route, id, duration }),
         1 => (route.clone(), 0..3_u64).prop_map(|(route, id)| Action::Reset { route, id }),
         1 => (0..2_u64).prop_map(|bot| Action::TokenChanged { bot }),
         2 => (prop::option::of(route), shared_states(), 0..50_u64)
-            .prop_map(|(route, stand, version)| Action::Adopt { route, stand, version }),
+            .prop_map(|(route, state, version)| Action::Adopt { route, state, version }),
     ];
     prop::collection::vec(action, 1..300)
 }
@@ -123,8 +123,8 @@ impl Observer {
         for effect in effects {
             match effect {
                 BreakerEffect::Transition { key, from, to, .. } => {
-                    let known = self.states.insert(key.clone(), to).unwrap_or(BreakerState::Closed);
-                    prop_assert_eq!(known.name(), from.name(), "a change of {} was not reported", key);
+                    let previous = self.states.insert(key.clone(), to).unwrap_or(BreakerState::Closed);
+                    prop_assert_eq!(previous.name(), from.name(), "a change of {} was not reported", key);
                     self.changes.insert(key, self.handed_out);
                 }
                 BreakerEffect::SendProbe { key, permit: pass, .. } => {
@@ -152,7 +152,7 @@ impl Observer {
 }
 
 fn states(breakers: &Breakers, now: Timestamp) -> Vec<(BreakerKey, &'static str, usize)> {
-    breakers.snapshot(now).breakers.into_iter().map(|shown| (shown.key, shown.state, shown.probes)).collect()
+    breakers.snapshot(now).breakers.into_iter().map(|breaker| (breaker.key, breaker.state, breaker.probes)).collect()
 }
 
 proptest! {
@@ -218,12 +218,12 @@ proptest! {
                     }
                     now = end;
                 }
-                Action::Force { route, id, lasting } => {
+                Action::Force { route, id, duration } => {
                     let key = BreakerKey::Pair(Credential::Application(0), RouteKey::new(ROUTES[route]), TopLevelId::of(id));
-                    let lasting = lasting.map(Duration::from_millis);
-                    let may = breakers.may_force(&key, lasting).is_ok();
-                    let forced = match lasting {
-                        Some(lasting) => breakers.force_for(&key, lasting, now).ok(),
+                    let duration = duration.map(Duration::from_millis);
+                    let may = breakers.may_force(&key, duration).is_ok();
+                    let forced = match duration {
+                        Some(duration) => breakers.force_for(&key, duration, now).ok(),
                         None => breakers.force(&key, now).ok(),
                     };
                     prop_assert_eq!(forced.is_some(), may, "it contradicts may_force");
@@ -236,12 +236,12 @@ proptest! {
                 Action::TokenChanged { bot } => {
                     observer.observe(breakers.token_changed(Credential::Application(bot), None, now))?;
                 }
-                Action::Adopt { route, stand, version } => {
+                Action::Adopt { route, state, version } => {
                     let bot = Credential::Application(0);
                     let key = route.map_or(BreakerKey::Discord(bot), |route| {
                         BreakerKey::Route(bot, RouteKey::new(ROUTES[route]))
                     });
-                    let status = BreakerStatus { shared_key: SharedBreakerKey { key, token: None }, state: stand, reason: BreakerReason::FailureRate };
+                    let status = BreakerStatus { shared_key: SharedBreakerKey { key, token: None }, state: state, reason: BreakerReason::FailureRate };
                     let told = breakers.pending_changes(now);
                     observer.observe(breakers.apply_remote(&RemoteChange { status, version }, now))?;
                     prop_assert_eq!(told, breakers.pending_changes(now), "a received change is shared again");

@@ -116,7 +116,7 @@ impl Breakers {
                 Ok(Admission::Free) => {}
                 Ok(Admission::Probe) => probes |= 1 << level,
                 // Time does not close a forced breaker, so it ranks after any time.
-                Err(barred) if worst.is_none_or(|(known, _)| is_later(barred.until, known.until)) => {
+                Err(barred) if worst.is_none_or(|(current, _)| is_later(barred.until, current.until)) => {
                     worst = Some((barred, key));
                 }
                 Err(_) => {}
@@ -174,8 +174,8 @@ impl Breakers {
                 }
                 breaker.record(Sample { failed: evidence == Evidence::Failed, slow, source: source? }, step);
                 // The widest breaker that opens is enough; it covers those below.
-                let (change, tally) = if opened { None } else { breaker.evaluate(key.sources_needed(), step) }?;
-                counted = Some(tally);
+                let (change, counts) = if opened { None } else { breaker.evaluate(key.sources_needed(), step) }?;
+                counted = Some(counts);
                 Some(change)
             });
             if let Some(counted) = counted {

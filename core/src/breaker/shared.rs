@@ -239,15 +239,15 @@ impl ReplicationState {
         if shared_key.token.is_some() && shared_key.token != self.token_of(&shared_key.key) {
             return false;
         }
-        self.entries.get(shared_key).is_none_or(|known| known.pending.is_none() && known.version <= version)
+        self.entries.get(shared_key).is_none_or(|entry| entry.pending.is_none() && entry.version <= version)
     }
 
     pub(super) fn version(&self, shared_key: &SharedBreakerKey) -> u64 {
-        self.entries.get(shared_key).map_or(0, |known| known.version)
+        self.entries.get(shared_key).map_or(0, |entry| entry.version)
     }
 
     pub(super) fn is_pending(&self, shared_key: &SharedBreakerKey) -> bool {
-        self.entries.get(shared_key).is_some_and(|known| known.pending.is_some())
+        self.entries.get(shared_key).is_some_and(|entry| entry.pending.is_some())
     }
 
     pub(super) fn on_received(&mut self, shared_key: &SharedBreakerKey, version: u64) {
@@ -271,9 +271,9 @@ impl ReplicationState {
         for (shared_key, entry) in &mut self.entries {
             entry.pending =
                 entry.pending.filter(|untold| !matches!(untold.to, BreakerState::Open { until } if until <= now));
-            if let Some(PendingChange { number, to, reason: why }) = entry.pending {
+            if let Some(PendingChange { number, to, reason }) = entry.pending {
                 changes.push(LocalChange {
-                    status: BreakerStatus { shared_key: shared_key.clone(), state: shared_state(to, now), reason: why },
+                    status: BreakerStatus { shared_key: shared_key.clone(), state: shared_state(to, now), reason },
                     number,
                 });
             }
@@ -294,8 +294,8 @@ impl ReplicationState {
         if self.entries.len() < MAX_KEYS || self.entries.contains_key(shared_key) {
             return true;
         }
-        let told = self.entries.iter().filter(|(_, known)| known.pending.is_none());
-        let oldest = told.min_by_key(|(_, known)| known.version).map(|(shared_key, _)| shared_key.clone());
+        let sent = self.entries.iter().filter(|(_, entry)| entry.pending.is_none());
+        let oldest = sent.min_by_key(|(_, entry)| entry.version).map(|(shared_key, _)| shared_key.clone());
         oldest.is_some_and(|oldest| self.entries.remove(&oldest).is_some())
     }
 }

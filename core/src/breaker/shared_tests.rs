@@ -20,24 +20,24 @@ pub(super) const CREATE: &str = "POST /guilds/{id}/roles";
 #[derive(Default)]
 struct Board {
     version: u64,
-    words: BTreeMap<SharedBreakerKey, (BreakerStatus, u64, Timestamp)>,
+    statuses: BTreeMap<SharedBreakerKey, (BreakerStatus, u64, Timestamp)>,
     /// Which process probes, and until when.
     claims: BTreeMap<SharedBreakerKey, (usize, Timestamp)>,
 }
 
 impl Board {
     /// Stores a status, or returns the one that takes precedence.
-    fn tell(&mut self, status: &BreakerStatus, now: Timestamp) -> Result<RemoteChange, RemoteChange> {
+    fn publish(&mut self, status: &BreakerStatus, now: Timestamp) -> Result<RemoteChange, RemoteChange> {
         let weak = matches!(status.state, SharedBreakerState::Open { .. })
             || (status.state == SharedBreakerState::Closed && status.reason == BreakerReason::ProbesSucceeded);
-        if let Some((existing, version, _)) = self.words.get(&status.shared_key)
+        if let Some((existing, version, _)) = self.statuses.get(&status.shared_key)
             && existing.state == SharedBreakerState::ForcedOpen
             && weak
         {
             return Err(RemoteChange { status: existing.clone(), version: *version });
         }
         self.version += 1;
-        self.words.insert(status.shared_key.clone(), (status.clone(), self.version, now));
+        self.statuses.insert(status.shared_key.clone(), (status.clone(), self.version, now));
         Ok(RemoteChange { status: status.clone(), version: self.version })
     }
 
@@ -56,16 +56,16 @@ impl Board {
 
     /// All statuses, with their remaining times.
     fn read(&self, now: Timestamp) -> Vec<RemoteChange> {
-        let words = self.words.values();
+        let words = self.statuses.values();
         words
-            .map(|(word, version, told)| {
-                let stand = match word.state {
+            .map(|(word, version, stored_at)| {
+                let state = match word.state {
                     SharedBreakerState::Open { remaining } => {
-                        SharedBreakerState::Open { remaining: remaining.saturating_sub(now.since(*told)) }
+                        SharedBreakerState::Open { remaining: remaining.saturating_sub(now.since(*stored_at)) }
                     }
                     SharedBreakerState::Closed | SharedBreakerState::ForcedOpen => word.state,
                 };
-                RemoteChange { status: BreakerStatus { state: stand, ..word.clone() }, version: *version }
+                RemoteChange { status: BreakerStatus { state, ..word.clone() }, version: *version }
             })
             .collect()
     }
@@ -96,10 +96,10 @@ impl World {
     }
 
     /// Sends all pending changes of a process; returns those that were accepted.
-    fn tell(&mut self, index: usize) -> Vec<RemoteChange> {
+    fn publish(&mut self, index: usize) -> Vec<RemoteChange> {
         let mut sent = Vec::new();
         for change in self.all[index].pending_changes(self.now) {
-            match self.board.tell(&change.status, self.now) {
+            match self.board.publish(&change.status, self.now) {
                 Ok(remote) => {
                     self.all[index].on_sent(&change, remote.version);
                     if self.board.claims.get(&change.status.shared_key).is_some_and(|(holder, _)| *holder == index) {
@@ -138,7 +138,7 @@ impl World {
             let breaker = breakers.table.get(key).filter(|breaker| breaker.state() == BreakerState::HalfOpen);
             breaker.is_some_and(|breaker| breaker.check(true, &breakers.table.config, self.now).is_ok())
         };
-        (0..self.all.len()).filter(|who| may_probe(&self.all[*who])).collect()
+        (0..self.all.len()).filter(|index| may_probe(&self.all[*index])).collect()
     }
 
     fn read(&mut self, index: usize) -> Vec<BreakerEffect> {
@@ -148,8 +148,8 @@ impl World {
 
     pub(super) fn settle(&mut self) {
         for _ in 0..2 {
-            (0..self.all.len()).for_each(|who| drop(self.tell(who)));
-            (0..self.all.len()).for_each(|who| drop(self.read(who)));
+            (0..self.all.len()).for_each(|index| drop(self.publish(index)));
+            (0..self.all.len()).for_each(|index| drop(self.read(index)));
         }
     }
 
@@ -190,8 +190,8 @@ fn whole(key: BreakerKey) -> SharedBreakerKey {
     SharedBreakerKey { key, token: None }
 }
 
-fn remote_change(key: BreakerKey, stand: SharedBreakerState, why: BreakerReason, version: u64) -> RemoteChange {
-    RemoteChange { status: BreakerStatus { shared_key: whole(key), state: stand, reason: why }, version }
+fn remote_change(key: BreakerKey, state: SharedBreakerState, reason: BreakerReason, version: u64) -> RemoteChange {
+    RemoteChange { status: BreakerStatus { shared_key: whole(key), state, reason }, version }
 }
 
 const HOUR: SharedBreakerState = SharedBreakerState::Open { remaining: Duration::from_secs(3_600) };
@@ -202,7 +202,7 @@ fn ban_stops_other_processes_and_is_not_sent_again() {
     let mut world = World::new(&["a", "a"]);
     let ban = CallResult::Answered(ResponseClass::Blocked { retry_after: Some(Duration::from_secs(60)) });
     world.run(0, &call(READ, 7), ban);
-    assert_eq!(world.tell(0).len(), 1);
+    assert_eq!(world.publish(0).len(), 1);
     let effects = world.read(1);
     assert!(matches!(
         effects.as_slice(),
@@ -215,7 +215,7 @@ fn ban_stops_other_processes_and_is_not_sent_again() {
     ));
     let refused = world.all[1].admit(&call(READ, 8), world.now).unwrap_err();
     assert_eq!((refused.reason, refused.until), ("blocked", Some(world.now + Duration::from_secs(60))));
-    assert!(world.tell(1).is_empty());
+    assert!(world.publish(1).is_empty());
     assert!(world.read(0).is_empty() && world.read(1).is_empty());
 }
 
@@ -243,7 +243,7 @@ fn breaker_of_one_object_is_not_shared() {
     }
     let pair = BreakerKey::Pair(BOT, RouteKey::new(READ), TopLevelId::of(7));
     assert_eq!(world.states(&pair), ["open", "closed"]);
-    assert!(world.tell(0).is_empty());
+    assert!(world.publish(0).is_empty());
     assert!(world.all[0].open_breakers(world.now).is_empty());
     assert!(
         world.all[1]
@@ -310,7 +310,7 @@ fn manual_force_and_reset_apply_everywhere() {
     // A reset for an invalid token applies to all processes that have it, even from a process that did not know about
     // it.
     world.run(0, &call(READ, 7), UNAUTHORIZED);
-    world.tell(0);
+    world.publish(0);
     world.read(1);
     world.all[2].reset(&discord(), world.now);
     world.settle();
@@ -324,8 +324,8 @@ fn manual_force_wins_over_a_concurrent_opening() {
     for (id, path) in [CREATE, READ, CREATE, READ, CREATE].iter().enumerate() {
         world.run(1, &call(path, id as u64), CallResult::TimedOut);
     }
-    world.tell(0);
-    world.tell(1);
+    world.publish(0);
+    world.publish(1);
     assert_eq!(world.states(&discord()), ["forced_open", "forced_open"]);
     world.wait(Duration::from_secs(600));
     world.settle();
@@ -392,10 +392,10 @@ fn only_the_newest_unexpired_change_is_sent() {
         world.all[0].force(&discord(), world.now).unwrap();
         world.all[0].reset(&discord(), world.now);
     }
-    let told: Vec<SharedBreakerState> =
+    let sent: Vec<SharedBreakerState> =
         world.all[0].pending_changes(world.now).iter().map(|turn| turn.status.state).collect();
     // One for the bot, one for its token.
-    assert_eq!(told, [SharedBreakerState::Closed, SharedBreakerState::Closed]);
+    assert_eq!(sent, [SharedBreakerState::Closed, SharedBreakerState::Closed]);
     for id in 0..5 {
         world.run(0, &call(READ, id), CallResult::TimedOut);
     }
@@ -412,14 +412,14 @@ fn open_breakers_rebuild_a_lost_board() {
     assert!(world.all[0].open_breakers(world.now).is_empty(), "it was not sent yet");
     world.settle();
     world.board = Board::default();
-    let mut standing = world.all[1].open_breakers(world.now);
-    standing.sort_by(|a, b| a.status.shared_key.cmp(&b.status.shared_key));
-    let told: Vec<(String, SharedBreakerState)> =
-        standing.iter().map(|standing| (standing.status.shared_key.key.to_string(), standing.status.state)).collect();
-    assert_eq!(told, [("discord".to_owned(), HOUR), ("target:crm".to_owned(), SharedBreakerState::ForcedOpen)]);
-    assert!(standing.iter().all(|standing| standing.version > 0));
-    world.all[1].on_closed_elsewhere(&standing[1].status.shared_key, 9, world.now);
-    assert_eq!(world.all[1].state(&standing[1].status.shared_key.key), BreakerState::Closed);
+    let mut open = world.all[1].open_breakers(world.now);
+    open.sort_by(|a, b| a.status.shared_key.cmp(&b.status.shared_key));
+    let reported: Vec<(String, SharedBreakerState)> =
+        open.iter().map(|open| (open.status.shared_key.key.to_string(), open.status.state)).collect();
+    assert_eq!(reported, [("discord".to_owned(), HOUR), ("target:crm".to_owned(), SharedBreakerState::ForcedOpen)]);
+    assert!(open.iter().all(|open| open.version > 0));
+    world.all[1].on_closed_elsewhere(&open[1].status.shared_key, 9, world.now);
+    assert_eq!(world.all[1].state(&open[1].status.shared_key.key), BreakerState::Closed);
 }
 
 #[test]
@@ -445,10 +445,10 @@ fn remote_change_without_room_is_applied_later() {
     breakers.share([], Timestamp::ZERO);
     let (one, other) = (BreakerKey::Target("one".to_owned()), BreakerKey::Target("other".to_owned()));
     breakers.force(&one, Timestamp::ZERO).unwrap();
-    let heard = remote_change(other.clone(), HOUR, BreakerReason::FailureRate, 1);
-    assert!(breakers.apply_remote(&heard, Timestamp::ZERO).is_empty());
+    let change = remote_change(other.clone(), HOUR, BreakerReason::FailureRate, 1);
+    assert!(breakers.apply_remote(&change, Timestamp::ZERO).is_empty());
     breakers.reset(&one, Timestamp::ZERO);
-    assert_eq!(breakers.apply_remote(&heard, Timestamp::ZERO).len(), 1);
+    assert_eq!(breakers.apply_remote(&change, Timestamp::ZERO).len(), 1);
     assert_eq!(breakers.state(&other).name(), "open");
 }
 
@@ -470,36 +470,36 @@ fn remote_changes_use_bounded_memory() {
 #[derive(Clone, Debug)]
 enum Action {
     Call {
-        who: usize,
+        process: usize,
         route: usize,
         id: u64,
         result: CallResult,
     },
     Force {
-        who: usize,
+        process: usize,
         key: usize,
     },
     Reset {
-        who: usize,
+        process: usize,
         key: usize,
     },
     TokenChanged {
-        who: usize,
+        process: usize,
         token: usize,
     },
-    Tell {
-        who: usize,
+    Publish {
+        process: usize,
     },
     Read {
-        who: usize,
+        process: usize,
     },
     /// A process receives any earlier change, perhaps an old one.
-    Hear {
-        who: usize,
+    Receive {
+        process: usize,
         which: usize,
     },
     Claim {
-        who: usize,
+        process: usize,
     },
     Wait {
         millis: u64,
@@ -521,17 +521,17 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
         1 => Just(CallResult::Answered(ResponseClass::Blocked { retry_after: Some(Duration::from_secs(20)) })),
         1 => Just(UNAUTHORIZED),
     ];
-    let who = || 0..3_usize;
+    let process = || 0..3_usize;
     let action = prop_oneof![
-        30 => (who(), 0..2_usize, 0..3_u64, result)
-            .prop_map(|(who, route, id, result)| Action::Call { who, route, id, result }),
-        2 => (who(), 0..3_usize).prop_map(|(who, key)| Action::Force { who, key }),
-        2 => (who(), 0..3_usize).prop_map(|(who, key)| Action::Reset { who, key }),
-        1 => (who(), 0..2_usize).prop_map(|(who, token)| Action::TokenChanged { who, token }),
-        12 => who().prop_map(|who| Action::Tell { who }),
-        6 => who().prop_map(|who| Action::Read { who }),
-        8 => (who(), any::<usize>()).prop_map(|(who, which)| Action::Hear { who, which }),
-        10 => who().prop_map(|who| Action::Claim { who }),
+        30 => (process(), 0..2_usize, 0..3_u64, result)
+            .prop_map(|(process, route, id, result)| Action::Call { process, route, id, result }),
+        2 => (process(), 0..3_usize).prop_map(|(process, key)| Action::Force { process, key }),
+        2 => (process(), 0..3_usize).prop_map(|(process, key)| Action::Reset { process, key }),
+        1 => (process(), 0..2_usize).prop_map(|(process, token)| Action::TokenChanged { process, token }),
+        12 => process().prop_map(|process| Action::Publish { process }),
+        6 => process().prop_map(|process| Action::Read { process }),
+        8 => (process(), any::<usize>()).prop_map(|(process, which)| Action::Receive { process, which }),
+        10 => process().prop_map(|process| Action::Claim { process }),
         6 => (0..40_000_u64).prop_map(|millis| Action::Wait { millis }),
     ];
     prop::collection::vec(action, 1..250)
@@ -547,26 +547,26 @@ proptest! {
         let mut told: Vec<RemoteChange> = Vec::new();
         for action in actions {
             match action {
-                Action::Call { who, route, id, result } => world.run(who, &call(ROUTES[route], id), result),
-                Action::Force { who, key: number } => drop(world.all[who].force(&key(number), world.now)),
-                Action::Reset { who, key: number } => drop(world.all[who].reset(&key(number), world.now)),
-                Action::TokenChanged { who, token } => {
-                    tokens[who] = token;
-                    world.all[who].token_changed(BOT, Some(TOKENS[token]), world.now);
+                Action::Call { process, route, id, result } => world.run(process, &call(ROUTES[route], id), result),
+                Action::Force { process, key: number } => drop(world.all[process].force(&key(number), world.now)),
+                Action::Reset { process, key: number } => drop(world.all[process].reset(&key(number), world.now)),
+                Action::TokenChanged { process, token } => {
+                    tokens[process] = token;
+                    world.all[process].token_changed(BOT, Some(TOKENS[token]), world.now);
                 }
-                Action::Tell { who } => told.extend(world.tell(who)),
-                Action::Read { who } => {
-                    let before = world.all[who].pending_changes(world.now);
-                    world.read(who);
-                    prop_assert_eq!(before, world.all[who].pending_changes(world.now), "a received change is sent again");
+                Action::Publish { process } => told.extend(world.publish(process)),
+                Action::Read { process } => {
+                    let before = world.all[process].pending_changes(world.now);
+                    world.read(process);
+                    prop_assert_eq!(before, world.all[process].pending_changes(world.now), "a received change is sent again");
                 }
-                Action::Hear { who, which } => {
+                Action::Receive { process, which } => {
                     if !told.is_empty() {
                         let heard = told[which % told.len()].clone();
-                        world.all[who].apply_remote(&heard, world.now);
+                        world.all[process].apply_remote(&heard, world.now);
                     }
                 }
-                Action::Claim { who } => drop(world.claim(who)),
+                Action::Claim { process } => drop(world.claim(process)),
                 Action::Wait { millis } => world.wait(Duration::from_millis(millis)),
             }
             for number in 0..3 {
@@ -583,9 +583,9 @@ proptest! {
             world.board.read(world.now).into_iter().map(|news| (news.status.shared_key, news.status.state)).collect();
         for number in 0..3 {
             let key = key(number);
-            for (who, breakers) in world.all.iter().enumerate() {
+            for (process, breakers) in world.all.iter().enumerate() {
                 let state = breakers.state(&key);
-                let token = (key == discord()).then(|| TOKENS[tokens[who]].to_owned());
+                let token = (key == discord()).then(|| TOKENS[tokens[process]].to_owned());
                 let wrong = token.is_some_and(|token| {
                     board.get(&SharedBreakerKey { key: key.clone(), token: Some(token) }) == Some(&SharedBreakerState::ForcedOpen)
                 });
@@ -599,7 +599,7 @@ proptest! {
                     // Opened and cooled down before it was sent.
                     None => &["half_open", "closed"],
                 };
-                prop_assert!(expected.contains(&state.name()), "{key} is {state:?} in {who}, expected {expected:?}");
+                prop_assert!(expected.contains(&state.name()), "{key} is {state:?} in {process}, expected {expected:?}");
             }
         }
     }

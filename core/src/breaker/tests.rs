@@ -172,14 +172,14 @@ fn routes_that_fail_one_after_another_open_discord_too() {
 #[test]
 fn caller_errors_never_open_a_breaker() {
     let mut world = World::new();
-    let wrong = [
+    let results = [
         ResponseClass::Rejected,
         ResponseClass::Forbidden,
         ResponseClass::NotFound,
         ResponseClass::RateLimited { scope: RateLimitScope::User, retry_after: QUICK },
         ResponseClass::InteractionEnded,
     ];
-    for (id, class) in (0..500_u64).zip(wrong.into_iter().cycle()) {
+    for (id, class) in (0..500_u64).zip(results.into_iter().cycle()) {
         world.run(&call(READ, id), CallResult::Answered(class));
     }
     // Only the address and the bot: without failures there is no breaker.
@@ -380,7 +380,7 @@ fn expired_interaction_is_rejected_for_its_lifetime() {
 }
 
 #[test]
-fn a_ban_stops_every_bot_for_as_long_as_it_says() {
+fn ban_stops_every_bot_for_its_duration() {
     let mut world = World::new();
     let retry_after = Some(Duration::from_secs(600));
     assert_eq!(world.run(&call(READ, 7), CallResult::Answered(ResponseClass::Blocked { retry_after })), Attempt::Free);

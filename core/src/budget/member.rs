@@ -69,7 +69,7 @@ struct MemberCount {
 
 impl BudgetMember {
     /// The maximum of a shared budget. The shared state may store numbers as doubles.
-    pub const MOST: Points = Points::whole(1_000_000_000);
+    pub const MAX: Points = Points::whole(1_000_000_000);
 
     /// How long a higher number of members takes precedence over lower ones.
     const MEMBER_COUNT_TTL: Duration = Duration::from_secs(60);
@@ -139,7 +139,7 @@ impl BudgetMember {
         observation.maximum.map_or(Ok(()), countable)?;
         observation.restore_per_second.map_or(Ok(()), countable)?;
         // Points above the maximum never count.
-        Ok(Observation { available: observation.available.map(|points| points.min(Self::MOST)), ..*observation })
+        Ok(Observation { available: observation.available.map(|points| points.min(Self::MAX)), ..*observation })
     }
 
     /// The report to send with a request for a budget.
@@ -195,7 +195,7 @@ impl BudgetMember {
         let (fallback, retry_after) = (self.fallback_context(now), self.config.retry_after);
         self.budget(name)?.acquire(request, fallback, now).map_err(|error| match error {
             AcquireError::Budget(error) => error,
-            AcquireError::Unreachable(why) => BudgetError::Unreachable { why, retry_after },
+            AcquireError::Unreachable(reason) => BudgetError::Unreachable { reason, retry_after },
         })
     }
 
@@ -266,7 +266,7 @@ impl BudgetMember {
 }
 
 fn countable(points: Points) -> Result<(), BudgetError> {
-    if points > BudgetMember::MOST { Err(BudgetError::BeyondShared(points)) } else { Ok(()) }
+    if points > BudgetMember::MAX { Err(BudgetError::BeyondShared(points)) } else { Ok(()) }
 }
 
 #[cfg(test)]

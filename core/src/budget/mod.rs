@@ -59,13 +59,13 @@ pub enum BudgetError {
     #[error("invalid budget name {0:?}: use 1 to 64 of the characters a-z, 0-9, `_`, `-` and `.`")]
     BadName(String),
     /// More than a shared budget can count exactly.
-    #[error("{0} exceeds the maximum of a shared budget ({max}); use a larger unit", max = BudgetMember::MOST)]
+    #[error("{0} exceeds the maximum of a shared budget ({max}); use a larger unit", max = BudgetMember::MAX)]
     BeyondShared(Points),
     /// The budget is shared, and the shared state is unreachable.
-    #[error("{why}; try again in {retry_after:?}")]
+    #[error("{reason}; try again in {retry_after:?}")]
     Unreachable {
         /// Why nothing may be spent meanwhile.
-        why: BudgetUnreachable,
+        reason: BudgetUnreachable,
         /// When to try again.
         retry_after: Duration,
     },
@@ -73,10 +73,10 @@ pub enum BudgetError {
     #[error("the process is shutting down and grants nothing more from its budgets")]
     Ending,
     /// Too many concurrent requests.
-    #[error("{most} budget requests are in progress already; try again in {retry_after:?}")]
+    #[error("{max} budget requests are in progress already; try again in {retry_after:?}")]
     Busy {
         /// Maximum number of concurrent requests.
-        most: usize,
+        max: usize,
         /// When to try again.
         retry_after: Duration,
     },

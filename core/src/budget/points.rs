@@ -106,8 +106,8 @@ mod tests {
     fn invalid_amounts_are_rejected() {
         assert_eq!(Points::new(1.5), Some(Points(1_500_000)));
         assert_eq!(Points::new(0.0), Some(Points::ZERO));
-        for wrong in [f64::NAN, f64::INFINITY, -0.1, 1e30] {
-            assert_eq!(Points::new(wrong), None, "{wrong}");
+        for invalid in [f64::NAN, f64::INFINITY, -0.1, 1e30] {
+            assert_eq!(Points::new(invalid), None, "{invalid}");
         }
         assert_eq!(Points::whole(u64::MAX), Points::MAX);
         assert_eq!(Points::new(Points::MAX.as_f64()), Some(Points::MAX));

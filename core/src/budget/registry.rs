@@ -82,10 +82,10 @@ pub struct BudgetSnapshot {
 }
 
 impl BudgetSnapshot {
-    pub(super) fn of(name: &BudgetName, budget: &Budget, kept: BudgetSource, now: Timestamp) -> Self {
+    pub(super) fn of(name: &BudgetName, budget: &Budget, source: BudgetSource, now: Timestamp) -> Self {
         Self {
             name: name.clone(),
-            kept,
+            kept: source,
             limits: budget.limits(),
             observed: budget.observed().any(),
             available: budget.available(now),
@@ -192,8 +192,8 @@ mod tests {
     #[test]
     fn a_name_is_short_and_plain() {
         assert_eq!(name("shop.graphql-1_b").as_str(), "shop.graphql-1_b");
-        for wrong in ["", "Shop", "a b", "a/b", "ü", &"a".repeat(65)] {
-            assert!(BudgetName::new(wrong).is_err(), "{wrong}");
+        for invalid in ["", "Shop", "a b", "a/b", "ü", &"a".repeat(65)] {
+            assert!(BudgetName::new(invalid).is_err(), "{invalid}");
         }
     }
 

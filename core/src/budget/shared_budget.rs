@@ -74,7 +74,7 @@ impl SharedBudget {
 
     pub(super) fn create_report(&mut self, now: Timestamp) -> BudgetReport {
         if self.pending_spend.is_none() && self.unreported > Points::ZERO {
-            let points = self.unreported.min(BudgetMember::MOST);
+            let points = self.unreported.min(BudgetMember::MAX);
             self.unreported = self.unreported.minus(points);
             self.last_spend_number += 1;
             self.pending_spend = Some(OfflineSpend { number: self.last_spend_number, points });

@@ -152,9 +152,9 @@ mod tests {
 
     /// A response of a clock that is `offset` ahead of the monotonic one, in whole seconds like a `Date` header.
     fn reading(offset: u64, sent: u64, there: u64, received: u64) -> (Offset, Timestamp) {
-        let shown = (there + offset) / 1_000 * 1_000;
+        let displayed = (there + offset) / 1_000 * 1_000;
         let (sent, received) = (Timestamp::from_millis(sent), Timestamp::from_millis(received));
-        (Offset::measured(UnixMs::new(shown), SECOND, sent, received), received)
+        (Offset::measured(UnixMs::new(displayed), SECOND, sent, received), received)
     }
 
     proptest! {

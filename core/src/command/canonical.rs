@@ -29,8 +29,8 @@ impl Command {
 }
 
 fn canonical_fields(fields: &Map<String, Value>) -> Map<String, Value> {
-    let said = fields.iter().filter(|(name, _)| !ADDED_BY_DISCORD.contains(&name.as_str()));
-    said.filter_map(|(name, value)| Some((name.clone(), canonical_field(name, value)?))).collect()
+    let own_fields = fields.iter().filter(|(name, _)| !ADDED_BY_DISCORD.contains(&name.as_str()));
+    own_fields.filter_map(|(name, value)| Some((name.clone(), canonical_field(name, value)?))).collect()
 }
 
 fn canonical_field(name: &str, value: &Value) -> Option<Value> {

@@ -78,7 +78,9 @@ pub(super) fn named_number(
         let by_name = |text: &str| names.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
         let found = match value {
             Value::String(text) => by_name(text),
-            Value::Number(number) => names.iter().find(|(_, known)| number.as_u64() == Some(u64::from(*known))),
+            Value::Number(number) => {
+                names.iter().find(|(_, name_value)| number.as_u64() == Some(u64::from(*name_value)))
+            }
             Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
         };
         if let Some((_, number)) = found {

@@ -86,7 +86,7 @@ pub(super) fn options(level: Level, value: &Value, at: &mut FieldContext<'_>) ->
 fn check_order(options: &Value, at: &mut FieldContext<'_>) {
     let options = || options.as_array().into_iter().flatten().take(MAX_ENTRIES).enumerate();
     let is_sub = |option: &Value| match option.get("type") {
-        Some(Value::String(name)) => TYPES[..2].iter().any(|(known, _)| known.eq_ignore_ascii_case(name)),
+        Some(Value::String(name)) => TYPES[..2].iter().any(|(type_name, _)| type_name.eq_ignore_ascii_case(name)),
         Some(number) => is_sub(number.as_u64()),
         None => false,
     };

@@ -71,8 +71,8 @@ fn distinct(commands: &Value, at: &mut FieldContext<'_>) {
     let mut seen = HashSet::new();
     for (n, command) in commands.as_array().into_iter().flatten().take(MAX_COMMANDS).enumerate() {
         let kind = match command.get("type") {
-            Some(Value::String(name)) => KINDS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)),
-            Some(number) => KINDS.iter().find(|(_, known)| number.as_u64() == Some(u64::from(*known))),
+            Some(Value::String(name)) => KINDS.iter().find(|(kind_name, _)| kind_name.eq_ignore_ascii_case(name)),
+            Some(number) => KINDS.iter().find(|(_, kind_name)| number.as_u64() == Some(u64::from(*kind_name))),
             None => None,
         };
         let kind = kind.map_or(CommandKind::ChatInput.number(), |(_, number)| *number);

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use super::*;
 
 fn commands(value: &Value) -> Commands {
-    Commands::read(value).unwrap_or_else(|wrong| panic!("{wrong:?}"))
+    Commands::read(value).unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 
 /// The errors: field and message.
@@ -17,9 +17,9 @@ fn errors_of(value: &Value) -> Vec<(String, String)> {
 #[track_caller]
 fn expect_errors(value: &Value, expected: &[(&str, &str)]) {
     let mut found = errors_of(value);
-    for (field, says) in expected {
-        let at = found.iter().position(|(at, message)| at == field && message.contains(says));
-        let at = at.unwrap_or_else(|| panic!("no {field}: {says} in {found:#?}"));
+    for (field, expected_message) in expected {
+        let at = found.iter().position(|(at, message)| at == field && message.contains(expected_message));
+        let at = at.unwrap_or_else(|| panic!("no {field}: {expected_message} in {found:#?}"));
         found.remove(at);
     }
     assert!(found.is_empty(), "and also {found:#?}");
@@ -240,9 +240,9 @@ fn omitted_contexts_stay_unchanged() {
     assert_eq!(unsaid.body[0]["integration_types"], json!([0, 1]));
     let fields = vec!["nsfw".to_owned()];
     assert_eq!(unsaid.changes, [CommandChange::Changed { label: "/ban".to_owned(), fields }]);
-    let said = plan_for(&slash(json!({ "contexts": ["guild"] })), &there);
+    let changed = plan_for(&slash(json!({ "contexts": ["guild"] })), &there);
     assert_eq!(
-        said.changes,
+        changed.changes,
         [CommandChange::Changed { label: "/ban".to_owned(), fields: vec!["contexts".to_owned()] }]
     );
 

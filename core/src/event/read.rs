@@ -74,7 +74,7 @@ impl EventRoute {
             return Self::interaction(ids);
         }
         Ok(match find_event_type(t) {
-            Some(known) => Self::routed(EventName::Known(known.name), known.class, known.id_subject, ids),
+            Some(spec) => Self::routed(EventName::Known(spec.name), spec.class, spec.id_subject, ids),
             // An unknown event may matter to a handler.
             None => Self::routed(EventName::from_unknown_type(t), EventClass::Change, IdSubject::Other, ids),
         })

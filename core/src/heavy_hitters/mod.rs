@@ -53,7 +53,7 @@ impl<K: Clone + Eq + Hash + Ord> SpaceSavingTable<K> {
     /// Counts a key once.
     pub fn add(&mut self, key: K) {
         let before = match self.counts.get(&key) {
-            Some(known) => *known,
+            Some(counted) => *counted,
             None => self.make_room(),
         };
         let count = before.count.saturating_add(1);
@@ -114,10 +114,10 @@ impl<K: Clone + Eq + Hash + Ord> HeavyHitters<K> {
     pub fn top(&mut self, limit: usize, now: Timestamp) -> (Vec<HeavyHitter<K>>, Timestamp) {
         self.rotate(now);
         let mut sums: HashMap<&K, KeyCount> = HashMap::new();
-        for (key, known) in self.present.counts.iter().chain(&self.past.counts) {
+        for (key, counted) in self.present.counts.iter().chain(&self.past.counts) {
             let sum = sums.entry(key).or_default();
-            sum.count = sum.count.saturating_add(known.count);
-            sum.over = sum.over.saturating_add(known.over);
+            sum.count = sum.count.saturating_add(counted.count);
+            sum.over = sum.over.saturating_add(counted.over);
         }
         let mut sums: Vec<(&K, KeyCount)> = sums.into_iter().collect();
         sums.sort_unstable_by(|(a, one), (b, other)| other.count.cmp(&one.count).then_with(|| a.cmp(b)));

@@ -16,8 +16,8 @@ fn the_largest_is_found_among_thousands_in_bounded_memory() {
         }
         assert!(table.len() <= 100 && table.order.len() == table.len());
     }
-    let known = table.counts[&777_777];
-    assert!(known.count >= 900 && known.count - known.over <= 900, "{known:?}");
+    let counted = table.counts[&777_777];
+    assert!(counted.count >= 900 && counted.count - counted.over <= 900, "{counted:?}");
 }
 
 #[test]

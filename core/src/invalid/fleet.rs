@@ -264,7 +264,7 @@ impl Fleet {
     /// Applies a reply. Returns whether it was valid.
     pub(super) fn on_reply(&mut self, reply: &LenderReply, own: LocalCounts, now: Timestamp) -> bool {
         let LenderReply {
-            requested_at: asked,
+            requested_at,
             acknowledged,
             ceiling,
             ref slots,
@@ -276,7 +276,7 @@ impl Fleet {
         if acknowledged < self.acknowledged || acknowledged > own.counted {
             return false;
         }
-        self.lease = Some(asked + self.window);
+        self.lease = Some(requested_at + self.window);
         self.acknowledged = acknowledged;
         self.ceiling = ceiling.max(own.exposed());
         self.slots.refill(slots.iter().map(|(leaves, count)| (now + *leaves, *count)));
@@ -288,7 +288,7 @@ impl Fleet {
         let large = reply.large.iter().map(|(holder, slots)| {
             (holder.clone(), slots.iter().map(|(leaves, count)| (now + *leaves, *count)).collect())
         });
-        self.common = LargeHolderCounts::new(self.window, large, reply.floor, asked + self.window);
+        self.common = LargeHolderCounts::new(self.window, large, reply.floor, requested_at + self.window);
         self.expire(now);
         true
     }

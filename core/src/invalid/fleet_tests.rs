@@ -17,7 +17,7 @@ struct Process {
     name: String,
     ledger: InvalidLedger,
     calls: Vec<Reservation>,
-    asked: u64,
+    request_count: u64,
 }
 
 struct World {
@@ -78,13 +78,13 @@ impl World {
         self.names += 1;
         let mut ledger = InvalidLedger::new(self.config);
         ledger.share(LedgerFallback::Stop, self.now);
-        Process { name: self.names.to_string(), ledger, calls: Vec::new(), asked: 0 }
+        Process { name: self.names.to_string(), ledger, calls: Vec::new(), request_count: 0 }
     }
 
     fn send_query(&mut self, index: usize) -> (String, u64, LenderRequest) {
         let process = &mut self.processes[index];
-        process.asked += 1;
-        (process.name.clone(), process.asked, process.ledger.request(self.now).unwrap())
+        process.request_count += 1;
+        (process.name.clone(), process.request_count, process.ledger.request(self.now).unwrap())
     }
 
     fn sync(&mut self, index: usize) {
@@ -186,19 +186,19 @@ enum Outcome {
 #[derive(Clone, Copy, Debug)]
 enum Action {
     Admit {
-        who: usize,
+        process: usize,
         lane: Lane,
         owner: u64,
         times: usize,
     },
     Settle {
-        who: usize,
+        process: usize,
         which: usize,
         was_invalid: bool,
     },
     Sync {
-        who: usize,
-        fate: Outcome,
+        process: usize,
+        outcome: Outcome,
     },
     Deliver {
         which: usize,
@@ -207,7 +207,7 @@ enum Action {
         millis: u64,
     },
     Kill {
-        who: usize,
+        process: usize,
     },
     /// The lender loses its state while some processes cannot reach it.
     Forget {
@@ -217,23 +217,23 @@ enum Action {
 
 fn actions() -> impl Strategy<Value = Vec<Action>> {
     let lane = prop_oneof![6 => Just(Lane::Interactive), 2 => Just(Lane::Operation), 1 => Just(Lane::Background)];
-    let fate = prop_oneof![
+    let outcome = prop_oneof![
         12 => Just(Outcome::Answered),
         2 => Just(Outcome::AnswerLost),
         2 => Just(Outcome::QuestionLost),
         2 => Just(Outcome::QuestionLate),
     ];
-    let who = || 0..16_usize;
+    let process = || 0..16_usize;
     let millis = prop_oneof![20 => 0..2_000_u64, 2 => 0..60_000_u64, 1 => 0..700_000_u64];
     let action = prop_oneof![
-        20 => (who(), lane, 0..6_u64, 1..5_usize)
-            .prop_map(|(who, lane, owner, times)| Action::Admit { who, lane, owner, times }),
-        30 => (who(), any::<usize>(), prop::bool::weighted(0.9))
-            .prop_map(|(who, which, was_invalid)| Action::Settle { who, which, was_invalid }),
-        25 => (who(), fate).prop_map(|(who, fate)| Action::Sync { who, fate }),
+        20 => (process(), lane, 0..6_u64, 1..5_usize)
+            .prop_map(|(process, lane, owner, times)| Action::Admit { process, lane, owner, times }),
+        30 => (process(), any::<usize>(), prop::bool::weighted(0.9))
+            .prop_map(|(process, which, was_invalid)| Action::Settle { process, which, was_invalid }),
+        25 => (process(), outcome).prop_map(|(process, outcome)| Action::Sync { process, outcome }),
         4 => any::<usize>().prop_map(|which| Action::Deliver { which }),
         4 => millis.prop_map(|millis| Action::Wait { millis }),
-        1 => who().prop_map(|who| Action::Kill { who }),
+        1 => process().prop_map(|process| Action::Kill { process }),
         1 => any::<u8>().prop_map(|cut_off| Action::Forget { cut_off }),
     ];
     prop::collection::vec(action, 1..600)
@@ -256,53 +256,53 @@ impl World {
     fn act(&mut self, action: Action) {
         let count = self.processes.len();
         match action {
-            Action::Admit { who, lane, owner, times } => {
+            Action::Admit { process: target, lane, owner, times } => {
                 for _ in 0..times {
-                    let _ = self.admit_for(who % count, lane, owner_of(owner));
+                    let _ = self.admit_for(target % count, lane, owner_of(owner));
                 }
             }
-            Action::Settle { who, which, was_invalid } => self.settle(who % count, which, was_invalid),
-            Action::Sync { who, fate } => match fate {
-                Outcome::Answered => self.sync(who % count),
+            Action::Settle { process: target, which, was_invalid } => self.settle(target % count, which, was_invalid),
+            Action::Sync { process: target, outcome } => match outcome {
+                Outcome::Answered => self.sync(target % count),
                 Outcome::AnswerLost => {
-                    let (name, number, ask) = self.send_query(who % count);
-                    self.keeper.sync(&name, number, &ask, SERVER, self.now);
+                    let (name, number, lender_request) = self.send_query(target % count);
+                    self.keeper.sync(&name, number, &lender_request, SERVER, self.now);
                 }
-                Outcome::QuestionLost => drop(self.send_query(who % count)),
+                Outcome::QuestionLost => drop(self.send_query(target % count)),
                 Outcome::QuestionLate => {
-                    let question = self.send_query(who % count);
+                    let question = self.send_query(target % count);
                     self.late.push(question);
                 }
             },
             Action::Deliver { which } => {
                 if !self.late.is_empty() {
-                    let (name, number, ask) = self.late.swap_remove(which % self.late.len());
-                    self.keeper.sync(&name, number, &ask, SERVER, self.now);
+                    let (name, number, lender_request) = self.late.swap_remove(which % self.late.len());
+                    self.keeper.sync(&name, number, &lender_request, SERVER, self.now);
                 }
             }
             Action::Wait { millis } => {
                 self.now = self.now + Duration::from_millis(millis);
                 // No request takes minutes.
                 let patience = Duration::from_secs(60);
-                self.late.retain(|(_, _, ask)| self.now.since(ask.requested_at) < patience);
+                self.late.retain(|(_, _, lender_request)| self.now.since(lender_request.requested_at) < patience);
                 // Nor does a call.
                 if millis > 30_000 {
-                    for who in 0..count {
-                        while !self.processes[who].calls.is_empty() {
-                            self.settle(who, 0, true);
+                    for target in 0..count {
+                        while !self.processes[target].calls.is_empty() {
+                            self.settle(target, 0, true);
                         }
                     }
                 }
             }
-            Action::Kill { who } => self.kill(who % count),
+            Action::Kill { process: target } => self.kill(target % count),
             Action::Forget { cut_off } => {
-                let reach: Vec<usize> = (0..count).filter(|who| cut_off & (1 << who) == 0).collect();
+                let reach: Vec<usize> = (0..count).filter(|target| cut_off & (1 << target) == 0).collect();
                 // Without a process that remembers it, the state is lost.
                 if reach.is_empty() {
                     return;
                 }
                 // They send a request every second, so they know all that the lender received from the others.
-                reach.iter().for_each(|who| self.sync(*who));
+                reach.iter().for_each(|target| self.sync(*target));
                 self.keeper = Lender::new(self.config.limit, WINDOW);
                 self.births.push(self.now);
                 self.late.clear();
@@ -313,7 +313,7 @@ impl World {
                     while self.admit_for(first, Lane::Interactive, owner_of(1)).is_ok() {}
                     while self.admit(first, Lane::Interactive).is_ok() {}
                 }
-                reach.iter().for_each(|who| self.sync(*who));
+                reach.iter().for_each(|target| self.sync(*target));
             }
         }
     }
@@ -358,18 +358,18 @@ fn spend_all(processes: usize, busy: usize, lane: Lane) -> usize {
     for tenth in 0..3_000_u32 {
         let step = Duration::from_millis(100) / each as u32;
         for _ in 0..each.div_ceil(10) {
-            for who in 0..busy {
+            for index in 0..busy {
                 // Some stay in flight for a while.
-                let _ = world.admit(who, lane);
-                if world.processes[who].calls.len() > 15 {
-                    world.settle(who, 0, true);
+                let _ = world.admit(index, lane);
+                if world.processes[index].calls.len() > 15 {
+                    world.settle(index, 0, true);
                 }
             }
         }
         world.now = world.now + step * each as u32;
-        for who in 0..processes {
-            if who < busy || tenth % 10 == 0 {
-                world.sync(who);
+        for index in 0..processes {
+            if index < busy || tenth % 10 == 0 {
+                world.sync(index);
             }
         }
     }
@@ -389,23 +389,23 @@ fn healthy_fleet_can_spend_the_whole_budget() {
 
 #[test]
 fn lender_without_state_lends_little_at_first() {
-    let mut keeper = Lender::new(10_000, WINDOW);
+    let mut lender = Lender::new(10_000, WINDOW);
     let config = InvalidConfig { window: WINDOW, ..InvalidConfig::default() };
     let mut now = Timestamp::from_millis(1_000);
     let mut lent = Vec::new();
     for number in 0..12 {
         let mut ledger = InvalidLedger::new(config);
         ledger.share(LedgerFallback::Stop, now);
-        let ask = ledger.request(now).unwrap();
-        lent.push(keeper.sync(&number.to_string(), 1, &ask, SERVER, now).unwrap().ceiling);
+        let request = ledger.request(now).unwrap();
+        lent.push(lender.sync(&number.to_string(), 1, &request, SERVER, now).unwrap().ceiling);
     }
     // All together get at most a fortieth of the limit.
     assert_eq!(lent, [25, 25, 25, 25, 25, 25, 25, 25, 25, 25, 0, 0]);
     now = now + SETTLING;
     let mut ledger = InvalidLedger::new(config);
     ledger.share(LedgerFallback::Stop, now);
-    let ask = ledger.request(now).unwrap();
-    assert_eq!(keeper.sync("late", 1, &ask, SERVER, now).unwrap().ceiling, (10_000 - 250 - 250) / 10);
+    let request = ledger.request(now).unwrap();
+    assert_eq!(lender.sync("late", 1, &request, SERVER, now).unwrap().ceiling, (10_000 - 250 - 250) / 10);
 }
 
 #[test]
@@ -421,22 +421,22 @@ fn process_without_lender_sends_nothing() {
 fn processes_without_lender_use_their_allowance_for_a_window() {
     let mut world = World::new(1_000, 4);
     let mut spent = [0; 4];
-    for (who, spent) in spent.iter_mut().enumerate() {
-        while world.spend(who, Lane::Background).is_ok() {
+    for (index, spent) in spent.iter_mut().enumerate() {
+        while world.spend(index, Lane::Background).is_ok() {
             *spent += 1;
         }
         let all = *spent;
-        while world.spend(who, Lane::Interactive).is_ok() {
+        while world.spend(index, Lane::Interactive).is_ok() {
             *spent += 1;
         }
         assert!(all >= 30 && *spent > all, "{spent:?}");
-        assert_eq!(world.admit(who, Lane::Interactive).unwrap_err().reason, "invalid_requests_lent");
-        assert!(world.processes[who].ledger.is_short());
+        assert_eq!(world.admit(index, Lane::Interactive).unwrap_err().reason, "invalid_requests_lent");
+        assert!(world.processes[index].ledger.is_short());
     }
     assert!(world.counted() <= 1_000);
     world.now = world.now + WINDOW;
-    for who in 0..4 {
-        assert_eq!(world.admit(who, Lane::Interactive).unwrap_err().reason, "invalid_requests_unheard");
+    for index in 0..4 {
+        assert_eq!(world.admit(index, Lane::Interactive).unwrap_err().reason, "invalid_requests_unheard");
     }
     // The lender is back: all spent requests have left the window, but it cannot know that for processes that were
     // silent.
@@ -454,8 +454,8 @@ fn fallback_share_counts_for_all_members() {
     let call = ledger.admit(Lane::Interactive, None, &route(), world.now).unwrap();
     ledger.complete(call, true, world.now);
     assert_eq!(ledger.used(world.now), 1);
-    let ask = ledger.request(world.now).unwrap();
-    let synced = world.keeper.sync("sharing", 1, &ask, SERVER, world.now).unwrap();
+    let request = ledger.request(world.now).unwrap();
+    let synced = world.keeper.sync("sharing", 1, &request, SERVER, world.now).unwrap();
     ledger.on_reply(&synced, world.now);
     world.now = world.now + WINDOW * 2;
     let mut spent = 0;
@@ -477,9 +477,9 @@ fn remote_spending_stops_local_lanes() {
     assert_eq!(spent.reason, "invalid_requests");
     assert!(spent.until.since(world.now) > WINDOW - Duration::from_secs(10));
     assert_eq!(world.processes[1].ledger.stopped_lane(world.now), Some(Lane::Operation));
-    let shown = world.processes[1].ledger.snapshot(world.now);
-    assert_eq!((shown.own, shown.used), (0, world.counted() as u32));
-    let shared = shown.shared.unwrap();
+    let snapshot = world.processes[1].ledger.snapshot(world.now);
+    assert_eq!((snapshot.own, snapshot.used), (0, world.counted() as u32));
+    let shared = snapshot.shared.unwrap();
     assert_eq!((shared.total, shared.members), (world.counted() as u32, 2));
     // By expiry alone, without another sync.
     world.now = spent.until;
@@ -492,10 +492,10 @@ fn leaving_process_returns_its_allowance() {
     let lent = world.processes[0].ledger.snapshot(world.now).shared.unwrap().lent;
     assert!(lent > 50, "{lent}");
     world.admit(0, Lane::Interactive).unwrap();
-    let ask = world.processes[0].ledger.leave(world.now).unwrap();
-    assert_eq!((ask.in_flight, ask.ceiling - ask.counted), (1, 1));
+    let request = world.processes[0].ledger.leave(world.now).unwrap();
+    assert_eq!((request.in_flight, request.ceiling - request.counted), (1, 1));
     let taken = world.keeper.committed();
-    world.keeper.leave("1", 99, &ask, SERVER, world.now);
+    world.keeper.leave("1", 99, &request, SERVER, world.now);
     // The call that it leaves in flight counts.
     assert_eq!(world.keeper.committed(), taken - lent + 1);
     assert_eq!(world.admit(0, Lane::Interactive).unwrap_err().reason, "invalid_requests_unheard");
@@ -506,9 +506,9 @@ fn invalid_reply_changes_nothing() {
     let mut world = World::new(1_000, 1);
     world.spend(0, Lane::Interactive).unwrap();
     let before = world.processes[0].ledger.snapshot(world.now);
-    let ask = world.processes[0].ledger.request(world.now).unwrap();
+    let request = world.processes[0].ledger.request(world.now).unwrap();
     let absurd = LenderReply {
-        requested_at: ask.requested_at,
+        requested_at: request.requested_at,
         acknowledged: 7,
         ceiling: 9,
         slots: vec![],

@@ -58,16 +58,16 @@ impl Holders {
     /// Records that a call of this owner is sent.
     pub(super) fn reserve(&mut self, owner: &CallOwner) {
         for holder in owner.holders() {
-            let tally = self.counts.entry(holder).or_default();
-            tally.in_flight += 1;
-            tally.refused = 0;
+            let counts = self.counts.entry(holder).or_default();
+            counts.in_flight += 1;
+            counts.refused = 0;
         }
     }
 
     /// Records that a call of this owner has ended.
     pub(super) fn release(&mut self, owner: &CallOwner) {
         for holder in owner.holders() {
-            self.change(&holder, |tally| tally.in_flight = tally.in_flight.saturating_sub(1));
+            self.change(&holder, |counts| counts.in_flight = counts.in_flight.saturating_sub(1));
         }
     }
 
@@ -80,35 +80,35 @@ impl Holders {
         let Some(slot) = self.slots.back_mut() else { return };
         for holder in owner.holders() {
             *slot.counts.entry(holder.clone()).or_default() += 1;
-            let tally = self.counts.entry(holder).or_default();
-            tally.counted += 1;
-            tally.unacknowledged += u32::from(shared);
+            let holder_counts = self.counts.entry(holder).or_default();
+            holder_counts.counted += 1;
+            holder_counts.unacknowledged += u32::from(shared);
         }
     }
 
     /// Records that `count` invalid responses of this owner are in the common count now, or have left the window.
     pub(super) fn acknowledge(&mut self, owner: &CallOwner, count: u32) {
         for holder in owner.holders() {
-            self.change(&holder, |tally| tally.unacknowledged = tally.unacknowledged.saturating_sub(count));
+            self.change(&holder, |counts| counts.unacknowledged = counts.unacknowledged.saturating_sub(count));
         }
     }
 
     /// Marks everything that is counted here as missing from the common count.
     pub(super) fn unacknowledge_all(&mut self) {
-        self.counts.values_mut().for_each(|tally| tally.unacknowledged = tally.counted);
+        self.counts.values_mut().for_each(|counts| counts.unacknowledged = counts.counted);
     }
 
     /// Records a rejected call; returns the number of consecutive rejections before it.
     pub(super) fn refuse(&mut self, holder: &Holder) -> u32 {
-        let Some(tally) = self.counts.get_mut(holder) else { return 0 };
-        tally.refused = tally.refused.saturating_add(1);
-        tally.refused - 1
+        let Some(counts) = self.counts.get_mut(holder) else { return 0 };
+        counts.refused = counts.refused.saturating_add(1);
+        counts.refused - 1
     }
 
     fn change(&mut self, holder: &Holder, change: impl FnOnce(&mut HolderCounts)) {
-        if let Some(tally) = self.counts.get_mut(holder) {
-            change(tally);
-            if tally.is_empty() {
+        if let Some(counts) = self.counts.get_mut(holder) {
+            change(counts);
+            if counts.is_empty() {
                 self.counts.remove(holder);
             }
         }
@@ -120,7 +120,7 @@ impl Holders {
         while let Some(slot) = self.slots.pop_front_if(|slot| slot.end <= now) {
             dropped = true;
             for (holder, count) in slot.counts {
-                self.change(&holder, |tally| tally.counted = tally.counted.saturating_sub(count));
+                self.change(&holder, |counts| counts.counted = counts.counted.saturating_sub(count));
             }
         }
         dropped

@@ -220,7 +220,7 @@ impl Lender {
     fn grant_exposure(&self, process: &str, request: &LenderRequest, missing: u64, born: u64, now: u64) -> (u64, u64) {
         let others = self.entries.iter().filter(|(name, _)| *name != process).map(|(_, entry)| entry);
         let (count, granted) = others.fold((0, 0), |(count, sum), entry| (count + 1, sum + entry.exposure));
-        let (cap, asked) = (u64::from(request.cap), u64::from(request.exposure));
+        let (cap, requested) = (u64::from(request.cap), u64::from(request.exposure));
         let half = (cap / 2).max(1);
         let unknown = if missing > 0 { self.remembered_exposure.saturating_sub(self.returned_exposure) } else { 0 };
         let fair = (half / (count + 1 + missing)).max(1);
@@ -231,8 +231,8 @@ impl Lender {
         }
         // Processes with an earlier grant send a request and report it; meanwhile new processes get a little.
         let reserve = cap / PARTS;
-        let little = (reserve / 4).max(1).min(asked + reserve.saturating_sub(self.drawn_exposure));
-        (exposure.min(asked.max(little)), half + reserve)
+        let little = (reserve / 4).max(1).min(requested + reserve.saturating_sub(self.drawn_exposure));
+        (exposure.min(requested.max(little)), half + reserve)
     }
 
     /// Maximum count of a holder that is not listed, and the holders with more. What was lost at `born` was below this
@@ -276,8 +276,8 @@ impl Lender {
     }
 
     fn new_count(&self, process: &str, request: &LenderRequest) -> u64 {
-        let known = self.entries.get(process);
-        known.map_or(request.unacknowledged, |entry| request.counted.saturating_sub(entry.acknowledged))
+        let existing = self.entries.get(process);
+        existing.map_or(request.unacknowledged, |entry| request.counted.saturating_sub(entry.acknowledged))
     }
 
     fn merge_remembered(&mut self, request: &LenderRequest, now: u64) {

@@ -182,8 +182,8 @@ mod tests {
         for holder in [Holder::Key("a b".into()), Holder::Tenant("t:ü".into()), Holder::Guild(u64::MAX)] {
             assert_eq!(Holder::decode(&holder.encode()), Some(holder));
         }
-        for wrong in ["", "k", "x:1", "g:-1", "g:", "ü:1"] {
-            assert_eq!(Holder::decode(wrong), None, "{wrong}");
+        for invalid in ["", "k", "x:1", "g:-1", "g:", "ü:1"] {
+            assert_eq!(Holder::decode(invalid), None, "{invalid}");
         }
     }
 }

@@ -98,17 +98,17 @@ impl InvalidLedger {
     #[must_use]
     pub fn save(&self, now: Timestamp) -> SavedInvalidLedger {
         let here = self.slots.with(&self.restored);
-        let mut known: Vec<(Timestamp, u32)> = here.leaving().collect();
+        let mut local: Vec<(Timestamp, u32)> = here.leaving().collect();
         if let Some(fleet) = self.fleet.as_ref().filter(|fleet| fleet.has_lease()) {
             let (common, unacknowledged) = fleet.counted(self.local_counts());
             let unacknowledged = u32::try_from(unacknowledged).unwrap_or(u32::MAX);
             let mut there: Vec<(Timestamp, u32)> = common.leaving().collect();
             there.push((now + self.config.window, unacknowledged));
-            if total(&there, now) > total(&known, now) {
-                known = there;
+            if total(&there, now) > total(&local, now) {
+                local = there;
             }
         }
-        let mut slots: Vec<(u64, u32)> = known
+        let mut slots: Vec<(u64, u32)> = local
             .into_iter()
             .filter(|(end, count)| *end > now && *count > 0)
             .map(|(end, count)| (duration_ms(end.since(now)), count))

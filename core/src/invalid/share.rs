@@ -106,15 +106,15 @@ impl InvalidLedger {
     }
 
     fn usage_of(&self, holder: &Holder, now: Timestamp) -> HolderUsage {
-        let tally = self.holders.of(holder);
-        let HolderCounts { counted, in_flight, unacknowledged, .. } = tally;
+        let counts = self.holders.of(holder);
+        let HolderCounts { counted, in_flight, unacknowledged, .. } = counts;
         let here = counted.saturating_add(self.restored_holders.of(holder, now));
         match &self.fleet {
             None => HolderUsage { used: here, taken: here.saturating_add(in_flight), may_add: true },
             Some(fleet) if fleet.has_lease() => {
                 let used = fleet.common.of(holder, now).saturating_add(unacknowledged).max(here);
                 let taken = used.saturating_add(in_flight).saturating_add(fleet.elsewhere_exposure);
-                HolderUsage { used, taken, may_add: tally.exposed() < fleet.exposure }
+                HolderUsage { used, taken, may_add: counts.exposed() < fleet.exposure }
             }
             Some(fleet) => {
                 let recalled = self.restored_holders.of(holder, now);
@@ -194,8 +194,8 @@ impl InvalidLedger {
     pub(super) fn unacknowledge(&mut self, forgotten: u64, now: Timestamp) {
         self.holders.forget(now);
         self.holders.unacknowledge_all();
-        for (holder, tally) in self.holders.all().filter(|(_, tally)| tally.counted > 0) {
-            let (start, end) = (forgotten, forgotten + u64::from(tally.counted));
+        for (holder, counts) in self.holders.all().filter(|(_, counts)| counts.counted > 0) {
+            let (start, end) = (forgotten, forgotten + u64::from(counts.counted));
             self.runs.push(ChargeRun { owner: holder.into(), start, end }, now);
         }
     }
@@ -204,11 +204,11 @@ impl InvalidLedger {
     /// leaves, calls in flight.
     pub(super) fn reported_runs(&self, leaves: bool) -> Vec<ChargeRun> {
         let unacknowledged = self.runs.iter().cloned();
-        let in_flight = self.holders.all().filter(|(_, tally)| leaves && tally.in_flight > 0);
-        let in_flight = in_flight.map(|(holder, tally)| ChargeRun {
+        let in_flight = self.holders.all().filter(|(_, counts)| leaves && counts.in_flight > 0);
+        let in_flight = in_flight.map(|(holder, counts)| ChargeRun {
             owner: holder.into(),
             start: self.counted,
-            end: self.counted + u64::from(tally.in_flight),
+            end: self.counted + u64::from(counts.in_flight),
         });
         unacknowledged.chain(in_flight).collect()
     }

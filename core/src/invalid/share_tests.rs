@@ -125,7 +125,7 @@ fn holders_are_forgotten_with_their_last_count() {
 }
 
 #[test]
-fn snapshot_names_the_largest_holders_and_who_is_capped() {
+fn snapshot_lists_the_largest_and_the_capped_holders() {
     let mut ledger = InvalidLedger::new(InvalidConfig { limit: 100, ..InvalidConfig::default() });
     flood(&mut ledger, &owner("greedy", "acme", 7), at(0));
     flood(&mut ledger, &operator(8), at(0));
@@ -287,8 +287,8 @@ fn process_that_takes_the_place_of_a_killed_one_can_send_at_once() {
         // It does not leave: the lender reserves what it was granted.
         for (number, second) in [(1, 0), (2, 4)] {
             let now = now + Duration::from_secs(second);
-            let ask = ledger.request(now).unwrap();
-            let synced = keeper.sync(&format!("life {life}"), number, &ask, "server", now).unwrap();
+            let request = ledger.request(now).unwrap();
+            let synced = keeper.sync(&format!("life {life}"), number, &request, "server", now).unwrap();
             ledger.on_reply(&synced, now);
         }
         let now = now + Duration::from_secs(4);

@@ -76,14 +76,14 @@ impl RouteTable {
     pub(super) fn limit_of(&self, credential: Credential, route: &RouteKey, now: Timestamp) -> RouteLimit {
         match self.find(credential, route) {
             Some(RouteLimit::Free(until)) if until <= now => RouteLimit::Unknown,
-            Some(known) => known,
+            Some(found) => found,
             None => RouteLimit::Unknown,
         }
     }
 
     fn find(&self, credential: Credential, route: &RouteKey) -> Option<RouteLimit> {
-        let known = self.routes.get(route)?;
-        known.iter().find(|(owner, _)| *owner == credential).map(|(_, known)| *known)
+        let entries = self.routes.get(route)?;
+        entries.iter().find(|(owner, _)| *owner == credential).map(|(_, entries)| *entries)
     }
 
     /// The hashes of other methods on the same path, which may turn out to be the hash of this route. Reads are left
@@ -118,7 +118,7 @@ impl RouteTable {
     fn evict_some(&mut self) {
         let evicted: Vec<RouteKey> = self.routes.keys().take(self.max_routes / 16).cloned().collect();
         for route in evicted {
-            let count = self.routes.remove(&route).map_or(0, |known| known.len());
+            let count = self.routes.remove(&route).map_or(0, |entries| entries.len());
             self.entry_count -= count;
             self.evicted += count as u64;
         }
@@ -154,8 +154,8 @@ impl RouteTable {
 
     /// All routes with a known hash.
     pub(super) fn hashed_routes(&self) -> impl Iterator<Item = (HashId, Credential, &RouteKey)> {
-        self.routes.iter().flat_map(|(route, known)| {
-            known.iter().filter_map(move |(credential, known)| match known {
+        self.routes.iter().flat_map(|(route, entries)| {
+            entries.iter().filter_map(move |(credential, entries)| match entries {
                 RouteLimit::Hash(hash) => Some((*hash, *credential, route)),
                 RouteLimit::Unknown | RouteLimit::Free(_) => None,
             })

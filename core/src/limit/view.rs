@@ -113,7 +113,7 @@ impl Limiter {
                 },
             })
             .collect();
-        busiest.sort_by_key(|place| Reverse(place.waiting));
+        busiest.sort_by_key(|entry| Reverse(entry.waiting));
         busiest.truncate(MAX_BUSIEST);
         LimiterView {
             limit: self.config.global,

@@ -160,8 +160,8 @@ impl ChangeCursor {
             return Some(Self { next, open, partial: None });
         }
         let change = next.checked_sub(read(&mut rest)?.max(1))?;
-        let within = (!open.contains(&change)).then_some((change, Uuid::from_slice(rest).ok()?))?;
-        Some(Self { next, open, partial: Some(within) })
+        let partial = (!open.contains(&change)).then_some((change, Uuid::from_slice(rest).ok()?))?;
+        Some(Self { next, open, partial: Some(partial) })
     }
 }
 
@@ -206,10 +206,10 @@ mod tests {
         /// Operations, each with its last change.
         rows: BTreeMap<u8, u64>,
         /// How often each change of each operation was delivered.
-        told: BTreeMap<(u64, u8), u32>,
+        delivered: BTreeMap<(u64, u8), u32>,
         reader: ChangeCursor,
         /// Earlier cursors of the reader.
-        kept: Vec<ChangeCursor>,
+        saved_cursors: Vec<ChangeCursor>,
     }
 
     impl World {
@@ -243,7 +243,7 @@ mod tests {
             rows.truncate(page);
             let count = rows.len();
             for (change, row) in rows.into_iter().take(cut) {
-                *self.told.entry((change, row)).or_default() += 1;
+                *self.delivered.entry((change, row)).or_default() += 1;
                 self.reader.on_delivered(&seen, change, operation_id(row));
             }
             if !full && cut >= count {
@@ -251,7 +251,7 @@ mod tests {
             }
             let written = self.reader.to_bytes();
             assert_eq!(ChangeCursor::from_bytes(&written).as_ref(), Some(&self.reader));
-            self.kept.push(self.reader.clone());
+            self.saved_cursors.push(self.reader.clone());
         }
 
         fn read_to_the_end(&mut self) {
@@ -290,8 +290,8 @@ mod tests {
                 Step::Begin(writes) => world.begin(writes),
                 Step::End(nth, commits) => world.end(nth, commits),
                 Step::Read(page, cut) => world.read(page, cut),
-                Step::Rewind(_) if world.kept.is_empty() => {}
-                Step::Rewind(nth) => world.reader = world.kept[nth % world.kept.len()].clone(),
+                Step::Rewind(_) if world.saved_cursors.is_empty() => {}
+                Step::Rewind(nth) => world.reader = world.saved_cursors[nth % world.saved_cursors.len()].clone(),
             }
         }
         world.read_to_the_end();
@@ -303,16 +303,16 @@ mod tests {
         fn reader_receives_every_last_change_exactly_once(steps in steps(false)) {
             let world = run(steps);
             for (row, change) in &world.rows {
-                prop_assert!(world.told.contains_key(&(*change, *row)), "{row} changed in {change}: {world:?}");
+                prop_assert!(world.delivered.contains_key(&(*change, *row)), "{row} changed in {change}: {world:?}");
             }
-            prop_assert!(world.told.values().all(|times| *times == 1), "{world:?}");
+            prop_assert!(world.delivered.values().all(|times| *times == 1), "{world:?}");
         }
 
         #[test]
         fn reader_resumed_from_any_cursor_misses_nothing(steps in steps(true)) {
             let world = run(steps);
             for (row, change) in &world.rows {
-                prop_assert!(world.told.contains_key(&(*change, *row)), "{row} changed in {change}: {world:?}");
+                prop_assert!(world.delivered.contains_key(&(*change, *row)), "{row} changed in {change}: {world:?}");
             }
         }
 

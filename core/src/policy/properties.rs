@@ -10,7 +10,7 @@ use crate::time::Timestamp;
 /// A request, `after` microseconds after the previous one.
 #[derive(Clone, Copy, Debug)]
 struct Request {
-    who: u8,
+    caller: u8,
     after: u64,
     cost: u32,
     max_wait: Duration,
@@ -27,7 +27,7 @@ fn requests(callers: u8) -> impl Strategy<Value = Vec<Request>> {
     let after = prop_oneof![Just(0), 0..2_000_u64, 0..3_000_000_u64];
     let max_wait = prop_oneof![Just(0), Just(60_000_000), 0..2_000_000_u64].prop_map(Duration::from_micros);
     let request = (0..callers, after, 1..=MAX_COST, max_wait).prop_map(|(caller, after, cost, max_wait)| Request {
-        who: caller,
+        caller,
         after,
         cost,
         max_wait,
@@ -40,11 +40,11 @@ proptest! {
     fn a_callers_later_request_is_never_due_before_an_earlier_one(rate in rates(), requests in requests(3)) {
         let (mut meter, mut now) = (Meter::new(rate, 3), Timestamp::from_micros(1_000_000));
         let mut last = [now; 3];
-        for Request { who, after, .. } in requests {
+        for Request { caller, after, .. } in requests {
             now = now + Duration::from_micros(after);
             let max_wait = Duration::from_secs(60);
-            if let RateOutcome::Taken { delay } = meter.on_request(who, 1, max_wait, now).decision.outcome {
-                let last = &mut last[usize::from(who)];
+            if let RateOutcome::Taken { delay } = meter.on_request(caller, 1, max_wait, now).decision.outcome {
+                let last = &mut last[usize::from(caller)];
                 prop_assert!(now + delay >= *last);
                 *last = now + delay;
             }
@@ -55,9 +55,9 @@ proptest! {
     fn no_period_exceeds_the_burst_plus_what_was_restored(rate in rates(), requests in requests(1)) {
         let (mut meter, mut now) = (Meter::new(rate, 1), Timestamp::from_micros(1_000_000));
         let mut due = Vec::new();
-        for Request { who, after, cost, max_wait } in requests {
+        for Request { caller, after, cost, max_wait } in requests {
             now = now + Duration::from_micros(after);
-            if let RateOutcome::Taken { delay } = meter.on_request(who, cost, max_wait, now).decision.outcome {
+            if let RateOutcome::Taken { delay } = meter.on_request(caller, cost, max_wait, now).decision.outcome {
                 prop_assert!(delay <= max_wait);
                 due.push((now + delay, cost));
             }
@@ -78,15 +78,15 @@ proptest! {
     #[test]
     fn refusal_changes_nothing_and_its_retry_time_is_exact(rate in rates(), requests in requests(1)) {
         let (mut meter, mut now) = (Meter::new(rate, 1), Timestamp::from_micros(1_000_000));
-        for Request { who, after, cost, max_wait } in requests {
+        for Request { caller, after, cost, max_wait } in requests {
             now = now + Duration::from_micros(after);
-            let before = meter.peek(&who, cost, max_wait, now);
-            let judged = meter.on_request(who, cost, max_wait, now);
+            let before = meter.peek(&caller, cost, max_wait, now);
+            let judged = meter.on_request(caller, cost, max_wait, now);
             prop_assert_eq!(before, judged.decision);
             if let RateOutcome::Refused { retry_after } = judged.decision.outcome {
-                prop_assert_eq!(meter.peek(&who, cost, max_wait, now), judged.decision);
+                prop_assert_eq!(meter.peek(&caller, cost, max_wait, now), judged.decision);
                 let is_taken = |after: Duration| {
-                    matches!(meter.peek(&who, cost, max_wait, now + after).outcome, RateOutcome::Taken { .. })
+                    matches!(meter.peek(&caller, cost, max_wait, now + after).outcome, RateOutcome::Taken { .. })
                 };
                 prop_assert!(is_taken(retry_after));
                 prop_assert!(!is_taken(retry_after.saturating_sub(Duration::from_micros(1))));
@@ -104,12 +104,12 @@ proptest! {
         // One meter for each caller, which removes none.
         let mut alone: Vec<_> = (0..40).map(|_| Meter::new(rate, 1)).collect();
         let mut meter = Meter::new(rate, most);
-        for Request { who, after, cost, max_wait } in requests {
+        for Request { caller, after, cost, max_wait } in requests {
             now = now + Duration::from_micros(after);
-            let judged = meter.on_request(who, cost, max_wait, now);
+            let judged = meter.on_request(caller, cost, max_wait, now);
             prop_assert!(meter.caller_count() <= most);
             if judged.has_own_bucket {
-                prop_assert_eq!(judged.decision, alone[usize::from(who)].on_request(who, cost, max_wait, now).decision);
+                prop_assert_eq!(judged.decision, alone[usize::from(caller)].on_request(caller, cost, max_wait, now).decision);
             }
         }
     }
@@ -119,16 +119,16 @@ proptest! {
         // The shared state, and the state that each of two processes has received.
         let (mut shared, mut heard) = (Meter::new(rate, 1), [Meter::new(rate, 1), Meter::new(rate, 1)]);
         let mut now = Timestamp::from_micros(1_000_000);
-        for (turn, Request { who, after, cost, max_wait }) in requests.into_iter().enumerate() {
+        for (turn, Request { caller, after, cost, max_wait }) in requests.into_iter().enumerate() {
             now = now + Duration::from_micros(after);
             let mine = &mut heard[turn % 2];
-            let expected = mine.peek(&who, cost, max_wait, now);
-            let verdict = shared.on_request(who, cost, max_wait, now).decision;
+            let expected = mine.peek(&caller, cost, max_wait, now);
+            let verdict = shared.on_request(caller, cost, max_wait, now).decision;
             // The received state is never too strict: a request that it refuses is refused by the shared state.
             let is_refused = |outcome| matches!(outcome, RateOutcome::Refused { .. });
             prop_assert!(!is_refused(expected.outcome) || is_refused(verdict.outcome));
-            mine.on_shared_state(who, verdict.full_in, now);
-            prop_assert_eq!(mine.peek(&who, cost, max_wait, now), shared.peek(&who, cost, max_wait, now));
+            mine.on_shared_state(caller, verdict.full_in, now);
+            prop_assert_eq!(mine.peek(&caller, cost, max_wait, now), shared.peek(&caller, cost, max_wait, now));
         }
     }
 }

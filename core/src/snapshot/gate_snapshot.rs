@@ -12,7 +12,7 @@ use crate::time::UnixMs;
 const VERSION: u32 = 1;
 
 /// Longer text is not read: no snapshot is longer.
-const MOST_BYTES: usize = 8 << 20;
+const MAX_BYTES: usize = 8 << 20;
 
 /// How the gate that saved the snapshot ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +51,7 @@ pub enum SnapshotDecodeError {
     #[error("unsupported snapshot version {0}, expected {VERSION}; it will be replaced by a new one")]
     Version(u32),
     /// It is longer than any valid snapshot.
-    #[error("the snapshot has {0} bytes, more than the maximum of {MOST_BYTES}; it will be replaced by a new one")]
+    #[error("the snapshot has {0} bytes, more than the maximum of {MAX_BYTES}; it will be replaced by a new one")]
     TooLong(usize),
     /// It cannot be parsed.
     #[error("the snapshot cannot be parsed and will be replaced by a new one: {0}")]
@@ -101,7 +101,7 @@ impl GateSnapshot {
     /// If the text is not a snapshot of this version. A decoded snapshot may contain any values: each state machine
     /// restores only valid ones.
     pub fn decode(text: &str) -> Result<Self, SnapshotDecodeError> {
-        if text.len() > MOST_BYTES {
+        if text.len() > MAX_BYTES {
             return Err(SnapshotDecodeError::TooLong(text.len()));
         }
         let broken = |error: serde_json::Error| SnapshotDecodeError::Broken(error.to_string());

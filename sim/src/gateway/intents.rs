@@ -14,11 +14,11 @@ pub(crate) const GUILD_MESSAGE_TYPING: u64 = 1 << 11;
 pub(crate) const MESSAGE_CONTENT: u64 = 1 << 15;
 const PRIVILEGED: u64 = GUILD_MEMBERS | GUILD_PRESENCES | MESSAGE_CONTENT;
 /// Bits 0 to 16, 20, 21, 24 and 25.
-const KNOWN: u64 = 0x1_ffff | 1 << 20 | 1 << 21 | 1 << 24 | 1 << 25;
+const KNOWN_INTENTS: u64 = 0x1_ffff | 1 << 20 | 1 << 21 | 1 << 24 | 1 << 25;
 
 /// Parses the intents of an IDENTIFY.
 pub(crate) fn read(intents: &Value, privileged_allowed: bool) -> Result<u64, Close> {
-    let bits = intents.as_u64().filter(|bits| bits & !KNOWN == 0).ok_or(Close::INVALID_INTENTS)?;
+    let bits = intents.as_u64().filter(|bits| bits & !KNOWN_INTENTS == 0).ok_or(Close::INVALID_INTENTS)?;
     if !privileged_allowed && bits & PRIVILEGED != 0 {
         return Err(Close::DISALLOWED_INTENTS);
     }

@@ -121,13 +121,13 @@ pub(crate) fn list(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError
 
 /// The command in a listing without localizations.
 fn without_localizations(command: &Command) -> Value {
-    let mut shown = serde_json::to_value(command).expect("invariant: a command is JSON");
-    remove_localizations(&mut shown);
-    shown
+    let mut value = serde_json::to_value(command).expect("invariant: a command is JSON");
+    remove_localizations(&mut value);
+    value
 }
 
-fn remove_localizations(shown: &mut Value) {
-    let Some(fields) = shown.as_object_mut() else { return };
+fn remove_localizations(value: &mut Value) {
+    let Some(fields) = value.as_object_mut() else { return };
     fields.retain(|name, _| !name.ends_with("_localizations"));
     for list in ["options", "choices"] {
         fields.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten().for_each(remove_localizations);

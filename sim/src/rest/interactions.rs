@@ -257,12 +257,12 @@ mod tests {
         let mut fixture = RestFixture::new();
         let path = fire(&mut fixture, json!({ "name": "ping" }));
         let body = json!({ "type": 4, "data": { "content": "pong" } });
-        let answered = fixture.advance(Duration::from_secs(3)).post(&format!("{path}?with_response=1"), body.clone());
-        assert_eq!((answered.status, answered.events.as_slice()), (200, &["MESSAGE_CREATE"][..]));
-        let message = &answered.json["resource"]["message"];
+        let response = fixture.advance(Duration::from_secs(3)).post(&format!("{path}?with_response=1"), body.clone());
+        assert_eq!((response.status, response.events.as_slice()), (200, &["MESSAGE_CREATE"][..]));
+        let message = &response.json["resource"]["message"];
         assert_eq!((&message["content"], &message["type"]), (&json!("pong"), &json!(20)));
-        assert_eq!(message["interaction_metadata"]["id"], answered.json["interaction"]["id"]);
-        assert_eq!(answered.json["interaction"]["response_message_id"], message["id"]);
+        assert_eq!(message["interaction_metadata"]["id"], response.json["interaction"]["id"]);
+        assert_eq!(response.json["interaction"]["response_message_id"], message["id"]);
         let listed = fixture.get(&fixture.channel_path("/messages")).json;
         assert_eq!(listed[0]["content"], "pong");
         assert_eq!(fixture.post(&path, body).code(), 40060);
@@ -278,8 +278,8 @@ mod tests {
         let late = fixture.advance(Duration::from_millis(3_001)).post(&path, body.clone());
         assert_eq!((late.code(), late.status, fixture.world.responses.late), (10062, 404, 1));
         assert_eq!(fixture.get(&fixture.channel_path("/messages")).json, json!([]));
-        let wrong = path.replace("/callback", "x/callback");
-        assert_eq!(fixture.post(&wrong, body).code(), 10062);
+        let invalid = path.replace("/callback", "x/callback");
+        assert_eq!(fixture.post(&invalid, body).code(), 10062);
     }
 
     #[test]
@@ -306,10 +306,10 @@ mod tests {
         let filled = fire(&mut fixture, json!({ "type": "modal", "custom_id": "m" }));
         assert_eq!(fixture.post(&filled, modal).code(), 50035);
         let thanks = json!({ "type": 4, "data": { "content": "thanks", "flags": 64 } });
-        let answered = fixture.post(&format!("{filled}?with_response=true"), thanks);
-        assert_eq!(answered.json["interaction"]["response_message_ephemeral"], true);
+        let response = fixture.post(&format!("{filled}?with_response=true"), thanks);
+        assert_eq!(response.json["interaction"]["response_message_ephemeral"], true);
         assert!(
-            answered.json["resource"]["message"]["interaction_metadata"]["triggering_interaction_metadata"].is_object()
+            response.json["resource"]["message"]["interaction_metadata"]["triggering_interaction_metadata"].is_object()
         );
     }
 
@@ -320,8 +320,8 @@ mod tests {
         let path = fire(&mut fixture, json!({ "type": "button", "custom_id": "go", "message_id": message }));
         let updated = fixture.post(&path, json!({ "type": 7, "data": { "content": "pressed" } }));
         assert_eq!((updated.status, updated.events.as_slice()), (204, &["MESSAGE_UPDATE"][..]));
-        let shown = fixture.get(&fixture.channel_path(&format!("/messages/{message}"))).json;
-        assert_eq!(shown["content"], "pressed");
+        let message_json = fixture.get(&fixture.channel_path(&format!("/messages/{message}"))).json;
+        assert_eq!(message_json["content"], "pressed");
         let path = fire(&mut fixture, json!({ "type": "button", "custom_id": "go" }));
         assert_eq!(fixture.post(&path, json!({ "type": 6 })).status, 204);
     }
@@ -330,9 +330,9 @@ mod tests {
     fn ephemeral_response_is_hidden_from_others() {
         let mut fixture = RestFixture::new();
         let path = fire(&mut fixture, json!({}));
-        let answered = fixture.post(&path, json!({ "type": 4, "data": { "content": "psst", "flags": 64 } }));
-        assert_eq!((answered.status, answered.events.len()), (204, 0));
-        assert_eq!(answered.effect.unwrap().name, "psst");
+        let response = fixture.post(&path, json!({ "type": 4, "data": { "content": "psst", "flags": 64 } }));
+        assert_eq!((response.status, response.events.len()), (204, 0));
+        assert_eq!(response.effect.unwrap().name, "psst");
         assert_eq!(fixture.get(&fixture.channel_path("/messages")).json, json!([]));
     }
 }

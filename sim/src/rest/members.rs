@@ -129,13 +129,13 @@ struct MemberForm {
 
 impl MemberForm {
     fn read(call: &Call<'_>) -> Result<Self, ApiError> {
-        const LONGEST_TIMEOUT_DAYS: u64 = 28;
+        const MAX_TIMEOUT_DAYS: u64 = 28;
         let mut form = Form::of(call)?;
         let until = form.string("communication_disabled_until", 0..=64).map(wire::parse_iso);
         let timeout = match until {
             Field::Absent => Field::Absent,
             Field::Null => Field::Null,
-            Field::Given(Some(at)) if at.since(call.now).as_secs() <= LONGEST_TIMEOUT_DAYS * 24 * 60 * 60 => {
+            Field::Given(Some(at)) if at.since(call.now).as_secs() <= MAX_TIMEOUT_DAYS * 24 * 60 * 60 => {
                 Field::Given(at)
             }
             Field::Given(_) => {

@@ -136,8 +136,8 @@ mod tests {
         assert_eq!((again.status, again.effect, again.events.len()), (204, None, 0));
         let changed = fixture.put(&path, json!({ "type": 1, "deny": "2048" }));
         assert_eq!(changed.effect.unwrap().verb, Verb::Update);
-        let shown = fixture.get(&fixture.channel_path("")).json["permission_overwrites"].clone();
-        assert_eq!(shown, json!([{ "id": fixture.member, "type": 1, "allow": "0", "deny": "2048" }]));
+        let overwrites = fixture.get(&fixture.channel_path("")).json["permission_overwrites"].clone();
+        assert_eq!(overwrites, json!([{ "id": fixture.member, "type": 1, "allow": "0", "deny": "2048" }]));
         assert_eq!(fixture.delete(&path).effect.unwrap().verb, Verb::Delete);
         let gone = fixture.delete(&path);
         assert_eq!((gone.status, gone.effect, gone.events.len()), (204, None, 0));

@@ -152,8 +152,8 @@ mod tests {
     fn invalid_and_expired_tokens_are_refused() {
         let mut fixture = RestFixture::new();
         let hook = respond(&mut fixture, json!({ "type": 4, "data": { "content": "x" } }));
-        let wrong = fixture.post(&format!("{hook}0"), json!({ "content": "x" }));
-        assert_eq!((wrong.status, wrong.code()), (401, 50027));
+        let invalid = fixture.post(&format!("{hook}0"), json!({ "content": "x" }));
+        assert_eq!((invalid.status, invalid.code()), (401, 50027));
         let unknown_application = hook.replacen(&fixture.application.to_string(), "5", 1);
         assert_eq!(fixture.post(&unknown_application, json!({ "content": "x" })).code(), 10015);
         assert_eq!(fixture.advance(Duration::from_secs(899)).post(&hook, json!({ "content": "x" })).status, 200);

@@ -34,8 +34,8 @@ pub(crate) async fn list(request: HttpRequest, app: Data<AppState>) -> HandlerRe
     Params::query(&request).finish()?;
     let seen = app.with_gate(|service| async move { service.gate.observe().await }).await?;
     let (breakers, now) = (&seen.breakers.breakers, app.now());
-    let shown: Vec<_> = breakers.breakers.iter().map(|breaker| breaker_json(breaker, now)).collect();
-    Ok(HttpResponse::Ok().json(json!({"breakers": shown, "watched": breakers.watched})))
+    let items: Vec<_> = breakers.breakers.iter().map(|breaker| breaker_json(breaker, now)).collect();
+    Ok(HttpResponse::Ok().json(json!({"breakers": items, "watched": breakers.watched})))
 }
 
 fn breaker_json(breaker: &BreakerSnapshot, now: UnixMs) -> Value {
@@ -118,18 +118,18 @@ fn force_problem(refused: ForceError) -> ProblemResponse {
 
 /// Parses the key of a breaker, and checks that this process can have it.
 fn parse_key(given: Option<String>, own: Credential) -> Result<BreakerKey, ProblemResponse> {
-    let wrong = |message: String| params::parameter("key", message);
-    let given = given.ok_or_else(|| wrong("is required, as `GET /v1/breakers` lists it".to_owned()))?;
-    let key: BreakerKey = given.parse().map_err(|error| wrong(format!("names no breaker: {error}")))?;
-    let known = match &key {
+    let invalid = |message: String| params::parameter("key", message);
+    let given = given.ok_or_else(|| invalid("is required, as `GET /v1/breakers` lists it".to_owned()))?;
+    let key: BreakerKey = given.parse().map_err(|error| invalid(format!("names no breaker: {error}")))?;
+    let exists = match &key {
         BreakerKey::Address => true,
         BreakerKey::Target(name) => !name.chars().any(char::is_control),
-        BreakerKey::Discord(whose) => is_own(*whose, own),
-        BreakerKey::Route(whose, route) | BreakerKey::Pair(whose, route, _) => is_own(*whose, own) && is_route(route),
+        BreakerKey::Discord(owner) => is_own(*owner, own),
+        BreakerKey::Route(owner, route) | BreakerKey::Pair(owner, route, _) => is_own(*owner, own) && is_route(route),
     };
-    if !known {
+    if !exists {
         let own = BreakerKey::Discord(own);
-        return Err(wrong(format!(
+        return Err(invalid(format!(
             "names no breaker of this bot; possible keys are `discord`, `{own}`, `{own}/<METHOD> <path>`, that with \
              `#<id>`, the same of `discord:anonymous`, and `target:<handler>`"
         )));

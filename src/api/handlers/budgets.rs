@@ -45,9 +45,9 @@ pub(crate) async fn show(request: HttpRequest, app: Data<AppState>) -> HandlerRe
     let hours = params.number("hours", 1, MAX_HOURS).unwrap_or(DEFAULT_HOURS);
     params.finish()?;
     let found = app.with_budgets(move |budgets| async move {
-        let shown = budgets.show(&name).await.map_err(|error| budget_problem(&error))?;
+        let snapshot = budgets.show(&name).await.map_err(|error| budget_problem(&error))?;
         let spend = budgets.last_hours(&name, hours).await.map_err(|error| errors::store_problem(&error))?;
-        Ok::<_, ProblemResponse>((shown, spend))
+        Ok::<_, ProblemResponse>((snapshot, spend))
     });
     let (budget, spend) = found.await??;
     let mut body = budget_json(&budget, app.now());
@@ -115,7 +115,7 @@ fn name(request: &HttpRequest) -> Result<BudgetName, ProblemResponse> {
 }
 
 fn budget_json(budget: &BudgetSnapshot, now: UnixMs) -> Value {
-    let kept = match budget.kept {
+    let source = match budget.kept {
         BudgetSource::Alone => "alone",
         BudgetSource::Together => "together",
         BudgetSource::Meanwhile => "meanwhile",
@@ -129,7 +129,7 @@ fn budget_json(budget: &BudgetSnapshot, now: UnixMs) -> Value {
         "available": budget.available,
         "booked": budget.booked,
         "blocked_until": blocked,
-        "kept": kept,
+        "kept": source,
     })
 }
 
@@ -177,4 +177,4 @@ fn budget_problem(error: &BudgetError) -> ProblemResponse {
 }
 
 /// The largest number of points, wherever a budget is stored.
-pub(crate) const MAX_POINTS: Points = BudgetMember::MOST;
+pub(crate) const MAX_POINTS: Points = BudgetMember::MAX;

@@ -37,9 +37,9 @@ pub(crate) async fn erase(request: HttpRequest, app: Data<AppState>) -> Result<H
         let until = Instant::now() + REQUEST_TIME_LIMIT;
         let mut all = store.erase(subject, from, is_first.then_some(note)).await?;
         while let Some(next) = all.next.take_if(|_| Instant::now() < until) {
-            let ErasureStep { removed, retained: kept, next } = store.erase(subject, next, None).await?;
+            let ErasureStep { removed, retained, next } = store.erase(subject, next, None).await?;
             add(&mut all.removed, removed);
-            add(&mut all.retained, kept);
+            add(&mut all.retained, retained);
             all.next = next;
         }
         Ok(all)
@@ -113,9 +113,9 @@ fn never_removed(subject: DataSubject) -> Vec<Value> {
 fn response_body(subject: DataSubject, erased: &ErasureStep) -> Value {
     let removed: Map<_, _> = erased.removed.iter().map(|(what, count)| ((*what).to_owned(), (*count).into())).collect();
     let found = erased.retained.iter().map(|(what, count)| json!({"what": what, "count": count, "why": reason(what)}));
-    let kept: Vec<_> = found.chain(never_removed(subject)).collect();
+    let retained: Vec<_> = found.chain(never_removed(subject)).collect();
     let next = erased.next.as_ref().map(|next| URL_SAFE_NO_PAD.encode(format!("{}:{}", next.table, next.after)));
-    json!({"removed": removed, "kept": kept, "done": next.is_none(), "next": next})
+    json!({"removed": removed, "kept": retained, "done": next.is_none(), "next": next})
 }
 
 #[cfg(test)]

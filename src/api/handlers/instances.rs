@@ -11,8 +11,8 @@ use crate::api::{dto, errors};
 pub(crate) async fn list(_: HttpRequest, app: Data<AppState>) -> Result<HttpResponse, ProblemResponse> {
     let instances = app.with_operations(|service| async move { service.instances().await }).await?;
     let instances = instances.map_err(|error| errors::operation_problem(&error))?;
-    let shown: Vec<Value> = instances.iter().map(instance_json).collect();
-    Ok(HttpResponse::Ok().json(json!({"instances": shown})))
+    let items: Vec<Value> = instances.iter().map(instance_json).collect();
+    Ok(HttpResponse::Ok().json(json!({"instances": items})))
 }
 
 fn instance_json(instance: &Instance) -> Value {

@@ -55,12 +55,12 @@ pub(crate) async fn create(request: HttpRequest, app: Data<AppState>) -> Handler
         digest: keyring::digest(&secret),
         grant: requested.grant,
         created_at: now,
-        expires_at: requested.lifetime.map(|lasts| now + lasts),
+        expires_at: requested.lifetime.map(|lifetime| now + lifetime),
     };
     let note = middleware::caller_of(&request).audit_record(AuditAction::KeysCreate, now).with_tenant(&new.tenant);
     let note = note.with_target(&id).with_detail(new.grant.names().join(" "));
-    let kept = new.clone();
-    let added = app.with_keys(&request, |keys| async move { keys.add_key(kept, note).await }).await?;
+    let key = new.clone();
+    let added = app.with_keys(&request, |keys| async move { keys.add_key(key, note).await }).await?;
     match added.map_err(|error| errors::store_problem(&error))? {
         AddKeyResult::Done => {
             app.control.lookup.on_key_created(id);
@@ -87,9 +87,9 @@ pub(crate) async fn rotate(request: HttpRequest, app: Data<AppState>) -> Handler
         .with_tenant(&new.tenant)
         .with_target(&old)
         .with_detail(format!("now {id}"));
-    let (kept, until) = (new.clone(), now + Duration::from_secs(overlap));
+    let (new_key, until) = (new.clone(), now + Duration::from_secs(overlap));
     let rotated =
-        app.with_keys(&request, move |keys| async move { keys.rotate_key(old, kept, until, note).await }).await?;
+        app.with_keys(&request, move |keys| async move { keys.rotate_key(old, new_key, until, note).await }).await?;
     match rotated.map_err(|error| errors::store_problem(&error))? {
         RotateResult::Done => {
             app.control.lookup.on_key_created(id);
@@ -149,52 +149,52 @@ fn parse_request(request: &HttpRequest) -> Result<KeyRequest, ProblemResponse> {
         ));
     };
     let mut errors: Vec<(String, String)> = Vec::new();
-    let mut wrong = |field: &str, message: String| errors.push((field.to_owned(), message));
+    let mut add_error = |field: &str, message: String| errors.push((field.to_owned(), message));
     let name = fields.remove("name").unwrap_or_default();
     let name = name
         .as_str()
         .map(str::trim)
         .filter(|name| (1..=MAX_NAME_LEN).contains(&name.chars().count()) && !name.chars().any(char::is_control));
     if name.is_none() {
-        wrong("name", format!("must be a string of 1 to {MAX_NAME_LEN} characters that says what the key is for"));
+        add_error("name", format!("must be a string of 1 to {MAX_NAME_LEN} characters that says what the key is for"));
     }
     let tenant = fields.remove("tenant").unwrap_or_else(|| DEFAULT_TENANT.into());
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_');
     let tenant = tenant.as_str().filter(|name| (1..=MAX_TENANT_LEN).contains(&name.len()) && name.chars().all(plain));
     if tenant.is_none() {
-        wrong("tenant", format!("must be 1 to {MAX_TENANT_LEN} lowercase letters, digits, `-` and `_`"));
+        add_error("tenant", format!("must be 1 to {MAX_TENANT_LEN} lowercase letters, digits, `-` and `_`"));
     }
     let scopes = fields.remove("scopes").unwrap_or_default();
     let scopes: Option<Vec<&str>> = scopes.as_array().and_then(|scopes| scopes.iter().map(Value::as_str).collect());
     let grant = match scopes.map(Grant::read) {
         Some(Ok(grant)) => Some(grant),
         Some(Err(found)) => {
-            found.iter().for_each(|error| wrong("scopes", error.to_string()));
+            found.iter().for_each(|error| add_error("scopes", error.to_string()));
             None
         }
         None => {
-            wrong("scopes", "must be a list of strings, such as [\"operations:write\", \"guild:42\"]".to_owned());
+            add_error("scopes", "must be a list of strings, such as [\"operations:write\", \"guild:42\"]".to_owned());
             None
         }
     };
-    let lasts = fields.remove("expires_in_s").unwrap_or_default();
-    let seconds = lasts.as_u64().filter(|seconds| (1..=MAX_LIFETIME).contains(seconds));
-    if seconds.is_none() && !lasts.is_null() {
-        wrong("expires_in_s", format!("must be a whole number of seconds from 1 to {MAX_LIFETIME}, or omitted"));
+    let lifetime = fields.remove("expires_in_s").unwrap_or_default();
+    let seconds = lifetime.as_u64().filter(|seconds| (1..=MAX_LIFETIME).contains(seconds));
+    if seconds.is_none() && !lifetime.is_null() {
+        add_error("expires_in_s", format!("must be a whole number of seconds from 1 to {MAX_LIFETIME}, or omitted"));
     }
     if let (Some(tenant), Some(grant)) = (tenant, &grant)
         && tenant != DEFAULT_TENANT
         && let Some(scope) =
             Scope::ALL.into_iter().find(|scope| scope.applies_to_all_guilds() && grant.has_scope(*scope))
     {
-        wrong(
+        add_error(
             "scopes",
             format!("{} affects all tenants, and is permitted for the tenant {DEFAULT_TENANT} only", scope.name()),
         );
     }
     for other in fields.keys().take(10) {
-        let shown: String = other.chars().take(64).collect();
-        wrong(&shown, "is unknown; expected one of: name, scopes, tenant, expires_in_s".to_owned());
+        let displayed: String = other.chars().take(64).collect();
+        add_error(&displayed, "is unknown; expected one of: name, scopes, tenant, expires_in_s".to_owned());
     }
     match (name, tenant, grant) {
         (Some(name), Some(tenant), Some(grant)) if errors.is_empty() => Ok(KeyRequest {
@@ -204,8 +204,8 @@ fn parse_request(request: &HttpRequest) -> Result<KeyRequest, ProblemResponse> {
             lifetime: seconds.map(Duration::from_secs),
         }),
         _ => {
-            let said: Vec<_> = errors.iter().map(|(name, message)| format!("{name} {message}")).collect();
-            Err(ProblemType::BadRequest.with_detail(format!("{}.", said.join("; "))).errors(errors))
+            let details: Vec<_> = errors.iter().map(|(name, message)| format!("{name} {message}")).collect();
+            Err(ProblemType::BadRequest.with_detail(format!("{}.", details.join("; "))).errors(errors))
         }
     }
 }

@@ -44,21 +44,21 @@ async fn accept(request: &HttpRequest, app: &AppState, guild: Option<u64>) -> Ha
     middleware::charge(request, app, submission_cost(values.len(), middleware::body_of(request).len() as u64)).await?;
     let preference = PreferWait::new(app, prefer::requested_wait(request.headers()), values.len());
     let mut operations: Vec<_> = values.into_iter().map(OperationRequest::read).collect();
-    if let Some(wrong) = take_key(request.headers(), shape, &mut operations) {
-        return Err(ProblemResponse::from(ProblemType::InvalidOperation).errors([(IDEMPOTENCY_KEY.to_owned(), wrong)]));
+    if let Some(error) = take_key(request.headers(), shape, &mut operations) {
+        return Err(ProblemResponse::from(ProblemType::InvalidOperation).errors([(IDEMPOTENCY_KEY.to_owned(), error)]));
     }
     postpone(&mut operations, middleware::delay_of(request))?;
     let submission = Submission { caller: middleware::caller_of(request), guild, operations };
     let accepted = app.with_operations(|service| async move { service.submit(submission).await }).await?;
     let accepted = accepted.map_err(|problem| {
         let message =
-            |wrong: &[(usize, FieldError)]| wrong.first().map_or_else(String::new, |(_, one)| one.message.clone());
+            |error: &[(usize, FieldError)]| error.first().map_or_else(String::new, |(_, one)| one.message.clone());
         match &problem {
             SubmissionError::Forbidden(lacks) => {
                 app.audit_rejection(&middleware::caller_of(request), format!("an operation that {}", message(lacks)));
             }
-            SubmissionError::ForeignTarget(wrong) => {
-                app.audit_rejection(&middleware::caller_of(request), format!("an operation: {}", message(wrong)));
+            SubmissionError::ForeignTarget(error) => {
+                app.audit_rejection(&middleware::caller_of(request), format!("an operation: {}", message(error)));
             }
             SubmissionError::Empty
             | SubmissionError::TooMany { .. }
@@ -156,9 +156,9 @@ fn accepted_batch_response(accepted: &[AcceptedOperation]) -> HttpResponse {
 pub(crate) async fn show(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
     let id = params::id(&request)?;
     let caller = middleware::caller_of(&request);
-    let shown = app.with_operations(|service| async move { service.show(&caller, id).await }).await?;
-    let shown = shown.map_err(|error| errors::operation_problem(&error))?;
-    Ok(HttpResponse::Ok().json(dto::operation(&shown)))
+    let details = app.with_operations(|service| async move { service.show(&caller, id).await }).await?;
+    let details = details.map_err(|error| errors::operation_problem(&error))?;
+    Ok(HttpResponse::Ok().json(dto::operation(&details)))
 }
 
 pub(crate) async fn list(request: HttpRequest, app: Data<AppState>) -> HandlerResult {

@@ -30,22 +30,22 @@ pub(crate) async fn list(request: HttpRequest, app: Data<AppState>) -> HandlerRe
     params.finish()?;
     let from =
         u32::try_from(from).map_err(|_| params::parameter("cursor", "must be `next` of the previous response"))?;
-    let (total, own, kept) = app
+    let (total, own, stored) = app
         .with_shards(|service| async move {
-            let (own, kept) = tokio::join!(service.admin.shards(), service.sessions.sessions());
-            (service.admin.total(), own, kept)
+            let (own, stored) = tokio::join!(service.admin.shards(), service.sessions.sessions());
+            (service.admin.total(), own, stored)
         })
         .await?;
-    let kept = kept.map_err(|error| errors::store_problem(&error))?;
+    let stored = stored.map_err(|error| errors::store_problem(&error))?;
     let owners = owners(&app).await?;
     let own: HashMap<u32, ShardView> = own.into_iter().map(|view| (view.shard, view)).collect();
-    let kept: HashMap<u32, StoredSession> =
-        kept.into_iter().filter(|kept| kept.shards == total).map(|kept| (kept.shard, kept)).collect();
+    let stored: HashMap<u32, StoredSession> =
+        stored.into_iter().filter(|stored| stored.shards == total).map(|stored| (stored.shard, stored)).collect();
     let last = total.min(from.saturating_add(u32::try_from(limit).unwrap_or(u32::MAX)));
     let shards: Vec<_> = (from..last)
         .map(|id| match own.get(&id) {
             Some(view) => own_shard_json(view, owners.own.as_deref()),
-            None => other_shard_json(id, owners.by_shard.get(&id).map(String::as_str), kept.get(&id)),
+            None => other_shard_json(id, owners.by_shard.get(&id).map(String::as_str), stored.get(&id)),
         })
         .collect();
     let next = (last < total).then(|| last.to_string());
@@ -86,13 +86,13 @@ fn own_shard_json(view: &ShardView, instance: Option<&str>) -> Value {
 }
 
 /// A shard of another process, as far as the store knows it.
-fn other_shard_json(id: u32, instance: Option<&str>, kept: Option<&StoredSession>) -> Value {
+fn other_shard_json(id: u32, instance: Option<&str>, session: Option<&StoredSession>) -> Value {
     json!({
         "id": id,
         "state": if instance.is_some() { "elsewhere" } else { "unclaimed" },
-        "session": kept.map(|kept| &kept.session),
+        "session": session.map(|session| &session.session),
         "sequence": null,
-        "confirmed": kept.map(|kept| kept.confirmed),
+        "confirmed": session.map(|session| session.confirmed),
         "lag": null,
         "latency_ms": null,
         "instance": instance,

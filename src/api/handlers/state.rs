@@ -72,8 +72,8 @@ pub(crate) async fn put(request: HttpRequest, app: Data<AppState>) -> HandlerRes
         errors.push(("ttl_ms".to_owned(), format!("must be a whole number from 1 to {MAX_TTL_MS}")));
     }
     for other in fields.keys().take(10) {
-        let shown: String = other.chars().take(64).collect();
-        errors.push((shown, "is unknown; expected one of: value, ttl_ms".to_owned()));
+        let displayed: String = other.chars().take(64).collect();
+        errors.push((displayed, "is unknown; expected one of: value, ttl_ms".to_owned()));
     }
     if !errors.is_empty() {
         let messages: Vec<_> = errors.iter().map(|(name, message)| format!("{name} {message}")).collect();
@@ -94,23 +94,23 @@ async fn set(
 ) -> HandlerResult {
     let action = if value.is_some() { AuditAction::StatePut } else { AuditAction::StateDelete };
     let note = middleware::caller_of(request).audit_record(action, app.now()).with_target(&key);
-    let kept = app.with_state(|service| async move {
-        let (value, lasts) = value.unzip();
-        let expires_at = lasts.flatten().map(|lasts| service.clock.now() + lasts);
+    let stored = app.with_state(|service| async move {
+        let (value, ttl) = value.unzip();
+        let expires_at = ttl.flatten().map(|ttl| service.clock.now() + ttl);
         Arc::clone(&service.values).with_audit(note).set_state(&key, value, expires_at).await
     });
-    kept.await?.map_err(|error| errors::store_problem(&error))?;
+    stored.await?.map_err(|error| errors::store_problem(&error))?;
     Ok(HttpResponse::NoContent().finish())
 }
 
 /// The key of a state entry, from the path.
 fn key(request: &HttpRequest) -> Result<String, ProblemResponse> {
-    let wrong = |message| params::parameter("key", message);
+    let error = |message| params::parameter("key", message);
     let key = params::path_parameter(request, "key")?;
     if !(1..=MAX_BYTES).contains(&key.len()) || key.chars().any(char::is_control) {
-        return Err(wrong(format!("must be 1 to {MAX_BYTES} bytes, without control characters")));
+        return Err(error(format!("must be 1 to {MAX_BYTES} bytes, without control characters")));
     }
-    check_reserved(&key).map_err(|reserved| wrong(reserved.to_string()))?;
+    check_reserved(&key).map_err(|reserved| error(reserved.to_string()))?;
     Ok(key)
 }
 
@@ -164,7 +164,7 @@ pub(crate) async fn revive(request: HttpRequest, app: Data<AppState>) -> Handler
         let note = caller.audit_record(AuditAction::EventsRevive, service.clock.now()).with_target(&place);
         let revived = service.store.revive(place, note).await;
         if revived.as_ref().is_ok_and(|revived| *revived) {
-            service.events.revived();
+            service.events.wake_inbox();
         }
         revived
     });

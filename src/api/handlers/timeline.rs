@@ -18,8 +18,8 @@ struct TimelineEntry<'a> {
     detail: Option<&'a str>,
 }
 
-pub(crate) fn timeline(shown: &OperationDetails) -> Value {
-    let entries = entries(shown);
+pub(crate) fn timeline(details: &OperationDetails) -> Value {
+    let entries = entries(details);
     let written = entries.iter().map(|entry| {
         let mut written = json!({"at": dto::time(entry.at), "what": entry.what});
         if let Some(attempt) = entry.attempt {
@@ -33,10 +33,10 @@ pub(crate) fn timeline(shown: &OperationDetails) -> Value {
     written.collect()
 }
 
-fn entries(shown: &OperationDetails) -> Vec<TimelineEntry<'_>> {
-    let (stored, operation) = (&shown.stored, &shown.stored.operation);
+fn entries(details: &OperationDetails) -> Vec<TimelineEntry<'_>> {
+    let (stored, operation) = (&details.stored, &details.stored.operation);
     let mut entries = vec![TimelineEntry { at: operation.created_at, what: "accepted", attempt: None, detail: None }];
-    let mut tries: Vec<&Attempt> = shown.attempts.iter().collect();
+    let mut tries: Vec<&Attempt> = details.attempts.iter().collect();
     tries.sort_by_key(|attempt| (attempt.started_at, attempt.n));
     for attempt in tries {
         let (n, detail) = (Some(attempt.n), attempt.detail.as_deref());
@@ -48,13 +48,13 @@ fn entries(shown: &OperationDetails) -> Vec<TimelineEntry<'_>> {
         }
         entries.push(TimelineEntry { at: attempt.started_at, what: "started", attempt: n, detail: None });
         // The operation itself may have ended with its last attempt.
-        let is_last = shown.finished_at.is_some_and(|finished| finished <= attempt.ended_at);
+        let is_last = details.finished_at.is_some_and(|finished| finished <= attempt.ended_at);
         if let Some(what) = state_after(&attempt.class, operation.kind.repeatability()).filter(|_| !is_last) {
             entries.push(at_the_end(what));
         }
     }
     let detail = stored.error.as_ref().map(|error| error.message.as_str());
-    let now = TimelineEntry { at: shown.updated_at, what: stored.state.name(), attempt: None, detail };
+    let now = TimelineEntry { at: details.updated_at, what: stored.state.name(), attempt: None, detail };
     let ends_with = |what: &str| entries.last().is_some_and(|last| last.what == what);
     let last = match stored.state {
         OperationState::Queued => None,
@@ -67,7 +67,7 @@ fn entries(shown: &OperationDetails) -> Vec<TimelineEntry<'_>> {
         }
         OperationState::Succeeded | OperationState::Dead | OperationState::Cancelled | OperationState::NeedsReview => {
             Some(TimelineEntry {
-                at: shown.finished_at.unwrap_or(shown.updated_at),
+                at: details.finished_at.unwrap_or(details.updated_at),
                 attempt: (stored.attempts > 0).then_some(stored.attempts),
                 ..now
             })
@@ -150,8 +150,8 @@ mod tests {
         Attempt { n, started_at, ended_at, status: None, class: class.to_owned(), detail: Some(class.to_owned()) }
     }
 
-    fn summary(shown: &OperationDetails) -> Vec<(u64, &'static str, Option<u32>)> {
-        entries(shown).iter().map(|entry| (entry.at.millis(), entry.what, entry.attempt)).collect()
+    fn summary(details: &OperationDetails) -> Vec<(u64, &'static str, Option<u32>)> {
+        entries(details).iter().map(|entry| (entry.at.millis(), entry.what, entry.attempt)).collect()
     }
 
     #[test]

@@ -131,7 +131,7 @@ impl InteractionsEndpoint {
         if event.name == EventName::Known("interaction.ping") {
             return HttpResponse::Ok().json(json!({ "type": 1 }));
         }
-        match tokio::time::timeout(RESPONSE_TIMEOUT, self.events.interaction(event)).await {
+        match tokio::time::timeout(RESPONSE_TIMEOUT, self.events.handle_interaction(event)).await {
             Ok(HttpInteractionResponse::Respond(first)) => HttpResponse::Ok().json(first_response(first)),
             Ok(HttpInteractionResponse::NoResponse) => {
                 ProblemType::NotFound.with_detail("No handler responds to this interaction.").response()

@@ -264,22 +264,22 @@ impl Worker {
                 guard.finished = true;
                 return;
             }
-            let (ids, asked) = (guard.batch.iter().map(|(_, id)| *id).collect(), Instant::now());
+            let (ids, sent_at) = (guard.batch.iter().map(|(_, id)| *id).collect(), Instant::now());
             match keys.find_keys(ids).await {
                 Ok(found) => {
                     let found: HashMap<KeyId, Arc<ApiKey>> =
                         found.into_iter().map(|key| (key.key.id, Arc::new(key))).collect();
-                    self.0.answer(&guard.batch, |id| Ok(found.get(&id).cloned()), asked);
+                    self.0.answer(&guard.batch, |id| Ok(found.get(&id).cloned()), sent_at);
                 }
                 // One corrupt row must not block the other keys.
                 Err(StoreError::Corrupt(_)) if guard.batch.len() > 1 => {
                     for waiter in &guard.batch {
-                        let asked = Instant::now();
+                        let sent_at = Instant::now();
                         let found = keys.key(waiter.1).await.map(|key| key.map(Arc::new));
-                        self.0.answer(std::slice::from_ref(waiter), |_| found.clone(), asked);
+                        self.0.answer(std::slice::from_ref(waiter), |_| found.clone(), sent_at);
                     }
                 }
-                Err(error) => self.0.answer(&guard.batch, |_| Err(error.clone()), asked),
+                Err(error) => self.0.answer(&guard.batch, |_| Err(error.clone()), sent_at),
             }
         }
     }

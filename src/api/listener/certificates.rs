@@ -49,14 +49,14 @@ pub enum CertificatesError {
     #[error("api.tls.key_file names {}, which holds no private key; it must be PEM (-----BEGIN PRIVATE KEY-----)", .0.display())]
     NoKey(PathBuf),
     /// The content of a file is invalid.
-    #[error("{setting} names {}, which is broken: {why}; create it again", path.display())]
+    #[error("{setting} names {}, which is broken: {reason}; create it again", path.display())]
     Broken {
         /// The setting that names it.
         setting: &'static str,
         /// The file.
         path: PathBuf,
         /// The cause.
-        why: String,
+        reason: String,
     },
     /// The key is encrypted.
     #[error(
@@ -65,12 +65,12 @@ pub enum CertificatesError {
     )]
     Encrypted(PathBuf),
     /// The key is of an unsupported kind.
-    #[error("api.tls.key_file names {}, whose key cannot be used: {why}; use RSA with 2048 bits or more, ECDSA or Ed25519", path.display())]
+    #[error("api.tls.key_file names {}, whose key cannot be used: {reason}; use RSA with 2048 bits or more, ECDSA or Ed25519", path.display())]
     UnusableKey {
         /// The file.
         path: PathBuf,
         /// The cause.
-        why: rustls::Error,
+        reason: rustls::Error,
     },
     /// The key belongs to another certificate.
     #[error(
@@ -92,7 +92,7 @@ pub enum CertificatesError {
 #[derive(Clone, Debug)]
 pub struct Certificates {
     files: Arc<RwLock<TlsSettings>>,
-    shown: Arc<CertificateResolver>,
+    resolver: Arc<CertificateResolver>,
     config: Arc<ServerConfig>,
 }
 
@@ -119,13 +119,13 @@ impl Certificates {
     ///
     /// When they do not contain a certificate with its key; the message says what to do.
     pub fn load(files: &TlsSettings) -> Result<Self, CertificatesError> {
-        let shown = Arc::new(CertificateResolver(RwLock::new(Arc::new(read(files)?))));
+        let resolver = Arc::new(CertificateResolver(RwLock::new(Arc::new(read(files)?))));
         let mut config = ServerConfig::builder_with_provider(ring::default_provider().into())
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
-            .with_cert_resolver(Arc::clone(&shown) as Arc<dyn ResolvesServerCert>);
+            .with_cert_resolver(Arc::clone(&resolver) as Arc<dyn ResolvesServerCert>);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self { files: Arc::new(RwLock::new(files.clone())), shown, config: Arc::new(config) })
+        Ok(Self { files: Arc::new(RwLock::new(files.clone())), resolver, config: Arc::new(config) })
     }
 
     /// Reads a certificate and its key, without using them yet.
@@ -140,13 +140,13 @@ impl Certificates {
     /// Whether the certificate in use is a different one.
     #[must_use]
     pub fn differs_from(&self, checked: &CheckedCertificate) -> bool {
-        self.shown.0.read().unwrap_or_else(PoisonError::into_inner).cert != checked.pair.cert
+        self.resolver.0.read().unwrap_or_else(PoisonError::into_inner).cert != checked.pair.cert
     }
 
     /// Uses this certificate for new connections, and watches its files from now on.
     pub fn show(&self, checked: CheckedCertificate) {
         *self.files.write().unwrap_or_else(PoisonError::into_inner) = checked.files;
-        *self.shown.0.write().unwrap_or_else(PoisonError::into_inner) = checked.pair;
+        *self.resolver.0.write().unwrap_or_else(PoisonError::into_inner) = checked.pair;
     }
 
     fn files(&self) -> TlsSettings {
@@ -173,7 +173,7 @@ impl Certificates {
             seen = now;
             match read(&files) {
                 Ok(new) => {
-                    *self.shown.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+                    *self.resolver.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
                     emit(CertificateReloaded { file: &files.cert_file });
                 }
                 Err(error) => emit(CertificateReloadFailed { error: &error }),
@@ -194,8 +194,8 @@ fn read(files: &TlsSettings) -> Result<CertifiedKey, CertificatesError> {
     let TlsSettings { cert_file, key_file } = files;
     let chain = certificates(cert_file)?;
     let key = key(key_file)?;
-    let why = |why| CertificatesError::UnusableKey { path: key_file.clone(), why };
-    let key = ring::default_provider().key_provider.load_private_key(key).map_err(why)?;
+    let reason = |reason| CertificatesError::UnusableKey { path: key_file.clone(), reason };
+    let key = ring::default_provider().key_provider.load_private_key(key).map_err(reason)?;
     let pair = CertifiedKey::new(chain, key);
     match pair.keys_match() {
         Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => Ok(pair),
@@ -243,6 +243,6 @@ fn text(setting: &'static str, file: &Path) -> Result<Vec<u8>, CertificatesError
     Ok(text)
 }
 
-fn broken(setting: &'static str, file: &Path, why: &impl ToString) -> CertificatesError {
-    CertificatesError::Broken { setting, path: file.to_owned(), why: why.to_string() }
+fn broken(setting: &'static str, file: &Path, reason: &impl ToString) -> CertificatesError {
+    CertificatesError::Broken { setting, path: file.to_owned(), reason: reason.to_string() }
 }

@@ -128,7 +128,7 @@ mod tests {
         count: usize,
     ) -> (Vec<Option<ConnectionPermit>>, Vec<Option<ConnectionClass>>) {
         let permits: Vec<_> = (0..count).map(|_| limit.acquire()).collect();
-        let kinds = permits.iter().map(|place| place.as_ref().map(ConnectionPermit::kind)).collect();
+        let kinds = permits.iter().map(|permit| permit.as_ref().map(ConnectionPermit::kind)).collect();
         (permits, kinds)
     }
 
@@ -143,7 +143,7 @@ mod tests {
         assert!(kinds[3..3 + MAX_REJECTING].iter().all(|kind| *kind == Some(ConnectionClass::Rejected)));
         assert_eq!(kinds.last(), Some(&None));
         drop(permits);
-        assert_eq!(limit.acquire().map(|place| place.kind()), Some(ConnectionClass::Normal));
+        assert_eq!(limit.acquire().map(|permit| permit.kind()), Some(ConnectionClass::Normal));
     }
 
     #[tokio::test(start_paused = true)]

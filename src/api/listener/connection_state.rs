@@ -29,12 +29,12 @@ struct State {
     /// Requests that are being answered.
     under_way: Cell<u32>,
     /// All requests that have arrived.
-    begun: Cell<u64>,
+    arrived: Cell<u64>,
 }
 
 impl HttpConnectionState {
     pub(crate) fn new(kind: ConnectionClass) -> Self {
-        Self(Rc::new(State { kind, under_way: Cell::new(0), begun: Cell::new(0) }))
+        Self(Rc::new(State { kind, under_way: Cell::new(0), arrived: Cell::new(0) }))
     }
 
     pub(crate) fn kind(&self) -> ConnectionClass {
@@ -43,12 +43,12 @@ impl HttpConnectionState {
 
     /// How many requests have arrived, and whether one is being answered.
     pub(crate) fn progress(&self) -> (u64, bool) {
-        (self.0.begun.get(), self.0.under_way.get() > 0)
+        (self.0.arrived.get(), self.0.under_way.get() > 0)
     }
 
     /// Records that a request has arrived, up to its body.
     pub(crate) fn start_request(&self) -> RequestGuard {
-        self.0.begun.set(self.0.begun.get() + 1);
+        self.0.arrived.set(self.0.arrived.get() + 1);
         self.0.under_way.set(self.0.under_way.get() + 1);
         RequestGuard(self.clone())
     }

@@ -97,14 +97,14 @@ fn operation(doc: RouteDoc, needs: Option<Scope>, reads_body: bool, shared: &mut
         tag,
         operation_id: name,
         summary,
-        description: says,
+        description: text,
         parameters,
         body,
         responses: answers,
         problems,
     } = doc;
     let scope = needs.map(|needs| format!("Requires the scope `{}`.", needs.name()));
-    let description = [says, scope.unwrap_or_default()].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
+    let description = [text, scope.unwrap_or_default()].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
     let mut may_return = problems;
     let headers: &[ResponseHeader] = if needs.is_some() {
         may_return.extend(problems::ALWAYS);
@@ -120,10 +120,10 @@ fn operation(doc: RouteDoc, needs: Option<Scope>, reads_body: bool, shared: &mut
         .tag(tag.name_and_description().0)
         .operation_id(Some(name))
         .summary(Some(summary))
-        .description(Some(description.join("\n\n")).filter(|says| !says.is_empty()))
+        .description(Some(description.join("\n\n")).filter(|text| !text.is_empty()))
         .request_body(body.map(request_body));
     for parameter in parameters {
-        let (place, required) = match parameter.location {
+        let (location, required) = match parameter.location {
             ParameterLocation::Path => (ParameterIn::Path, Required::True),
             ParameterLocation::Query => (ParameterIn::Query, Required::False),
             ParameterLocation::Header => (ParameterIn::Header, Required::False),
@@ -131,7 +131,7 @@ fn operation(doc: RouteDoc, needs: Option<Scope>, reads_body: bool, shared: &mut
         operation = operation.parameter(
             ParameterBuilder::new()
                 .name(parameter.name)
-                .parameter_in(place)
+                .parameter_in(location)
                 .required(required)
                 .description(Some(parameter.description))
                 .schema(Some(parameter.shape)),

@@ -39,7 +39,7 @@ impl StaticFile {
     }
 
     fn respond(&self, request: &HttpRequest) -> HttpResponse {
-        let is_known = request.headers().get_all(IF_NONE_MATCH).any(|known| contains_tag(known, &self.tag));
+        let is_known = request.headers().get_all(IF_NONE_MATCH).any(|header| contains_tag(header, &self.tag));
         let mut response = if is_known { HttpResponse::NotModified() } else { HttpResponse::Ok() };
         response
             .insert_header((ETAG, self.tag.clone()))
@@ -53,9 +53,9 @@ impl StaticFile {
 }
 
 /// Whether a list of tags contains this one, or `*`. A proxy may have made it a weak one.
-fn contains_tag(known: &HeaderValue, tag: &HeaderValue) -> bool {
-    let (Ok(known), Ok(tag)) = (known.to_str(), tag.to_str()) else { return false };
-    known.split(',').map(str::trim).any(|known| known == "*" || known.trim_start_matches("W/") == tag)
+fn contains_tag(header: &HeaderValue, tag: &HeaderValue) -> bool {
+    let (Ok(header), Ok(tag)) = (header.to_str(), tag.to_str()) else { return false };
+    header.split(',').map(str::trim).any(|header| header == "*" || header.trim_start_matches("W/") == tag)
 }
 
 const HTML: &str = "text/html; charset=utf-8";

@@ -147,9 +147,9 @@ pub(crate) fn or_null(shape: impl Into<SchemaRef>) -> SchemaRef {
         }
         RefOr::T(other) => any_of([other.into(), null()]).into(),
         RefOr::Ref(mut named) => {
-            let said = std::mem::take(&mut named.description);
-            let said = Some(said).filter(|said| !said.is_empty());
-            any_of([named.into(), null()]).description(said).into()
+            let description = std::mem::take(&mut named.description);
+            let description = Some(description).filter(|description| !description.is_empty());
+            any_of([named.into(), null()]).description(description).into()
         }
     }
 }

@@ -57,11 +57,11 @@ fn operation_ids_are_unique_with_summary_tag_and_scope() {
         for (method, operation) in item.as_object().unwrap() {
             assert!(names.insert(operation["operationId"].as_str().unwrap().to_owned()), "{method} {path}");
             assert!(operation["summary"].is_string() && tags.contains(&&operation["tags"][0]), "{method} {path}");
-            let asked = &operation["security"];
-            let scope = asked[0]["key"][0].as_str();
-            assert_eq!(scope.is_some(), path.starts_with("/v1/"), "{method} {path}: {asked}");
-            let said = scope.is_none_or(|scope| operation["description"].as_str().unwrap().contains(scope));
-            assert!(said, "{method} {path}");
+            let security = &operation["security"];
+            let scope = security[0]["key"][0].as_str();
+            assert_eq!(scope.is_some(), path.starts_with("/v1/"), "{method} {path}: {security}");
+            let is_described = scope.is_none_or(|scope| operation["description"].as_str().unwrap().contains(scope));
+            assert!(is_described, "{method} {path}");
         }
     }
 }
@@ -82,10 +82,10 @@ const fn is_listed(problem: ProblemType) -> bool {
 fn every_problem_is_documented() {
     assert!(ProblemType::ALL.into_iter().all(is_listed));
     let document = document();
-    let said: BTreeSet<_> = all(&document).into_iter().filter_map(Value::as_str).collect();
+    let documented: BTreeSet<_> = all(&document).into_iter().filter_map(Value::as_str).collect();
     // No existing route returns it; the introduction describes it.
     for problem in ProblemType::ALL.into_iter().filter(|problem| *problem != ProblemType::MethodNotAllowed) {
-        assert!(said.contains(problem.urn().as_str()), "{}: no route returns it", problem.name());
+        assert!(documented.contains(problem.urn().as_str()), "{}: no route returns it", problem.name());
     }
 }
 

@@ -129,8 +129,8 @@ impl<'a> BatchSender<'a> {
                 queue.push(rest);
             }
             match self.request(&group).await {
-                Ok(answered) => accepted.extend(accepted_operations(&group, answered)),
-                Err(fault) if group.len() > 1 && is_too_many(&fault, group.len()) => {
+                Ok(response) => accepted.extend(accepted_operations(&group, response)),
+                Err(error) if group.len() > 1 && is_too_many(&error, group.len()) => {
                     self.max_operations = if group.len() > MAX_OPERATIONS_OF_OLDER_DAEMONS {
                         MAX_OPERATIONS_OF_OLDER_DAEMONS
                     } else {
@@ -142,17 +142,17 @@ impl<'a> BatchSender<'a> {
                     }
                     queue.push(group);
                 }
-                Err(fault) => return Err(with_file_indexes(fault, &group)),
+                Err(error) => return Err(with_file_indexes(error, &group)),
             }
         }
         Ok(())
     }
 
     async fn request(&self, group: &[BatchOperation]) -> Result<ApiResponse, ClientError> {
-        let operations: Vec<&Value> = group.iter().map(|asked| &asked.body).collect();
-        let ask =
+        let operations: Vec<&Value> = group.iter().map(|operation| &operation.body).collect();
+        let request =
             ApiRequest::post(submit_path(group[0].guild.as_deref())).with_body(json!({ "operations": operations }));
-        self.client.send(&ask.repeatable()).await
+        self.client.send(&request.repeatable()).await
     }
 }
 
@@ -198,7 +198,7 @@ fn is_too_many(error: &ClientError, count: usize) -> bool {
 fn accepted_operations(group: &[BatchOperation], response: ApiResponse) -> Vec<(usize, Value)> {
     let mut body = response.body;
     let Value::Array(list) = body["operations"].take() else { return Vec::new() };
-    group.iter().map(|asked| asked.index).zip(list).collect()
+    group.iter().map(|operation| operation.index).zip(list).collect()
 }
 
 /// Replaces the indexes in an error by those of the file.
@@ -245,17 +245,17 @@ mod tests {
 
     #[test]
     fn all_errors_of_a_file_are_reported_at_once() {
-        let says = |name: &str, text: &str| file(name, text).unwrap_err().to_string();
-        let two = says("a.yaml", "- 5\n- {kind: a}\n- {kind: a, guild_id: [1]}\n");
+        let error_of = |name: &str, text: &str| file(name, text).unwrap_err().to_string();
+        let two = error_of("a.yaml", "- 5\n- {kind: a}\n- {kind: a, guild_id: [1]}\n");
         assert!(two.starts_with("2 errors in the operations of "), "{two}");
         assert!(
             two.contains("operations[0] must be an object") && two.contains("operations[2].guild_id must be"),
             "{two}"
         );
-        assert!(says("a.json", r#"{"operations": 1, "kindd": 2}"#).contains("kindd is unknown"));
-        assert!(says("a.json", "[]").contains("no operations"));
-        assert!(says("a.json", "7").contains("must be a list"));
-        assert!(says("a.json", "{").contains("is not valid JSON"));
+        assert!(error_of("a.json", r#"{"operations": 1, "kindd": 2}"#).contains("kindd is unknown"));
+        assert!(error_of("a.json", "[]").contains("no operations"));
+        assert!(error_of("a.json", "7").contains("must be a list"));
+        assert!(error_of("a.json", "{").contains("is not valid JSON"));
     }
 
     fn operation(index: usize, guild: &str, size: usize) -> BatchOperation {

@@ -51,7 +51,7 @@ async fn send_each(client: &Client, ids: &[String], action: &str) -> anyhow::Res
     let (mut done, mut failed) = (Vec::new(), 0);
     for id in ids {
         match client.send(&ApiRequest::post(format!("/v1/operations/{}/{action}", path_segment(id)))).await {
-            Ok(answered) => done.push(answered.body),
+            Ok(response) => done.push(response.body),
             Err(error @ ClientError::Rejected(_)) if ids.len() > 1 && error.retry_after().is_none() => {
                 eprintln!("error: {error}");
                 failed += 1;

@@ -40,8 +40,8 @@ impl<'a> Follower<'a> {
             Ok(feed) => Some(feed),
             Err(ClientError::Unsupported { .. }) => None,
             // The limit of streams is reached, or the daemon has only just started.
-            Err(fault) if fault.retry_after().is_some() => None,
-            Err(fault) => return Err(fault),
+            Err(error) if error.retry_after().is_some() => None,
+            Err(error) => return Err(error),
         };
         Ok(Self { stream: feed, ..Self::polling(client) })
     }

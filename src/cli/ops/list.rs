@@ -59,25 +59,25 @@ pub(super) async fn list(client: &Client, out: &Output, args: ListArgs) -> anyho
         ("created_after", args.created_after),
         ("created_before", args.created_before),
     ];
-    let most = args.wanted.max_entries();
+    let max = args.wanted.max_entries();
     let pages = ListRequest {
         path: "/v1/operations",
         list: "operations",
         cursor: "cursor",
         filters: given,
-        max_entries: most,
+        max_entries: max,
         feature: None,
     };
     listing::show(client, out, pages, "No matching operations.", view::table).await
 }
 
 pub(super) async fn show(client: &Client, out: &Output, args: &ShowArgs) -> anyhow::Result<ExitCode> {
-    let mut shown = Vec::new();
+    let mut found = Vec::new();
     for id in &args.ids {
-        shown.push(client.get(format!("/v1/operations/{}", path_segment(id))).await?.body);
+        found.push(client.get(format!("/v1/operations/{}", path_segment(id))).await?.body);
     }
-    let value = if let [one] = shown.as_slice() { one.clone() } else { view::list_value(&shown) };
-    let all = |paint| shown.iter().map(|one: &Value| view::details(one, paint)).collect::<Vec<_>>().join("\n");
+    let value = if let [one] = found.as_slice() { one.clone() } else { view::list_value(&found) };
+    let all = |paint| found.iter().map(|one: &Value| view::details(one, paint)).collect::<Vec<_>>().join("\n");
     out.show(&value, all)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Maximum time that the daemon is requested to wait with its response.
-const PREFER_MOST: Duration = Duration::from_secs(60);
+const MAX_PREFER_WAIT: Duration = Duration::from_secs(60);
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
@@ -75,22 +75,22 @@ async fn one(client: &Client, out: &Output, args: Args, key: &str) -> anyhow::Re
         ("deadline_ms", args.deadline.map(millis)),
         ("max_attempts", args.max_attempts.map(Value::from)),
     ]);
-    let mut ask = ApiRequest::post(batch::submit_path(args.guild.as_deref())).with_body(body).repeatable();
-    if let Some(within) = args.waiting.timeout() {
-        let prefer = within.clamp(Duration::from_secs(1), PREFER_MOST);
-        ask = ask.with_header("prefer", format!("wait={}", prefer.as_secs())).with_extra_wait(prefer);
+    let mut request = ApiRequest::post(batch::submit_path(args.guild.as_deref())).with_body(body).repeatable();
+    if let Some(timeout) = args.waiting.timeout() {
+        let prefer = timeout.clamp(Duration::from_secs(1), MAX_PREFER_WAIT);
+        request = request.with_header("prefer", format!("wait={}", prefer.as_secs())).with_extra_wait(prefer);
     }
-    let answered = client.send(&ask).await.map_err(|fault| with_resume_hint(fault, 0, 1, key))?;
-    let Some(within) = args.waiting.timeout() else {
-        out.show(&answered.body, |paint| view::table(std::slice::from_ref(&answered.body)).print(paint))?;
+    let response = client.send(&request).await.map_err(|error| with_resume_hint(error, 0, 1, key))?;
+    let Some(timeout) = args.waiting.timeout() else {
+        out.show(&response.body, |paint| view::table(std::slice::from_ref(&response.body)).print(paint))?;
         return Ok(ExitCode::SUCCESS);
     };
-    let mut follow = match answered.body["state"].as_str() {
+    let mut follow = match response.body["state"].as_str() {
         Some(state) if view::is_final(state) => Follower::polling(client),
         _ => Follower::open(client, &[("guild_id", args.guild)]).await?,
     };
-    follow.follow_accepted(answered.body);
-    finish(follow, out, within).await
+    follow.follow_accepted(response.body);
+    finish(follow, out, timeout).await
 }
 
 async fn many(client: &Client, out: &Output, args: &Args, file: &Path, key: &str) -> anyhow::Result<ExitCode> {
@@ -108,7 +108,7 @@ async fn many(client: &Client, out: &Output, args: &Args, file: &Path, key: &str
     let accepted_count = accepted.len();
     accepted.sort_by_key(|(index, _)| *index);
     let accepted: Vec<Value> = accepted.into_iter().map(|(_, one)| one).collect();
-    let failed = sent.map_err(|fault| with_resume_hint(fault, accepted_count, count, key)).err();
+    let failed = sent.map_err(|error| with_resume_hint(error, accepted_count, count, key)).err();
     match (failed, follow) {
         (None, Some((mut follow, timeout))) => {
             accepted.into_iter().for_each(|one| follow.follow_submitted(one));

@@ -104,8 +104,8 @@ pub(super) fn details(operation: &Value, paint: Painter) -> String {
         ("redrive of", "redrive_of"),
         ("trace", "trace"),
     ];
-    for (shown, name) in optional.into_iter().filter(|(_, name)| !operation[*name].is_null()) {
-        pairs.push((shown, if name.ends_with("_at") { at(name) } else { plain(name) }));
+    for (label, name) in optional.into_iter().filter(|(_, name)| !operation[*name].is_null()) {
+        pairs.push((label, if name.ends_with("_at") { at(name) } else { plain(name) }));
     }
     let waits = &operation["waits_for"];
     if !waits.is_null() {
@@ -227,8 +227,8 @@ mod tests {
             {"step": "message_sent", "channel_id": "9", "message_id": "10", "key": "rules"},
             {"step": "role_overwrite_set", "channel_id": "9", "role_id": "7"},
         ]);
-        let shown = details(&partial, Painter::none());
+        let text = details(&partial, Painter::none());
         let steps = "sent message 10 in channel 9, set the overwrite of role 7 in channel 9\n";
-        assert!(shown.contains(steps), "{shown}");
+        assert!(text.contains(steps), "{text}");
     }
 }

@@ -268,8 +268,8 @@ mod tests {
         for by in [HolderKind::Key, HolderKind::Tenant, HolderKind::Guild] {
             let error = not_sent(by.reason(), "because");
             assert_eq!(hold_of(error.clone()), HoldScope::Caller);
-            let within = if by == HolderKind::Guild { HoldScope::All } else { HoldScope::Caller };
-            assert_eq!(hold_of(error.in_queue_of_guild()), within);
+            let scope = if by == HolderKind::Guild { HoldScope::All } else { HoldScope::Caller };
+            assert_eq!(hold_of(error.in_queue_of_guild()), scope);
         }
         let pair = "discord:42/POST /guilds/{id}/roles#7: breaker_open";
         assert_eq!(hold_of(not_sent("breaker_open", pair)), HoldScope::Route);

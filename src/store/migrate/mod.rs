@@ -53,7 +53,7 @@ pub enum Compatibility<'a> {
         /// Hash of the SQL that was run.
         stored: &'a str,
         /// Hash of the SQL of this program.
-        known: &'a str,
+        expected: &'a str,
     },
     /// A newer program applied it, and declares it compatible with this one.
     Newer,
@@ -70,7 +70,7 @@ impl MigrationStatus {
     pub fn compatibility(&self) -> Compatibility<'_> {
         match (self.applied, &self.known_hash, &self.stored_hash) {
             (false, _, _) => Compatibility::Pending,
-            (true, Some(known), Some(stored)) if known != stored => Compatibility::Changed { stored, known },
+            (true, Some(expected), Some(stored)) if expected != stored => Compatibility::Changed { stored, expected },
             (true, Some(_), _) => Compatibility::Applied,
             (true, None, _) => match self.compatible_from {
                 Some(needs) if needs <= self.newest_known => Compatibility::Newer,
@@ -94,9 +94,11 @@ impl MigrationStatus {
     pub(super) fn to_open_error(&self) -> Option<OpenError> {
         match self.compatibility() {
             Compatibility::Pending | Compatibility::Applied | Compatibility::Newer => None,
-            Compatibility::Changed { stored, known } => {
-                Some(OpenError::Changed { name: self.name.clone(), stored: stored.to_owned(), known: known.to_owned() })
-            }
+            Compatibility::Changed { stored, expected: known } => Some(OpenError::Changed {
+                name: self.name.clone(),
+                stored: stored.to_owned(),
+                expected: known.to_owned(),
+            }),
             Compatibility::Incompatible { needs } => Some(OpenError::Newer { unknown: self.name.clone(), needs }),
         }
     }
@@ -300,7 +302,7 @@ fn compare(
     mut applied: Vec<record::AppliedMigration>,
 ) -> Vec<MigrationStatus> {
     let newest_known = history.iter().map(|migration| migration.number()).max().unwrap_or(0);
-    let known = history.iter().map(|migration| {
+    let own = history.iter().map(|migration| {
         let stored = applied.iter().position(|one| one.number == Some(migration.number()));
         let stored = stored.map(|at| applied.swap_remove(at));
         MigrationStatus {
@@ -312,7 +314,7 @@ fn compare(
             newest_known,
         }
     });
-    let mut steps: Vec<_> = known.collect();
+    let mut steps: Vec<_> = own.collect();
     steps.extend(applied.into_iter().map(|stored| MigrationStatus {
         name: stored.name,
         applied: true,

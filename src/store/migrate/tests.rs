@@ -72,7 +72,7 @@ async fn submit_and_read(store: &Store, n: u8) {
     let page = store.load(Queue::Guild(7), 0, 99).await.unwrap();
     assert!(page.operations.iter().any(|stored| stored.operation.id == new.id));
     let listed = store.list(OperationFilter { limit: 99, ..OperationFilter::default() }).await.unwrap();
-    assert!(listed.iter().any(|shown| shown.stored.operation.id == new.id));
+    assert!(listed.iter().any(|details| details.stored.operation.id == new.id));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -104,8 +104,8 @@ async fn a_store_of_a_newer_compatible_version_is_used() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_of_a_newer_breaking_version_is_refused() {
     let places = StoreLocations::new();
-    let (known, unknown) = (newest_known(), newest_known() + 1);
-    for (needs, refused) in [(9002, true), (unknown, true), (known, false)] {
+    let (newest, unknown) = (newest_known(), newest_known() + 1);
+    for (needs, refused) in [(9002, true), (unknown, true), (newest, false)] {
         for settings in places.both(&needs.to_string()).await {
             up_with(&settings, &newer(vec![Box::new(EXPAND), breaking(needs)])).await.unwrap();
             let opened = prepare(&settings).await;
@@ -149,7 +149,7 @@ async fn a_changed_migration_is_refused_with_both_hashes() {
         let changed = OpenError::Changed {
             name: "9001_expand".to_owned(),
             stored: EXPAND.hash(engine),
-            known: OTHER.hash(engine),
+            expected: OTHER.hash(engine),
         };
         let other = newer(vec![Box::new(OTHER)]);
         assert_eq!(prepare_with(&settings, &other).await, Err(changed.clone()));

@@ -82,7 +82,7 @@ impl ShardStore for Store {
         Box::pin(async move { self.write(Job::ReleaseShards(claims)).await.map(drop) })
     }
 
-    fn shard_right(&self, claim: ShardClaim) -> LeaseGuard {
+    fn shard_lease(&self, claim: ShardClaim) -> LeaseGuard {
         self.shared.members.shard_guard(claim)
     }
 }

@@ -122,8 +122,8 @@ impl OperationStore for Store {
         Box::pin(self.read(access::tenant(&self.shared.reading, guild)))
     }
 
-    fn owners(&self, asked: Vec<Location>) -> StoreFuture<'_, Vec<Option<Owner>>> {
-        Box::pin(async move { self.read(locations::owners(&self.shared.reading, &asked)).await })
+    fn owners(&self, locations: Vec<Location>) -> StoreFuture<'_, Vec<Option<Owner>>> {
+        Box::pin(async move { self.read(locations::owners(&self.shared.reading, &locations)).await })
     }
 
     fn record_location(&self, location: Location, guild: Option<u64>) -> StoreFuture<'_, Owner> {

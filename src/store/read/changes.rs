@@ -41,15 +41,15 @@ pub(in crate::store) fn follow_sql(
     filter: &OperationFilter,
     max: usize,
 ) -> (String, Vec<Value>) {
-    let (next, open, within) = (from.next(), from.open(), from.partial());
+    let (next, open, partial) = (from.next(), from.open(), from.partial());
     // If no change is open, and no other change was started, all later changes are in one piece.
-    let started = within.filter(|(change, _)| change + 1 == next);
+    let started = partial.filter(|(change, _)| change + 1 == next);
     let mut pieces = ChangesQuery { engine, filter, max, sql: Vec::new(), values: Vec::new() };
     pieces.add(|piece| match started {
         Some((change, last)) => piece.and_pair("(o.changed, o.id) > (?, ?)", signed(change), last),
         None => piece.and("o.changed >= ?", signed(next)),
     });
-    if let Some((change, last)) = within.filter(|_| started.is_none()) {
+    if let Some((change, last)) = partial.filter(|_| started.is_none()) {
         pieces.add(|piece| piece.and_pair("o.changed = ? AND o.id > ?", signed(change), last));
     }
     if !open.is_empty() {

@@ -97,8 +97,8 @@ async fn scheduled(
     for row in with_rows(on, SELECT, SHAPE, rows, Vec::new()).await? {
         let (id, target): (Uuid, Uuid) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
         let found = (row.try_get_by_index(2)?, OperationId::from_uuid(target));
-        let known = last.entry(id).or_insert(found);
-        *known = found.max(*known);
+        let latest = last.entry(id).or_insert(found);
+        *latest = found.max(*latest);
     }
     Ok(last.into_iter().map(|(id, (_, target))| (id, target)).collect())
 }

@@ -40,77 +40,77 @@ pub(super) async fn run_jobs(
     let owners = if queues::is_shared(on) { lock(on, &tenants, jobs).await? } else { HashMap::new() };
     let (mut woken, mut set_aside) = (BTreeSet::new(), Vec::new());
     let mut results: Vec<Option<JobResult>> = jobs.iter().map(|_| None).collect();
-    let mut set_result = |place: usize, answer: JobResult| results[place] = Some(answer);
+    let mut set_result = |index: usize, answer: JobResult| results[index] = Some(answer);
 
     let changes = pick(jobs, |job| match job {
         Job::Record(changes) => Some(changes.as_slice()),
         _ => None,
     });
-    for (place, recorded) in record::record_updates(on, context, &changes).await? {
-        set_result(place, JobResult::Recorded(recorded));
+    for (index, recorded) in record::record_updates(on, context, &changes).await? {
+        set_result(index, JobResult::Recorded(recorded));
     }
     let batches = pick(jobs, |job| match job {
         Job::Submit(batch) => Some(batch.as_slice()),
         _ => None,
     });
-    let tenant_of = |place: usize| batch_jobs[place].tenant;
+    let tenant_of = |index: usize| batch_jobs[index].tenant;
     let commits = pick(jobs, |job| match job {
         Job::Commit(done) => Some(done.as_slice()),
         _ => None,
     });
     let requests: Vec<_> =
-        batches.iter().map(|(place, batch)| SubmitBatch { operations: batch, tenant: tenant_of(*place) }).collect();
+        batches.iter().map(|(index, batch)| SubmitBatch { operations: batch, tenant: tenant_of(*index) }).collect();
     let done: Vec<&HandlerCommit> = commits.iter().flat_map(|(_, done)| done.iter()).collect();
     let (submitted, committed) =
         event_commit::commit_batch(on, context, &tenants, &requests, &done, &mut woken).await?;
-    for ((place, _), submitted) in batches.iter().zip(submitted) {
-        set_result(*place, JobResult::Submitted(submitted));
+    for ((index, _), submitted) in batches.iter().zip(submitted) {
+        set_result(*index, JobResult::Submitted(submitted));
     }
     let mut committed = committed.into_iter();
-    for (place, done) in &commits {
-        set_result(*place, JobResult::Committed(committed.by_ref().take(done.len()).collect()));
+    for (index, done) in &commits {
+        set_result(*index, JobResult::Committed(committed.by_ref().take(done.len()).collect()));
     }
     let releases = pick(jobs, |job| match job {
         Job::Release(queue, fence) => Some((*queue, *fence)),
         _ => None,
     });
-    for (place, released) in queues::release(on, context, &releases).await? {
-        set_result(place, JobResult::Released(released));
+    for (index, released) in queues::release(on, context, &releases).await? {
+        set_result(index, JobResult::Released(released));
     }
     let values = pick(jobs, |job| match job {
         Job::SetState(set) => Some(set),
         _ => None,
     });
     state::set(on, values.iter().map(|(_, set)| *set)).await?;
-    values.iter().for_each(|(place, _)| set_result(*place, JobResult::Stored));
+    values.iter().for_each(|(index, _)| set_result(*index, JobResult::Stored));
     // After the commits of handlers: everything up to the confirmed position of a session is in the store by then.
     let sessions = pick(jobs, |job| match job {
         Job::StoreSessions(sessions) => Some(sessions.as_slice()),
         _ => None,
     });
     sessions::store_sessions(on, context, sessions.iter().flat_map(|(_, sessions)| sessions.iter())).await?;
-    sessions.iter().for_each(|(place, _)| set_result(*place, JobResult::Stored));
+    sessions.iter().for_each(|(index, _)| set_result(*index, JobResult::Stored));
     let received = pick(jobs, |job| match job {
         Job::RecordInteractions(received) => Some(received.as_slice()),
         _ => None,
     });
     interactions::record(on, received.iter().flat_map(|(_, received)| received.iter())).await?;
-    received.iter().for_each(|(place, _)| set_result(*place, JobResult::Stored));
+    received.iter().for_each(|(index, _)| set_result(*index, JobResult::Stored));
     let sums = pick(jobs, |job| match job {
         Job::StoreSpend(process, sums) => Some((&**process, sums.as_slice())),
         _ => None,
     });
     let each: Vec<_> = sums.iter().map(|(_, sums)| *sums).collect();
     spend::store_spend(on, &each).await?;
-    sums.iter().for_each(|(place, _)| set_result(*place, JobResult::Stored));
-    let put_off = pick(jobs, |job| match job {
+    sums.iter().for_each(|(index, _)| set_result(*index, JobResult::Stored));
+    let postponed = pick(jobs, |job| match job {
         Job::Postpone(key, later, now) => Some((key, later, *now)),
         _ => None,
     });
-    for (place, found) in inbox::postpone(on, &put_off).await? {
-        set_result(place, JobResult::Found(found));
+    for (index, found) in inbox::postpone(on, &postponed).await? {
+        set_result(index, JobResult::Found(found));
     }
-    for (place, job) in jobs.iter().enumerate() {
+    for (index, job) in jobs.iter().enumerate() {
         match job {
             Job::Record(_)
             | Job::Submit(_)
@@ -122,85 +122,85 @@ pub(super) async fn run_jobs(
             | Job::Postpone(..)
             | Job::StoreSpend(..)
             | Job::Identify(_) => {}
-            Job::ClaimShards(wanted) => {
-                set_result(place, JobResult::Shards(shards::claim(on, context, *wanted).await?));
+            Job::ClaimShards(desired) => {
+                set_result(index, JobResult::Shards(shards::claim(on, context, *desired).await?));
             }
             Job::ReleaseShards(claims) => {
                 shards::release(on, context, claims).await?;
-                set_result(place, JobResult::Stored);
+                set_result(index, JobResult::Stored);
             }
             Job::Redrive(batch) => {
                 let redriven =
-                    dead_letters::redrive(on, context, &tenants, batch, tenant_of(place), &mut woken).await?;
-                set_result(place, JobResult::Redriven(redriven));
+                    dead_letters::redrive(on, context, &tenants, batch, tenant_of(index), &mut woken).await?;
+                set_result(index, JobResult::Redriven(redriven));
             }
             Job::Join(queue, now, limit) => {
                 let joined = schedule::join(on, context, queue.number(), *now, *limit, &mut woken).await?;
-                set_result(place, JobResult::Joined(joined));
+                set_result(index, JobResult::Joined(joined));
             }
             Job::Claim(from) => {
                 let claims = queues::claim(on, context, from).await?;
                 set_aside.extend(crashes::set_aside(on, context, &claims).await?);
-                set_result(place, JobResult::Claimed(claims));
+                set_result(index, JobResult::Claimed(claims));
             }
             Job::ReleaseHeld(now, limit) => {
                 let due = queues::release_held(on, *now, *limit, &mut woken).await?;
-                set_result(place, JobResult::MadeDue(due));
+                set_result(index, JobResult::MadeDue(due));
             }
             Job::Cancel(id, now) => {
                 set_result(
-                    place,
-                    JobResult::Moved(cancel::cancel(on, context, *id, *now, tenant_of(place), &mut woken).await?),
+                    index,
+                    JobResult::Moved(cancel::cancel(on, context, *id, *now, tenant_of(index), &mut woken).await?),
                 );
             }
             Job::Expedite(id, now) => {
                 set_result(
-                    place,
-                    JobResult::Moved(cancel::expedite(on, context, *id, *now, tenant_of(place), &mut woken).await?),
+                    index,
+                    JobResult::Moved(cancel::expedite(on, context, *id, *now, tenant_of(index), &mut woken).await?),
                 );
             }
             Job::Discard(filter) => {
                 set_result(
-                    place,
-                    JobResult::Discarded(dead_letters::discard(on, context, filter, tenant_of(place)).await?),
+                    index,
+                    JobResult::Discarded(dead_letters::discard(on, context, filter, tenant_of(index)).await?),
                 );
             }
             Job::Pause(what, paused) => {
-                queues::pause(on, context, *what, *paused, tenant_of(place)).await?;
-                set_result(place, JobResult::Stored);
+                queues::pause(on, context, *what, *paused, tenant_of(index)).await?;
+                set_result(index, JobResult::Stored);
             }
             Job::Sweep(retention, now) => {
-                set_result(place, JobResult::Swept(sweep::sweep(on, context, *retention, *now).await?));
+                set_result(index, JobResult::Swept(sweep::sweep(on, context, *retention, *now).await?));
             }
-            Job::Revive(dead, now) => set_result(place, JobResult::Found(inbox::revive(on, *dead, *now).await?)),
-            Job::SweepEvents(before) => set_result(place, JobResult::SweptEvents(sessions::sweep(on, *before).await?)),
-            Job::AddKey(new) => set_result(place, JobResult::KeyAdded(access::add(on, context, new).await?)),
-            Job::RevokeKey(id, now) => set_result(place, JobResult::KeyRevoked(access::revoke(on, *id, *now).await?)),
+            Job::Revive(dead, now) => set_result(index, JobResult::Found(inbox::revive(on, *dead, *now).await?)),
+            Job::SweepEvents(before) => set_result(index, JobResult::SweptEvents(sessions::sweep(on, *before).await?)),
+            Job::AddKey(new) => set_result(index, JobResult::KeyAdded(access::add(on, context, new).await?)),
+            Job::RevokeKey(id, now) => set_result(index, JobResult::KeyRevoked(access::revoke(on, *id, *now).await?)),
             Job::RotateKey { old, new, until } => {
-                set_result(place, JobResult::KeyRotated(access::rotate(on, context, *old, new, *until).await?));
+                set_result(index, JobResult::KeyRotated(access::rotate(on, context, *old, new, *until).await?));
             }
             Job::StoreLocation(location, guild) => {
                 locations::store_guild(on, context, location, *guild).await?;
-                set_result(place, JobResult::Stored);
+                set_result(index, JobResult::Stored);
             }
-            Job::AuditOnly => set_result(place, JobResult::Stored),
+            Job::AuditOnly => set_result(index, JobResult::Stored),
             Job::SweepAccess(before) => {
-                set_result(place, JobResult::SweptEvents(access::sweep(on, context, *before).await?));
+                set_result(index, JobResult::SweptEvents(access::sweep(on, context, *before).await?));
             }
-            Job::SweepSpend(before) => set_result(place, JobResult::SweptEvents(spend::sweep(on, *before).await?)),
+            Job::SweepSpend(before) => set_result(index, JobResult::SweptEvents(spend::sweep(on, *before).await?)),
             Job::Erase(subject, from) => {
-                set_result(place, JobResult::Erased(erase::step(on, context, *subject, from).await?));
+                set_result(index, JobResult::Erased(erase::step(on, context, *subject, from).await?));
             }
             Job::ForgetCrashes(inputs) => {
                 crashes::forget(on, inputs).await?;
-                set_result(place, JobResult::Stored);
+                set_result(index, JobResult::Stored);
             }
         }
     }
     // Jobs for which all processes take turns come last, so that no process waits for one that waits for another.
-    for (place, job) in jobs.iter().enumerate() {
-        if let Job::Identify(ask) = job {
-            set_result(place, JobResult::Identified(identify::decide(on, *ask).await?));
+    for (index, job) in jobs.iter().enumerate() {
+        if let Job::Identify(request) = job {
+            set_result(index, JobResult::Identified(identify::decide(on, *request).await?));
         }
     }
     let answered = results.into_iter().map(|answer| answer.expect("invariant: every job has a result"));

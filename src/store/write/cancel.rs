@@ -59,13 +59,13 @@ pub(super) async fn expedite(
     required_tenant: Option<&str>,
     woken: &mut BTreeSet<i64>,
 ) -> Result<Option<(OperationState, Queue)>, EngineError> {
-    const HASTEN: &str = "UPDATE operations SET eligible_at = $2, updated_at = $2, changed = {changed}
+    const EXPEDITE: &str = "UPDATE operations SET eligible_at = $2, updated_at = $2, changed = {changed}
         WHERE id = $1 AND tenant = COALESCE($3, tenant) AND state IN ('scheduled', 'queued', 'delayed', 'retrying')
         AND eligible_at > $2
         RETURNING state, queue";
     const READY: &str =
         "UPDATE guild_queues SET ready_at = $2 WHERE queue = $1 AND (ready_at IS NULL OR ready_at > $2)";
-    let (expedite, values) = context.change_seq.bind(HASTEN, values(id, now, required_tenant), 0);
+    let (expedite, values) = context.change_seq.bind(EXPEDITE, values(id, now, required_tenant), 0);
     let caller = context.tenant_scope(required_tenant);
     caller.begin(on).await?;
     let expedited = query(on, &expedite, values).await?;

@@ -105,8 +105,8 @@ async fn origins(
 
 async fn link_redrives(on: &DatabaseTransaction, pairs: Rows) -> Result<(), EngineError> {
     let rows = pairs.clone();
-    const LETTERS: &str = "UPDATE dead_letters SET redriven_as = v.again FROM {v} WHERE id = v.op";
-    with_rows(on, LETTERS, PAIRS, rows, Vec::new()).await?;
+    const SET_REDRIVEN: &str = "UPDATE dead_letters SET redriven_as = v.again FROM {v} WHERE id = v.op";
+    with_rows(on, SET_REDRIVEN, PAIRS, rows, Vec::new()).await?;
     const OPERATIONS: &str = "UPDATE operations SET redriven_as = v.again FROM {v} WHERE id = v.op";
     with_rows(on, OPERATIONS, PAIRS, pairs, Vec::new()).await?;
     Ok(())

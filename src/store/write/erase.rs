@@ -43,7 +43,7 @@ struct ErasurePage<K> {
     /// Keys of rows to remove.
     remove: Vec<K>,
     /// Number of rows that mention the subject and stay.
-    kept: u64,
+    retained: u64,
     /// The last key that was examined, unless the table is finished.
     last: Option<K>,
 }
@@ -81,7 +81,7 @@ fn page<K>(
     rows: &[QueryResult],
     key: impl Fn(&QueryResult) -> Result<K, EngineError>,
 ) -> Result<ErasurePage<K>, EngineError> {
-    let mut page = ErasurePage { remove: Vec::new(), kept: 0, last: None };
+    let mut page = ErasurePage { remove: Vec::new(), retained: 0, last: None };
     for row in rows {
         let text: Option<String> = row.try_get("", "text")?;
         let is_its = row.try_get::<i64>("", "its")? != 0;
@@ -91,7 +91,7 @@ fn page<K>(
         if row.try_get::<i64>("", "stays")? == 0 {
             page.remove.push(key(row)?);
         } else {
-            page.kept += 1;
+            page.retained += 1;
         }
     }
     if rows.len() as i64 == STEP {
@@ -147,7 +147,7 @@ async fn operations(
     if let Some(change) = sweep::after_removal(on, context, &gone).await? {
         change_seq::record_removed(on, change).await?;
     }
-    count(erased, "operations", page.remove.len(), page.kept);
+    count(erased, "operations", page.remove.len(), page.retained);
     Ok(page.last.map(|id| id.to_string()))
 }
 
@@ -170,7 +170,7 @@ async fn dead_letters(
     let gone =
         with_rows(on, REMOVE, IDS, Rows::of(page.remove.iter().copied().map(RowValue::Uuid)), Vec::new()).await?;
     context.count_removed(&gone, 0)?;
-    count(erased, "dead_letters", page.remove.len(), page.kept);
+    count(erased, "dead_letters", page.remove.len(), page.retained);
     Ok(page.last.map(|id| id.to_string()))
 }
 
@@ -199,7 +199,7 @@ async fn results(
         keys.push(&[RowValue::Text(scope), RowValue::Text(key)]);
     }
     with_rows(on, CLEAR, KEYS, keys, Vec::new()).await?;
-    count(erased, "results", page.remove.len(), page.kept);
+    count(erased, "results", page.remove.len(), page.retained);
     Ok(page.last.map(|(scope, key)| format!("{scope}\n{key}")))
 }
 
@@ -222,7 +222,7 @@ async fn events(
     let rows = query(on, SELECT, vec![pattern, from.into(), STEP.into()]).await?;
     let page = page(subject, &rows, |row| Ok(row.try_get_by_index::<i64>(0)?))?;
     with_rows(on, REMOVE, PLACES, Rows::of(page.remove.iter().copied().map(RowValue::Number)), Vec::new()).await?;
-    count(erased, "events", page.remove.len(), page.kept);
+    count(erased, "events", page.remove.len(), page.retained);
     Ok(page.last.map(|place| place.to_string()))
 }
 
@@ -243,7 +243,7 @@ async fn state(
     let rows = query(on, SELECT, vec![pattern, after.into(), STEP.into()]).await?;
     let page = page(subject, &rows, |row| Ok(row.try_get_by_index::<String>(0)?))?;
     with_rows(on, REMOVE, KEYS, Rows::of(page.remove.iter().map(|key| RowValue::Text(key))), Vec::new()).await?;
-    count(erased, "state", page.remove.len(), page.kept);
+    count(erased, "state", page.remove.len(), page.retained);
     Ok(page.last)
 }
 
@@ -264,8 +264,9 @@ async fn managed_objects(
         count(erased, "managed_objects", removed, 0);
         return Ok((removed as i64 == STEP).then(|| "more".to_owned()));
     }
-    let kept: i64 = query(on, COUNT, vec![guild.into()]).await?.first().map_or(Ok(0), |row| row.try_get_by_index(0))?;
-    count(erased, "managed_objects", 0, kept.unsigned_abs());
+    let retained: i64 =
+        query(on, COUNT, vec![guild.into()]).await?.first().map_or(Ok(0), |row| row.try_get_by_index(0))?;
+    count(erased, "managed_objects", 0, retained.unsigned_abs());
     Ok(None)
 }
 
@@ -283,11 +284,11 @@ async fn channels(
     Ok((removed as i64 == STEP).then(|| "more".to_owned()))
 }
 
-fn count(erased: &mut ErasureStep, table: &'static str, removed: usize, kept: u64) {
+fn count(erased: &mut ErasureStep, table: &'static str, removed: usize, retained: u64) {
     if removed > 0 {
         *erased.removed.entry(table).or_default() += removed as u64;
     }
-    if kept > 0 {
-        *erased.retained.entry(table).or_default() += kept;
+    if retained > 0 {
+        *erased.retained.entry(table).or_default() += retained;
     }
 }

@@ -57,12 +57,12 @@ pub(super) async fn commit_batch(
     let mut results: BTreeMap<usize, CommitResult> = BTreeMap::new();
     let valid_claims = shards::valid_claims(on, context, done.iter().filter_map(|done| done.claim)).await?;
     let mut remaining: Vec<CommitItem<'_>> = Vec::with_capacity(done.len());
-    for (place, done) in done.iter().enumerate() {
+    for (index, done) in done.iter().enumerate() {
         if done.claim.is_none_or(|claim| valid_claims.contains(&claim)) {
             let _entered = crash::enter(Some(input_of(done)));
-            remaining.push(CommitItem::new(place, done));
+            remaining.push(CommitItem::new(index, done));
         } else {
-            results.insert(place, CommitResult::Skipped);
+            results.insert(index, CommitResult::Skipped);
         }
     }
     let mut submitted = None;

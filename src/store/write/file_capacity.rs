@@ -65,7 +65,7 @@ impl FileCapacity {
         let mut measured = self.lock();
         let used = used.max(measured.used + measured.accepted.unwrap_or_default());
         if used.saturating_add(more) > max {
-            return Err(UsageBoundExceeded { bound: UsageBound::File, used, more, most: max });
+            return Err(UsageBoundExceeded { bound: UsageBound::File, used, more, max });
         }
         measured.accepted = Some(measured.accepted.unwrap_or_default() + more);
         Ok(())
@@ -94,7 +94,7 @@ mod tests {
         let capacity = FileCapacity::new(1_400).unwrap();
         assert!(capacity.reserve(100, 500).is_ok());
         let exceeded = capacity.reserve(100, 201).unwrap_err();
-        assert_eq!((exceeded.used, exceeded.more, exceeded.most), (500, 201, 700));
+        assert_eq!((exceeded.used, exceeded.more, exceeded.max), (500, 201, 700));
         assert!(FileCapacity::new(0).is_none());
     }
 }

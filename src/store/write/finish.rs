@@ -100,9 +100,9 @@ pub(super) async fn finish_with_related(
         ("expires_at", ColumnType::Number),
         ("grown", ColumnType::Number),
     ]);
-    const TELL: &str = "UPDATE idempotency SET state = v.state, result = v.result, expires_at = v.expires_at,
+    const UPDATE_KEYS: &str = "UPDATE idempotency SET state = v.state, result = v.result, expires_at = v.expires_at,
         bytes = idempotency.bytes + v.grown FROM {v} WHERE operation_id = v.op RETURNING operation_id, idempotency.scope, idempotency.tenant";
-    const LET_GO: &str = "DELETE FROM operation_refs WHERE operation_id IN (SELECT op FROM {v})";
+    const DELETE_REFS: &str = "DELETE FROM operation_refs WHERE operation_id IN (SELECT op FROM {v})";
     if finished.is_empty() {
         return Ok(());
     }
@@ -127,12 +127,12 @@ pub(super) async fn finish_with_related(
         rows.push(&[RowValue::Number(queue), RowValue::Number(count)]);
     }
     with_rows(on, COUNT, COUNTS, rows, Vec::new()).await?;
-    let ended_keys = with_rows(on, TELL, KEYS, keys, Vec::new()).await?;
+    let ended_keys = with_rows(on, UPDATE_KEYS, KEYS, keys, Vec::new()).await?;
     count_results(context, finished, &ended_keys)?;
     let ids_with = |have: fn(RelatedRows) -> bool| -> Vec<OperationId> {
         finished.iter().filter(|(_, related)| have(*related)).map(|(end, _)| end.id).collect()
     };
-    with_rows(on, LET_GO, IDS, rows_of(&ids_with(RelatedRows::has_references)), Vec::new()).await?;
+    with_rows(on, DELETE_REFS, IDS, rows_of(&ids_with(RelatedRows::has_references)), Vec::new()).await?;
     close_intents(on, &ids_with(RelatedRows::has_intent)).await
 }
 

@@ -146,16 +146,16 @@ pub(super) async fn postpone(
         keys.iter().zip(requests.iter().map(|(_, requests)| requests)).collect();
     let mut rows = Rows::new();
     for ((session, seq, handler), (_, disposition, now)) in last {
-        let (attempts, why, again_at) = match disposition {
-            InboxDisposition::Retry { at, attempts, reason: why } => (*attempts, why, Some(signed(at.millis()))),
-            InboxDisposition::Dead { attempts, reason: why } => (*attempts, why, None),
+        let (attempts, cause, again_at) = match disposition {
+            InboxDisposition::Retry { at, attempts, reason: cause } => (*attempts, cause, Some(signed(at.millis()))),
+            InboxDisposition::Dead { attempts, reason: cause } => (*attempts, cause, None),
         };
         rows.push(&[
             RowValue::Text(session),
             RowValue::Number(*seq),
             RowValue::Text(handler),
             RowValue::Number(attempts.into()),
-            RowValue::Text(why),
+            RowValue::Text(cause),
             again_at.into(),
             RowValue::Number(signed(now.millis())),
         ]);

@@ -135,8 +135,8 @@ async fn insert(
             None => push(&mut operations, new),
             Some(joins_at) => {
                 push(&mut scheduled, new);
-                let put_off = i64::from(new.operation.delayed_by == DelayedBy::Policy);
-                scheduled.push(&[RowValue::Number(joins_at), RowValue::Number(put_off)]);
+                let postponed = i64::from(new.operation.delayed_by == DelayedBy::Policy);
+                scheduled.push(&[RowValue::Number(joins_at), RowValue::Number(postponed)]);
             }
         }
         let operation = new.operation;
@@ -204,8 +204,8 @@ fn push(rows: &mut Rows, OperationInsert { operation, queue, seq, tenant, .. }: 
 /// Packs the small numbers of an operation into one parameter, which [`INSERT`] unpacks: on SQLite each parameter of
 /// each row costs the writer time. From the lowest bit: 24 bits of scopes, 2 of bounds, 8 of attempts, then the bytes.
 fn packed(operation: &NewOperation) -> i64 {
-    const BYTES_MOST: u64 = (1 << 29) - 1;
-    let bytes = signed(usage::operation_bytes(operation).min(BYTES_MOST));
+    const MAX_BYTES: u64 = (1 << 29) - 1;
+    let bytes = signed(usage::operation_bytes(operation).min(MAX_BYTES));
     let attempts = i64::from(operation.max_attempts.min(255));
     debug_assert!(operation.scopes.number() < 1 << 24 && operation.bounds.number() < 4, "scopes and bounds fit");
     bytes << 34 | attempts << 26 | operation.bounds.number() << 24 | operation.scopes.number()

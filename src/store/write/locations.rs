@@ -20,10 +20,10 @@ pub(super) async fn store_guild(
     location: &Location,
     guild: Option<u64>,
 ) -> Result<(), EngineError> {
-    const KEEP: &str = "INSERT INTO channel_guilds (kind, id, guild_id, seen_at) VALUES ($1, $2, $3, $4)
+    const UPSERT: &str = "INSERT INTO channel_guilds (kind, id, guild_id, seen_at) VALUES ($1, $2, $3, $4)
         ON CONFLICT (kind, id) DO UPDATE SET guild_id = excluded.guild_id, seen_at = excluded.seen_at";
     let (kind, id) = (location.type_name(), location.id().cast_signed());
-    query(on, KEEP, vec![kind.into(), id.into(), guild_number(guild).into(), context.now().into()]).await?;
+    query(on, UPSERT, vec![kind.into(), id.into(), guild_number(guild).into(), context.now().into()]).await?;
     Ok(())
 }
 

@@ -296,7 +296,7 @@ impl Writer {
     /// Writes one request in a transaction of its own. If that panics, the input of the request is the cause.
     async fn write_one(&mut self, request: JobRequest) {
         let jobs = [BatchJob::of(&request)];
-        let attempted = crash::within(request.job.input(), pin!(self.attempt_with_retries(&jobs))).await;
+        let attempted = crash::with_input(request.job.input(), pin!(self.attempt_with_retries(&jobs))).await;
         match attempted {
             Ok(done) => self.reply(VecDeque::from([request]), done),
             Err(error) => self.reject(VecDeque::from([request]), &error),
@@ -393,7 +393,7 @@ impl Writer {
             tokio::time::timeout_at(deadline, self.connect()).await.map_err(|_| timeout_error())??;
         }
         let started = Instant::now();
-        let may_claim = jobs.iter().any(|asked| matches!(asked.job, Job::Claim(_)));
+        let may_claim = jobs.iter().any(|request| matches!(request.job, Job::Claim(_)));
         let outcome = match tokio::time::timeout_at(deadline, self.transact(jobs)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(timeout_error()),

@@ -169,14 +169,14 @@ async fn read_shards(
     taken: &[ShardClaim],
 ) -> Result<Vec<KnownShard>, EngineError> {
     // A shard of a process without a row in `instances` has no owner.
-    const KNOWN: &str = "SELECT s.shard, s.fence, i.id, CASE WHEN s.freed_at <= {now} - $4 THEN 1 ELSE 0 END
+    const SELECT_SHARDS: &str = "SELECT s.shard, s.fence, i.id, CASE WHEN s.freed_at <= {now} - $4 THEN 1 ELSE 0 END
         FROM shard_owners s LEFT JOIN instances i ON i.id = s.owner
         WHERE s.shards = $1 AND s.shard >= $2 AND s.shard <= $3 ORDER BY s.shard";
     let number = |number: u32| Value::from(i64::from(number));
     let lease = i64::try_from(context.lease.as_millis()).unwrap_or(i64::MAX);
     let values = vec![number(desired.shards), number(desired.first), number(desired.last), lease.into()];
     let taken: HashSet<(i64, i64)> = taken.iter().map(|claim| (i64::from(claim.shard), signed(claim.fence))).collect();
-    let known = |row: &QueryResult| {
+    let parse_row = |row: &QueryResult| {
         let (shard, fence): (i64, i64) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
         let (owner, overdue): (Option<Uuid>, i64) = (row.try_get_by_index(2)?, read_number(row, 3)?);
         let shard_owner = match owner {
@@ -191,7 +191,7 @@ async fn read_shards(
         };
         Ok(KnownShard { shard, fence, owner: shard_owner })
     };
-    query(on, &for_engine(on, context, KNOWN), values).await?.iter().map(known).collect()
+    query(on, &for_engine(on, context, SELECT_SHARDS), values).await?.iter().map(parse_row).collect()
 }
 
 /// Reads a number that PostgreSQL returns as a 32-bit integer.
@@ -291,8 +291,8 @@ mod tests {
     #[test]
     fn process_takes_its_share_of_free_and_all_long_free_shards() {
         use ShardOwner::{Free, LongFree, Other, Ours, Unknown};
-        let chosen = |owners: &[ShardOwner], most| {
-            let chosen = choose(&all(owners), most, 0);
+        let chosen = |owners: &[ShardOwner], max| {
+            let chosen = choose(&all(owners), max, 0);
             chosen.into_iter().map(|(shard, _)| shard).collect::<Vec<_>>()
         };
         assert_eq!(chosen(&[Free; 4], None), [0, 1, 2, 3]);

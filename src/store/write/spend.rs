@@ -21,7 +21,7 @@ pub(super) async fn store_spend(on: &DatabaseTransaction, sums: &[(&str, &[Spend
         ("calls", ColumnType::Number),
     ]);
     // A sum that is not greater is an old one that arrives late.
-    const KEEP: &str = "INSERT INTO budget_spend (name, hour, process, micros, calls)
+    const UPSERT: &str = "INSERT INTO budget_spend (name, hour, process, micros, calls)
         SELECT name, hour, process, micros, calls FROM {v} WHERE 1 = 1
         ON CONFLICT (name, hour, process) DO UPDATE SET micros = excluded.micros, calls = excluded.calls
         WHERE excluded.calls > budget_spend.calls";
@@ -43,7 +43,7 @@ pub(super) async fn store_spend(on: &DatabaseTransaction, sums: &[(&str, &[Spend
             RowValue::Number(signed(spend.calls)),
         ]);
     }
-    with_rows(on, KEEP, SUMS, rows, Vec::new()).await?;
+    with_rows(on, UPSERT, SUMS, rows, Vec::new()).await?;
     Ok(())
 }
 

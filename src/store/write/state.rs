@@ -15,7 +15,7 @@ pub(super) async fn set<'a>(
 ) -> Result<(), EngineError> {
     const VALUES: Columns =
         Columns(&[("its_key", ColumnType::Text), ("value", ColumnType::Text), ("expires_at", ColumnType::Number)]);
-    const KEEP: &str =
+    const UPSERT: &str =
         "INSERT INTO state (key, value, expires_at) SELECT its_key, value, expires_at FROM {v} WHERE 1 = 1
         ON CONFLICT (key) DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at";
     const KEYS: Columns = Columns(&[("its_key", ColumnType::Text)]);
@@ -32,7 +32,7 @@ pub(super) async fn set<'a>(
             None => removed.push(&[RowValue::Text(key)]),
         }
     }
-    with_rows(on, KEEP, VALUES, stored, Vec::new()).await?;
+    with_rows(on, UPSERT, VALUES, stored, Vec::new()).await?;
     with_rows(on, REMOVE, KEYS, removed, Vec::new()).await?;
     Ok(())
 }

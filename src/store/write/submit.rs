@@ -173,10 +173,10 @@ impl SubmitBatchState {
         }
         let rows = Rows::of(ids.iter().map(|id| RowValue::Uuid(id.uuid())));
         for row in with_rows(on, SELECT, SHAPE, rows, Vec::new()).await? {
-            let known = read_existing(&row, 2)?;
+            let existing = read_existing(&row, 2)?;
             let tenant: String = row.try_get_by_index(0)?;
             let (guild, joins_at) = (row.try_get_by_index(1)?, row.try_get_by_index(6)?);
-            let target = ReferenceTarget { tenant: Arc::from(tenant), guild, operation: known, joins_at };
+            let target = ReferenceTarget { tenant: Arc::from(tenant), guild, operation: existing, joins_at };
             self.operations.insert(target.operation.id, target);
         }
         Ok(())

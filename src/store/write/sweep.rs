@@ -20,7 +20,7 @@ pub(super) async fn sweep(
     retention: Retention,
     now: UnixMs,
 ) -> Result<SweepSummary, EngineError> {
-    const LETTERS: &str = "DELETE FROM dead_letters WHERE id IN
+    const DELETE_DEAD_LETTERS: &str = "DELETE FROM dead_letters WHERE id IN
         (SELECT id FROM dead_letters WHERE died_at <= $1 ORDER BY died_at LIMIT $2 + 0) RETURNING caller, tenant, bytes";
     const KEYS: &str = "DELETE FROM idempotency WHERE (scope, key) IN (SELECT scope, key FROM idempotency
         WHERE expires_at IS NOT NULL AND expires_at <= $1 ORDER BY expires_at LIMIT $2 + 0) RETURNING scope, tenant, bytes";
@@ -44,7 +44,7 @@ pub(super) async fn sweep(
         change_seq::record_removed(on, change).await?;
     }
     let bound = |at: UnixMs| vec![signed(at.millis()).into(), SWEEP.into()];
-    let letters = query(on, LETTERS, bound(before(now, retention.dead_letters))).await?;
+    let letters = query(on, DELETE_DEAD_LETTERS, bound(before(now, retention.dead_letters))).await?;
     let keys = query(on, KEYS, bound(now)).await?;
     context.count_removed(&letters, 0)?;
     context.count_removed(&keys, 0)?;

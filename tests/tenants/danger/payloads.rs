@@ -139,9 +139,9 @@ async fn removing_a_denial_needs_the_scope() {
         assert_eq!(discord(&fixture.tenants, "PUT", &path, &denied).status, 204);
     }
     // The denial may stay, and a managed channel is checked against its current overwrites.
-    let keep = json!([{"role_id": plain, "allow": VIEW_CHANNEL, "deny": MANAGE_MESSAGES}]);
-    let keep = json!({"kind": "update_permissions", "payload": {"channel_id": channel, "overwrites": keep}});
-    fixture.assert_done("keep", &fixture.submit(&fixture.key_without, &keep));
+    let unchanged = json!([{"role_id": plain, "allow": VIEW_CHANNEL, "deny": MANAGE_MESSAGES}]);
+    let unchanged = json!({"kind": "update_permissions", "payload": {"channel_id": channel, "overwrites": unchanged}});
+    fixture.assert_done("keep", &fixture.submit(&fixture.key_without, &unchanged));
     let ensure = |overwrites: Value| json!({"kind": "ensure_channel", "payload": {"key": "room", "name": "room", "overwrites": overwrites}});
     let denying = json!([{"role_id": plain, "deny": MANAGE_MESSAGES}]);
     fixture.assert_done("ensure", &fixture.submit(&fixture.key_without, &ensure(denying)));

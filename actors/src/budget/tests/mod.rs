@@ -192,7 +192,7 @@ fn requests_above_the_maximum_in_flight_are_refused() {
         };
         let requests: Vec<_> = (0..MAX_IN_FLIGHT).map(|_| request()).collect();
         run_ready_tasks().await;
-        let busy = BudgetError::Busy { most: MAX_IN_FLIGHT, retry_after: RETRY };
+        let busy = BudgetError::Busy { max: MAX_IN_FLIGHT, retry_after: RETRY };
         assert_eq!(request().await.unwrap(), Err(busy.clone()));
         assert_eq!(budgets.show().await, Err(busy.clone()));
         assert_eq!(budgets.observe(&shop(), Observation::default()).await, Err(busy));
@@ -260,7 +260,7 @@ fn requests_behind_a_lost_one_do_not_wait_for_another_call() {
         run_ready_tasks().await;
         let tries = connection.tries();
         connection.cut();
-        let closed = Err(BudgetError::Unreachable { why: BudgetUnreachable::Closed, retry_after: RETRY });
+        let closed = Err(BudgetError::Unreachable { reason: BudgetUnreachable::Closed, retry_after: RETRY });
         assert_eq!((first.await.unwrap(), second.await.unwrap()), (closed.clone(), closed));
         assert!(connection.tries() <= tries + 1, "only the probe is sent");
     });
@@ -283,7 +283,7 @@ fn offline_spend_is_charged_after_reconnecting_without_requests() {
         assert_eq!(acquire(&one, 5, 0).await, allowed(0, 0));
         let reason = BudgetUnreachable::AboveShare { cost: Points::whole(6), share: Points::whole(5) };
         let above = one.acquire(&shop(), Points::whole(6), Duration::ZERO).await;
-        assert_eq!(above, Err(BudgetError::Unreachable { why: reason, retry_after: RETRY }));
+        assert_eq!(above, Err(BudgetError::Unreachable { reason: reason, retry_after: RETRY }));
         assert_eq!(show(&two).await.available, Points::whole(10));
         connection.restore();
         sleep(RETRY).await;

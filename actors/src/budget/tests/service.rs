@@ -146,7 +146,7 @@ fn unconfigured_budget_is_created_at_first_use_if_configured_so() {
 }
 
 #[test]
-fn known_shared_budget_is_shown_and_unknown_one_is_not() {
+fn existing_shared_budget_is_returned_and_unknown_one_is_not() {
     paused(async {
         let store = FakeBudgetStore::new();
         let (budgets, _connection) = start_shared(&store, "one", BudgetFallback::Share).await;

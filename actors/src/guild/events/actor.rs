@@ -252,7 +252,7 @@ impl EventWorker {
                     return;
                 }
                 // The response may succeed all the same.
-                ResponseResult::Failed(reason) => emit(InteractionResponseFailed { why: &reason }),
+                ResponseResult::Failed(reason) => emit(InteractionResponseFailed { reason: &reason }),
             }
         }
         match (&queued.routed.recording, &queued.routed.deferring) {
@@ -300,7 +300,7 @@ impl EventWorker {
         let response = timeout(config.slow_after, &mut call).await;
         emit(HandlerRan { meters: handlers.meters(number), elapsed: started.elapsed() });
         let Ok(response) = response else {
-            emit(EventPostponed { handler: &handler.name, event, why: "slow" });
+            emit(EventPostponed { handler: &handler.name, event, reason: "slow" });
             let entry = inbox_entry(event, handler, body, self.now());
             return self.put_into_inbox(number, commit_entry(entry), Some(call)).await;
         };
@@ -367,7 +367,7 @@ impl EventWorker {
                 ResponseResult::Sent => emit(InteractionAnswered { how: "answered" }),
                 ResponseResult::AlreadySent => emit(InteractionAnswered { how: "answered_before" }),
                 ResponseResult::Expired => emit(InteractionAnswered { how: "too_late" }),
-                ResponseResult::Failed(reason) => emit(InteractionResponseFailed { why: &reason }),
+                ResponseResult::Failed(reason) => emit(InteractionResponseFailed { reason: &reason }),
             }
         }
         let disposition = self.context.runner.decide(event, number, outcome, 1, Retries::Forbidden);

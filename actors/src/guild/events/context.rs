@@ -42,26 +42,26 @@ pub(crate) struct EventContext {
 
 impl EventContext {
     pub(crate) fn new(ports: EventPorts, clock: WallClock, config: EventsConfig) -> Arc<Self> {
-        let EventPorts { handlers, store, crashes, brain, answers, desk, watch } = ports;
+        let EventPorts { handlers, store, crashes, brain, responder, operations, observer } = ports;
         let handlers = Arc::new(HandlerRegistry::new(handlers, &brain));
         let store = DurableEventStore::new(store, crashes, config.store_retry());
-        let ownership = Arc::new(ShardOwnership::none(config.shards));
+        let ownership = Arc::new(ShardOwnership::new(config.shards));
         Arc::new(Self {
             runner: HandlerRunner::new(
                 Arc::clone(&handlers),
                 store.clone(),
-                Arc::clone(&desk),
+                Arc::clone(&operations),
                 clock.clone(),
                 config.clone(),
             ),
-            committer: EventCommitter::new(store.clone(), Arc::clone(&ownership), desk),
+            committer: EventCommitter::new(store.clone(), Arc::clone(&ownership), operations),
             backlog: InboxBacklog::new(Arc::clone(&handlers)),
             crashed: CrashedEvents::new(store.clone(), Arc::clone(&handlers), clock.clone()),
             recorder: Arc::new(InteractionRecorder::new(store.clone(), clock.clone())),
             load: EventLoad::default(),
             meters: FlowMeters::new(),
-            responder: answers,
-            observer: watch,
+            responder,
+            observer,
             interactions: InteractionLimiter::default(),
             handlers,
             store,

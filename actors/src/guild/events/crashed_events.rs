@@ -147,7 +147,7 @@ impl CrashedEvents {
 
 fn commit_crashed(mut entry: InboxEntry, origin: &EventOrigin, crashed: &CrashedInput) -> HandlerCommit {
     let reason = crashed.reason();
-    emit(EventDeadLettered { handler: &entry.key.handler, event: &entry.name, trace: trace(origin), why: &reason });
+    emit(EventDeadLettered { handler: &entry.key.handler, event: &entry.name, trace: trace(origin), reason: &reason });
     (entry.dead, entry.attempts) = (Some(reason), crashed.crashes);
     commit_entry(entry)
 }

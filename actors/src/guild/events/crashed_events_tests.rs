@@ -52,7 +52,7 @@ fn event(seq: u64) -> Input {
 async fn run_first_process(world: &EventFixture) {
     let (events, senders) = world.start().await;
     start_session(&senders[&0], SESSION);
-    senders[&0].tell(ShardMessage::Events([message(SESSION, 2, 1)].into_iter().collect())).unwrap();
+    senders[&0].send(ShardMessage::Events([message(SESSION, 2, 1)].into_iter().collect())).unwrap();
     assert!(events.drain(Duration::from_secs(60)).await);
     assert_eq!(world.store.confirmed(0), Some(2));
 }
@@ -67,7 +67,7 @@ fn shard_receives_the_events_that_it_must_not_read() {
         }
         world.store.add_crash(Input::Event { session: "another".into(), seq: 3 }, 2);
         let (events, _) = world.start().await;
-        let taken = events.take(vec![ShardClaim { shards: 1, shard: 0, fence: 2 }]).await;
+        let taken = events.attach(vec![ShardClaim { shards: 1, shard: 0, fence: 2 }]).await;
         // 2 is confirmed, so Discord does not send it again.
         assert_eq!(taken[0].unread, BTreeSet::from([4, 6]));
     });
@@ -80,7 +80,7 @@ fn event_that_ended_processes_is_dead_for_each_handler_and_confirmed() {
         run_first_process(&world).await;
         world.store.add_crash(event(3), 2);
         let (events, senders) = world.start().await;
-        senders[&0].tell(ShardMessage::Events([unread(3), message(SESSION, 4, 1)].into_iter().collect())).unwrap();
+        senders[&0].send(ShardMessage::Events([unread(3), message(SESSION, 4, 1)].into_iter().collect())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         assert_eq!(world.store.contents(), ["2", "2", "4", "4"], "the next event is handled");
         assert_eq!(world.store.confirmed(0), Some(4));
@@ -117,7 +117,7 @@ fn handler_that_finished_before_the_crash_gets_no_dead_event() {
         world.store.commit(vec![done]).await.unwrap();
         world.store.add_crash(event(3), 2);
         let (events, senders) = world.start().await;
-        senders[&0].tell(ShardMessage::Events([unread(3)].into_iter().collect())).unwrap();
+        senders[&0].send(ShardMessage::Events([unread(3)].into_iter().collect())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         let handlers: Vec<_> = world.store.inbox_entries().into_iter().map(|entry| entry.key.handler).collect();
         assert_eq!(handlers, [Arc::from("second")]);
@@ -139,7 +139,7 @@ fn frame_that_cannot_be_read_is_stored_as_it_came() {
             run_first_process(&world).await;
             world.store.add_crash(event(3), crashes);
             let (events, senders) = world.start().await;
-            senders[&0].tell(ShardMessage::Events([unread_text(3, text.to_owned())].into_iter().collect())).unwrap();
+            senders[&0].send(ShardMessage::Events([unread_text(3, text.to_owned())].into_iter().collect())).unwrap();
             assert!(events.drain(Duration::from_secs(60)).await);
             assert_eq!(world.store.confirmed(0), Some(3));
             let [entry]: [InboxEntry; 1] = world.store.inbox_entries().try_into().unwrap();
@@ -148,7 +148,7 @@ fn frame_that_cannot_be_read_is_stored_as_it_came() {
             // Reviving it does not help, but is harmless.
             let record = Caller::operator().audit_record(AuditAction::EventsRevive, UnixMs::new(5));
             assert!(EventStore::revive(&world.store, entry.position, record).await.unwrap());
-            events.revived();
+            events.wake_inbox();
             let is_dead = || world.store.inbox_entries().iter().all(|entry| entry.dead.is_some());
             world.until("it is dead again", is_dead).await;
         });
@@ -164,7 +164,7 @@ fn inbox_entry_that_ended_processes_is_dead_and_those_behind_it_are_handled() {
     paused(async {
         let (events, senders) = world.start().await;
         start_session(&senders[&0], SESSION);
-        senders[&0].tell(ShardMessage::Events((2..=4).map(|seq| message(SESSION, seq, 1)).collect())).unwrap();
+        senders[&0].send(ShardMessage::Events((2..=4).map(|seq| message(SESSION, seq, 1)).collect())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         assert_eq!(world.store.inbox_entries().len(), 3, "the others wait behind the first");
     });

@@ -252,7 +252,7 @@ impl HandlerRunner {
             HandlerOutcome::Retryable { reason, retry_after }
                 if retries == Retries::Allowed && attempts < self.config.max_attempts =>
             {
-                emit(EventPostponed { handler: &handler.name, event, why: &reason });
+                emit(EventPostponed { handler: &handler.name, event, reason: &reason });
                 EventDisposition::Retry { at: self.retry_at(attempts, retry_after), reason }
             }
             HandlerOutcome::Retryable { reason, .. } | HandlerOutcome::Permanent { reason } => {
@@ -276,7 +276,7 @@ impl HandlerRunner {
                 if retries == Retries::Allowed =>
             {
                 let handler = self.handlers.handler(number);
-                emit(EventPostponed { handler: &handler.name, event, why: "refused" });
+                emit(EventPostponed { handler: &handler.name, event, reason: "refused" });
                 EventDisposition::Retry { at: self.retry_at(attempts, None), reason }
             }
             SubmitError::Full { .. }

@@ -80,7 +80,7 @@ fn find_owned(context: &EventContext, entry: &InboxEntry, missing: &mut BTreeSet
     };
     let _entered = crash::enter(Some(Input::InboxEntry(entry.key.clone())));
     let event = from_body(&entry.event).ok()?;
-    context.ownership.has(&event).then_some((handler, event))
+    context.ownership.owns(&event).then_some((handler, event))
 }
 
 /// Marks an entry as dead without reading it, if it ended processes or no handler can be called with it.
@@ -134,8 +134,10 @@ pub(crate) async fn run_loop(context: Arc<EventContext>) {
             {
                 queue.running = true;
                 let input = Some(Input::InboxEntry(head.key.clone()));
-                running
-                    .push(crash::within(input, Box::pin(run_entry(Arc::clone(&context), *key, handler, head.clone()))));
+                running.push(crash::with_input(
+                    input,
+                    Box::pin(run_entry(Arc::clone(&context), *key, handler, head.clone())),
+                ));
             }
         }
         queues.retain(|_, queue| !queue.waiting.is_empty());
@@ -295,7 +297,7 @@ async fn postpone(context: &EventContext, entry: &InboxEntry, disposition: Inbox
         InboxDisposition::Retry { at, attempts, .. } => EntryResult::Retry { at: *at, attempts: *attempts },
         InboxDisposition::Dead { reason, .. } => {
             let trace = entry.key.trace();
-            emit(EventDeadLettered { handler: &entry.key.handler, event: &entry.name, trace, why: reason });
+            emit(EventDeadLettered { handler: &entry.key.handler, event: &entry.name, trace, reason });
             EntryResult::Removed
         }
     };

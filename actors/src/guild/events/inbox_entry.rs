@@ -54,7 +54,7 @@ pub(crate) fn commit_dead(
     now: UnixMs,
 ) -> HandlerCommit {
     let trace = trace(&event.origin);
-    emit(EventDeadLettered { handler: &handler.name, event: event.name.as_str(), trace, why: &reason });
+    emit(EventDeadLettered { handler: &handler.name, event: event.name.as_str(), trace, reason: &reason });
     let mut entry = inbox_entry(event, handler, body(event, &BTreeMap::new()), now);
     (entry.dead, entry.attempts) = (Some(reason), attempts);
     commit_entry(entry)

@@ -146,7 +146,7 @@ pub(crate) async fn handle(context: Arc<EventContext>, event: Event) -> HttpInte
 }
 
 fn busy(reason: &str) -> HttpInteractionResponse {
-    emit(InteractionResponseFailed { why: reason });
+    emit(InteractionResponseFailed { reason });
     HttpInteractionResponse::Busy
 }
 
@@ -158,7 +158,7 @@ async fn put_into_inbox(context: Arc<EventContext>, event: Event, to: Vec<usize>
     let commits: Vec<HandlerCommit> = to.iter().map(commit).collect();
     let keys: Vec<_> = commits.iter().map(|commit| commit.key.clone()).collect();
     // The process that owns the event's guild finds it in the inbox.
-    let (is_owned, lane) = (context.ownership.has(&event), lane_of(&event));
+    let (is_owned, lane) = (context.ownership.owns(&event), lane_of(&event));
     let add = |(number, key): (&usize, &InboxKey)| is_owned && backlog.add(lane, *number, key, None);
     let added: Vec<bool> = to.iter().zip(&keys).map(add).collect();
     let recording = context.recorder.prepare(std::iter::once(&event));

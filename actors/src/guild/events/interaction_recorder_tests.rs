@@ -36,7 +36,7 @@ fn deferral_does_not_wait_for_the_record_but_handlers_do() {
         let (events, senders) = world.start().await;
         let held = world.store.recording.clone().write_owned().await;
         start_session(&senders[&0], SESSION);
-        senders[&0].tell(ShardMessage::Events([live_command(2, COMMAND)].into_iter().collect())).unwrap();
+        senders[&0].send(ShardMessage::Events([live_command(2, COMMAND)].into_iter().collect())).unwrap();
         world.until("it is deferred", || !world.responder.sent.lock().unwrap().is_empty()).await;
         // Time advances only when nothing else can happen.
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -57,10 +57,10 @@ fn handler_that_discord_waits_for_is_not_delayed_by_the_store() {
         let (events, senders) = world.start().await;
         let held = world.store.recording.clone().write_owned().await;
         start_session(&senders[&0], SESSION);
-        senders[&0].tell(ShardMessage::Events([live_command(2, COMMAND)].into_iter().collect())).unwrap();
+        senders[&0].send(ShardMessage::Events([live_command(2, COMMAND)].into_iter().collect())).unwrap();
         world.until("the brain is called", || world.brain.calls() == [2]).await;
         assert!(recorded(&world).is_empty());
-        assert_ne!(events.interaction(live_http_command(3, COMMAND)).await, HttpInteractionResponse::Busy);
+        assert_ne!(events.handle_interaction(live_http_command(3, COMMAND)).await, HttpInteractionResponse::Busy);
         assert_eq!(world.brain.calls(), [2, live_id(3)]);
         drop(held);
         world.until("both are recorded", || recorded(&world).len() == 2).await;
@@ -75,7 +75,7 @@ fn interactions_without_handlers_are_confirmed_when_they_are_recorded() {
         let held = world.store.recording.clone().write_owned().await;
         start_session(&senders[&0], SESSION);
         let commands = [live_command(2, COMMAND), live_command(3, AUTOCOMPLETE), live_command(4, COMMAND)];
-        senders[&0].tell(ShardMessage::Events(commands.into_iter().collect())).unwrap();
+        senders[&0].send(ShardMessage::Events(commands.into_iter().collect())).unwrap();
         assert!(!events.drain(Duration::from_secs(5)).await, "they are not recorded yet");
         assert_eq!(world.store.confirmed(0), Some(1));
         drop(held);
@@ -91,9 +91,12 @@ fn interaction_over_http_is_recorded_before_its_handler_receives_it() {
         let world = EventFixture::new(&brain("auto"));
         let (events, _feeds) = world.start().await;
         let deferred = HttpInteractionResponse::Respond(InitialResponse::Deferred { ephemeral: false });
-        assert_eq!(events.interaction(live_http_command(2, COMMAND)).await, deferred);
+        assert_eq!(events.handle_interaction(live_http_command(2, COMMAND)).await, deferred);
         assert_eq!(recorded(&world), [live_id(2)]);
-        assert_eq!(events.interaction(live_http_command(3, AUTOCOMPLETE)).await, HttpInteractionResponse::NoResponse);
+        assert_eq!(
+            events.handle_interaction(live_http_command(3, AUTOCOMPLETE)).await,
+            HttpInteractionResponse::NoResponse
+        );
         assert_eq!(recorded(&world), [live_id(2)]);
     });
 }

@@ -55,7 +55,7 @@ impl GatewaySession {
     /// Returns credit, so that the shard may forward more events.
     pub(crate) fn return_credit(&self, CreditReturn { events, bytes }: CreditReturn) {
         if events > 0 {
-            self.credit.give_back(events, bytes);
+            self.credit.release(events, bytes);
         }
     }
 }

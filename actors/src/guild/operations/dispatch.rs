@@ -57,7 +57,7 @@ impl Worker {
                 }
             }
         });
-        let run = crash::within(Some(Input::Operation(id)), run).await;
+        let run = crash::with_input(Some(Input::Operation(id)), run).await;
         self.spec.shared.set_executing(None);
         run
     }
@@ -138,10 +138,10 @@ impl Worker {
             of: operation,
             purpose,
             trace,
-            began: started_at,
-            ended: self.spec.clock.now(),
+            started_at,
+            ended_at: self.spec.clock.now(),
             result,
-            why: message,
+            message,
         });
     }
 

@@ -542,7 +542,7 @@ impl QueueState {
                 let attempt =
                     (cached.delays <= MAX_RECORDED_DELAYS).then(|| delay_record(cached.attempts, &error, now));
                 let parked = self.order.on_delayed(seq, until, scope, now);
-                emit(OperationDelayed { of: cached.subject(), reason, why: &error.message, wait, parked });
+                emit(OperationDelayed { of: cached.subject(), reason, message: &error.message, wait, parked });
                 let update = cached.update(queue, fence, OperationState::Delayed, now);
                 let update =
                     OperationUpdate { intent, attempt, eligible_at: until, parked, error: Some(error), ..update };
@@ -561,7 +561,7 @@ impl QueueState {
                 cached.unknown_outcome.get_or_insert(UnknownOutcome::new(now)).checked_since.get_or_insert(now);
                 cached.wait_reason = Some(Box::new(error.clone()));
                 self.order.on_waiting(seq, WaitPhase::Reconciling, until);
-                emit(OperationAmbiguous { of: cached.subject(), why: &error.message, wait });
+                emit(OperationAmbiguous { of: cached.subject(), message: &error.message, wait });
                 let update = cached.update(queue, fence, OperationState::Reconciling, now);
                 cached.with_progress(OperationUpdate { attempt, eligible_at: until, error: Some(error), ..update })
             }
@@ -570,7 +570,7 @@ impl QueueState {
                 let unknown = cached.unknown_outcome.get_or_insert(UnknownOutcome::new(now));
                 (unknown.ends_with, unknown.checked_since) = (Some(failure.clone()), Some(now));
                 self.order.on_waiting(seq, WaitPhase::Reconciling, until);
-                emit(OperationAmbiguous { of: cached.subject(), why: &failure.message, wait });
+                emit(OperationAmbiguous { of: cached.subject(), message: &failure.message, wait });
                 let update = cached.update(queue, fence, OperationState::Reconciling, now);
                 cached.with_progress(OperationUpdate { attempt, eligible_at: until, error: Some(failure), ..update })
             }
@@ -580,7 +580,7 @@ impl QueueState {
                     unknown.failed_checks += 1;
                 }
                 self.order.on_waiting(seq, WaitPhase::Reconciling, until);
-                emit(OperationAmbiguous { of: cached.subject(), why: &error.message, wait });
+                emit(OperationAmbiguous { of: cached.subject(), message: &error.message, wait });
                 let update = cached.update(queue, fence, OperationState::Reconciling, now);
                 OperationUpdate { eligible_at: until, error: Some(error), ..update }
             }

@@ -27,10 +27,10 @@ use crate::submission::OperationService;
 use crate::wall_clock::WallClock;
 
 /// Capacity of the channel from the shards to the router. Credit bounds it further.
-const TOLD: usize = 1_024;
+const SHARD_CHANNEL_CAPACITY: usize = 1_024;
 
 /// Capacity of the channel from the router to the guilds' thread. The router waits when it is full.
-const LOTS: usize = 256;
+const BATCH_CHANNEL_CAPACITY: usize = 256;
 
 /// What the event side depends on.
 pub struct EventPorts {
@@ -43,11 +43,11 @@ pub struct EventPorts {
     /// Calls brains.
     pub brain: Arc<dyn WebhookClient>,
     /// Sends initial responses to interactions.
-    pub answers: Arc<dyn InteractionResponder>,
+    pub responder: Arc<dyn InteractionResponder>,
     /// Accepts operations.
-    pub desk: Arc<OperationService>,
+    pub operations: Arc<OperationService>,
     /// Notified of every finished event, if set.
-    pub watch: Option<Arc<dyn EventObserver>>,
+    pub observer: Option<Arc<dyn EventObserver>>,
 }
 
 impl std::fmt::Debug for EventPorts {
@@ -59,7 +59,7 @@ impl std::fmt::Debug for EventPorts {
 /// The event side, before it starts.
 pub struct PreparedEvents {
     context: Arc<EventContext>,
-    allowance: FlowLimit,
+    flow_limit: FlowLimit,
 }
 
 /// A shard whose events are handled from now on.
@@ -68,7 +68,7 @@ pub struct AttachedShard {
     /// The claim of the shard.
     pub claim: ShardClaim,
     /// Sends its events to the router.
-    pub feed: ShardSender,
+    pub sender: ShardSender,
     /// The session to resume.
     pub session: Option<StoredSession>,
     /// Sequence numbers of that session that must not be read: these events ended processes.
@@ -77,7 +77,7 @@ pub struct AttachedShard {
 
 impl std::fmt::Debug for PreparedEvents {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PreparedEvents").field("flow_limit", &self.allowance).finish_non_exhaustive()
+        f.debug_struct("PreparedEvents").field("flow_limit", &self.flow_limit).finish_non_exhaustive()
     }
 }
 
@@ -86,58 +86,61 @@ impl std::fmt::Debug for PreparedEvents {
 pub struct EventsHandle {
     router: Addr<EventRouter>,
     context: Arc<EventContext>,
-    tell: mpsc::Sender<ShardMessage>,
-    allowance: FlowLimit,
+    sender: mpsc::Sender<ShardMessage>,
+    flow_limit: FlowLimit,
 }
 
 impl std::fmt::Debug for EventsHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EventsHandle").field("flow_limit", &self.allowance).finish_non_exhaustive()
+        f.debug_struct("EventsHandle").field("flow_limit", &self.flow_limit).finish_non_exhaustive()
     }
 }
 
 impl EventsHandle {
     /// Builds the event side without starting it. `flow_limit` limits the events in flight of each shard.
     #[must_use]
-    pub fn prepare(
-        outside: EventPorts,
-        clock: WallClock,
-        config: EventsConfig,
-        allowance: FlowLimit,
-    ) -> PreparedEvents {
-        PreparedEvents { context: EventContext::new(outside, clock, config), allowance }
+    pub fn prepare(ports: EventPorts, clock: WallClock, config: EventsConfig, flow_limit: FlowLimit) -> PreparedEvents {
+        PreparedEvents { context: EventContext::new(ports, clock, config), flow_limit }
     }
 
     /// Starts routing. Must be called on the thread on which the router and the guilds run.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "its guard is a field of the actor")]
     pub fn start(prepared: PreparedEvents) -> Self {
-        let PreparedEvents { context, allowance } = prepared;
-        let ((tell, told), (seats, lots)) = (mpsc::channel(TOLD), mpsc::channel(LOTS));
-        EventSupervisor::new(Arc::clone(&context), lots).start();
-        Self { router: EventRouter::new(Arc::clone(&context), told, seats).start(), context, tell, allowance }
+        let PreparedEvents { context, flow_limit } = prepared;
+        let ((sender, messages), (batch_sender, batches)) =
+            (mpsc::channel(SHARD_CHANNEL_CAPACITY), mpsc::channel(BATCH_CHANNEL_CAPACITY));
+        EventSupervisor::new(Arc::clone(&context), batches).start();
+        Self {
+            router: EventRouter::new(Arc::clone(&context), messages, batch_sender).start(),
+            context,
+            sender,
+            flow_limit,
+        }
     }
 
     /// Starts the router on one thread, and the guilds on another.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "its guard is a field of the actor")]
     pub fn start_on(prepared: PreparedEvents, router: &ArbiterHandle, guilds: &ArbiterHandle) -> Self {
-        let PreparedEvents { context, allowance } = prepared;
-        let ((tell, told), (seats, lots)) = (mpsc::channel(TOLD), mpsc::channel::<RoutedBatch>(LOTS));
-        let (own, of_guilds) = (Arc::clone(&context), Arc::clone(&context));
-        EventSupervisor::start_in_arbiter(guilds, move |_| EventSupervisor::new(of_guilds, lots));
-        let router = EventRouter::start_in_arbiter(router, move |_| EventRouter::new(own, told, seats));
-        Self { router, context, tell, allowance }
+        let PreparedEvents { context, flow_limit } = prepared;
+        let ((sender, messages), (batch_sender, batches)) =
+            (mpsc::channel(SHARD_CHANNEL_CAPACITY), mpsc::channel::<RoutedBatch>(BATCH_CHANNEL_CAPACITY));
+        let (router_context, guild_context) = (Arc::clone(&context), Arc::clone(&context));
+        EventSupervisor::start_in_arbiter(guilds, move |_| EventSupervisor::new(guild_context, batches));
+        let router =
+            EventRouter::start_in_arbiter(router, move |_| EventRouter::new(router_context, messages, batch_sender));
+        Self { router, context, sender, flow_limit }
     }
 
     /// Handles the events of these shards from now on. Loads their sessions, handled events and inbox entries from the
     /// store, and retries until the store responds.
-    pub async fn take(&self, claims: Vec<ShardClaim>) -> Vec<AttachedShard> {
+    pub async fn attach(&self, claims: Vec<ShardClaim>) -> Vec<AttachedShard> {
         if claims.is_empty() {
             return Vec::new();
         }
         let context = &self.context;
-        let known = context.store.until_ok("sessions", |store| store.sessions()).await;
+        let sessions = context.store.until_ok("sessions", |store| store.sessions()).await;
         claims.iter().for_each(|claim| context.ownership.add(*claim));
         // A process that ends records the reason before its claims can be taken.
         let crashed = context.store.inputs_to_set_aside().await;
@@ -145,35 +148,46 @@ impl EventsHandle {
         // New events must wait behind these.
         inbox::fill_backlog(context).await;
         context.backlog.wake();
-        let mut all = Vec::with_capacity(claims.len());
+        let mut attached = Vec::with_capacity(claims.len());
         for claim in claims {
-            let session = known.iter().find(|kept| (kept.shards, kept.shard) == (claim.shards, claim.shard)).cloned();
+            let session =
+                sessions.iter().find(|stored| (stored.shards, stored.shard) == (claim.shards, claim.shard)).cloned();
             let handled = match &session {
-                Some(kept) => {
-                    context.store.until_ok("handled", |store| store.handled_after(&kept.session, kept.confirmed)).await
+                Some(stored) => {
+                    context
+                        .store
+                        .until_ok("handled", |store| store.handled_after(&stored.session, stored.confirmed))
+                        .await
                 }
                 None => Vec::new(),
             };
-            let credit = Credit::new(self.allowance);
-            let crashed: Vec<CrashedInput> =
-                session.iter().flat_map(|kept| crashed.iter().filter(|one| is_of(one, kept)).cloned()).collect();
-            let unread = crashed.iter().filter_map(|one| number(&one.input)).collect();
+            let credit = Credit::new(self.flow_limit);
+            let crashed: Vec<CrashedInput> = session
+                .iter()
+                .flat_map(|stored| crashed.iter().filter(|one| is_unconfirmed_event(one, stored)).cloned())
+                .collect();
+            let unread = crashed.iter().filter_map(|one| event_seq(&one.input)).collect();
             let resumed = session.clone().map(|session| ResumedSession { session, handled, crashed });
             // If the router has stopped, the process is ending.
             let _ = self.router.send(AttachShard { shard: claim.shard, credit: Arc::clone(&credit), resumed }).await;
-            all.push(AttachedShard { claim, feed: ShardSender::new(self.tell.clone(), credit), session, unread });
+            attached.push(AttachedShard {
+                claim,
+                sender: ShardSender::new(self.sender.clone(), credit),
+                session,
+                unread,
+            });
         }
-        all
+        attached
     }
 
     /// Releases a shard that has ended: waits until all its events are handled, stores how far its session is
     /// confirmed, and detaches it. Returns `false` on timeout; the next owner of the shard handles the rest.
-    pub async fn let_go(&self, shard: u32, within: Duration) -> bool {
-        let (heard, hears) = oneshot::channel();
-        if self.tell.send(ShardMessage::Ended { heard }).await.is_ok() {
-            let _ = hears.await;
+    pub async fn release(&self, shard: u32, timeout: Duration) -> bool {
+        let (ack, acked) = oneshot::channel();
+        if self.sender.send(ShardMessage::Ended { ack }).await.is_ok() {
+            let _ = acked.await;
         }
-        let drained = self.router.send(DrainShard { shard, timeout: within }).await.unwrap_or(false);
+        let drained = self.router.send(DrainShard { shard, timeout }).await.unwrap_or(false);
         self.context.ownership.remove(shard);
         let _ = self.router.send(DetachShard { shard }).await;
         self.context.backlog.wake();
@@ -183,7 +197,7 @@ impl EventsHandle {
     /// Handles an interaction that arrived over HTTP, and returns the response. For handlers that defer, the
     /// interaction is stored before this returns and delivered later. Other handlers are called now, and not again if
     /// the interaction is repeated.
-    pub async fn interaction(&self, event: Event) -> HttpInteractionResponse {
+    pub async fn handle_interaction(&self, event: Event) -> HttpInteractionResponse {
         self.router.send(HandleInteraction { event }).await.unwrap_or(HttpInteractionResponse::Busy)
     }
 
@@ -202,14 +216,14 @@ impl EventsHandle {
     }
 
     /// Checks the inbox now, because an event was revived.
-    pub fn revived(&self) {
+    pub fn wake_inbox(&self) {
         self.router.do_send(WakeInbox);
     }
 
     /// Waits until all events are handled, and stores how far sessions are confirmed. Returns `false` on timeout;
     /// events that are not handled are delivered again.
-    pub async fn drain(&self, within: Duration) -> bool {
-        self.router.send(DrainEvents { timeout: within }).await.unwrap_or(false)
+    pub async fn drain(&self, timeout: Duration) -> bool {
+        self.router.send(DrainEvents { timeout }).await.unwrap_or(false)
     }
 
     /// State of the event side; `None` if the process is ending.
@@ -224,14 +238,14 @@ impl EventsHandle {
 }
 
 /// Whether an input is an unconfirmed event of this session.
-fn is_of(crashed: &CrashedInput, kept: &StoredSession) -> bool {
+fn is_unconfirmed_event(crashed: &CrashedInput, stored: &StoredSession) -> bool {
     match &crashed.input {
-        Input::Event { session, seq } => *session == kept.session && *seq > kept.confirmed,
+        Input::Event { session, seq } => *session == stored.session && *seq > stored.confirmed,
         Input::InboxEntry(_) | Input::Operation(_) => false,
     }
 }
 
-fn number(input: &Input) -> Option<u64> {
+fn event_seq(input: &Input) -> Option<u64> {
     match input {
         Input::Event { seq, .. } => Some(*seq),
         Input::InboxEntry(_) | Input::Operation(_) => None,

@@ -41,20 +41,20 @@ fn events_go_to_the_handlers_that_were_current_on_receipt() {
         let world = EventFixture::new(&json!([echo("echo", "old ")]));
         let (events, senders) = world.start().await;
         start_session(&senders[&0], SESSION);
-        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
+        senders[&0].send(ShardMessage::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         // More often than a mask has bits.
         for n in 0..100 {
             replace(&events, &world.brain, &json!([echo("other", "no "), echo("echo", &format!("{n} "))]));
         }
         replace(&events, &world.brain, &json!([echo("added", "added "), echo("echo", "new ")]));
-        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 3, 1), message(SESSION, 4, 2)].into())).unwrap();
+        senders[&0].send(ShardMessage::Events(vec![message(SESSION, 3, 1), message(SESSION, 4, 2)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         let mut contents = world.store.contents();
         contents.sort();
         assert_eq!(contents, ["added 3", "added 4", "new 3", "new 4", "old 2"]);
         replace(&events, &world.brain, &json!([]));
-        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 5, 1)].into())).unwrap();
+        senders[&0].send(ShardMessage::Events(vec![message(SESSION, 5, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         assert_eq!((world.store.contents().len(), world.store.confirmed(0)), (5, Some(5)));
     });
@@ -67,13 +67,13 @@ fn call_in_flight_finishes_with_its_old_handler() {
         let (events, senders) = world.start().await;
         start_session(&senders[&0], SESSION);
         world.brain.script(2, [BrainScript::Hangs]);
-        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
+        senders[&0].send(ShardMessage::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
         world.until("it waits in the inbox", || world.store.inbox_entries().len() == 1).await;
         // First it is replaced by a rule with the same name, then it is removed.
         let new = FakeBrain::default();
         replace(&events, &new, &json!([echo("brain", "rule ")]));
         replace(&events, &new, &json!([]));
-        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 3, 1)].into())).unwrap();
+        senders[&0].send(ShardMessage::Events(vec![message(SESSION, 3, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(5)).await);
         world.brain.resume();
         world.until("its response counts", || world.store.contents() == ["2"]).await;
@@ -92,11 +92,11 @@ fn inbox_entries_go_to_the_handler_with_the_same_name_in_order() {
             BrainScript::Fails(WebhookCallError::Retryable { reason: "it answered 500".to_owned(), retry_after: None })
         };
         world.brain.script(2, (0..100).map(|_| retryable()).collect::<Vec<_>>());
-        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)].into())).unwrap();
+        senders[&0].send(ShardMessage::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)].into())).unwrap();
         world.until("both wait in the inbox", || world.store.inbox_entries().len() == 2).await;
         replace(&events, &world.brain, &json!([echo("brain", "rule ")]));
         // It must not pass the entries that wait for the handler with this name.
-        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 4, 1)].into())).unwrap();
+        senders[&0].send(ShardMessage::Events(vec![message(SESSION, 4, 1)].into())).unwrap();
         world.until("all are handled", || world.store.contents().len() == 3).await;
         assert_eq!(world.store.contents(), ["rule 2", "rule 3", "rule 4"]);
         world.until("the inbox is empty", || world.store.inbox_entries().is_empty()).await;
@@ -113,10 +113,10 @@ fn inbox_entry_of_a_removed_handler_waits_until_it_is_back() {
             BrainScript::Fails(WebhookCallError::Retryable { reason: "it answered 500".to_owned(), retry_after: None })
         };
         world.brain.script(2, [retryable()]);
-        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
+        senders[&0].send(ShardMessage::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
         world.until("it waits in the inbox", || world.store.inbox_entries().len() == 1).await;
         replace(&events, &world.brain, &json!([echo("echo", "")]));
-        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 3, 1)].into())).unwrap();
+        senders[&0].send(ShardMessage::Events(vec![message(SESSION, 3, 1)].into())).unwrap();
         world.until("the other handler continues", || world.store.contents() == ["2", "3"]).await;
         tokio::time::sleep(Duration::from_secs(3_600)).await;
         let waiting: Vec<_> = world.store.inbox_entries().into_iter().map(|entry| entry.dead).collect();
@@ -134,14 +134,14 @@ fn handler_that_finished_before_a_restart_is_not_called_again() {
         let world = EventFixture::new(&json!([webhook()]));
         let (events, senders) = world.start().await;
         start_session(&senders[&0], SESSION);
-        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
+        senders[&0].send(ShardMessage::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         // The next process knows which unconfirmed events were handled. Its handlers are replaced before those events
         // come again.
         world.store.mark_handled(SESSION, 3, "brain");
         let (events, senders) = world.start().await;
         replace(&events, &world.brain, &json!([echo("first", "first "), webhook()]));
-        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 3, 1), message(SESSION, 4, 1)].into())).unwrap();
+        senders[&0].send(ShardMessage::Events(vec![message(SESSION, 3, 1), message(SESSION, 4, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         assert_eq!(world.brain.calls(), [2, 4]);
         assert_eq!(world.store.contents(), ["2", "first 3", "first 4", "4"]);

@@ -44,7 +44,7 @@ fn output_of_rules_is_stored_in_order_and_the_session_confirmed() {
         let (events, senders) = world.start().await;
         start_session(&senders[&0], SESSION);
         senders[&0]
-            .tell(ShardMessage::Events((2..=40).map(|seq| message(SESSION, seq, seq % 3 + 1)).collect()))
+            .send(ShardMessage::Events((2..=40).map(|seq| message(SESSION, seq, seq % 3 + 1)).collect()))
             .unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         let mut contents = world.store.contents();
@@ -66,7 +66,7 @@ fn event_without_effect_is_confirmed_and_writes_only_the_session() {
         let world = EventFixture::new(&json!([{ "name": "idle", "on": "message.create", "do": [] }]));
         let (events, senders) = world.start().await;
         start_session(&senders[&0], SESSION);
-        senders[&0].tell(ShardMessage::Events((2..=9).map(|seq| message(SESSION, seq, 1)).collect())).unwrap();
+        senders[&0].send(ShardMessage::Events((2..=9).map(|seq| message(SESSION, seq, 1)).collect())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         assert_eq!((world.store.confirmed(0), world.store.operations().len()), (Some(9), 0));
     });
@@ -79,8 +79,8 @@ fn sessions_that_start_together_are_all_stored_at_once() {
         world.config.shards = 3;
         let (events, mut senders) = world.start().await;
         let claims = [1, 2].map(|shard| ShardClaim { shards: 3, shard, fence: 1 });
-        for attached in events.take(claims.to_vec()).await {
-            senders.insert(attached.claim.shard, attached.feed);
+        for attached in events.attach(claims.to_vec()).await {
+            senders.insert(attached.claim.shard, attached.sender);
         }
         let started = tokio::time::Instant::now();
         (0..3).for_each(|shard| start_session_of(shard, &senders[&shard], &format!("s{shard}")));
@@ -110,7 +110,7 @@ fn run_to_end(world: &EventFixture, last: u64) {
                 };
                 if from <= last {
                     senders[&0]
-                        .tell(ShardMessage::Events(
+                        .send(ShardMessage::Events(
                             (from..=last).map(|seq| message(SESSION, seq, seq % 2 + 1)).collect(),
                         ))
                         .unwrap();
@@ -169,7 +169,7 @@ fn hanging_brain_delays_its_guild_but_no_session() {
         world.brain.script(2, [BrainScript::Hangs]);
         let batch =
             vec![message(SESSION, 2, 1), message(SESSION, 3, 2), message(SESSION, 4, 1), message(SESSION, 5, 2)];
-        senders[&0].tell(ShardMessage::Events(batch.into())).unwrap();
+        senders[&0].send(ShardMessage::Events(batch.into())).unwrap();
         world.until("the other guild continues", || world.store.contents() == ["3", "5"]).await;
         assert!(events.drain(Duration::from_secs(5)).await, "the session does not wait for the brain");
         assert_eq!(world.store.confirmed(0), Some(5));
@@ -197,7 +197,7 @@ fn failing_webhook_is_retried_with_the_same_id_until_the_event_is_dead() {
         world.brain.script(2, [retryable(), BrainScript::Responds(message_response("2"))]);
         world.brain.script(3, [retryable(), retryable(), retryable()]);
         world.brain.script(4, [permanent]);
-        senders[&0].tell(ShardMessage::Events((2..=5).map(|seq| message(SESSION, seq, 1)).collect())).unwrap();
+        senders[&0].send(ShardMessage::Events((2..=5).map(|seq| message(SESSION, seq, 1)).collect())).unwrap();
         world.until("all possible events are handled", || world.store.contents() == ["2", "5"]).await;
         assert_eq!(world.brain.calls(), [2, 2, 3, 3, 3, 4, 5]);
         let ids = world.brain.ids();
@@ -215,7 +215,7 @@ fn gap_is_reported_exactly_and_once() {
         let world = EventFixture::new(&gaps);
         let (events, senders) = world.start().await;
         start_session(&senders[&0], SESSION);
-        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1), message(SESSION, 6, 1)].into())).unwrap();
+        senders[&0].send(ShardMessage::Events(vec![message(SESSION, 2, 1), message(SESSION, 6, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         assert_eq!(world.store.state("gap:s1:3").as_deref(), Some("5"));
         assert_eq!(world.store.confirmed(0), Some(6));
@@ -240,7 +240,7 @@ fn interaction_is_deferred_first_and_then_answered() {
             ResponseResult::Expired,
             ResponseResult::AlreadySent,
         ]);
-        senders[&0].tell(ShardMessage::Events((2..=4).map(|seq| command(seq, 1, 2)).collect())).unwrap();
+        senders[&0].send(ShardMessage::Events((2..=4).map(|seq| command(seq, 1, 2)).collect())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         let sent: Vec<u64> = world.responder.sent.lock().unwrap().iter().map(|(id, _)| *id).collect();
         assert_eq!(sent, [1_002, 1_003, 1_004]);
@@ -263,7 +263,7 @@ fn autocomplete_is_answered_without_a_deferral() {
             .script(2, [BrainScript::Responds(WebhookResponse { reply: Some(choices), ..WebhookResponse::default() })]);
         let (events, senders) = world.start().await;
         start_session(&senders[&0], SESSION);
-        senders[&0].tell(ShardMessage::Events(vec![command(2, 1, 4)].into())).unwrap();
+        senders[&0].send(ShardMessage::Events(vec![command(2, 1, 4)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         let sent = world.responder.sent.lock().unwrap().clone();
         let whole = json!({ "type": 8, "data": { "choices": [{ "name": "a", "value": "a" }] } });
@@ -283,7 +283,7 @@ fn event_that_crashes_its_guild_is_dead_and_the_others_continue() {
         world.responder.panics = true;
         let (events, senders) = world.start().await;
         start_session(&senders[&0], SESSION);
-        senders[&0].tell(ShardMessage::Events(vec![command(2, 1, 2), command(3, 1, 2)].into())).unwrap();
+        senders[&0].send(ShardMessage::Events(vec![command(2, 1, 2), command(3, 1, 2)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         let dead = world.store.inbox_entries();
         assert_eq!(
@@ -303,7 +303,7 @@ fn shadow_handler_has_no_effect() {
         world.handlers = world.handlers.in_shadow();
         let (events, senders) = world.start().await;
         start_session(&senders[&0], SESSION);
-        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
+        senders[&0].send(ShardMessage::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         assert_eq!((world.store.operations().len(), world.store.confirmed(0)), (0, Some(2)));
     });
@@ -322,7 +322,7 @@ fn handler_receives_its_state_and_has_a_cooldown() {
         world.store.put_state("sess:profile:77", &json!("Ada"));
         let (events, senders) = world.start().await;
         start_session(&senders[&0], SESSION);
-        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)].into())).unwrap();
+        senders[&0].send(ShardMessage::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         assert_eq!(world.store.contents(), ["Ada"]);
     });
@@ -339,7 +339,7 @@ fn response_that_sets_a_reserved_key_has_no_effect() {
         let world = EventFixture::new(&interaction_webhook("interaction.command.hello", "never"));
         world.brain.script(1_002, [sets("gate:1")]);
         let (events, _feeds) = world.start().await;
-        assert_eq!(events.interaction(http_command(2, 1, 2)).await, HttpInteractionResponse::NoResponse);
+        assert_eq!(events.handle_interaction(http_command(2, 1, 2)).await, HttpInteractionResponse::NoResponse);
         let dead = |world: &EventFixture| {
             world.store.inbox_entries().iter().filter_map(|entry| entry.dead.clone()).collect::<Vec<_>>()
         };
@@ -351,7 +351,7 @@ fn response_that_sets_a_reserved_key_has_no_effect() {
         world.brain.script(2, [sets("COOLDOWN:brain:1")]);
         let (events, senders) = world.start().await;
         start_session(&senders[&0], SESSION);
-        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)].into())).unwrap();
+        senders[&0].send(ShardMessage::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         assert_eq!(world.store.contents(), ["3"], "the next event is not delayed");
         assert_eq!(dead(&world).len(), 1);
@@ -376,11 +376,11 @@ fn http_interaction_is_stored_before_it_is_deferred_and_answered_once() {
         world.brain.script(1_002, [reply_with(json!("hi"))]);
         let (events, _feeds) = world.start().await;
         let deferred = HttpInteractionResponse::Respond(InitialResponse::Deferred { ephemeral: true });
-        assert_eq!(events.interaction(http_command(2, 1, 2)).await, deferred);
+        assert_eq!(events.handle_interaction(http_command(2, 1, 2)).await, deferred);
         assert!(world.responder.sent.lock().unwrap().is_empty(), "the response is the HTTP response");
         world.until("it is answered", || world.store.contents() == ["beside", "hi"]).await;
-        assert_eq!(events.interaction(http_command(2, 1, 2)).await, deferred, "a replay gets the same response");
-        assert_eq!(events.interaction(http_command(3, 1, 2)).await, deferred);
+        assert_eq!(events.handle_interaction(http_command(2, 1, 2)).await, deferred, "a replay gets the same response");
+        assert_eq!(events.handle_interaction(http_command(3, 1, 2)).await, deferred);
         world.until("the next one is called", || world.brain.calls() == [1_002, 1_003]).await;
         world.until("the inbox is empty", || world.store.inbox_entries().is_empty()).await;
         assert_eq!(world.store.contents(), ["beside", "hi", "1003"]);
@@ -396,7 +396,7 @@ fn crash_after_a_deferred_http_interaction_loses_nothing() {
         world.brain.script(1_002, [BrainScript::Hangs]);
         let (events, _feeds) = world.start().await;
         assert!(matches!(
-            events.interaction(http_command(2, 1, 2)).await,
+            events.handle_interaction(http_command(2, 1, 2)).await,
             HttpInteractionResponse::Respond(InitialResponse::Deferred { .. })
         ));
     });
@@ -419,11 +419,11 @@ fn undeferred_http_interaction_is_answered_with_the_reply_once() {
             world.brain.script(1_002, [reply_with(whole.clone())]);
             let (events, _feeds) = world.start().await;
             assert_eq!(
-                events.interaction(http_command(2, 1, kind)).await,
+                events.handle_interaction(http_command(2, 1, kind)).await,
                 HttpInteractionResponse::Respond(InitialResponse::Immediate(whole))
             );
             assert_eq!(world.store.contents(), ["beside"], "it is stored before it is answered");
-            let again = events.interaction(http_command(2, 1, kind)).await;
+            let again = events.handle_interaction(http_command(2, 1, kind)).await;
             assert_eq!(again, HttpInteractionResponse::Respond(InitialResponse::Deferred { ephemeral: false }));
             assert_eq!((world.brain.calls(), world.store.contents().len()), (vec![1_002], 1));
         }
@@ -436,8 +436,8 @@ fn http_interaction_without_handler_or_timely_reply_has_no_response() {
         let world = EventFixture::new(&interaction_webhook("interaction.autocomplete.hello", "auto"));
         world.brain.script(1_002, [BrainScript::Hangs]);
         let (events, _feeds) = world.start().await;
-        assert_eq!(events.interaction(http_command(3, 1, 2)).await, HttpInteractionResponse::NoResponse);
-        assert_eq!(events.interaction(http_command(2, 1, 4)).await, HttpInteractionResponse::NoResponse);
+        assert_eq!(events.handle_interaction(http_command(3, 1, 2)).await, HttpInteractionResponse::NoResponse);
+        assert_eq!(events.handle_interaction(http_command(2, 1, 4)).await, HttpInteractionResponse::NoResponse);
         world.until("it is dead", || world.store.inbox_entries().iter().any(|entry| entry.dead.is_some())).await;
         assert_eq!(world.brain.calls(), [1_002]);
     });
@@ -451,8 +451,8 @@ fn http_interaction_is_refused_while_the_inbox_is_full() {
             EventFixture { config, ..EventFixture::new(&interaction_webhook("interaction.command.hello", "auto")) };
         world.brain.script(1_002, [BrainScript::Hangs]);
         let (events, _feeds) = world.start().await;
-        assert!(matches!(events.interaction(http_command(2, 1, 2)).await, HttpInteractionResponse::Respond(_)));
-        assert_eq!(events.interaction(http_command(3, 1, 2)).await, HttpInteractionResponse::Busy);
+        assert!(matches!(events.handle_interaction(http_command(2, 1, 2)).await, HttpInteractionResponse::Respond(_)));
+        assert_eq!(events.handle_interaction(http_command(3, 1, 2)).await, HttpInteractionResponse::Busy);
         assert_eq!(world.store.inbox_entries().len(), 1);
     });
 }
@@ -469,9 +469,9 @@ fn handler_receives_its_state_for_an_event_from_the_inbox() {
         let world = EventFixture::new(&handlers);
         world.store.put_state("sess:profile:77", &json!("Ada"));
         let (events, _feeds) = world.start().await;
-        assert!(matches!(events.interaction(http_command(2, 1, 2)).await, HttpInteractionResponse::Respond(_)));
+        assert!(matches!(events.handle_interaction(http_command(2, 1, 2)).await, HttpInteractionResponse::Respond(_)));
         world.until("it is handled", || world.store.contents() == ["Ada"]).await;
-        assert!(matches!(events.interaction(http_command(3, 1, 2)).await, HttpInteractionResponse::Respond(_)));
+        assert!(matches!(events.handle_interaction(http_command(3, 1, 2)).await, HttpInteractionResponse::Respond(_)));
         world.until("the inbox is empty", || world.store.inbox_entries().is_empty()).await;
         assert_eq!(world.store.contents(), ["Ada"], "the cooldown applies");
     });
@@ -485,14 +485,14 @@ fn revived_event_is_handled_and_later_events_wait_behind_it() {
         start_session(&senders[&0], SESSION);
         let permanent = BrainScript::Fails(WebhookCallError::Permanent { reason: "it answered 302".to_owned() });
         world.brain.script(2, [permanent, BrainScript::Hangs]);
-        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)].into())).unwrap();
+        senders[&0].send(ShardMessage::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)].into())).unwrap();
         world.until("the other is handled", || world.store.contents() == ["3"]).await;
         let dead = world.store.inbox_entries()[0].position;
         let record = Caller::operator().audit_record(AuditAction::EventsRevive, UnixMs::new(0));
         assert!(EventStore::revive(&world.store, dead, record).await.unwrap());
-        events.revived();
+        events.wake_inbox();
         world.until("the webhook is called again", || world.brain.calls() == [2, 3, 2]).await;
-        senders[&0].tell(ShardMessage::Events(vec![message(SESSION, 4, 1)].into())).unwrap();
+        senders[&0].send(ShardMessage::Events(vec![message(SESSION, 4, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(5)).await);
         assert_eq!(events.observe().await.map(|snapshot| snapshot.inbox), Some(2));
         world.brain.resume();

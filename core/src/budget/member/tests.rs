@@ -48,7 +48,7 @@ fn take(member: &mut BudgetMember, cost: u64, max_wait: u64, now: Timestamp) -> 
 }
 
 fn unreachable(reason: BudgetUnreachable) -> Result<BudgetDecision, BudgetError> {
-    Err(BudgetError::Unreachable { why: reason, retry_after: RETRY })
+    Err(BudgetError::Unreachable { reason, retry_after: RETRY })
 }
 
 fn refused(retry_ms: u64) -> Result<BudgetDecision, BudgetError> {
@@ -85,17 +85,17 @@ fn share_starts_after_all_bookings_and_the_upstreams_pause() {
 #[test]
 fn share_uses_the_highest_recent_member_count() {
     let mut member = connected_member(BudgetFallback::Share, &state(6));
-    let hear = |member: &mut BudgetMember, members, now| {
+    let receive = |member: &mut BudgetMember, members, now| {
         let report = member.create_report(&name(), now).unwrap();
         let _ = member.on_reply(&name(), &report, &state(members), now);
     };
     let report = member.create_report(&name(), NOW).unwrap();
     let _ = member.on_reply(&name(), &report, &BudgetState { members: None, ..state(6) }, NOW);
-    hear(&mut member, 2, NOW + seconds(1));
+    receive(&mut member, 2, NOW + seconds(1));
     let mut soon = member.clone();
     soon.on_lost(NOW + seconds(1));
     assert_eq!(soon.snapshot(&name(), NOW + seconds(1)).unwrap().limits, LIMITS.share(6));
-    hear(&mut member, 2, NOW + seconds(61));
+    receive(&mut member, 2, NOW + seconds(61));
     member.on_lost(NOW + seconds(61));
     assert_eq!(member.snapshot(&name(), NOW + seconds(61)).unwrap().limits, LIMITS.share(2));
 }
@@ -207,14 +207,14 @@ fn heartbeat_rotates_through_all_budgets() {
 #[test]
 fn what_cannot_be_counted_exactly_is_refused() {
     let mut member = new_member(BudgetFallback::Share);
-    let beyond = BudgetMember::MOST.plus(Points::whole(1));
+    let beyond = BudgetMember::MAX.plus(Points::whole(1));
     let refusal = Err(BudgetError::BeyondShared(beyond));
     assert_eq!(member.configure(&name(), BudgetLimits { maximum: beyond, ..LIMITS }), refusal);
     assert_eq!(member.configure(&name(), BudgetLimits { restore_per_second: beyond, ..LIMITS }), refusal);
     let observation = Observation { maximum: Some(beyond), ..Observation::default() };
     assert_eq!(member.check(&name(), &observation), Err(BudgetError::BeyondShared(beyond)));
     let observation = Observation { available: Some(beyond), ..Observation::default() };
-    let at_most = Observation { available: Some(BudgetMember::MOST), ..Observation::default() };
+    let at_most = Observation { available: Some(BudgetMember::MAX), ..Observation::default() };
     assert_eq!(member.check(&name(), &observation), Ok(at_most));
 }
 

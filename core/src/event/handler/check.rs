@@ -73,11 +73,11 @@ fn payload(kind: OperationKind, shape: &JsonTemplate, at: &mut FieldContext<'_>)
 
 /// Records errors, except those of values that are unknown without an event.
 fn record_errors(errors: Vec<FieldError>, unknown: &[String], at: &mut FieldContext<'_>) {
-    let within = |field: &str, path: &str| {
+    let prefixed = |field: &str, path: &str| {
         field.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
     };
     for error in errors {
-        let is_unknown = unknown.iter().any(|path| within(&error.field, path));
+        let is_unknown = unknown.iter().any(|path| prefixed(&error.field, path));
         if !is_unknown || error.message.starts_with(UNKNOWN_FIELD) {
             at.below(&error.field).invalid::<()>(error.message);
         }

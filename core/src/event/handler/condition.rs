@@ -24,8 +24,8 @@ impl HandlerCondition {
     /// condition needs it.
     pub(super) fn unmet(&self, view: &EventView<'_>) -> Option<&'static str> {
         let event = view.event();
-        let one_of = |wanted: &Option<Vec<u64>>, is: Option<u64>| {
-            wanted.as_ref().is_none_or(|wanted| is.is_some_and(|is| wanted.contains(&is)))
+        let one_of = |allowed: &Option<Vec<u64>>, is: Option<u64>| {
+            allowed.as_ref().is_none_or(|allowed| is.is_some_and(|is| allowed.contains(&is)))
         };
         if !one_of(&self.guilds, event.guild) {
             Some("guild")

@@ -71,8 +71,8 @@ impl JsonTemplate {
         match self {
             Self::Fixed(value) => value.clone(),
             Self::Text(template) => {
-                let (value, known) = template.sample();
-                match known {
+                let (value, knowledge) = template.sample();
+                match knowledge {
                     TypeKnowledge::Kind => {}
                     TypeKnowledge::Nothing => unknown.push(path.to_owned()),
                 }

@@ -6,7 +6,7 @@ use crate::event::{EventClass, EventName};
 pub(super) const INTERACTIONS: [&str; 5] = ["command", "button", "menu", "modal", "autocomplete"];
 
 /// Names of all known events except interactions.
-pub(super) const KNOWN: &[&str] = &[
+pub(super) const KNOWN_EVENTS: &[&str] = &[
     "message.create",
     "message.update",
     "message.delete",
@@ -90,7 +90,7 @@ pub(super) const KNOWN: &[&str] = &[
 
 /// An event name from its text.
 pub(super) fn event_name(text: &str) -> EventName {
-    match KNOWN.iter().find(|name| **name == text) {
+    match KNOWN_EVENTS.iter().find(|name| **name == text) {
         Some(name) => EventName::Known(name),
         None => EventName::Other(text.into()),
     }
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn known_names_match_parsed_frames() {
         // Our own event; Discord does not have it.
-        for name in KNOWN.iter().filter(|name| **name != "gateway.gap") {
+        for name in KNOWN_EVENTS.iter().filter(|name| **name != "gateway.gap") {
             let frame = format!(r#"{{"t":"{}","s":1,"op":0,"d":{{}}}}"#, discord_type(name));
             let Frame::Event(event) = read(frame, 0, &"s".into(), UnixMs::new(1)).unwrap() else { panic!("{name}") };
             assert!(matches!(event.name, EventName::Known(known) if known == *name), "{name}: {}", event.name);

@@ -96,8 +96,13 @@ impl EventPattern {
     /// Why no event can match, if that is known.
     fn find_error(&self) -> Option<String> {
         let Some(Segment::Word(first)) = self.words.first() else { return None };
-        let starts =
-            || names::KNOWN.iter().copied().map(|name| name.split('.').next().unwrap_or(name)).chain(["interaction"]);
+        let starts = || {
+            names::KNOWN_EVENTS
+                .iter()
+                .copied()
+                .map(|name| name.split('.').next().unwrap_or(name))
+                .chain(["interaction"])
+        };
         let known_start = starts().any(|start| start == first);
         let plain = self.words.iter().all(|word| matches!(word, Segment::Word(_)));
         if !plain {
@@ -110,10 +115,10 @@ impl EventPattern {
         if first == "interaction" {
             return self.interaction_error();
         }
-        if names::KNOWN.iter().copied().any(|name| name == self.text) {
+        if names::KNOWN_EVENTS.iter().copied().any(|name| name == self.text) {
             return None;
         }
-        let hint = match nearest(&self.text, names::KNOWN.iter().copied()) {
+        let hint = match nearest(&self.text, names::KNOWN_EVENTS.iter().copied()) {
             Some(meant) => format!("did you mean `{meant}`?"),
             None => "docs/handlers.md lists the names".to_owned(),
         };

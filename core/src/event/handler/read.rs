@@ -98,9 +98,9 @@ fn handler(value: &Value, at: &mut FieldContext<'_>) -> Option<EventHandler> {
         let needs =
             form.optional("needs", list(0, MAX_NEEDS, |value, at| state_key(value, PlaceholderScope::Event, at)));
         let needs = needs.unwrap_or_default();
-        let known: Vec<String> = needs.iter().map(|key| key.as_str().to_owned()).collect();
+        let keys: Vec<String> = needs.iter().map(|key| key.as_str().to_owned()).collect();
         let cooldown = form.optional("cooldown", cooldown);
-        let action = action(form, PlaceholderScope::EventAndState(&known), cooldown.as_ref());
+        let action = action(form, PlaceholderScope::EventAndState(&keys), cooldown.as_ref());
         let defer = form.optional("defer", choice(&[("auto", DeferMode::Auto), ("never", DeferMode::Never)]));
         let ephemeral = form.optional("ephemeral", boolean);
         let shadow = form.optional("shadow", boolean).unwrap_or(false);
@@ -209,8 +209,8 @@ fn field_path(text: &str, on: Option<&[EventPattern]>, at: &mut FieldContext<'_>
     // Only interactions have a `data` field in their payload.
     let never = on.is_some_and(|on| !on.iter().any(EventPattern::can_match_interactions));
     if never && path.first() == Some("data") {
-        let within = text.strip_prefix("data.").unwrap_or("user.id");
-        return at.invalid(format!("must start inside the payload: write `{within}`"));
+        let data_path = text.strip_prefix("data.").unwrap_or("user.id");
+        return at.invalid(format!("must start inside the payload: write `{data_path}`"));
     }
     Some(path)
 }

@@ -35,14 +35,14 @@ pub enum TemplateError {
         placeholder: String,
     },
     /// The key of a stored value or a cooldown has an invalid length.
-    #[error("the key `{pattern}` has {length} bytes in this event; allowed are 1 to {most}")]
+    #[error("the key `{pattern}` has {length} bytes in this event; allowed are 1 to {max}")]
     Key {
         /// The template.
         pattern: String,
         /// Actual length.
         length: usize,
         /// Maximum length.
-        most: usize,
+        max: usize,
     },
     /// The key of a stored value is reserved for the daemon.
     #[error("the key `{pattern}` starts with `{prefix}` in this event, which is reserved for the daemon")]
@@ -147,7 +147,7 @@ impl Template {
         if (1..=MAX_BYTES).contains(&key.len()) {
             return Ok(key);
         }
-        Err(TemplateError::Key { pattern: truncated(&self.text), length: key.len(), most: MAX_BYTES })
+        Err(TemplateError::Key { pattern: truncated(&self.text), length: key.len(), max: MAX_BYTES })
     }
 
     /// The text for an event, as the key of a stored value.
@@ -170,7 +170,7 @@ impl Template {
     /// A sample value to check against its position, and whether the type of the value is known.
     pub(super) fn sample(&self) -> (Value, TypeKnowledge) {
         let whole = matches!(self.parts.as_slice(), [Part::Placeholder(_)]);
-        let mut known = TypeKnowledge::Kind;
+        let mut knowledge = TypeKnowledge::Kind;
         let mut sample = String::new();
         for part in &self.parts {
             match part {
@@ -178,16 +178,16 @@ impl Template {
                 Part::Placeholder(hole) => {
                     match hole.type_knowledge() {
                         TypeKnowledge::Kind => {}
-                        TypeKnowledge::Nothing => known = TypeKnowledge::Nothing,
+                        TypeKnowledge::Nothing => knowledge = TypeKnowledge::Nothing,
                     }
                     if whole && hole.is_number() {
-                        return (Value::from(0), known);
+                        return (Value::from(0), knowledge);
                     }
                     sample.push_str(hole.sample());
                 }
             }
         }
-        (Value::String(sample), known)
+        (Value::String(sample), knowledge)
     }
 }
 

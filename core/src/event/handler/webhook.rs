@@ -82,10 +82,11 @@ mod tests {
         let secret = Secret::parse(&text).unwrap();
         assert_eq!(secret.expose(), text);
         assert_eq!(format!("{secret:?}"), "Secret(redacted)");
-        for wrong in ["", "secret", "whsec_", "whsec_c2VjcmV0", &text[6..], &format!("{text}!!!!"), &format!("{text}a")]
+        for invalid in
+            ["", "secret", "whsec_", "whsec_c2VjcmV0", &text[6..], &format!("{text}!!!!"), &format!("{text}a")]
         {
-            let said = Secret::parse(wrong).unwrap_err();
-            assert!(said.contains("openssl"), "{wrong}");
+            let error = Secret::parse(invalid).unwrap_err();
+            assert!(error.contains("openssl"), "{invalid}");
         }
     }
 }

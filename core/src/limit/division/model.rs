@@ -236,8 +236,8 @@ impl World {
     fn local(&self, index: usize) -> Timestamp {
         let process = &self.processes[index];
         let passed = i64::try_from(self.now - process.started).unwrap();
-        let shown = passed + passed * process.fast / 1_000_000;
-        Timestamp::from_micros(process.ahead + u64::try_from(shown).unwrap())
+        let local_elapsed = passed + passed * process.fast / 1_000_000;
+        Timestamp::from_micros(process.ahead + u64::try_from(local_elapsed).unwrap())
     }
 
     fn run(&mut self, end: u64) -> Result<(), String> {
@@ -367,7 +367,7 @@ impl World {
         self.schedule(self.now + there + back, Event::Answered(index, number, is_lost));
     }
 
-    fn arrive(&mut self, who: usize) -> Result<(), String> {
+    fn arrive(&mut self, index: usize) -> Result<(), String> {
         while self.arrivals.front().is_some_and(|first| *first + 1_000_000 <= self.now) {
             self.arrivals.pop_front();
         }
@@ -375,7 +375,7 @@ impl World {
         self.arrived += 1;
         let (seen, rows) = (self.arrivals.len(), &self.rows);
         if seen > self.config.limit as usize {
-            return Err(format!("{seen} in a window at {} ms, the last of {who}; {rows:?}", self.now / MS));
+            return Err(format!("{seen} in a window at {} ms, the last of {index}; {rows:?}", self.now / MS));
         }
         Ok(())
     }

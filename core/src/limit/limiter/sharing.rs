@@ -61,8 +61,8 @@ impl Limiter {
                 }
                 global
             }
-            Some(SharingConfig { rules, member_id: seat, incarnation: life }) => {
-                GlobalLimit::shared(&self.config, Member::new(rules.clone(), seat.clone(), *life, self.now))
+            Some(SharingConfig { rules, member_id, incarnation: life }) => {
+                GlobalLimit::shared(&self.config, Member::new(rules.clone(), member_id.clone(), *life, self.now))
             }
         }
     }

@@ -333,14 +333,14 @@ const ROUTES: [(&str, &str); 5] = [
 fn callers() -> impl Strategy<Value = Vec<Caller>> {
     let time = || prop_oneof![4 => 0u64..40_000, 1 => 0u64..900_000];
     let caller = (0u64..60_000, 0usize..5, 1u64..4, 0usize..3, time(), time(), 0u8..40, 1u64..60_000).prop_map(
-        |(after, route, object, lane, there, back, fate, patience_ms)| Caller {
+        |(after, route, object, lane, there, back, outcome, patience_ms)| Caller {
             after: if after < 20_000 { 0 } else { after },
             route,
             object,
             lane,
             there,
             back,
-            outcome_code: fate,
+            outcome_code: outcome,
             timeout_ms: patience_ms,
         },
     );

@@ -137,9 +137,9 @@ impl World {
         for (number, (then, _)) in faults.iter().enumerate() {
             world.schedule(*then, Event::Fault(number));
         }
-        for who in 0..processes {
+        for index in 0..processes {
             let process = Process {
-                member: Member::new(world.config.clone(), format!("p{who}"), 1, at(0)),
+                member: Member::new(world.config.clone(), format!("p{index}"), 1, at(0)),
                 incarnation: 1,
                 is_alive: true,
                 is_frozen: false,
@@ -157,7 +157,7 @@ impl World {
             };
             world.processes.push(process);
             let start = world.roll(3_000) * MS;
-            world.wake(who, start);
+            world.wake(index, start);
         }
         world
     }
@@ -344,24 +344,24 @@ impl World {
     }
 
     /// Another process takes over the member id of a dead one.
-    fn revive(&mut self, who: usize) {
+    fn revive(&mut self, index: usize) {
         let now = at(self.now);
-        let process = &mut self.processes[who];
+        let process = &mut self.processes[index];
         if process.is_alive {
             return;
         }
         process.incarnation += 1;
-        process.member = Member::new(self.config.clone(), format!("p{who}"), u64::from(process.incarnation), now);
+        process.member = Member::new(self.config.clone(), format!("p{index}"), u64::from(process.incarnation), now);
         process.is_alive = true;
         (process.call, process.reply) = (None, None);
         process.permits.clear();
-        self.wake(who, self.now);
+        self.wake(index, self.now);
     }
 
     /// Redis executes a call.
-    fn receive(&mut self, who: usize, number: u32) {
+    fn receive(&mut self, index: usize, number: u32) {
         let is_failing = self.failing > 0;
-        let process = &self.processes[who];
+        let process = &self.processes[index];
         let Some((current, call)) = process.call.clone() else { return };
         if is_failing || process.cut > 0 || current != number {
             return;
@@ -374,23 +374,23 @@ impl World {
             && born == same
         {
             let names: Vec<String> = self.window.members();
-            let is_here = |who: usize| names.contains(&format!("p{who}"));
+            let is_here = |index: usize| names.contains(&format!("p{index}"));
             // Calls of a process that has just reached this Redis, or died, are still in the window.
-            let lasts = u64::try_from((self.config.window + self.config.guard).as_micros()).unwrap();
-            self.is_excused |= self.processes.iter().enumerate().any(|(who, process)| {
+            let duration = u64::try_from((self.config.window + self.config.guard).as_micros()).unwrap();
+            self.is_excused |= self.processes.iter().enumerate().any(|(index, process)| {
                 let has_share = process.is_alive && process.member.members_and_share().1 > 0;
                 let was_alone = process.alone.is_some_and(|(then, life)| {
-                    then + lasts > self.now && !(is_here(who) && process.incarnation == life)
+                    then + duration > self.now && !(is_here(index) && process.incarnation == life)
                 });
-                (has_share && !is_here(who)) || was_alone
+                (has_share && !is_here(index)) || was_alone
             });
         }
-        if self.processes[who].deaf > 0 {
+        if self.processes[index].deaf > 0 {
             return;
         }
-        let latency = self.latency(who);
-        self.processes[who].reply = Some((number, reply));
-        self.schedule(self.now + latency, Event::Replied(who, number));
+        let latency = self.latency(index);
+        self.processes[index].reply = Some((number, reply));
+        self.schedule(self.now + latency, Event::Replied(index, number));
     }
 
     fn latency(&mut self, index: usize) -> u64 {
@@ -398,7 +398,7 @@ impl World {
         self.roll(slowest)
     }
 
-    fn arrive(&mut self, who: usize) -> Result<(), String> {
+    fn arrive(&mut self, index: usize) -> Result<(), String> {
         let window = 1_000_000;
         while self.arrivals.front().is_some_and(|first| *first + window <= self.now) {
             self.arrivals.pop_front();
@@ -407,7 +407,7 @@ impl World {
         self.arrived += 1;
         if self.arrivals.len() > self.config.limit as usize {
             let seen = self.arrivals.len();
-            return Err(format!("{seen} calls in a window at {} ms, the last of p{who}", self.now / MS));
+            return Err(format!("{seen} calls in a window at {} ms, the last of p{index}", self.now / MS));
         }
         Ok(())
     }

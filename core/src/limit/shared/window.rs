@@ -305,8 +305,9 @@ impl Epoch {
         rules: &SharedLimitConfig,
         now: u64,
     ) -> MembershipState {
-        let known = now.saturating_sub(micros(rules.silence));
-        let share = if wants_share { self.members.fair_share(&call.member, self.total_tokens(), known) } else { 0 };
+        let known_since = now.saturating_sub(micros(rules.silence));
+        let share =
+            if wants_share { self.members.fair_share(&call.member, self.total_tokens(), known_since) } else { 0 };
         self.members.record_share(&call.member, held, share);
         MembershipState {
             now,

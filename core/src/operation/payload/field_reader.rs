@@ -12,7 +12,7 @@ pub(crate) const UNKNOWN_FIELD: &str = "is not a known field";
 pub(crate) struct FieldReader<'v, 'f> {
     object: &'v Map<String, Value>,
     at: FieldContext<'f>,
-    known: Vec<&'static str>,
+    known_fields: Vec<&'static str>,
     invalid: Vec<&'static str>,
 }
 
@@ -25,7 +25,7 @@ pub(crate) fn object<T>(
     let Some(object) = value.as_object() else {
         return at.invalid("must be an object");
     };
-    let mut form = FieldReader { object, at: at.reborrow(), known: Vec::new(), invalid: Vec::new() };
+    let mut form = FieldReader { object, at: at.reborrow(), known_fields: Vec::new(), invalid: Vec::new() };
     let read = read(&mut form);
     form.reject_unknown();
     read
@@ -38,7 +38,7 @@ impl<'v> FieldReader<'v, '_> {
         name: &'static str,
         read: impl FnOnce(&'v Value, &mut FieldContext<'_>) -> Option<T>,
     ) -> Option<T> {
-        self.known.push(name);
+        self.known_fields.push(name);
         match self.object.get(name) {
             None => self.at.field(name).invalid("is missing"),
             Some(value) => read(value, &mut self.at.field(name)),
@@ -51,7 +51,7 @@ impl<'v> FieldReader<'v, '_> {
         name: &'static str,
         read: impl FnOnce(&'v Value, &mut FieldContext<'_>) -> Option<T>,
     ) -> Option<T> {
-        self.known.push(name);
+        self.known_fields.push(name);
         let value = self.object.get(name)?;
         let mut at = self.at.field(name);
         match (value, at.nulls()) {
@@ -90,10 +90,10 @@ impl<'v> FieldReader<'v, '_> {
     }
 
     fn reject_unknown(mut self) {
-        for name in self.object.keys().filter(|name| !self.known.contains(&name.as_str())) {
-            let message = match nearest(name, self.known.iter().copied()) {
+        for name in self.object.keys().filter(|name| !self.known_fields.contains(&name.as_str())) {
+            let message = match nearest(name, self.known_fields.iter().copied()) {
                 Some(meant) => format!("{UNKNOWN_FIELD}; did you mean `{meant}`?"),
-                None => format!("{UNKNOWN_FIELD}; known fields: {}", quoted_list(self.known.iter().copied())),
+                None => format!("{UNKNOWN_FIELD}; known fields: {}", quoted_list(self.known_fields.iter().copied())),
             };
             self.at.field(name).invalid::<()>(message);
         }
@@ -106,10 +106,10 @@ pub(crate) fn nearest(name: &str, names: impl Iterator<Item = &'static str>) -> 
     // The cost of a comparison is the product of the lengths.
     let name = truncated(name).to_lowercase();
     names
-        .map(|known| (strsim::jaro_winkler(&name, known), known))
+        .map(|field| (strsim::jaro_winkler(&name, field), field))
         .filter(|(similarity, _)| *similarity >= MIN_SIMILARITY)
         .max_by(|(one, _), (other, _)| one.total_cmp(other))
-        .map(|(_, known)| known)
+        .map(|(_, field)| field)
 }
 
 /// Formats names as a list for people.

@@ -11,7 +11,7 @@ use super::{
 use crate::operation::Reference;
 
 /// Maximum number of locations in one operation. Calls with more objects concern one guild, and have it in their path.
-const MOST: usize = 50;
+const MAX_LOCATIONS: usize = 50;
 
 /// An object that belongs to a guild and is addressed by its own id.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -54,7 +54,7 @@ pub enum LocationError {
     #[error("changes an invite, and the guild of an invite cannot be determined")]
     Invite,
     /// Too many locations.
-    #[error("addresses more than {MOST} guilds, channels and webhooks")]
+    #[error("addresses more than {MAX_LOCATIONS} guilds, channels and webhooks")]
     TooMany,
 }
 
@@ -98,7 +98,7 @@ impl Payload {
         }
         found.sort();
         found.dedup();
-        if found.len() > MOST { Err(LocationError::TooMany) } else { Ok(found) }
+        if found.len() > MAX_LOCATIONS { Err(LocationError::TooMany) } else { Ok(found) }
     }
 }
 

@@ -107,8 +107,8 @@ fn has_room(rate: Rate, passed: &[At], now: At) -> bool {
             let mut window: &[At] = &[];
             let mut rest = passed;
             while let Some(first) = rest.first() {
-                let (within, after) = rest.split_at(rest.partition_point(|at| *at < first.after(per)));
-                (window, rest) = (within, after);
+                let (inside, after) = rest.split_at(rest.partition_point(|at| *at < first.after(per)));
+                (window, rest) = (inside, after);
             }
             window.first().is_none_or(|first| now >= first.after(per)) || window.len() < limit
         }
@@ -132,12 +132,12 @@ fn expected_refusal(config: &LimitConfig, passed: &[Passed], arrival: &Arrival, 
         return Some(Scope::Global);
     }
     let full = buckets(config, arrival).into_iter().any(|(name, rate)| {
-        let within = times(passed, |other| {
+        let earlier = times(passed, |other| {
             other.credential == arrival.credential
                 && other.major == arrival.major
                 && buckets(config, other).iter().any(|(own, _)| *own == name)
         });
-        !has_room(rate, &within, now)
+        !has_room(rate, &earlier, now)
     });
     full.then_some(Scope::User)
 }

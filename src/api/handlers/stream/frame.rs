@@ -46,16 +46,16 @@ pub(crate) fn closing_comment(reason: &str) -> String {
     format!(": {reason}\n\n")
 }
 
-pub(crate) fn operation(text: &mut String, at: &ChangeCursor, shown: &OperationDetails) {
-    let data = dto::operation_summary(shown);
+pub(crate) fn operation(text: &mut String, at: &ChangeCursor, details: &OperationDetails) {
+    let data = dto::operation_summary(details);
     write!(text, "id: {}\nevent: operation\ndata: {data}\n\n", encode_cursor(at)).expect(
         "invariant: writing to a String \
         cannot fail",
     );
 }
 
-pub(crate) fn gap(text: &mut String, at: &ChangeCursor, why: GapReason) {
-    let (why, detail) = match why {
+pub(crate) fn gap(text: &mut String, at: &ChangeCursor, reason: GapReason) {
+    let (reason, detail) = match reason {
         GapReason::Forgotten => (
             "forgotten",
             "Finished operations were removed since; the changes of those that are still stored follow. List the \
@@ -67,7 +67,7 @@ pub(crate) fn gap(text: &mut String, at: &ChangeCursor, why: GapReason) {
              matter to you.",
         ),
     };
-    let data = json!({"why": why, "detail": detail});
+    let data = json!({"why": reason, "detail": detail});
     write!(text, "id: {}\nevent: gap\ndata: {data}\n\n", encode_cursor(at)).expect(
         "invariant: writing to a String cannot \
         fail",
@@ -84,8 +84,8 @@ mod tests {
     fn cursor_round_trips_and_rejects_other_text() {
         let at = ChangeCursor::at(VisibleChanges { next: 1_800_000_000_000_000, open: [5, 7].into() });
         assert_eq!(decode_cursor(&encode_cursor(&at)), Some(at));
-        for wrong in ["", "0", "!", "AAAA", "1571715189416398849"] {
-            assert_eq!(decode_cursor(wrong), None, "{wrong}");
+        for invalid in ["", "0", "!", "AAAA", "1571715189416398849"] {
+            assert_eq!(decode_cursor(invalid), None, "{invalid}");
         }
     }
 }

@@ -124,11 +124,10 @@ pub(crate) async fn open(request: HttpRequest, app: Data<AppState>) -> Result<Ht
         ));
     }
     let permit = app.control.streams.acquire(&caller.key).map_err(|full| match full {
-        StreamLimitReached::All(most) => ProblemType::Busy.with_detail(format!(
-            "{most} streams are open, which is the maximum (api.max_streams). Retry in a moment."
-        )),
-        StreamLimitReached::Key(most) => ProblemType::Busy.with_detail(format!(
-            "This key has {most} streams open, which is the maximum for one key. Close \
+        StreamLimitReached::All(max) => ProblemType::Busy
+            .with_detail(format!("{max} streams are open, which is the maximum (api.max_streams). Retry in a moment.")),
+        StreamLimitReached::Key(max) => ProblemType::Busy.with_detail(format!(
+            "This key has {max} streams open, which is the maximum for one key. Close \
                 one, then retry."
         )),
     })?;

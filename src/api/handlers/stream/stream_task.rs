@@ -97,8 +97,8 @@ impl StreamTask {
         if let (Some(abort), StreamEndReason::Stalled) = (&abort, ending) {
             abort.abort();
         }
-        let Self { out, permit: seat, config, .. } = self;
-        drop((out, seat));
+        let Self { out, permit, config, .. } = self;
+        drop((out, permit));
         // A response that is not read to its end would occupy its connection for ever.
         let is_finished = match ending {
             StreamEndReason::Gone | StreamEndReason::Stalled => true,
@@ -155,7 +155,7 @@ impl StreamTask {
     async fn check_key(&self) -> Result<bool, StreamEndReason> {
         let Some(key) = self.key else { return Ok(true) };
         match self.app.look_up(key, NO_ADDRESS).await {
-            Ok(Some(known)) if known.is_valid(self.app.now()) => Ok(true),
+            Ok(Some(found)) if found.is_valid(self.app.now()) => Ok(true),
             Ok(_) => Err(StreamEndReason::Revoked),
             Err(_) => Ok(false),
         }

@@ -36,13 +36,13 @@ pub(crate) fn message(nulls: Nulls, fields: impl IntoIterator<Item = Field>) -> 
 /// An embed, limited as by Discord and otherwise passed through.
 pub(crate) fn embed() -> ObjectBuilder {
     let part = |name: &'static str, longest: usize| optional(name, or_null(text_of(0, longest)));
-    let within = |field: Field| -> SchemaRef { or_null(object([field])) };
+    let nested = |field: Field| -> SchemaRef { or_null(object([field])) };
     let field = object([part("name", 256), part("value", 1024)]);
     object([
         part("title", 256),
         part("description", 4096),
-        optional("footer", within(part("text", 2048))),
-        optional("author", within(part("name", 256))),
+        optional("footer", nested(part("text", 2048))),
+        optional("author", nested(part("name", 256))),
         optional("fields", or_null(list_of(0, 25, field))),
     ])
     .describe("An embed as defined by Discord.")

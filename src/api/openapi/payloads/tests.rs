@@ -94,9 +94,9 @@ impl SchemaDocument {
         } else if is_of(schema, "string") {
             text_samples(schema, &mut fit, &mut unfit);
         } else if is_of(schema, "number") {
-            let (least, most) = (schema["minimum"].as_i64().unwrap(), schema["maximum"].as_i64().unwrap());
-            fit.extend([json!(least), json!(most)]);
-            unfit.extend([json!(least - 1), json!(most + 1), json!(1.5)]);
+            let (least, max) = (schema["minimum"].as_i64().unwrap(), schema["maximum"].as_i64().unwrap());
+            fit.extend([json!(least), json!(max)]);
+            unfit.extend([json!(least - 1), json!(max + 1), json!(1.5)]);
         } else if is_of(schema, "boolean") {
             fit.extend([json!(true), json!(false)]);
         } else if is_of(schema, "array") {
@@ -146,9 +146,9 @@ fn text_samples(schema: &Value, fit: &mut Vec<Value>, unfit: &mut Vec<Value>) {
     unfit.extend(bad.iter().map(|text| json!(text)));
     let start = if schema["pattern"] == rest::PATH { "/" } else { "" };
     let long = |length: u64| json!(format!("{start}{}", filler.repeat(usize::try_from(length).unwrap() - start.len())));
-    if let Some(most) = schema["maxLength"].as_u64() {
-        fit.push(long(most));
-        unfit.push(long(most + 1));
+    if let Some(max) = schema["maxLength"].as_u64() {
+        fit.push(long(max));
+        unfit.push(long(max + 1));
     }
     if let Some(least) = schema["minLength"].as_u64() {
         unfit.push(long(least - 1));

@@ -222,7 +222,7 @@ fn erase_schema() -> utoipa::openapi::schema::ObjectBuilder {
 }
 
 fn erased_schema() -> utoipa::openapi::schema::ObjectBuilder {
-    let kept = object([
+    let retained = object([
         required("what", text().describe("What stays.")),
         optional("count", count().describe("How many rows, where they are counted.")),
         required("why", text().describe("Why it stays, and what to do.")),
@@ -234,7 +234,7 @@ fn erased_schema() -> utoipa::openapi::schema::ObjectBuilder {
                 .additional_properties(Some(AdditionalProperties::from(count())))
                 .describe("Number of removed rows, by kind."),
         ),
-        required("kept", list(kept)),
+        required("kept", list(retained)),
         required("done", boolean().describe("Whether every table was examined.")),
         required("next", or_null(text().describe("What to send as `next` to continue; `null` at the end."))),
     ])

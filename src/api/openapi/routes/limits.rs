@@ -266,7 +266,7 @@ fn buckets() -> RouteDoc {
 }
 
 fn top() -> RouteDoc {
-    let most = json!({"by": "spend", "since": A_TIME, "top": [{"guild_id": A_GUILD, "count": 1_204, "over": 0}]});
+    let example = json!({"by": "spend", "since": A_TIME, "top": [{"guild_id": A_GUILD, "count": 1_204, "over": 0}]});
     RouteDoc::new(Tag::Limits, "list_top", "List the heaviest users of the limits")
         .query(
             "by",
@@ -274,12 +274,12 @@ fn top() -> RouteDoc {
             "Calls, 429s, or responses that count towards Discord's ban; default `spend`.",
         )
         .query("limit", integer(1, 100).default(Some(10.into())), "Maximum number of entries.")
-        .responses(200, "The heaviest users, the heaviest first.", schema_ref("Top"), [("top", most)])
+        .responses(200, "The heaviest users, the heaviest first.", schema_ref("Top"), [("top", example)])
 }
 
-fn a_breaker(state: &str, why: &str, until: Option<&str>) -> Value {
+fn a_breaker(state: &str, reason: &str, until: Option<&str>) -> Value {
     json!({
-        "key": "target:crm", "kind": "target", "state": state, "why": why, "since": A_TIME, "until": until, "calls": 0,
+        "key": "target:crm", "kind": "target", "state": state, "why": reason, "since": A_TIME, "until": until, "calls": 0,
         "failures": 0, "slow": 0,
     })
 }
@@ -343,11 +343,11 @@ fn budgets() -> RouteDoc {
 }
 
 fn budget() -> RouteDoc {
-    let mut shown = a_budget();
-    shown["spend"] = json!([{"hour": A_TIME, "points": 12.0, "calls": 1}]);
+    let mut example = a_budget();
+    example["spend"] = json!([{"hour": A_TIME, "points": 12.0, "calls": 1}]);
     with_name(RouteDoc::new(Tag::Budgets, "show_budget", "Show a budget"))
         .query("hours", integer(1, 366 * 24).default(Some(24.into())), "Number of hours of spend in the response.")
-        .responses(200, "The budget.", schema_ref("BudgetInFull"), [("budget", shown)])
+        .responses(200, "The budget.", schema_ref("BudgetInFull"), [("budget", example)])
         .problem(ProblemType::BudgetUnavailable)
 }
 

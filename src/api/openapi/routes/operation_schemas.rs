@@ -234,10 +234,10 @@ pub(crate) fn an_operation() -> Value {
 
 /// The same with its attempts.
 pub(crate) fn an_operation_in_full() -> Value {
-    let mut shown = an_operation();
-    shown["key"] = "pilots-1".into();
-    shown["tries"] = json!([
+    let mut operation = an_operation();
+    operation["key"] = "pilots-1".into();
+    operation["tries"] = json!([
         {"n": 1, "started_at": A_TIME, "ended_at": LATER, "status": 200, "class": "succeeded", "detail": null},
     ]);
-    shown
+    operation
 }

@@ -135,8 +135,10 @@ impl EventRouter {
     fn on_message(&mut self, message: ShardMessage, ctx: &mut Context<Self>) {
         failpoint::message(Part::EventRouter);
         match message {
-            ShardMessage::Began { shard, session, resume_url } => self.start_session(shard, session, resume_url),
-            ShardMessage::Passed { shard, session, seq } => {
+            ShardMessage::SessionStarted { shard, session, resume_url } => {
+                self.start_session(shard, session, resume_url)
+            }
+            ShardMessage::Skipped { shard, session, seq } => {
                 let Some(session) = self.sessions.current(shard, &session) else { return };
                 let received = session.ledger().on_received(seq);
                 self.check_gap(&session, received);
@@ -148,7 +150,7 @@ impl EventRouter {
             }
             ShardMessage::Events(batch) => self.on_events(batch),
             // The waiter may have given up.
-            ShardMessage::Ended { heard: reply } => drop(reply.send(())),
+            ShardMessage::Ended { ack: reply } => drop(reply.send(())),
         }
     }
 
@@ -198,7 +200,7 @@ impl EventRouter {
             // The session is unknown, so none of its events can be confirmed.
             let bytes = events.iter().map(|event| event.text.bytes()).sum();
             if let Some(credit) = self.sessions.credit(first.origin.shard) {
-                credit.give_back(events.len(), bytes);
+                credit.release(events.len(), bytes);
             }
             return;
         };

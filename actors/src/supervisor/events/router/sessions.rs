@@ -73,7 +73,7 @@ impl SessionTable {
                 self.crashed.insert((Arc::clone(session), *seq), crashed);
             }
         }
-        self.context.ownership.has_session(shard, &stored.session);
+        self.context.ownership.add_session(shard, &stored.session);
         let StoredSession { session, resume_url, confirmed, .. } = stored;
         let session = GatewaySession::new(session, shard, resume_url, confirmed, credit);
         self.shards.insert(shard, ShardSessions { session, saved: Some(confirmed), unfinished: VecDeque::new() });
@@ -97,7 +97,7 @@ impl SessionTable {
     ) -> Option<Arc<GatewaySession>> {
         let credit = self.credits.get(&shard)?;
         let session = GatewaySession::new(id, shard, resume_url, 0, Arc::clone(credit));
-        self.context.ownership.has_session(shard, &session.id);
+        self.context.ownership.add_session(shard, &session.id);
         let Some(entry) = self.shards.get_mut(&shard) else {
             self.shards.insert(shard, ShardSessions { session, saved: None, unfinished: VecDeque::new() });
             return None;
@@ -156,7 +156,7 @@ impl SessionTable {
         let mut sessions = Vec::new();
         for entry in self.shards.values_mut() {
             while let Some(old) = entry.unfinished.pop_front_if(|old| old.ledger().pending() == 0) {
-                self.context.ownership.forget_session(&old.id);
+                self.context.ownership.remove_session(&old.id);
             }
             // Until all events of the previous session are handled, a restart must find that one.
             let session = entry.unfinished.front().unwrap_or(&entry.session);

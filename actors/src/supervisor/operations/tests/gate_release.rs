@@ -217,7 +217,7 @@ fn queue_without_an_owner_is_claimed_when_released() {
 }
 
 #[test]
-fn resumed_guild_asks_the_gate_again() {
+fn resumed_guild_checks_the_gate_again() {
     paused(async {
         let world = TestCluster::new();
         let operations = world.start();

@@ -68,7 +68,7 @@ fn wakeup_of_a_stopping_guild_is_not_lost() {
 }
 
 #[test]
-fn guild_woken_when_asked_to_stop_stays() {
+fn guild_woken_during_a_stop_request_stays() {
     paused(async {
         let mut world = TestCluster::new();
         (world.config.idle_after, world.config.poll_interval) = (Duration::from_secs(2), Duration::from_secs(10));

@@ -74,7 +74,7 @@ fn invalid_body_names_the_field() {
 }
 
 fn a_name() -> impl Strategy<Value = String> {
-    prop_oneof![prop::sample::select(names::KNOWN).prop_map(str::to_owned), "[a-zä]{1,5}(\\.[a-z_-]{1,5}){0,3}"]
+    prop_oneof![prop::sample::select(names::KNOWN_EVENTS).prop_map(str::to_owned), "[a-zä]{1,5}(\\.[a-z_-]{1,5}){0,3}"]
 }
 
 prop_compose! {

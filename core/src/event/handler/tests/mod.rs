@@ -74,5 +74,5 @@ fn errors_of(fields: &Value) -> Vec<(String, String)> {
     }
     let found = EventHandlers::parse(&json!({"handlers": [handler]})).unwrap_err();
     let short = |field: &str| field.strip_prefix("handlers[0].").unwrap_or(field).to_owned();
-    found.into_iter().map(|wrong| (short(&wrong.field), wrong.message)).collect()
+    found.into_iter().map(|error| (short(&error.field), error.message)).collect()
 }

@@ -50,7 +50,7 @@ fn all_errors_are_reported_with_their_fields() {
         7,
     ], "handler": []}))
     .unwrap_err();
-    let mut fields: Vec<&str> = found.iter().map(|wrong| wrong.field.as_str()).collect();
+    let mut fields: Vec<&str> = found.iter().map(|error| error.field.as_str()).collect();
     fields.sort_unstable();
     assert_eq!(
         fields,
@@ -75,11 +75,11 @@ fn all_errors_are_reported_with_their_fields() {
             "handlers[3]",
         ]
     );
-    let said = found.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    let text = found.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
     for hint in
         ["`assign_role`?", "`member.join`?", "`role_id`?", "`max_attempts`?", "`bot`?", "`{user_id}`?", "`handlers`?"]
     {
-        assert!(said.contains(&format!("did you mean {hint}")), "{hint}\n{said}");
+        assert!(text.contains(&format!("did you mean {hint}")), "{hint}\n{text}");
     }
 }
 

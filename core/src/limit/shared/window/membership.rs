@@ -112,14 +112,14 @@ impl Membership {
 
     /// Whether some members have made no call since this one joined, and therefore do not know of it. A detached member
     /// would have called by `known` if only the clock had jumped.
-    pub(super) fn is_unknown_to_others(&self, member: &str, known: u64) -> bool {
+    pub(super) fn is_unknown_to_others(&self, member: &str, known_since: u64) -> bool {
         let oldest = self.live.values().min().copied().unwrap_or(0);
-        let is_young = |member_record: &MemberRecord| member_record.since > known && !self.detached.is_empty();
+        let is_young = |member_record: &MemberRecord| member_record.since > known_since && !self.detached.is_empty();
         self.all.get(member).is_some_and(|member_record| oldest < member_record.since || is_young(member_record))
     }
 
     /// The fair share of a member, as far as the claims of the others permit.
-    pub(super) fn fair_share(&self, member: &str, limit: u32, known: u64) -> u32 {
+    pub(super) fn fair_share(&self, member: &str, limit: u32, known_since: u64) -> u32 {
         let Some(member_record) = self.all.get(member) else { return 0 };
         let (live, away) = (self.live().max(1), self.claimed_detached());
         let fair = limit.saturating_sub(away) / live;
@@ -129,7 +129,7 @@ impl Membership {
         let is_over = others.saturating_sub(away) >= fair * (live - 1);
         let room = (fair + u32::from(is_over)).min(limit.saturating_sub(others));
         // If Redis lost its data now, the other members would not know of this share.
-        if self.is_unknown_to_others(member, known) { room.min(member_record.claim) } else { room }
+        if self.is_unknown_to_others(member, known_since) { room.min(member_record.claim) } else { room }
     }
 
     /// Records the share that a member is given. Until the member confirms a lower share, its claim stays at the

@@ -55,13 +55,13 @@ fn any_text() -> impl Strategy<Value = String> {
 
 /// A field name that some kind knows, or any other text.
 fn field_name() -> impl Strategy<Value = String> {
-    let known: Vec<String> = OperationKind::ALL
+    let names: Vec<String> = OperationKind::ALL
         .into_iter()
         .flat_map(samples)
         .flat_map(|sample| sample.as_object().unwrap().keys().cloned().collect::<Vec<_>>())
         .chain(["id", "allow", "deny", "position", "operation", "fields", "title", "parse"].map(str::to_owned))
         .collect();
-    prop_oneof![4 => sample::select(known), 1 => any_text()]
+    prop_oneof![4 => sample::select(names), 1 => any_text()]
 }
 
 fn any_kind() -> impl Strategy<Value = OperationKind> {
