@@ -388,7 +388,7 @@ impl Daemon {
 /// The API, with what exists before the listener starts. The gate is among it: operators look there for why nothing is sent,
 /// from the start on.
 fn control(settings: &Settings, key: &AcceptedAdminKey<'_>, store: &Store, rest: &RestComponent) -> Control {
-    let control = Control::new(key.key.clone(), api_component::control_config(&settings.api))
+    let control = Control::new(key.key, api_component::control_config(&settings.api))
         .with_clock(&store.clocks().store_time())
         .with_proxies(api_component::trusted_proxies(&settings.api))
         .with_keys(Arc::new(store.clone()))

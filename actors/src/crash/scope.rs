@@ -32,7 +32,7 @@ pub fn current() -> Option<Input> {
 }
 
 /// Sets the input of this thread until the returned guard is dropped. Only for synchronous code: across an `await`, use
-/// [`within`].
+/// [`with_input`].
 pub fn enter(input: Option<Input>) -> InputGuard {
     let seq = match &input {
         Some(Input::Event { seq, .. }) => *seq,

@@ -241,7 +241,7 @@ proptest! {
                     let key = route.map_or(BreakerKey::Discord(bot), |route| {
                         BreakerKey::Route(bot, RouteKey::new(ROUTES[route]))
                     });
-                    let status = BreakerStatus { shared_key: SharedBreakerKey { key, token: None }, state: state, reason: BreakerReason::FailureRate };
+                    let status = BreakerStatus { shared_key: SharedBreakerKey { key, token: None }, state, reason: BreakerReason::FailureRate };
                     let told = breakers.pending_changes(now);
                     observer.observe(breakers.apply_remote(&RemoteChange { status, version }, now))?;
                     prop_assert_eq!(told, breakers.pending_changes(now), "a received change is shared again");

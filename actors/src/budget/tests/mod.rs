@@ -283,7 +283,7 @@ fn offline_spend_is_charged_after_reconnecting_without_requests() {
         assert_eq!(acquire(&one, 5, 0).await, allowed(0, 0));
         let reason = BudgetUnreachable::AboveShare { cost: Points::whole(6), share: Points::whole(5) };
         let above = one.acquire(&shop(), Points::whole(6), Duration::ZERO).await;
-        assert_eq!(above, Err(BudgetError::Unreachable { reason: reason, retry_after: RETRY }));
+        assert_eq!(above, Err(BudgetError::Unreachable { reason, retry_after: RETRY }));
         assert_eq!(show(&two).await.available, Points::whole(10));
         connection.restore();
         sleep(RETRY).await;

@@ -136,7 +136,7 @@ impl EventRouter {
         failpoint::message(Part::EventRouter);
         match message {
             ShardMessage::SessionStarted { shard, session, resume_url } => {
-                self.start_session(shard, session, resume_url)
+                self.start_session(shard, session, resume_url);
             }
             ShardMessage::Skipped { shard, session, seq } => {
                 let Some(session) = self.sessions.current(shard, &session) else { return };
