@@ -187,19 +187,6 @@ impl Daemon {
         reloader: &Reloader,
         observer: impl Fn(ShardEvent) + Send + Sync + 'static,
     ) -> Result<Self, StartError> {
-        let started = Self::start_components(settings, handlers, key, handle, reloader, observer).await;
-        // What has started ends with the process, and is not reported as a failure of its own.
-        started.inspect_err(|_| Supervision::installed().iter().for_each(Supervision::begin_shutdown))
-    }
-
-    async fn start_components(
-        settings: &Settings,
-        handlers: EventHandlers,
-        key: &LocalAdminKey,
-        handle: &ApiHandle,
-        reloader: &Reloader,
-        observer: impl Fn(ShardEvent) + Send + Sync + 'static,
-    ) -> Result<Self, StartError> {
         let token = settings.discord.token.clone().ok_or(StartError::NoToken)?;
         // Before anything is logged: an address or a store that is in use should be the only line.
         let bound_api = BoundApi::bind(&settings.api)?;
@@ -210,20 +197,23 @@ impl Daemon {
         supervise(&readiness, &store);
         let parts = Parts::register(&readiness, settings);
 
-        let telemetry = TelemetryComponent::start(settings, &handlers)?;
-        let rest = RestComponent::start(settings, token.clone(), GateState::Store(&store, clocks.clone()))?;
+        let telemetry = TelemetryComponent::start(settings, &handlers).map_err(abandon)?;
+        let rest =
+            RestComponent::start(settings, token.clone(), GateState::Store(&store, clocks.clone())).map_err(abandon)?;
         emit(LimitSharingChosen { sharing: rest.sharing().name(), limit: settings.gate.limits.global });
-        let key = key.resolve(&settings.store).await?;
+        let key = key.resolve(&settings.store).await.map_err(abandon)?;
         let control = control(settings, &key, &store, &rest);
         let delay = settings.shutdown.delay;
-        let api = ApiComponent::start(bound_api, control, &readiness, telemetry.recorder(), handle, delay)?;
+        let api = ApiComponent::start(bound_api, control, &readiness, telemetry.recorder(), handle, delay)
+            .map_err(abandon)?;
         key.log_location();
 
         let redis = RedisComponent::start(&rest.gate, parts.redis).await;
         rest.ready(&parts.gate).await;
         let spend = Arc::new(store.clone());
         let budgets = BudgetsComponent::start(settings, &rest, spend, clocks.store_time()).await;
-        let identity = identity::find(&token, rest.gate.as_ref(), &rest.calls, &parts.gateway).await?;
+        let identity =
+            identity::find(&token, rest.gate.as_ref(), &rest.calls, &parts.gateway).await.map_err(abandon)?;
         let roles = Arc::new(RoleCache::new(RoleCacheConfig {
             max_age: settings.operations.role_max_age,
             ..RoleCacheConfig::default()
@@ -248,9 +238,11 @@ impl Daemon {
 
         let sessions: Arc<dyn EventStore> = Arc::new(store.clone());
         let stored_sessions = events_component::load_sessions(&*sessions, &parts.gateway).await;
-        let info = discovery::find(settings, rest.gate.as_ref(), &rest.calls, &stored_sessions, &parts.gateway).await?;
+        let info = discovery::find(settings, rest.gate.as_ref(), &rest.calls, &stored_sessions, &parts.gateway)
+            .await
+            .map_err(abandon)?;
         let gateway = Arc::new(GatewayComponent::new(parts.gateway));
-        let events = EventsComponent::start(EventsComponent::prepare(
+        let prepared = EventsComponent::prepare(
             settings,
             handlers,
             Arc::clone(&sessions),
@@ -259,7 +251,9 @@ impl Daemon {
             Arc::clone(operations.service()),
             info.shards,
             &clocks.store_time(),
-        )?);
+        )
+        .map_err(abandon)?;
+        let events = EventsComponent::start(prepared);
         parts.events.ready();
         let handle = events.events().clone();
         let interactions = InteractionsComponent::start(
@@ -267,7 +261,8 @@ impl Daemon {
             &settings.interactions,
             handle.clone(),
             clocks.store_time(),
-        )?;
+        )
+        .map_err(abandon)?;
         let total = info.shards;
         let dependencies = ShardDependencies {
             token,
@@ -277,7 +272,7 @@ impl Daemon {
             events: handle.clone(),
             observer: shard_observer(roles, gateway, observer),
         };
-        let shards = ShardsComponent::start(settings, dependencies)?;
+        let shards = ShardsComponent::start(settings, dependencies).map_err(abandon)?;
         api.control.publish_gateway(GatewayServices {
             state: Some(Arc::new(StateService {
                 values: Arc::new(store.clone()),
@@ -383,6 +378,12 @@ impl Daemon {
             Err(ShutdownTimeout { timeout, shards, events: !handled, operations: !drained, listener })
         }
     }
+}
+
+/// The start failed. Called before the components that have started are dropped, so that their ends are not reported as failures.
+fn abandon(error: impl Into<StartError>) -> StartError {
+    Supervision::installed().iter().for_each(Supervision::begin_shutdown);
+    error.into()
 }
 
 /// The API, with what exists before the listener starts. The gate is among it: operators look there for why nothing is sent,

@@ -34,7 +34,7 @@ pub(super) fn settings(url: &str) -> Settings {
         migrate: true,
         row_security: crate::settings::RowSecuritySettings::default(),
         timeout: Duration::from_secs(60),
-        lock_wait: Duration::ZERO,
+        lock_wait: Duration::from_secs(20),
         read_connections: 1,
         max_waiting: 10,
         max_queued: 10,
