@@ -13,7 +13,7 @@ use super::{
     dead_letters, erase, event_commit,
     guild_tenants::GuildTenants,
     identify, inbox, interactions, locations, queues, record, schedule, sessions, shards, spend, state,
-    submit::SubmitBatch,
+    submit::{self, SubmitBatch},
     sweep,
 };
 use crate::store::{cluster::Notification, rows::query};
@@ -60,12 +60,12 @@ pub(super) async fn run_jobs(
     });
     let requests: Vec<_> =
         batches.iter().map(|(index, batch)| SubmitBatch { operations: batch, tenant: tenant_of(*index) }).collect();
-    let done: Vec<&HandlerCommit> = commits.iter().flat_map(|(_, done)| done.iter()).collect();
-    let (submitted, committed) =
-        event_commit::commit_batch(on, context, &tenants, &requests, &done, &mut woken).await?;
+    let submitted = submit::submit_batches(on, context, &tenants, &requests, &mut woken).await?;
     for ((index, _), submitted) in batches.iter().zip(submitted) {
         set_result(*index, JobResult::Submitted(submitted));
     }
+    let done: Vec<&HandlerCommit> = commits.iter().flat_map(|(_, done)| done.iter()).collect();
+    let committed = event_commit::commit_batch(on, context, &tenants, &done, &mut woken).await?;
     let mut committed = committed.into_iter();
     for (index, done) in &commits {
         set_result(*index, JobResult::Committed(committed.by_ref().take(done.len()).collect()));

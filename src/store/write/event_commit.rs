@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use guildhall_actors::crash;
-use guildhall_actors::ports::{CommitResult, HandlerCommit, InboxKey, StateWrite, SubmitError, SubmitResult};
+use guildhall_actors::ports::{CommitResult, HandlerCommit, InboxKey, StateWrite};
 use sea_orm::{DatabaseTransaction, QueryResult};
 
 use super::{
@@ -42,18 +42,14 @@ pub(in crate::store) const INSERT: &str = "INSERT INTO handled (session, seq, ha
 pub(in crate::store) const REMOVE: &str =
     "DELETE FROM handled WHERE (session, seq, handler) IN (SELECT its_session, its_seq, its_handler FROM {v})";
 
-/// Results of submissions, and of handler commits.
-type BatchCommitResults = (Vec<Result<Vec<SubmitResult>, SubmitError>>, Vec<CommitResult>);
-
-/// Stores operations of callers and of handlers together.
+/// Stores what handlers produced, one result for each commit.
 pub(super) async fn commit_batch(
     on: &DatabaseTransaction,
     context: &Context,
     tenants: &GuildTenants,
-    requests: &[SubmitBatch<'_>],
     done: &[&HandlerCommit],
     woken: &mut BTreeSet<i64>,
-) -> Result<BatchCommitResults, EngineError> {
+) -> Result<Vec<CommitResult>, EngineError> {
     let mut results: BTreeMap<usize, CommitResult> = BTreeMap::new();
     let valid_claims = shards::valid_claims(on, context, done.iter().filter_map(|done| done.claim)).await?;
     let mut remaining: Vec<CommitItem<'_>> = Vec::with_capacity(done.len());
@@ -65,18 +61,14 @@ pub(super) async fn commit_batch(
             results.insert(index, CommitResult::Skipped);
         }
     }
-    let mut submitted = None;
-    while submitted.is_none() || !remaining.is_empty() {
+    while !remaining.is_empty() {
         // Of several commits with one key, each must see the result of the one before.
         let mut seen = HashSet::new();
         let (first, later) = remaining.into_iter().partition(|item| seen.insert(item.key.clone()));
         remaining = later;
-        let requests = if submitted.is_none() { requests } else { &[] };
-        let (accepted, committed) = commit_distinct(on, context, tenants, requests, first, woken).await?;
-        submitted.get_or_insert(accepted);
-        results.extend(committed);
+        results.extend(commit_distinct(on, context, tenants, first, woken).await?);
     }
-    Ok((submitted.unwrap_or_default(), results.into_values().collect()))
+    Ok(results.into_values().collect())
 }
 
 /// A commit of a handler, and its position in the results.
@@ -97,10 +89,9 @@ async fn commit_distinct<'a>(
     on: &DatabaseTransaction,
     context: &Context,
     tenants: &GuildTenants,
-    requests: &[SubmitBatch<'a>],
     items: Vec<CommitItem<'a>>,
     woken: &mut BTreeSet<i64>,
-) -> Result<(Vec<Result<Vec<SubmitResult>, SubmitError>>, Vec<(usize, CommitResult)>), EngineError> {
+) -> Result<Vec<(usize, CommitResult)>, EngineError> {
     let (from_inbox, fresh): (Vec<_>, Vec<_>) = items.iter().partition(|item| item.done.from_inbox);
     let mut new_keys = insert(on, &fresh).await?;
     new_keys.extend(inbox::present(on, from_inbox.iter().map(|item| &item.key)).await?);
@@ -108,9 +99,8 @@ async fn commit_distinct<'a>(
     // Handlers belong to the operator.
     let given =
         items.iter().filter(has_operations).map(|item| SubmitBatch { operations: &item.done.operations, tenant: None });
-    let batches: Vec<SubmitBatch<'_>> = requests.iter().copied().chain(given).collect();
-    let mut submitted = submit::submit_batches(on, context, tenants, &batches, woken).await?;
-    let mut accepted = submitted.split_off(requests.len()).into_iter();
+    let batches: Vec<SubmitBatch<'_>> = given.collect();
+    let mut accepted = submit::submit_batches(on, context, tenants, &batches, woken).await?.into_iter();
 
     let mut committed = Vec::with_capacity(items.len());
     let (mut refused, mut finished, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
@@ -143,7 +133,7 @@ async fn commit_distinct<'a>(
     state::set(on, set).await?;
     inbox::remove(on, finished).await?;
     inbox::insert(on, &waiting).await?;
-    Ok((submitted, committed))
+    Ok(committed)
 }
 
 /// Inserts the rows of handlers. Returns the keys that did not exist.
