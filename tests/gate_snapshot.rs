@@ -210,8 +210,8 @@ fn exhausted_bucket_survives_a_restart_and_others_stay_open() {
         let role = |limit| RouteLimit {
             method: "POST".into(),
             path: "/guilds/{guild.id}/roles".into(),
-            with_case: Case::default(),
-            with_bucket: None,
+            case: Case::default(),
+            bucket: None,
             limit,
             per_ms: 28 * 3_600_000,
             algorithm: Algorithm::Fixed,

@@ -69,7 +69,7 @@ async fn every_documented_fault_is_accepted() {
 #[test]
 fn page_documents_the_current_limits() {
     for row in LimitConfig::default().routes {
-        let case = match row.with_case {
+        let case = match row.case {
             Case::Any => "any",
             Case::OldMessage => "old_message",
             Case::Message => "message",
@@ -80,7 +80,7 @@ fn page_documents_the_current_limits() {
             Algorithm::Leaky => "leaky",
             Algorithm::Sliding | Algorithm::Aligned => panic!("routes do not use this algorithm"),
         };
-        let bucket = row.with_bucket.as_deref().unwrap_or("its own");
+        let bucket = row.bucket.as_deref().unwrap_or("its own");
         let (method, path, limit, per_ms) = (row.method, row.path, row.limit, row.per_ms);
         assert_documented(
             "limit",

@@ -97,9 +97,8 @@ impl Gate {
     pub(crate) fn set_route(&mut self, limit: RouteLimit) {
         let name = bucket_name(&limit);
         self.buckets.retain(|key, _| key.name != name);
-        let same = |other: &RouteLimit| {
-            other.method == limit.method && other.path == limit.path && other.with_case == limit.with_case
-        };
+        let same =
+            |other: &RouteLimit| other.method == limit.method && other.path == limit.path && other.case == limit.case;
         self.config.routes.retain(|other| !same(other));
         self.config.routes.push(limit);
     }
@@ -146,7 +145,7 @@ impl Gate {
     fn bucket(&mut self, request: &LimitRequest<'_>, case: Case) -> Option<BucketKey> {
         let matches = |limit: &&RouteLimit, case: Case| {
             limit.path == request.template
-                && limit.with_case == case
+                && limit.case == case
                 && (limit.method == "*" || limit.method == request.method)
         };
         let routes = self.config.routes.iter();
@@ -174,7 +173,7 @@ impl Gate {
 }
 
 fn bucket_name(limit: &RouteLimit) -> String {
-    match (&limit.with_bucket, limit.with_case) {
+    match (&limit.bucket, limit.case) {
         (Some(bucket), _) => bucket.clone(),
         (None, case) => format!("{} {} {case:?}", limit.method, limit.path),
     }

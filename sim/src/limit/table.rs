@@ -32,10 +32,10 @@ pub struct RouteLimit {
     pub path: String,
     /// The calls of the route that it applies to.
     #[serde(default)]
-    pub with_case: Case,
+    pub case: Case,
     /// Routes with the same bucket share it, by top-level id; without one, the route has its own.
     #[serde(default)]
-    pub with_bucket: Option<String>,
+    pub bucket: Option<String>,
     /// Requests per window.
     pub limit: u32,
     /// The window in milliseconds.
@@ -133,24 +133,16 @@ impl RouteLimit {
 
     fn new(route: &str, limit: u32, per_ms: u64, algorithm: Algorithm) -> Self {
         let (method, path) = route.split_once(' ').unwrap_or(("*", route));
-        Self {
-            method: method.into(),
-            path: path.into(),
-            with_case: Case::Any,
-            with_bucket: None,
-            limit,
-            per_ms,
-            algorithm,
-        }
+        Self { method: method.into(), path: path.into(), case: Case::Any, bucket: None, limit, per_ms, algorithm }
     }
 
     fn with_case(mut self, case: Case) -> Self {
-        self.with_case = case;
+        self.case = case;
         self
     }
 
     fn with_bucket(mut self, bucket: &str) -> Self {
-        self.with_bucket = Some(bucket.into());
+        self.bucket = Some(bucket.into());
         self
     }
 }

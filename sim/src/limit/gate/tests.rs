@@ -61,8 +61,8 @@ fn tables() -> impl Strategy<Value = LimitConfig> {
         let row = |(method, path): (&str, &str), case, bucket: Option<&str>, rate: Rate| RouteLimit {
             method: method.into(),
             path: path.into(),
-            with_case: case,
-            with_bucket: bucket.map(str::to_owned),
+            case,
+            bucket: bucket.map(str::to_owned),
             limit: rate.limit,
             per_ms: rate.per_ms,
             algorithm: rate.algorithm,
@@ -84,7 +84,7 @@ fn buckets(config: &LimitConfig, arrival: &Arrival) -> Vec<(String, Rate)> {
     let row = |index: usize| config.routes[index].rate();
     match (arrival.route, arrival.case) {
         (route @ (0 | 1), _) => {
-            let name = if config.routes[0].with_bucket.is_some() { "a".to_owned() } else { format!("route {route}") };
+            let name = if config.routes[0].bucket.is_some() { "a".to_owned() } else { format!("route {route}") };
             vec![(name, row(route))]
         }
         (2, Case::OldMessage) => vec![("old".to_owned(), row(3))],
