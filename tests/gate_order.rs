@@ -21,8 +21,8 @@ fn one_at_a_time() -> RouteLimit {
     RouteLimit {
         method: "POST".into(),
         path: MESSAGES.into(),
-        with_case: Case::Any,
-        with_bucket: None,
+        case: Case::Any,
+        bucket: None,
         limit: 1,
         per_ms: 40,
         algorithm: Algorithm::Fixed,

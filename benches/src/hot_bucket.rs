@@ -54,8 +54,8 @@ async fn measure(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Re
     config.limits.routes = vec![RouteLimit {
         method: "GET".into(),
         path: "/guilds/{guild.id}/roles".into(),
-        with_case: Case::Any,
-        with_bucket: None,
+        case: Case::Any,
+        bucket: None,
         limit: arguments.limit,
         per_ms: 1_000,
         algorithm: Algorithm::Fixed,

@@ -18,8 +18,8 @@ async fn long_role_limit_delays_only_dependent_operations() {
     sim.set_route_limit(RouteLimit {
         method: "POST".into(),
         path: "/guilds/{guild.id}/roles".into(),
-        with_case: Case::default(),
-        with_bucket: None,
+        case: Case::default(),
+        bucket: None,
         limit: 2,
         per_ms: LIMIT_WINDOW_MS,
         algorithm: Algorithm::Fixed,
