@@ -68,7 +68,7 @@ async fn running_daemon_is_queried() {
     report.assert_check("ban budget", "ok", "of 10000 invalid requests");
     report.assert_check("ban budget", "ok", "counted by the daemon");
     // The key of another daemon: the doctor reads the stored state instead, or reports why not.
-    let report = run_doctor("gh_test_of-somebody-else");
+    let report = run_doctor("gh_test_another-key");
     report.assert_check("daemon", "ok", "ready");
     assert!(matches!(report.check("ban budget").0, "ok" | "skip"), "{}", report.raw);
     running.signal("TERM");

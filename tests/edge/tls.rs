@@ -106,7 +106,7 @@ async fn certificate_is_renewed_without_a_restart() {
     assert!(send_request(address, "GET", "/livez", &Value::Null).await.is_err(), "plain HTTP gets no response");
 
     // An invalid certificate is reported, and the old one stays in use.
-    fs::write(ca.file("cert.pem"), "nothing of use").unwrap();
+    fs::write(ca.file("cert.pem"), "not a certificate").unwrap();
     daemon.wait_for_log_line("which holds no certificate");
     assert_eq!(ca.connect(address).await.1, first);
     let second = ca.issue("cert.pem", "key.pem");

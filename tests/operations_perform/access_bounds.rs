@@ -86,9 +86,7 @@ fn own_channel_is_looked_up_once() {
                 .await;
         }
         assert_eq!(fixture.world.arrived_at(CHANNEL_LOOKUP), lookups + 1);
-        fixture
-            .execute(&fixture.execution(send_message(fixture.world.guilds[1].channel, "from whoever runs it")))
-            .await;
+        fixture.execute(&fixture.execution(send_message(fixture.world.guilds[1].channel, "from the operator"))).await;
         assert_eq!(fixture.world.arrived_at(CHANNEL_LOOKUP), lookups + 1, "an operator needs no lookup");
     });
 }
@@ -104,7 +102,7 @@ fn tenant_key_uses_channels_of_its_guilds() {
         let acme = |payload| Execution { tenant: Arc::from("acme"), ..bounded(&fixture, Bounds::Tenant, payload) };
         fixture.execute(&acme(send_message(other.channel, "another guild of ours"))).await;
         fixture.ownership.set_owner(Location::Channel(other.channel), owner_of(&other, "rival"));
-        let failure = fixture.execute_failing(&acme(send_message(other.channel, "somebody else's"))).await;
+        let failure = fixture.execute_failing(&acme(send_message(other.channel, "of another guild"))).await;
         assert_eq!(failure.class, FailureClass::NotFound, "{failure:?}");
         // Without a guild, calls reach only guilds of that tenant.
         fixture.ownership.set_owner(Location::Guild(own.guild), owner_of(&own, "acme"));

@@ -23,7 +23,7 @@ fn requests_are_counted_by_handler_and_outcome() {
         for _ in 0..7 {
             drop(call_webhook(&webhooks, "greet").await);
         }
-        drop(call_webhook(&webhooks, "a name that somebody made up").await);
+        drop(call_webhook(&webhooks, "a made up name").await);
     });
     let text = recorder.handle().render();
     for (outcome, count) in

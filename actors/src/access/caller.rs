@@ -114,7 +114,7 @@ mod tests {
         let bound = caller(Some("acme"), &["operations:read", "guild:1"]);
         assert!(bound.can_see("acme", Some(1)));
         assert!(!bound.can_see("acme", Some(2)) && !bound.can_see("acme", None) && !bound.can_see("default", Some(1)));
-        assert!(Caller::operator().can_see("whoever", None));
+        assert!(Caller::operator().can_see("acme", None));
     }
 
     #[test]
