@@ -26,15 +26,22 @@ pub(crate) struct Poison<K> {
 }
 
 /// The recent unexpected exits of one guild.
+///
+/// Every active guild has one, and almost none ever exits unexpectedly: until then it is one empty pointer.
 #[derive(Debug)]
 pub(crate) struct RestartHistory<K> {
-    exits: VecDeque<UnixMs>,
+    exits: Option<Box<RecentExits<K>>>,
+}
+
+#[derive(Debug)]
+struct RecentExits<K> {
+    times: VecDeque<UnixMs>,
     poison: Option<Poison<K>>,
 }
 
 impl<K> Default for RestartHistory<K> {
     fn default() -> Self {
-        Self { exits: VecDeque::new(), poison: None }
+        Self { exits: None }
     }
 }
 
@@ -42,25 +49,26 @@ impl<K: PartialEq> RestartHistory<K> {
     /// Records an exit while the guild was working on `executing`. Returns how long the guild must rest before it restarts, if
     /// it has restarted too often.
     pub(crate) fn on_exit(&mut self, executing: Option<K>, now: UnixMs, policy: RestartPolicy) -> Option<Duration> {
-        let before = self.poison.take();
-        self.poison = executing.map(|input| {
+        let exits = self.exits.get_or_insert_with(|| Box::new(RecentExits { times: VecDeque::new(), poison: None }));
+        let before = exits.poison.take();
+        exits.poison = executing.map(|input| {
             let times = before.filter(|poison| poison.input == input).map_or(0, |poison| poison.times);
             Poison { input, times: times + 1 }
         });
-        self.exits.push_back(now);
-        while self.exits.front().is_some_and(|at| now.since(*at) >= WINDOW) {
-            self.exits.pop_front();
+        exits.times.push_back(now);
+        while exits.times.front().is_some_and(|at| now.since(*at) >= WINDOW) {
+            exits.times.pop_front();
         }
-        if self.exits.len() <= policy.max_restarts {
+        if exits.times.len() <= policy.max_restarts {
             return None;
         }
-        self.exits.clear();
+        exits.times.clear();
         Some(policy.rest)
     }
 
     /// What the guild was working on at its last exit.
     pub(crate) fn poison(&self) -> Option<&Poison<K>> {
-        self.poison.as_ref()
+        self.exits.as_ref()?.poison.as_ref()
     }
 }
 
@@ -84,6 +92,11 @@ mod tests {
         let mut slow = RestartHistory::<u8>::default();
         let rests: Vec<_> = (0..10).map(|minute| slow.on_exit(None, at(minute * 60), POLICY)).collect();
         assert!(rests.iter().all(Option::is_none), "exits a minute apart do not count together");
+    }
+
+    #[test]
+    fn guild_without_exits_holds_one_pointer() {
+        assert_eq!(size_of::<RestartHistory<[u64; 16]>>(), size_of::<usize>());
     }
 
     #[test]
