@@ -11,11 +11,11 @@ use crate::backends::{LONG, SHORT, acquire_after_expiry, acquire_free, is_free, 
 with_all! {
     async fn only_one_of_fifty_concurrent_requests_acquires_it(pair) {
         let lease = lease_name("1");
-        let asked = (0..50).map(|nth| {
+        let requests = (0..50).map(|nth| {
             let leases = if nth % 2 == 0 { &pair.one } else { &pair.two };
             leases.acquire(&lease, "one of fifty", LONG)
         });
-        let got: Vec<_> = join_all(asked).await.into_iter().filter_map(Result::unwrap).collect();
+        let got: Vec<_> = join_all(requests).await.into_iter().filter_map(Result::unwrap).collect();
         assert_eq!(got.len(), 1, "{got:?}");
     }
 
@@ -53,8 +53,8 @@ with_all! {
         assert_eq!(pair.two.release(&next).await, Ok(true));
 
         let ended = acquire_free(&*pair.one, "2", SHORT).await;
-        let gone = acquire_after_expiry(&*pair.two, "2").await;
-        assert_eq!(pair.two.release(&gone).await, Ok(true));
+        let lease = acquire_after_expiry(&*pair.two, "2").await;
+        assert_eq!(pair.two.release(&lease).await, Ok(true));
         assert_eq!(pair.one.renew(&ended, LONG).await, Ok(None), "it is free, but still lost for its first holder");
         assert!(is_free(&*pair.one, "2").await);
     }

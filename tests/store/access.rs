@@ -109,22 +109,22 @@ on_both! {
 
     async fn only_a_change_leaves_an_audit_record(engine) {
         let (store, _place) = open_new_store(engine).await;
-        let errand = |action| Arc::clone(&(Arc::new(store.clone()) as Arc<dyn OperationStore>)).with_audit(audit_record(action));
+        let audited = |action| Arc::clone(&(Arc::new(store.clone()) as Arc<dyn OperationStore>)).with_audit(audit_record(action));
         let (one, two) = (operation_with_key("a"), guild_operation());
-        let submitting = errand(AuditAction::OperationsSubmit);
+        let submitting = audited(AuditAction::OperationsSubmit);
         submitting.submit(vec![one.clone(), two.clone()]).await.unwrap();
         submitting.submit(vec![guild_operation()]).await.unwrap();
         assert_eq!(actions(&store).await, [AuditAction::OperationsSubmit], "one record per context");
-        errand(AuditAction::OperationsSubmit).submit(vec![one.clone()]).await.unwrap();
-        errand(AuditAction::OperationsCancel).cancel(new_id(), at(1)).await.unwrap();
-        errand(AuditAction::DeadLettersDiscard).discard(DeadLetterFilter { limit: 5, ..DeadLetterFilter::default() }).await.unwrap();
+        audited(AuditAction::OperationsSubmit).submit(vec![one.clone()]).await.unwrap();
+        audited(AuditAction::OperationsCancel).cancel(new_id(), at(1)).await.unwrap();
+        audited(AuditAction::DeadLettersDiscard).discard(DeadLetterFilter { limit: 5, ..DeadLetterFilter::default() }).await.unwrap();
         assert_eq!(actions(&store).await, [AuditAction::OperationsSubmit], "nothing was changed");
-        errand(AuditAction::OperationsCancel).cancel(two.id, at(1)).await.unwrap();
-        errand(AuditAction::GuildsPause).pause(PauseTarget::Queue(Queue::Guild(GUILD)), true).await.unwrap();
-        errand(AuditAction::StatePut).set_state("a", Some("1".to_owned()), None).await.unwrap();
+        audited(AuditAction::OperationsCancel).cancel(two.id, at(1)).await.unwrap();
+        audited(AuditAction::GuildsPause).pause(PauseTarget::Queue(Queue::Guild(GUILD)), true).await.unwrap();
+        audited(AuditAction::StatePut).set_state("a", Some("1".to_owned()), None).await.unwrap();
         let expected = [AuditAction::OperationsSubmit, AuditAction::OperationsCancel, AuditAction::GuildsPause, AuditAction::StatePut];
         assert_eq!(actions(&store).await, expected);
-        assert!(errand(AuditAction::OperationsCancel).submit(vec![NewOperation { refers_to: vec![new_id()], ..guild_operation() }]).await.is_err());
+        assert!(audited(AuditAction::OperationsCancel).submit(vec![NewOperation { refers_to: vec![new_id()], ..guild_operation() }]).await.is_err());
         assert_eq!(actions(&store).await, expected, "a refused submission leaves no record");
     }
 
@@ -135,13 +135,13 @@ on_both! {
         store.add_audit_record(audit_record(AuditAction::GuildsPause).in_guild(Some(GUILD))).await.unwrap();
         store.add_audit_record(audit_record(AuditAction::GuildsPause).in_guild(Some(GUILD + 1))).await.unwrap();
         store.add_audit_record(audit_record(AuditAction::FleetPause)).await.unwrap();
-        let told = async |tenant: &str| {
+        let audit_of = async |tenant: &str| {
             let filter = AuditFilter { tenant: Some(Arc::from(tenant)), limit: 9, ..AuditFilter::default() };
             let rows = store.audit(filter).await.unwrap();
             rows.into_iter().map(|row| (row.record.action, row.record.guild)).collect::<Vec<_>>()
         };
-        assert_eq!(told("acme").await, [(AuditAction::GuildsPause, Some(GUILD)), (AuditAction::KeysCreate, None)]);
-        assert_eq!(told("default").await, [(AuditAction::FleetPause, None), (AuditAction::GuildsPause, Some(GUILD + 1))]);
+        assert_eq!(audit_of("acme").await, [(AuditAction::GuildsPause, Some(GUILD)), (AuditAction::KeysCreate, None)]);
+        assert_eq!(audit_of("default").await, [(AuditAction::FleetPause, None), (AuditAction::GuildsPause, Some(GUILD + 1))]);
     }
 
     async fn audit_records_are_filtered_and_expire(engine) {
@@ -151,26 +151,26 @@ on_both! {
             (note.key, note.at) = (Arc::from(format!("k{n}")), at(n * 10));
             store.add_audit_record(note).await.unwrap();
         }
-        let told = async |filter: AuditFilter| {
+        let keys_in_audit = async |filter: AuditFilter| {
             let rows = store.audit(AuditFilter { limit: 9, ..filter }).await.unwrap();
             rows.into_iter().map(|row| row.record.key.to_string()).collect::<Vec<_>>()
         };
-        assert_eq!(told(AuditFilter::default()).await, ["k3", "k2", "k1", "k0"]);
-        assert_eq!(told(AuditFilter { key: Some("k1".to_owned()), ..AuditFilter::default() }).await, ["k1"]);
-        assert_eq!(told(AuditFilter { action: Some(AuditAction::Refused), ..AuditFilter::default() }).await, ["k2", "k0"]);
-        assert_eq!(told(AuditFilter { guilds: Some(vec![2, 7]), ..AuditFilter::default() }).await, ["k3", "k2"]);
-        assert_eq!(told(AuditFilter { guilds: Some(vec![]), ..AuditFilter::default() }).await, [""; 0]);
-        assert_eq!(told(AuditFilter { tenant: Some(Arc::from("acme")), ..AuditFilter::default() }).await, [""; 0]);
+        assert_eq!(keys_in_audit(AuditFilter::default()).await, ["k3", "k2", "k1", "k0"]);
+        assert_eq!(keys_in_audit(AuditFilter { key: Some("k1".to_owned()), ..AuditFilter::default() }).await, ["k1"]);
+        assert_eq!(keys_in_audit(AuditFilter { action: Some(AuditAction::Refused), ..AuditFilter::default() }).await, ["k2", "k0"]);
+        assert_eq!(keys_in_audit(AuditFilter { guilds: Some(vec![2, 7]), ..AuditFilter::default() }).await, ["k3", "k2"]);
+        assert_eq!(keys_in_audit(AuditFilter { guilds: Some(vec![]), ..AuditFilter::default() }).await, [""; 0]);
+        assert_eq!(keys_in_audit(AuditFilter { tenant: Some(Arc::from("acme")), ..AuditFilter::default() }).await, [""; 0]);
         let rows = store.audit(AuditFilter { limit: 9, ..AuditFilter::default() }).await.unwrap();
         assert_eq!((rows[0].record.target.as_str(), rows[0].record.detail.as_str()), ("it", "why"));
-        assert_eq!(told(AuditFilter { before: Some(rows[1].position), ..AuditFilter::default() }).await, ["k1", "k0"]);
-        let (over, good) = (NewApiKey { expires_at: Some(at(5)), ..key(1, "default", &["audit"]) }, key(2, "default", &["audit"]));
-        for key in [&over, &good] {
+        assert_eq!(keys_in_audit(AuditFilter { before: Some(rows[1].position), ..AuditFilter::default() }).await, ["k1", "k0"]);
+        let (expired, valid) = (NewApiKey { expires_at: Some(at(5)), ..key(1, "default", &["audit"]) }, key(2, "default", &["audit"]));
+        for key in [&expired, &valid] {
             store.add_key(key.clone(), audit_record(AuditAction::KeysCreate)).await.unwrap();
         }
         while store.sweep_access(at(20)).await.unwrap() > 0 {}
-        assert_eq!(told(AuditFilter { action: Some(AuditAction::Refused), ..AuditFilter::default() }).await, [""; 0]);
-        assert_eq!(told(AuditFilter { key: Some("k3".to_owned()), ..AuditFilter::default() }).await, ["k3"]);
-        assert!(store.key(over.id).await.unwrap().is_none() && store.key(good.id).await.unwrap().is_some());
+        assert_eq!(keys_in_audit(AuditFilter { action: Some(AuditAction::Refused), ..AuditFilter::default() }).await, [""; 0]);
+        assert_eq!(keys_in_audit(AuditFilter { key: Some("k3".to_owned()), ..AuditFilter::default() }).await, ["k3"]);
+        assert!(store.key(expired.id).await.unwrap().is_none() && store.key(valid.id).await.unwrap().is_some());
     }
 }

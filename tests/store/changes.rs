@@ -70,8 +70,8 @@ on_both! {
         record(&store, operation_update(&before, fence, OperationState::Running)).await;
         record(&store, operation_update(&one, fence, OperationState::Running)).await;
         record(&store, operation_update(&before, fence, OperationState::Succeeded)).await;
-        let told = catch_up(&store, &mut from, 10).await;
-        assert_eq!(told, [(one.id, OperationState::Running), (before.id, OperationState::Succeeded)], "latest states, \
+        let changes = catch_up(&store, &mut from, 10).await;
+        assert_eq!(changes, [(one.id, OperationState::Running), (before.id, OperationState::Succeeded)], "latest states, \
             in the order of the changes");
         store.cancel(two.id, at(20)).await.unwrap();
         assert_eq!(catch_up(&store, &mut from, 10).await, [(two.id, OperationState::Cancelled)]);
@@ -84,16 +84,16 @@ on_both! {
         let batch: Vec<_> = (0..50).map(|_| guild_operation()).collect();
         let ids: Vec<_> = batch.iter().map(|operation| (operation.id, OperationState::Queued)).collect();
         store.submit(batch).await.unwrap();
-        let mut told = Vec::new();
-        while told.len() < 50 {
+        let mut changes = Vec::new();
+        while changes.len() < 50 {
             let followed = follow(&store, &from, 7).await;
             let one = &followed.changed[0];
             from.on_delivered(&followed.visible, one.change, one.details.stored.operation.id.uuid());
-            told.push((one.details.stored.operation.id, one.details.stored.state));
+            changes.push((one.details.stored.operation.id, one.details.stored.state));
             // A follower that is interrupted resumes from its saved cursor.
             from = ChangeCursor::from_bytes(&from.to_bytes()).unwrap();
         }
-        assert_eq!(told, ids);
+        assert_eq!(changes, ids);
         assert!(catch_up(&store, &mut from, 7).await.is_empty());
         store.close().await;
     }
@@ -122,28 +122,28 @@ on_both! {
     async fn change_removed_before_delivery_is_reported(engine) {
         let (store, place) = open_new_store(engine).await;
         let mut late = current_cursor(&store).await;
-        let gone = guild_operation();
-        submit(&store, &gone).await;
+        let removed = guild_operation();
+        submit(&store, &removed).await;
         let fence = claim(&store, QUEUE).await.fence;
-        record(&store, operation_update(&gone, fence, OperationState::Succeeded)).await;
-        let mut told = late.clone();
+        record(&store, operation_update(&removed, fence, OperationState::Succeeded)).await;
+        let mut cursor = late.clone();
         let last = follow(&store, &late, 10).await.changed.last().unwrap().change;
         // Other tests use the same server: their open transactions may still hold back the cursor.
-        while told.is_behind(last) {
-            catch_up(&store, &mut told, 10).await;
+        while cursor.is_behind(last) {
+            catch_up(&store, &mut cursor, 10).await;
         }
         assert_eq!(follow(&store, &late, 10).await.max_deleted, None);
         assert_eq!(store.sweep(RETENTION, at(10_000)).await.unwrap().operations, 1);
         let forgotten = follow(&store, &late, 10).await.max_deleted.unwrap();
-        assert!(late.is_behind(forgotten) && !told.is_behind(forgotten));
+        assert!(late.is_behind(forgotten) && !cursor.is_behind(forgotten));
         // The mark is durable, and numbers continue after a restart.
         store.close().await;
         let store = place.open().await;
         assert_eq!(follow(&store, &late, 10).await.max_deleted, Some(forgotten));
-        assert!(!told.is_ahead(&store.visible().await.unwrap()));
+        assert!(!cursor.is_ahead(&store.visible().await.unwrap()));
         let next = guild_operation();
         submit(&store, &next).await;
-        assert_eq!(catch_up(&store, &mut told, 10).await, [(next.id, OperationState::Queued)]);
+        assert_eq!(catch_up(&store, &mut cursor, 10).await, [(next.id, OperationState::Queued)]);
         assert_eq!(catch_up(&store, &mut late, 10).await, [(next.id, OperationState::Queued)]);
         store.close().await;
     }
@@ -171,11 +171,11 @@ on_both! {
         let delayed = OperationUpdate { attempt: Some(held), delays: 1, ..operation_update(&done, fence, OperationState::Delayed) };
         record(&store, delayed).await;
         record(&store, OperationUpdate { attempt: Some(new_attempt(1)), ..operation_update(&done, fence, OperationState::Succeeded) }).await;
-        let mut over = store.finished(vec![done.id, open.id, unknown]).await.unwrap();
-        over.sort_unstable();
+        let mut finished = store.finished(vec![done.id, open.id, unknown]).await.unwrap();
+        finished.sort_unstable();
         let mut expected = vec![done.id, unknown];
         expected.sort_unstable();
-        assert_eq!(over, expected);
+        assert_eq!(finished, expected);
         let shown = store.get_all(vec![done.id, open.id, unknown]).await.unwrap();
         let tries: HashMap<_, _> =
             shown.iter().map(|shown| (shown.stored.operation.id, shown.attempts.iter().map(|tried| tried.n).collect::<Vec<_>>())).collect();
@@ -214,10 +214,10 @@ on_both! {
         let (store, _place) = open_new_store(engine).await;
         let fence = claim(&store, QUEUE).await.fence;
         let mut ids = Vec::new();
-        for (n, words) in ["Nobody Answered 100%", "nobody ANSWERED 1000", "ÄRGER_mit !"].into_iter().enumerate() {
+        for (n, text) in ["Nobody Answered 100%", "nobody ANSWERED 1000", "ÄRGER_mit !"].into_iter().enumerate() {
             let one = guild_operation();
             submit(&store, &one).await;
-            let error = Some(Failure::new(FailureClass::Transient, words));
+            let error = Some(Failure::new(FailureClass::Transient, text));
             let died = OperationUpdate { error, at: at(100 * n as u64), ..operation_update(&one, fence, OperationState::Dead) };
             record(&store, died).await;
             ids.push(one.id);
@@ -231,12 +231,12 @@ on_both! {
                 found
             }
         };
-        let says = |words: &str| DeadLetterFilter { message_contains: Some(words.to_owned()), ..DeadLetterFilter::default() };
-        assert_eq!(find(says("NOBODY answered")).await, ids[..2]);
-        assert_eq!(find(says("100%")).await, ids[..1], "wildcards of the engine match literally");
-        assert_eq!(find(says("ärger_MIT !")).await, ids[2..]);
-        assert_eq!(find(says("ärgerxmit")).await, []);
-        assert_eq!(find(says("transient")).await, [], "the class is not part of the text");
+        let containing = |text: &str| DeadLetterFilter { message_contains: Some(text.to_owned()), ..DeadLetterFilter::default() };
+        assert_eq!(find(containing("NOBODY answered")).await, ids[..2]);
+        assert_eq!(find(containing("100%")).await, ids[..1], "wildcards of the engine match literally");
+        assert_eq!(find(containing("ärger_MIT !")).await, ids[2..]);
+        assert_eq!(find(containing("ärgerxmit")).await, []);
+        assert_eq!(find(containing("transient")).await, [], "the class is not part of the text");
         let died = |after: Option<u64>, before: Option<u64>| DeadLetterFilter {
             died_after: after.map(at),
             died_before: before.map(at),
@@ -245,7 +245,7 @@ on_both! {
         assert_eq!(find(died(Some(100), None)).await, ids[1..]);
         assert_eq!(find(died(None, Some(100))).await, ids[..1]);
         assert_eq!(find(died(Some(1), Some(101))).await, ids[1..2]);
-        assert_eq!(store.discard(DeadLetterFilter { limit: 1, ..says("nobody") }).await.unwrap(), 1);
+        assert_eq!(store.discard(DeadLetterFilter { limit: 1, ..containing("nobody") }).await.unwrap(), 1);
         assert_eq!(find(DeadLetterFilter::default()).await, ids[1..]);
         assert_eq!(store.discard(DeadLetterFilter { limit: 10, ..died(None, Some(1_000)) }).await.unwrap(), 2);
         store.close().await;
@@ -266,7 +266,7 @@ on_both! {
             })
             .collect();
         let mut last: HashMap<OperationId, OperationState> = HashMap::new();
-        let mut kept = Vec::new();
+        let mut cursors = Vec::new();
         while !writers.iter().all(tokio::task::JoinHandle::is_finished) {
             let reader = if fastrand::bool() { &first } else { &second };
             let followed = follow(reader, &from, fastrand::usize(1..40)).await;
@@ -278,10 +278,10 @@ on_both! {
             if !followed.has_more && cut >= followed.changed.len() {
                 from.on_end(&followed.visible);
             }
-            kept.push(from.to_bytes());
+            cursors.push(from.to_bytes());
             if fastrand::u8(..) < 16 {
                 // Goes back to an earlier cursor.
-                from = ChangeCursor::from_bytes(&kept[fastrand::usize(kept.len().saturating_sub(20)..kept.len())]).unwrap();
+                from = ChangeCursor::from_bytes(&cursors[fastrand::usize(cursors.len().saturating_sub(20)..cursors.len())]).unwrap();
             }
         }
         let written = futures_util::future::join_all(writers).await;

@@ -137,11 +137,11 @@ on_both! {
         for input in [event(7), entry("h")] {
             assert_eq!(crash(&place, input, 1).await, 2);
         }
-        let told = store.inputs_to_set_aside().await.unwrap();
-        let mut inputs: Vec<Input> = told.iter().map(|crashed| crashed.input.clone()).collect();
+        let crashed_inputs = store.inputs_to_set_aside().await.unwrap();
+        let mut inputs: Vec<Input> = crashed_inputs.iter().map(|crashed| crashed.input.clone()).collect();
         inputs.sort();
         assert_eq!(inputs, [event(7), entry("h")]);
-        assert!(told.iter().all(|crashed| crashed.crashes == 2 && crashed.part == "token_bucket" && !crashed.crashed_while_set_aside()));
+        assert!(crashed_inputs.iter().all(|crashed| crashed.crashes == 2 && crashed.part == "token_bucket" && !crashed.crashed_while_set_aside()));
         store.forget_crashes(vec![event(7)]).await.unwrap();
         store.forget_crashes(vec![event(7)]).await.unwrap();
         assert_eq!(store.inputs_to_set_aside().await.unwrap().len(), 1);

@@ -162,14 +162,14 @@ on_both! {
                 store.commit(items).await.unwrap()
             })
         }).collect();
-        let (mut kept, mut before) = (0, 0);
+        let (mut committed, mut skipped) = (0, 0);
         for caller in callers {
             let answers = caller.await.unwrap();
             assert_eq!(answers.len(), 2);
             assert_eq!(answers[0] == CommitResult::Skipped, answers[1] == CommitResult::Skipped, "{answers:?}");
-            if answers[0] == CommitResult::Skipped { before += 1 } else { kept += 1 }
+            if answers[0] == CommitResult::Skipped { skipped += 1 } else { committed += 1 }
         }
-        assert_eq!((kept, before), (16, 32));
+        assert_eq!((committed, skipped), (16, 32));
         assert_eq!(store.load(QUEUE, 0, 99).await.unwrap().operations.len(), 16);
     }
 
@@ -181,11 +181,11 @@ on_both! {
             HandlerCommit { set: vec![state_write("a", Some("2")), state_write("b", None), state_write("c", None)], ..handled("s", 2, "h") },
         ];
         store.commit(items).await.unwrap();
-        let asked: Vec<String> = ["a", "b", "until", "nothing", "a"].map(str::to_owned).to_vec();
+        let keys: Vec<String> = ["a", "b", "until", "nothing", "a"].map(str::to_owned).to_vec();
         let some = |value: &str| Some(value.to_owned());
-        let now = store.values(asked.clone(), at(49)).await.unwrap();
+        let now = store.values(keys.clone(), at(49)).await.unwrap();
         assert_eq!(now, [some("2"), None, some("1"), None, some("2")]);
-        assert_eq!(store.values(asked, at(50)).await.unwrap()[2], None);
+        assert_eq!(store.values(keys, at(50)).await.unwrap()[2], None);
         store.set_state("a", None, None).await.unwrap();
         assert_eq!(store.state("a").await.unwrap(), None);
         assert!(store.values(Vec::new(), at(0)).await.unwrap().is_empty());
@@ -204,8 +204,8 @@ on_both! {
         let moved = StoredSession { confirmed: 4, ..second.clone() };
         assert_eq!(store.sessions().await.unwrap(), [now, moved], "the known URL stays");
         // Several updates of one session in one call.
-        let words = [12, 11, 13, 2].map(|confirmed| StoredSession { confirmed, ..first.clone() });
-        store.save_sessions(words.to_vec()).await.unwrap();
+        let sessions = [12, 11, 13, 2].map(|confirmed| StoredSession { confirmed, ..first.clone() });
+        store.save_sessions(sessions.to_vec()).await.unwrap();
         assert_eq!(store.sessions().await.unwrap()[0].confirmed, 13);
         // The same shard id with another number of shards is another shard.
         let of_three = StoredSession { shards: 3, ..session(0, "c", 1) };

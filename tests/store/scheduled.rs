@@ -161,12 +161,12 @@ on_both! {
 
     async fn cancelled_operation_releases_its_dependents(engine) {
         let (store, _place) = open_new_store(engine).await;
-        let (target, kept) = (scheduled_at(1_000), scheduled_at(2_000));
-        let follows = NewOperation { refers_to: vec![target.id, kept.id], ..guild_operation() };
-        store.submit(vec![target.clone(), kept.clone(), follows.clone()]).await.unwrap();
+        let (target, remaining) = (scheduled_at(1_000), scheduled_at(2_000));
+        let follows = NewOperation { refers_to: vec![target.id, remaining.id], ..guild_operation() };
+        store.submit(vec![target.clone(), remaining.clone(), follows.clone()]).await.unwrap();
         assert_eq!(store.cancel(target.id, at(5)).await.unwrap(), Some((OperationState::Cancelled, QUEUE)));
-        assert_eq!(wait_reason(&store, follows.id).await, Some(WaitReason::Scheduled(kept.id)));
-        assert_eq!(store.cancel(kept.id, at(6)).await.unwrap(), Some((OperationState::Cancelled, QUEUE)));
+        assert_eq!(wait_reason(&store, follows.id).await, Some(WaitReason::Scheduled(remaining.id)));
+        assert_eq!(store.cancel(remaining.id, at(6)).await.unwrap(), Some((OperationState::Cancelled, QUEUE)));
         assert_eq!(store.next_due().await.unwrap(), Some(at(6)));
         assert_eq!(store.join_due(QUEUE, at(6), 10).await.unwrap(), None);
         assert_eq!(order(&store, QUEUE).await, [follows.id]);
@@ -221,8 +221,8 @@ on_both! {
         let other = "UPDATE guild_queues SET key = 'another' WHERE key = '5'";
         connection.execute_unprepared(other).await.unwrap();
         let error = submit_error(&store, vec![operation(QueueKey::user(5))]).await;
-        let SubmitError::Store(StoreError::Corrupt(says)) = &error else { panic!("{error:?}") };
-        assert!(says.contains("the queue of user 5 of tenant default") && !says.contains("another'"), "{says}");
+        let SubmitError::Store(StoreError::Corrupt(message)) = &error else { panic!("{error:?}") };
+        assert!(message.contains("the queue of user 5 of tenant default") && !message.contains("another'"), "{message}");
         submit(&store, &operation(QueueKey::user(6))).await;
     }
 

@@ -180,9 +180,9 @@ on_both! {
         let (channel, keyed, unknown) = (Location::Channel(7_002), Location::Channel(7_001), Location::Channel(1));
         let guilds = [Location::Guild(7_000), Location::Guild(9_999)];
         let own = Some(Owner { guild: Some(7_000), tenant: "acme".to_owned() });
-        let asked = vec![channel.clone(), keyed, unknown, guilds[0].clone(), guilds[1].clone()];
+        let objects = vec![channel.clone(), keyed, unknown, guilds[0].clone(), guilds[1].clone()];
         let unclaimed = Some(Owner { guild: Some(9_999), tenant: "default".to_owned() });
-        assert_eq!(store.owners(asked).await.unwrap(), [own.clone(), own.clone(), None, own.clone(), unclaimed]);
+        assert_eq!(store.owners(objects).await.unwrap(), [own.clone(), own.clone(), None, own.clone(), unclaimed]);
         let private = Location::Channel(3);
         assert_eq!(store.record_location(private.clone(), None).await.unwrap().guild, None);
         assert_eq!(store.owners(vec![private]).await.unwrap()[0].as_ref().unwrap().guild, None);
@@ -194,8 +194,8 @@ on_both! {
         let delete = NewOperation { tenant: Arc::from("acme"), ..operation(QueueKey::Guild(acme.guild)) };
         store.submit(vec![delete.clone()]).await.unwrap();
         let fence = claim(&store, Queue::Guild(acme.guild)).await.fence;
-        let gone = OperationUpdate { unbind: vec![(ManagedKind::Channel, 7_002)], ..operation_update(&delete, fence, OperationState::Succeeded) };
-        record(&store, gone).await;
+        let deleted = OperationUpdate { unbind: vec![(ManagedKind::Channel, 7_002)], ..operation_update(&delete, fence, OperationState::Succeeded) };
+        record(&store, deleted).await;
         assert_eq!(store.owners(vec![channel]).await.unwrap(), [None]);
     }
 }

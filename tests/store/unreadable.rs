@@ -30,7 +30,7 @@ on_both! {
     async fn unreadable_row_is_reported_and_can_be_set_aside(engine) {
         let (store, place) = open_new_store(engine).await;
         let mut unknown_kind: Option<OperationId> = None;
-        for (guild, (damage, says, end)) in (1_u64..).zip(DAMAGES) {
+        for (guild, (damage, message, end)) in (1_u64..).zip(DAMAGES) {
             let queue = Queue::Guild(guild);
             let [first, damaged, last] = [(); 3].map(|()| operation(QueueKey::Guild(guild)));
             for one in [&first, &damaged, &last] {
@@ -43,7 +43,7 @@ on_both! {
             assert_eq!(ids, [first.id, last.id], "{damage}");
             let [unreadable] = page.unreadable.as_slice() else { panic!("{damage}: {:?}", page.unreadable) };
             assert_eq!((unreadable.id, unreadable.seq, unreadable.guild), (damaged.id, 2, Some(guild)), "{damage}");
-            assert!(unreadable.problem.contains(says), "{damage}: {}", unreadable.problem);
+            assert!(unreadable.problem.contains(message), "{damage}: {}", unreadable.problem);
             let (state, error) = unreadable.final_state();
             assert_eq!((state, error.class), (*end, FailureClass::Poison), "{damage}");
             let mut aside = operation_update(&damaged, fence, state);
@@ -55,7 +55,7 @@ on_both! {
             } else {
                 let shown = store.get(damaged.id).await.unwrap().unwrap().stored;
                 assert_eq!(shown.state, *end, "{damage}");
-                assert!(shown.error.unwrap().message.contains(says), "{damage}");
+                assert!(shown.error.unwrap().message.contains(message), "{damage}");
             }
         }
         let letters = || async {

@@ -114,9 +114,9 @@ on_both! {
         let large = NewOperation { payload: format!("\"{}\"", "x".repeat(4_000)), ..direct_message("k1", "acme", 1) };
         submit(&store, &large).await;
         let again = NewOperation { id: new_id(), ..large };
-        let over = exceeded(submit_error(&store, vec![again.clone(), NewOperation { id: new_id(), ..again.clone() }]).await);
-        assert_eq!((over.bound, over.max), (UsageBound::KeyBytes, 10_500));
-        assert!(over.used > 4_000 && over.used < 6_000 && over.more > 8_000, "{over:?}");
+        let exceeding = exceeded(submit_error(&store, vec![again.clone(), NewOperation { id: new_id(), ..again.clone() }]).await);
+        assert_eq!((exceeding.bound, exceeding.max), (UsageBound::KeyBytes, 10_500));
+        assert!(exceeding.used > 4_000 && exceeding.used < 6_000 && exceeding.more > 8_000, "{exceeding:?}");
         submit(&store, &again).await;
     }
 
@@ -125,8 +125,8 @@ on_both! {
         for (key, user) in [("k1", 1), ("k1", 2), ("k2", 3), ("k2", 4)] {
             submit(&store, &direct_message(key, "acme", user)).await;
         }
-        let over = exceeded(submit_error(&store, vec![direct_message("k3", "acme", 5)]).await);
-        assert_eq!((over.bound, over.used, over.max), (UsageBound::TenantOperations, 4, 4));
+        let exceeding = exceeded(submit_error(&store, vec![direct_message("k3", "acme", 5)]).await);
+        assert_eq!((exceeding.bound, exceeding.used, exceeding.max), (UsageBound::TenantOperations, 4, 4));
         submit(&store, &direct_message("k4", "rival", 5)).await;
         submit(&store, &operation(QueueKey::user(6))).await;
         assert_eq!(scope_usage(&store, "tenant:acme").await.operations, 4);

@@ -18,10 +18,10 @@ on_both! {
             assert!((200..300).contains(&answer.status), "{way:?}: {} {}", answer.status, answer.body);
             let notes = town.audit_rows();
             let new: Vec<&Value> = notes[..notes.len() - before].iter().collect();
-            let told = |note: &&Value| ["action", "key", "request_id"].map(|field| note[field].as_str().unwrap().to_owned());
-            let told: Vec<_> = new.iter().map(told).collect();
+            let summary = |note: &&Value| ["action", "key", "request_id"].map(|field| note[field].as_str().unwrap().to_owned());
+            let recorded: Vec<_> = new.iter().map(summary).collect();
             let expected: Vec<_> = row.audit_action.iter().map(|action| [*action, holder.id(), &name].map(str::to_owned)).collect();
-            assert_eq!(told, expected, "{way:?}: {new:?}");
+            assert_eq!(recorded, expected, "{way:?}: {new:?}");
             // A repeated request changes nothing, and leaves no second row.
             if matches!(way.method, "DELETE") && !way.path.starts_with("/state") || way.path.ends_with("/cancel") {
                 let before = town.audit_rows().len();

@@ -28,8 +28,8 @@ on_both! {
         let id = town.submit(&town.owner_key.text, town.acme_guild, &message(&theirs));
         let shown = wait_until_final(&town, &id);
         assert_eq!((&shown["state"], &shown["error"]["class"]), (&json!("dead"), &json!("not_found")), "{shown}");
-        let says = shown["error"]["message"].as_str().unwrap();
-        assert!(says.contains(&format!("channel {theirs} does not exist in guild {}", town.acme_guild)), "{says}");
+        let error = shown["error"]["message"].as_str().unwrap();
+        assert!(error.contains(&format!("channel {theirs} does not exist in guild {}", town.acme_guild)), "{error}");
         assert_eq!(messages_sent(&town), 0);
         // From now on it is cached, and rejected at submission.
         let guild = format!("/v1/guilds/{}/operations", town.acme_guild);

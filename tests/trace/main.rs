@@ -122,6 +122,6 @@ fn a_program_without_opentelemetry_says_how_to_get_one_that_has_it() {
     let output = support::Guildhall::new(&["config", "check"])
         .env("GUILDHALL__TELEMETRY__OTLP_ENDPOINT", "http://127.0.0.1:4318")
         .output();
-    let said = support::text(&output.stderr) + &support::text(&output.stdout);
-    assert!(!output.status.success() && said.contains("--features otel"), "{said}");
+    let output_text = support::text(&output.stderr) + &support::text(&output.stdout);
+    assert!(!output.status.success() && output_text.contains("--features otel"), "{output_text}");
 }

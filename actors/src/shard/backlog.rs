@@ -335,8 +335,8 @@ mod tests {
                         }
                         backlog.push_event(event(seq, class, bytes), Instant::now());
                     }
-                    2 => if let Some(told) = backlog.next(true) {
-                        backlog.put_back(told);
+                    2 => if let Some(event) = backlog.next(true) {
+                        backlog.put_back(event);
                     },
                     _ => match backlog.next(bytes % 2 == 0) {
                         Some(ShardMessage::Events(events)) => arrived.extend(events.iter().map(|e| (e.origin.seq, true))),

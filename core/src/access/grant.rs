@@ -209,10 +209,10 @@ mod tests {
         let dm = payload(OperationKind::SendDm, &json!({"user_id": "7", "content": "hi"}), None);
         assert_eq!(plain.missing_access(&dm, None), Some(MissingAccess::Scope(Scope::Application)));
         assert_eq!(plain.missing_access(&dm, Some(42)), None);
-        let words = json!({"method": "GET", "path": "/guilds/42/roles"});
-        let words = payload(OperationKind::Request, &words, Some(42));
-        assert_eq!(plain.missing_access(&words, Some(42)), Some(MissingAccess::Scope(Scope::Application)));
-        assert_eq!(grant(&["operations:write", "application"]).missing_access(&words, Some(42)), None);
+        let request = json!({"method": "GET", "path": "/guilds/42/roles"});
+        let request = payload(OperationKind::Request, &request, Some(42));
+        assert_eq!(plain.missing_access(&request, Some(42)), Some(MissingAccess::Scope(Scope::Application)));
+        assert_eq!(grant(&["operations:write", "application"]).missing_access(&request, Some(42)), None);
     }
 
     #[test]

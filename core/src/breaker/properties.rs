@@ -242,9 +242,9 @@ proptest! {
                         BreakerKey::Route(bot, RouteKey::new(ROUTES[route]))
                     });
                     let status = BreakerStatus { shared_key: SharedBreakerKey { key, token: None }, state, reason: BreakerReason::FailureRate };
-                    let told = breakers.pending_changes(now);
+                    let pending = breakers.pending_changes(now);
                     observer.observe(breakers.apply_remote(&RemoteChange { status, version }, now))?;
-                    prop_assert_eq!(told, breakers.pending_changes(now), "a received change is shared again");
+                    prop_assert_eq!(pending, breakers.pending_changes(now), "a received change is shared again");
                 }
             }
             for claim in breakers.probe_claims(now) {

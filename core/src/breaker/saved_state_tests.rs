@@ -164,10 +164,9 @@ fn restored_state_is_not_sent_and_remote_state_wins() {
         }
         assert_eq!(after.pending_changes(at(0)), [], "the others have newer information");
         assert_eq!(after.open_breakers(at(0)).len(), 2, "but if they have lost it, it can be rebuilt");
-        let matter = SharedBreakerKey { key: BreakerKey::Discord(BOT), token: None };
-        let word =
-            BreakerStatus { shared_key: matter, state: SharedBreakerState::Closed, reason: BreakerReason::Reset };
-        after.apply_remote(&RemoteChange { status: word, version: 1 }, at(0));
+        let shared_key = SharedBreakerKey { key: BreakerKey::Discord(BOT), token: None };
+        let status = BreakerStatus { shared_key, state: SharedBreakerState::Closed, reason: BreakerReason::Reset };
+        after.apply_remote(&RemoteChange { status, version: 1 }, at(0));
         assert_eq!(after.state(&BreakerKey::Discord(BOT)), BreakerState::Closed);
     }
 }

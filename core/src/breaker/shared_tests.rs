@@ -56,16 +56,16 @@ impl Board {
 
     /// All statuses, with their remaining times.
     fn read(&self, now: Timestamp) -> Vec<RemoteChange> {
-        let words = self.statuses.values();
-        words
-            .map(|(word, version, stored_at)| {
-                let state = match word.state {
+        let statuses = self.statuses.values();
+        statuses
+            .map(|(status, version, stored_at)| {
+                let state = match status.state {
                     SharedBreakerState::Open { remaining } => {
                         SharedBreakerState::Open { remaining: remaining.saturating_sub(now.since(*stored_at)) }
                     }
-                    SharedBreakerState::Closed | SharedBreakerState::ForcedOpen => word.state,
+                    SharedBreakerState::Closed | SharedBreakerState::ForcedOpen => status.state,
                 };
-                RemoteChange { status: BreakerStatus { state, ..word.clone() }, version: *version }
+                RemoteChange { status: BreakerStatus { state, ..status.clone() }, version: *version }
             })
             .collect()
     }
@@ -544,7 +544,7 @@ proptest! {
     fn processes_agree_after_sync_and_send_nothing_twice(actions in actions()) {
         let mut world = World::new(&["a", "a", "b"]);
         let mut tokens = [0, 0, 1];
-        let mut told: Vec<RemoteChange> = Vec::new();
+        let mut published: Vec<RemoteChange> = Vec::new();
         for action in actions {
             match action {
                 Action::Call { process, route, id, result } => world.run(process, &call(ROUTES[route], id), result),
@@ -554,16 +554,16 @@ proptest! {
                     tokens[process] = token;
                     world.all[process].token_changed(BOT, Some(TOKENS[token]), world.now);
                 }
-                Action::Publish { process } => told.extend(world.publish(process)),
+                Action::Publish { process } => published.extend(world.publish(process)),
                 Action::Read { process } => {
                     let before = world.all[process].pending_changes(world.now);
                     world.read(process);
                     prop_assert_eq!(before, world.all[process].pending_changes(world.now), "a received change is sent again");
                 }
                 Action::Receive { process, which } => {
-                    if !told.is_empty() {
-                        let heard = told[which % told.len()].clone();
-                        world.all[process].apply_remote(&heard, world.now);
+                    if !published.is_empty() {
+                        let received = published[which % published.len()].clone();
+                        world.all[process].apply_remote(&received, world.now);
                     }
                 }
                 Action::Claim { process } => drop(world.claim(process)),

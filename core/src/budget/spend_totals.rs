@@ -207,31 +207,31 @@ mod tests {
             steps in prop::collection::vec((0_u8..3, 0_u64..4, 1_u64..50, prop::bool::ANY, prop::bool::ANY), 0..120),
         ) {
             let names = ["a", "b", "c"];
-            let (mut book, mut now) = (SpendTotals::new(10_000), 1_000);
-            let (mut spent, mut kept): (HashMap<_, u64>, HashMap<_, u64>) = Default::default();
+            let (mut totals, mut now) = (SpendTotals::new(10_000), 1_000);
+            let (mut spent, mut saved): (HashMap<_, u64>, HashMap<_, u64>) = Default::default();
             for (which, hours, cost, tells, is_heard) in steps {
                 now += hours;
                 let name = name(names[usize::from(which)]);
-                book.on_spent(&name, Points::whole(cost), at(now));
+                totals.on_spent(&name, Points::whole(cost), at(now));
                 *spent.entry((name, Hour::of(at(now)))).or_default() += Points::whole(cost).micros();
                 if tells {
-                    let told = book.unsaved(2);
+                    let unsaved = totals.unsaved(2);
                     // It may be stored and the confirmation lost.
-                    kept.extend(told.iter().map(|spend| ((spend.name.clone(), spend.hour), spend.micros)));
+                    saved.extend(unsaved.iter().map(|spend| ((spend.name.clone(), spend.hour), spend.micros)));
                     if is_heard {
-                        book.on_saved(&told, at(now));
+                        totals.on_saved(&unsaved, at(now));
                     }
                 }
             }
             loop {
-                let told = book.unsaved(2);
-                if told.is_empty() {
+                let unsaved = totals.unsaved(2);
+                if unsaved.is_empty() {
                     break;
                 }
-                kept.extend(told.iter().map(|spend| ((spend.name.clone(), spend.hour), spend.micros)));
-                book.on_saved(&told, at(now));
+                saved.extend(unsaved.iter().map(|spend| ((spend.name.clone(), spend.hour), spend.micros)));
+                totals.on_saved(&unsaved, at(now));
             }
-            prop_assert_eq!(kept, spent);
+            prop_assert_eq!(saved, spent);
         }
     }
 }

@@ -240,15 +240,15 @@ proptest! {
                     match ledger.admit(Lane::Interactive, owners[who].clone(), &route(), now) {
                         Ok(reservation) => open.push((who, reservation)),
                         Err(spent) => {
-                            let over = spent.share.unwrap();
-                            prop_assert!(owners[who].holders().any(|holder| holder == over.holder));
+                            let exceeded = spent.share.unwrap();
+                            prop_assert!(owners[who].holders().any(|holder| holder == exceeded.holder));
                             prop_assert!(spent.until > now);
                             // Counts expire up to a slot late, and only for their own holder.
                             let slot = config.window / 100;
                             let recent: Vec<_> =
                                 invalid.iter().filter(|(seen, _)| now.since(*seen) < config.window + slot).copied().collect();
-                            let most = held(Timestamp::ZERO, &recent, &open).get(&over.holder).copied().unwrap_or(0);
-                            prop_assert!(most >= cap, "{over:?} has {most} at most");
+                            let most = held(Timestamp::ZERO, &recent, &open).get(&exceeded.holder).copied().unwrap_or(0);
+                            prop_assert!(most >= cap, "{exceeded:?} has {most} at most");
                         }
                     }
                 },

@@ -146,14 +146,14 @@ mod tests {
                 if receives {
                     // Mostly the next number, sometimes one after a gap or an earlier one.
                     let seq = (received + number.saturating_sub(8)).saturating_sub(u64::from(number == 0)) + u64::from(number < 9 && number > 0);
-                    let told = ledger.on_received(seq);
+                    let receipt = ledger.on_received(seq);
                     if seq <= received {
-                        prop_assert_eq!(told, Receipt::Duplicate);
+                        prop_assert_eq!(receipt, Receipt::Duplicate);
                     } else if seq == received + 1 {
-                        prop_assert_eq!(told, Receipt::Next);
+                        prop_assert_eq!(receipt, Receipt::Next);
                         open.insert(seq);
                     } else {
-                        prop_assert_eq!(told, Receipt::AfterGap { first: received + 1, last: seq - 1 });
+                        prop_assert_eq!(receipt, Receipt::AfterGap { first: received + 1, last: seq - 1 });
                         open.extend([seq - 1, seq]);
                     }
                     received = received.max(seq);

@@ -20,12 +20,12 @@ on_both! {
         let shown = wait_until_final(&town, &town.submit(&key.text, town.acme_guild, &assign));
         assert_eq!((&shown["state"], &shown["error"]["class"]), (&json!("dead"), &json!("forbidden")), "{shown}");
         let id = made["result"]["role_id"].as_str().unwrap();
-        let says = format!("assigns role {id}, which grants ADMINISTRATOR; {MISSING_SCOPE}");
-        assert_eq!(shown["error"]["message"], says);
+        let message = format!("assigns role {id}, which grants ADMINISTRATOR; {MISSING_SCOPE}");
+        assert_eq!(shown["error"]["message"], message);
         // From now on they are cached, and it is rejected at submission, alone or in a batch.
         let guild = format!("/v1/guilds/{}/operations", town.acme_guild);
         let refused = town.request_with(&key.text, "POST", &guild, &assign);
-        assert_eq!((refused.status, &refused.json()["errors"][0]["message"]), (403, &json!(says)), "{}", refused.body);
+        assert_eq!((refused.status, &refused.json()["errors"][0]["message"]), (403, &json!(message)), "{}", refused.body);
         let batch = json!({"operations": [{"kind": "create_role", "payload": {"name": "x"}}, assign]});
         let refused = town.request_with(&key.text, "POST", &guild, &batch);
         assert_eq!(refused.json()["errors"][0]["field"], "operations[1]", "{}", refused.body);
@@ -35,7 +35,7 @@ on_both! {
         let redriven = town.request_as_admin("POST", &format!("/v1/dead-letters/{letter}/redrive"), &Value::Null);
         assert_eq!(redriven.status, 202, "{}", redriven.body);
         let again = wait_until_final(&town, redriven.json()["id"].as_str().unwrap());
-        assert_eq!((&again["state"], &again["error"]["message"]), (&json!("dead"), &json!(says)), "{again}");
+        assert_eq!((&again["state"], &again["error"]["message"]), (&json!("dead"), &json!(message)), "{again}");
         assert_eq!(request_count(&town, ASSIGN_ROUTE), 0);
         // The operator can assign it, and so can a key with the scope.
         assert_eq!(wait_until_final(&town, &town.submit(&town.owner_key.text, town.acme_guild, &assign))["state"], "succeeded");

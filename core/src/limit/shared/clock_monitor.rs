@@ -151,22 +151,22 @@ mod tests {
         #[test]
         fn no_jump_brings_two_uses_of_a_token_together(
             times in prop::collection::vec((0..400u64, 0..120u64, 0..120u64), 3..30),
-            told in 0..4_000u64,
+            reported in 0..4_000u64,
             jumped in 0..4_000u64,
             by in 0..400u64,
         ) {
             let clock = |ms: u64| 1_000 + ms + if ms > jumped { by } else { 0 };
-            let free_at = clock(told) + 1_010;
+            let free_at = clock(reported) + 1_010;
             let (mut watch, mut now) = (ClockMonitor::new(WINDOW), 0);
             for (after, there, back) in times {
                 let (sent, asked) = (now + after, now + after + there);
                 now = asked + back;
                 let seen = sample(clock(asked), sent, now);
                 watch.record(seen);
-                if asked >= told {
+                if asked >= reported {
                     let wait = Duration::from_millis(free_at.saturating_sub(clock(asked)));
                     let used = watch.usable_from(&seen, wait, MARGIN);
-                    prop_assert!(used >= at(told + 1_000), "reported at {told}, used at {used:?}");
+                    prop_assert!(used >= at(reported + 1_000), "reported at {reported}, used at {used:?}");
                 }
             }
         }

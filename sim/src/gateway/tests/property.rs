@@ -61,7 +61,7 @@ proptest! {
         let patience = Duration::from_secs(1_000_000);
         let gateway = GatewayConfig { replay_events: bound, heartbeat_interval: patience, ..fast_config() };
         let gateway = GatewayConfig { session_starts: 10_000, ..gateway };
-        let mut stage = HubFixture::new(&gateway, 2);
+        let mut fixture = HubFixture::new(&gateway, 2);
         let mut reader = Reader::default();
         // Events dispatched since the reader's session started.
         let mut dispatched = VecDeque::new();
@@ -70,10 +70,10 @@ proptest! {
             match step {
                 Step::Dispatch => {
                     number += 1;
-                    stage.dispatch_message(&number.to_string());
+                    fixture.dispatch_message(&number.to_string());
                     dispatched.push_back(number.to_string());
                 }
-                Step::Pass { seconds } => stage.advance(Duration::from_secs(seconds)),
+                Step::Pass { seconds } => fixture.advance(Duration::from_secs(seconds)),
                 Step::Fault(which) => {
                     let fault = [
                         GatewayFault::Disconnect { shard: None, code: 4000, cut: true, hold_ms: 0 },
@@ -81,17 +81,17 @@ proptest! {
                         GatewayFault::InvalidSession { shard: None, resumable: false },
                         GatewayFault::DeadResume { count: 1 },
                     ][which].clone();
-                    stage.hub.apply_fault(fault, stage.now);
+                    fixture.hub.apply_fault(fault, fixture.now);
                 }
                 Step::Read { room, lost } => {
                     let Some(id) = reader.connection else { continue };
-                    let out = stage.take(id, room);
+                    let out = fixture.take(id, room);
                     let invalid = out.controls.iter().find_map(|control| match control {
                         Control::InvalidSession { resumable } => Some(*resumable),
                         _ => None,
                     });
                     if lost || out.ending.is_some() || invalid.is_some() {
-                        stage.hub.remove_connection(id, DisconnectReason::Lost, stage.now);
+                        fixture.hub.remove_connection(id, DisconnectReason::Lost, fixture.now);
                         reader.connection = None;
                     } else {
                         for (sequence, event) in &out.events {
@@ -112,24 +112,24 @@ proptest! {
                     if reader.connection.is_some() {
                         continue;
                     }
-                    let id = stage.open();
+                    let id = fixture.open();
                     reader.connection = Some(id);
                     // A client that lost its connection before it read READY knows no session.
                     if let Some(session) = reader.session.clone() {
-                        let kept = reader.read.len().saturating_sub(usize::try_from(back).unwrap()).max(1);
-                        reader.read.truncate(kept);
-                        stage.resume(id, &session, reader.read.last().map_or(0, |(last, ..)| *last));
+                        let known = reader.read.len().saturating_sub(usize::try_from(back).unwrap()).max(1);
+                        reader.read.truncate(known);
+                        fixture.resume(id, &session, reader.read.last().map_or(0, |(last, ..)| *last));
                     } else {
                         reader.read.clear();
                         dispatched.clear();
-                        stage.identify(id, GUILDS | GUILD_MESSAGES | MESSAGE_CONTENT);
+                        fixture.identify(id, GUILDS | GUILD_MESSAGES | MESSAGE_CONTENT);
                     }
                 }
             }
         }
         // A client with a session at the end has read all of it.
         let Some(id) = reader.connection.filter(|_| reader.session.is_some()) else { return Ok(()) };
-        for (sequence, name, data) in stage.take_all(id) {
+        for (sequence, name, data) in fixture.take_all(id) {
             prop_assert_eq!(sequence, reader.read.last().map_or(0, |(last, ..)| *last) + 1);
             reader.read.push((sequence, name, data));
         }

@@ -114,8 +114,8 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn event_round_trips(event in an_event(), kept in ".*") {
-        let state = BTreeMap::from([("k".to_owned(), json!(kept))]);
+    fn event_round_trips(event in an_event(), stored in ".*") {
+        let state = BTreeMap::from([("k".to_owned(), json!(stored))]);
         let back = from_body(&body(&event, &state)).unwrap();
         prop_assert_eq!(back.text.data(), event.text.data());
         prop_assert_eq!(Event { text: event.text.clone(), ..back }, event);

@@ -163,12 +163,12 @@ proptest! {
     #[test]
     fn event_text_stays_within_its_string(text in ".*", more in r#"[{}"\\,:\[\]a-z_]{0,20}"#) {
         let text = text + &more;
-        let said = event("message.create", &json!({"content": text}));
+        let message = event("message.create", &json!({"content": text}));
         let fields = json!({"do": [{"kind": "send_message", "payload":
-            {"channel_id": "{channel_id}", "content": "you said {data.content}"}, "reason": "{data.content}"}]});
-        let given = apply(&fields, &said).unwrap();
+            {"channel_id": "{channel_id}", "content": "you wrote {data.content}"}, "reason": "{data.content}"}]});
+        let given = apply(&fields, &message).unwrap();
         let expected = json!({"kind": "send_message", "payload":
-            {"channel_id": "2", "content": format!("you said {text}")}, "reason": text});
+            {"channel_id": "2", "content": format!("you wrote {text}")}, "reason": text});
         prop_assert_eq!(given.operations, vec![expected]);
     }
 
