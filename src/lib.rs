@@ -6,7 +6,7 @@
 //!                                 └──▶ events ──▶ log (stderr), metrics ◀──────────────────── GET /metrics
 //! ```
 //!
-//! Layers; each uses only layers to its left: [`settings`] → [`client`], [`commands`], [`handlers`], [`discord`],
+//! Layers; each uses only layers to its left: [`settings`] → `net` → [`client`], [`commands`], [`handlers`], [`discord`],
 //! [`redis`](mod@redis), [`store`], [`webhook`] → [`api`] → [`daemon`], [`demo`], [`doctor`] → [`cli`] → `main`. All
 //! layers may use [`events`], [`metrics`], [`process`] and [`logging`].
 
@@ -26,6 +26,7 @@ pub mod events;
 pub mod handlers;
 pub mod logging;
 pub mod metrics;
+mod net;
 #[cfg(feature = "otel")]
 pub mod otel;
 mod private_files;

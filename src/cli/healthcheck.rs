@@ -14,7 +14,7 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned, pki_types::ServerName}
 use url::Url;
 
 use super::setting_flags::{self, SettingFlags};
-use crate::{client, webhook};
+use crate::net;
 
 /// Maximum size of a response of the health endpoints.
 const MAX_RESPONSE_BYTES: u64 = 64 * 1024;
@@ -50,7 +50,7 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
             let address = reachable_address(api.bind)?;
             // Its certificate is for the name that other machines use. No secret is sent, so any certificate is
             // accepted.
-            let tls = api.tls.map(|_| (Arc::new(client::any_certificate()), ServerName::from(address.ip())));
+            let tls = api.tls.map(|_| (Arc::new(net::tls::any_certificate()), ServerName::from(address.ip())));
             ProbeTarget { address, tls }
         }
     };
@@ -87,7 +87,7 @@ fn target_of_url(url: &Url, ca_file: Option<&std::path::Path>) -> anyhow::Result
     let address = found.next().with_context(|| format!("cannot resolve {host}"))?;
     let tls = match url.scheme() {
         "https" => {
-            let trusting = webhook::trusted_tls_config(ca_file);
+            let trusting = net::tls::authorities(ca_file);
             let trusting = trusting.map_err(|reason| anyhow::anyhow!("the file of --ca-file {reason}"))?;
             Some((Arc::new(trusting), ServerName::try_from(host.to_owned())?))
         }

@@ -18,23 +18,16 @@ mod operation_stream;
 mod pagination;
 mod request;
 mod sse;
-mod tls;
 
 use std::{error::Error, path::PathBuf, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::{
-    client::legacy::{self, connect::HttpConnector},
-    rt::{TokioExecutor, TokioTimer},
-};
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
-pub(crate) use self::tls::any_certificate;
 pub use self::{
     api_url::{ApiUrl, ApiUrlError},
     error::{ClientError, ProblemDetails},
@@ -43,7 +36,10 @@ pub use self::{
     pagination::{ListPage, ListRequest},
     request::{ApiRequest, path_segment},
 };
-use crate::{error_chain::chain, webhook};
+use crate::{
+    error_chain::chain,
+    net::{self, BodyError, HttpClient, Pool},
+};
 
 /// Value of the `User-Agent` header.
 const USER_AGENT: &str = concat!("guildhall-cli/", env!("CARGO_PKG_VERSION"));
@@ -55,8 +51,8 @@ const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 const RETRY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Minimum delay before a retry.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(500);
-
-type PooledClient = legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+/// Unused connections: a command makes one call after the other, and `--watch` every few seconds.
+const POOL: Pool = Pool { idle_timeout: Duration::from_secs(90), max_idle: 16 };
 
 /// Configuration of a client.
 #[derive(Clone, Debug)]
@@ -86,7 +82,7 @@ pub struct CaFileError {
 /// Sends requests to one daemon.
 #[derive(Clone, Debug)]
 pub struct Client {
-    http: PooledClient,
+    http: HttpClient,
     api_url: ApiUrl,
     key: Option<ClientKey>,
     timeout: Duration,
@@ -112,19 +108,12 @@ impl Client {
     pub fn new(config: ClientConfig) -> Result<Self, CaFileError> {
         let ClientConfig { api_url, key, timeout, ca_file, pinned_cert_file: own } = config;
         let (tls, path, named_by) = match own {
-            Some(own) => (tls::pinned(&own), own, "api.tls.cert_file"),
-            None => (webhook::trusted_tls_config(ca_file.as_deref()), ca_file.unwrap_or_default(), "--ca-file"),
+            Some(own) => (net::tls::pinned_certificate(&own), own, "api.tls.cert_file"),
+            None => (net::tls::authorities(ca_file.as_deref()), ca_file.unwrap_or_default(), "--ca-file"),
         };
         let tls = tls.map_err(|reason| CaFileError { path, reason, setting: named_by })?;
-        let mut tcp = HttpConnector::new();
-        // The outer connector checks the scheme.
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        tcp.set_connect_timeout(Some(CONNECT_TIMEOUT.min(timeout)));
-        let connector =
-            HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(tcp);
-        let http = legacy::Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector);
-        Ok(Self { http, api_url, key, timeout })
+        let connector = net::https_connector(tls, net::tcp_connector(CONNECT_TIMEOUT.min(timeout)));
+        Ok(Self { http: net::pooled_client(connector, POOL), api_url, key, timeout })
     }
 
     /// Address of the daemon.
@@ -172,8 +161,8 @@ impl Client {
         };
         let response = timeout_at(deadline, self.start_request(api_request, &[])).await.map_err(late)??;
         let (head, body) = response.into_parts();
-        let read = timeout_at(deadline, Limited::new(body, MAX_RESPONSE_BYTES).collect()).await.map_err(late)?;
-        let body = read.map_err(|error| self.body_error(error.as_ref(), api_request))?.to_bytes();
+        let read = timeout_at(deadline, net::read_body(body, MAX_RESPONSE_BYTES)).await.map_err(late)?;
+        let body = read.map_err(|error| self.body_error(&error, api_request))?;
         if !head.status.is_success() {
             return Err(self.response_error(api_request, head.status, &head.headers, &body));
         }
@@ -252,15 +241,10 @@ impl Client {
         }
     }
 
-    fn body_error(&self, error: &(dyn Error + 'static), api_request: &ApiRequest) -> ClientError {
-        let reason = if error.is::<LengthLimitError>() {
-            format!("the response is larger than {MAX_RESPONSE_BYTES} bytes")
-        } else {
-            chain(error)
-        };
+    fn body_error(&self, error: &BodyError, api_request: &ApiRequest) -> ClientError {
         ClientError::ConnectionFailed {
             api_url: self.api_url.clone(),
-            reason,
+            reason: error.to_string(),
             may_have_applied: api_request.is_mutation(),
         }
     }
@@ -286,8 +270,8 @@ impl Client {
             |_| ClientError::TimedOut { api_url: self.api_url.clone(), timeout: self.timeout, may_have_applied: false };
         let response = async {
             let (head, body) = self.start_request(&api_request, &[]).await?.into_parts();
-            let body = Limited::new(body, MAX_RESPONSE_BYTES).collect().await;
-            let body = body.map_err(|error| self.body_error(error.as_ref(), &api_request))?.to_bytes();
+            let body = net::read_body(body, MAX_RESPONSE_BYTES).await;
+            let body = body.map_err(|error| self.body_error(&error, &api_request))?;
             Ok((head.status.as_u16(), body))
         };
         timeout_at(Instant::now() + self.timeout, response).await.map_err(late)?

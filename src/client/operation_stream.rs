@@ -18,6 +18,7 @@ use super::{
     request::with_query,
     sse::{SseEvent, SseParser},
 };
+use crate::net;
 
 /// Name of the feature in errors of daemons that do not support it.
 const FEATURE: &str = "the operation stream";
@@ -169,9 +170,8 @@ impl OperationStream {
             self.last_received = Instant::now();
             return Ok(());
         }
-        let whole = http_body_util::Limited::new(body, MAX_RESPONSE_BYTES).collect();
-        let body =
-            timeout(limit, whole).await.map_err(late)?.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        let read = timeout(limit, net::read_body(body, MAX_RESPONSE_BYTES)).await.map_err(late)?;
+        let body = read.unwrap_or_default();
         let error = client.response_error(&api_request, head.status, &head.headers, &body);
         // An older daemon parses the last segment of the stream's path as an operation id.
         let is_taken_for_an_id = error.problem().is_some_and(|refusal| {

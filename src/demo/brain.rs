@@ -13,7 +13,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use guildhall_actors::supervision::spawn_work;
 use http::{HeaderMap, Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use ring::hmac;
@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinHandle};
 
 use super::operation::{COMMAND_RESPONSE, NEWCOMER_ROLE};
+use crate::net;
 
 /// Maximum size of an event.
 const MAX_EVENT_BYTES: usize = 1024 * 1024;
@@ -109,10 +110,9 @@ async fn handle_request(
     received: &Mutex<ReceivedMessages>,
 ) -> Response<Full<Bytes>> {
     let (head, body) = request.into_parts();
-    let Ok(body) = Limited::new(body, MAX_EVENT_BYTES).collect().await else {
+    let Ok(body) = net::read_body(body, MAX_EVENT_BYTES).await else {
         return respond(StatusCode::BAD_REQUEST, None);
     };
-    let body = body.to_bytes();
     let Some(id) = signed_id(&head.headers, &body, key) else { return respond(StatusCode::UNAUTHORIZED, None) };
     let event: Value = serde_json::from_slice(&body).unwrap_or_default();
     match event["event_type"].as_str() {

@@ -7,19 +7,20 @@ use http::{
     Method, Request, StatusCode,
     header::{AUTHORIZATION, CONTENT_TYPE},
 };
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::TokioExecutor,
-};
+use http_body_util::Full;
+use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use serde_json::Value;
 
-use crate::settings::SecretValue;
+use crate::{
+    net::{self, Pool},
+    settings::SecretValue,
+};
 
 /// Timeout of a request, long enough for a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum size of a response: all of the simulator's guilds, or a page of operations.
 const MAX_RESPONSE_BYTES: usize = 16 * 1024 * 1024;
+const POOL: Pool = Pool { idle_timeout: Duration::from_secs(90), max_idle: 16 };
 
 /// No response was received.
 #[derive(Debug, thiserror::Error)]
@@ -58,7 +59,7 @@ impl DemoResponse {
 
 impl HttpClient {
     pub(crate) fn new(address: SocketAddr, key: Option<SecretValue>) -> Self {
-        Self { address, key, client: Client::builder(TokioExecutor::new()).build_http() }
+        Self { address, key, client: net::pooled_client(net::tcp_connector(REQUEST_TIMEOUT), POOL) }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -99,8 +100,8 @@ impl HttpClient {
         let response = async {
             let response = self.client.request(request).await.map_err(|error| failed(error.to_string()))?;
             let status = response.status();
-            let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await;
-            let body = body.map_err(|error| failed(error.to_string()))?.to_bytes();
+            let body = net::read_body(response.into_body(), MAX_RESPONSE_BYTES).await;
+            let body = body.map_err(|error| failed(error.to_string()))?;
             Ok(DemoResponse { status, text: String::from_utf8_lossy(&body).into_owned() })
         };
         let result = tokio::time::timeout(REQUEST_TIMEOUT, response).await;

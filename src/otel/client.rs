@@ -1,18 +1,17 @@
 //! Sends requests to a collector and evaluates its responses.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::{
-    client::legacy::{Client as Pooled, connect::HttpConnector},
-    rt::{TokioExecutor, TokioTimer},
-};
+use http_body_util::Full;
 use serde_json::Value;
 
-use crate::{error_chain::chain, settings::TelemetrySettings};
+use crate::{
+    error_chain::chain,
+    net::{self, HttpClient, Pool},
+    settings::TelemetrySettings,
+};
 
 /// Path that collectors accept traces at.
 const PATH: &str = "/v1/traces";
@@ -54,7 +53,7 @@ pub(super) enum ExportError {
 /// HTTP client for a collector.
 #[derive(Debug)]
 pub(super) struct CollectorClient {
-    http: Pooled<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    http: HttpClient,
     uri: Uri,
     headers: HeaderMap,
     timeout: Duration,
@@ -76,21 +75,8 @@ impl CollectorClient {
         }
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(header::USER_AGENT, HeaderValue::from_static(concat!("Guildhall/", env!("CARGO_PKG_VERSION"))));
-        let mut tcp = HttpConnector::new();
-        // The outer connector checks the scheme.
-        tcp.enforce_http(false);
-        tcp.set_connect_timeout(Some(settings.timeout));
-        let connector = HttpsConnectorBuilder::new()
-            .with_provider_and_webpki_roots(Arc::new(rustls::crypto::ring::default_provider()))
-            .expect("invariant: ring supports the default versions of TLS")
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(tcp);
-        let http = Pooled::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_TIMEOUT)
-            .pool_max_idle_per_host(1)
-            .build(connector);
+        let connector = net::https_connector(net::tls::public_authorities(), net::tcp_connector(settings.timeout));
+        let http = net::pooled_client(connector, Pool { idle_timeout: IDLE_TIMEOUT, max_idle: 1 });
         Ok(Some(Self { http, uri, headers, timeout: settings.timeout }))
     }
 
@@ -111,8 +97,8 @@ impl CollectorClient {
         *request.headers_mut() = self.headers.clone();
         let response = self.http.request(request).await.map_err(|error| later(chain(&error)))?;
         let (head, body) = response.into_parts();
-        let read = Limited::new(body, MAX_RESPONSE_BYTES).collect().await.map_err(|error| later(chain(&*error)))?;
-        evaluate_response(head.status, &head.headers, &read.to_bytes())
+        let body = net::read_body(body, MAX_RESPONSE_BYTES).await.map_err(|error| later(error.to_string()))?;
+        evaluate_response(head.status, &head.headers, &body)
     }
 }
 

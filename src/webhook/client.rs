@@ -11,11 +11,10 @@ use guildhall_core::event::handler::ResponsePolicy;
 use guildhall_core::trace::TraceContext;
 use http::uri::Scheme;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
-use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
-use hyper::body::{Body as _, Incoming};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::ClientConfig;
 use url::Host;
 
@@ -27,6 +26,7 @@ use super::signature::{SignatureHeaders, sign, verify};
 use super::trust::{self, Transport};
 use super::{Resolver, Secret, Target, WebhookConfig};
 use crate::error_chain::chain;
+use crate::net::{self, BodyError, Pool};
 
 /// Value of the `User-Agent` header.
 const USER_AGENT: &str = concat!("Guildhall/", env!("CARGO_PKG_VERSION"));
@@ -68,20 +68,10 @@ impl TargetClient {
             timeout.mul_f64(0.9),
             resolver,
         );
-        let secured = HttpsConnectorBuilder::new()
-            .with_tls_config(tls.clone())
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(connector);
-        let http = legacy::Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(config.pool_idle)
-            .pool_max_idle_per_host(config.max_in_flight)
-            // Only requests that a connection returns unsent, of which no byte was written.
-            .retry_canceled_requests(true)
-            .build(TimeoutConnector { inner: secured, timeout });
+        let connector = TimeoutConnector { inner: net::https_connector(tls.clone(), connector), timeout };
+        let pool = Pool { idle_timeout: config.pool_idle, max_idle: config.max_in_flight };
         Some(Self {
-            http,
+            http: net::pooled_client(connector, pool),
             uri: target.uri()?,
             secrets: target.secrets.clone(),
             response_policy: target.response_policy,
@@ -146,21 +136,16 @@ impl TargetClient {
     }
 
     async fn read(&self, headers: &HeaderMap, body: Incoming) -> Result<Bytes, WebhookRequestError> {
-        let max_bytes = self.max_response_bytes;
         if let Some(encoding) = headers.get(header::CONTENT_ENCODING)
             && encoding != "identity"
         {
             let displayed = String::from_utf8_lossy(encoding.as_bytes()).chars().take(64).collect();
             return Err(WebhookRequestError::Encoded(displayed));
         }
-        if body.size_hint().lower() > max_bytes as u64 {
-            return Err(WebhookRequestError::TooLarge(max_bytes));
-        }
-        match Limited::new(body, max_bytes).collect().await {
-            Ok(whole) => Ok(whole.to_bytes()),
-            Err(error) if error.is::<LengthLimitError>() => Err(WebhookRequestError::TooLarge(max_bytes)),
-            Err(error) => Err(WebhookRequestError::ConnectionFailed(chain(error.as_ref()))),
-        }
+        net::read_body(body, self.max_response_bytes).await.map_err(|error| match error {
+            BodyError::TooLarge(max_bytes) => WebhookRequestError::TooLarge(max_bytes),
+            BodyError::ConnectionFailed(reason) => WebhookRequestError::ConnectionFailed(reason),
+        })
     }
 }
 

@@ -20,7 +20,6 @@ mod retry_after;
 mod secret;
 mod signature;
 mod target;
-mod tls;
 mod trust;
 
 use std::collections::HashMap;
@@ -45,9 +44,9 @@ pub use self::resolve::{LookupFuture, Resolver, SystemResolver};
 pub use self::response::DefaultTtl;
 pub use self::secret::{Secret, SecretError};
 pub use self::target::{Target, TargetError, TargetProblem};
-pub(crate) use self::tls::trusted_tls_config;
 pub(crate) use self::trust::may_be_plain;
 use crate::events::emit;
+use crate::net;
 
 /// Configuration of webhooks.
 #[derive(Clone, Debug)]
@@ -137,7 +136,7 @@ impl Webhooks {
         resolver: &Arc<dyn Resolver>,
     ) -> Result<Self, TargetError> {
         let mut problems = target::problems(&targets);
-        let tls = trusted_tls_config(config.ca_file.as_deref());
+        let tls = net::tls::authorities(config.ca_file.as_deref());
         let path = config.ca_file.clone().unwrap_or_default();
         let tls = tls.map_err(|reason| problems.push(TargetProblem::CaFile { path, reason }));
         let (Ok(tls), true) = (tls, problems.is_empty()) else { return Err(TargetError { problems }) };

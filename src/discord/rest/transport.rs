@@ -16,15 +16,12 @@ use guildhall_actors::gate::{ClearedRequest, RawResponse, RequestBody, RestReque
 use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_core::response::Credential;
 use http::{HeaderMap, HeaderValue, Method, Uri, header};
-use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited, combinators::UnsyncBoxBody};
+use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
 use hyper::body::{Body as _, Incoming};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::{
-    client::legacy::{
-        Client,
-        connect::{CaptureConnection, HttpConnector, capture_connection},
-    },
-    rt::{TokioExecutor, TokioTimer},
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::{
+    Client,
+    connect::{CaptureConnection, HttpConnector, capture_connection},
 };
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -35,6 +32,7 @@ use super::{
 use crate::{
     clock::Clocks,
     error_chain::chain,
+    net::{self, BodyError, Pool},
     settings::{SecretValue, Settings},
 };
 
@@ -310,17 +308,10 @@ impl HyperTransport {
     }
 
     async fn read(&self, body: Incoming) -> Result<Bytes, TransportError> {
-        match Limited::new(body, self.max_response_bytes).collect().await {
-            Ok(whole) => Ok(whole.to_bytes()),
-            Err(error) if error.is::<LengthLimitError>() => {
-                let max = self.max_response_bytes;
-                Err(TransportError::Broken(format!(
-                    "the response is larger than {max} bytes \
-                    (rest.max_response_bytes)"
-                )))
-            }
-            Err(error) => Err(TransportError::Broken(chain(error.as_ref()))),
-        }
+        net::read_body(body, self.max_response_bytes).await.map_err(|error| match error {
+            BodyError::TooLarge(_) => TransportError::Broken(format!("{error} (rest.max_response_bytes)")),
+            BodyError::ConnectionFailed(reason) => TransportError::Broken(reason),
+        })
     }
 }
 
@@ -335,26 +326,8 @@ impl Transport for HyperTransport {
 
 /// Creates a client with pooled connections.
 fn pooled_client(connect_timeout: Duration, idle: Duration, lease: LeaseGuard) -> RestHttpClient {
-    let mut tcp = HttpConnector::new();
-    // The outer connector checks the scheme.
-    tcp.enforce_http(false);
-    tcp.set_nodelay(true);
-    // The timeout is divided among several addresses, so that one dead address does not use all of it.
-    tcp.set_connect_timeout(Some(connect_timeout));
-    let connector = HttpsConnectorBuilder::new()
-        .with_provider_and_webpki_roots(Arc::new(rustls::crypto::ring::default_provider()))
-        .expect("invariant: ring supports the default TLS versions")
-        .https_or_http()
-        .enable_http1()
-        .wrap_connector(tcp);
-    Client::builder(TokioExecutor::new())
-        .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(idle)
-        .pool_max_idle_per_host(MAX_IDLE)
-        // Retries only calls that a connection has returned unread: its task had not yet taken the call from the queue
-        // when the peer closed the connection, so no byte of the call was written.
-        .retry_canceled_requests(true)
-        .build(LeasedConnector { inner: connector, lease })
+    let connector = net::https_connector(net::tls::public_authorities(), net::tcp_connector(connect_timeout));
+    net::pooled_client(LeasedConnector { inner: connector, lease }, Pool { idle_timeout: idle, max_idle: MAX_IDLE })
 }
 
 fn out_body(body: RequestBody) -> OutgoingBody {

@@ -1,20 +1,58 @@
-//! Certificate verification for a daemon on this machine, whose certificate is for another host name.
+//! TLS of outgoing connections. All of it uses `ring`: a second provider in the process would make others panic.
 
 use std::{path::Path, sync::Arc};
 
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, SignatureScheme,
+    CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    WantsVerifier,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
     pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _},
 };
 
-/// Trusts only a server that has the private key of the first certificate in this file.
+/// Trusts the public certificate authorities.
+pub(crate) fn public_authorities() -> ClientConfig {
+    trusting(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() })
+}
+
+/// Trusts the public certificate authorities, and those in a file.
 ///
 /// # Errors
 ///
 /// If the file is invalid.
-pub(super) fn pinned(file: &Path) -> Result<ClientConfig, String> {
+pub(crate) fn authorities(ca_file: Option<&Path>) -> Result<ClientConfig, String> {
+    let Some(path) = ca_file else { return Ok(public_authorities()) };
+    let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+    let found = CertificateDer::pem_file_iter(path).map_err(|error| format!("cannot be read: {error}"))?;
+    let mut count = 0;
+    for certificate in found {
+        let certificate = certificate.map_err(|error| format!("is not a PEM file: {error}"))?;
+        roots.add(certificate).map_err(|error| format!("contains an invalid certificate: {error}"))?;
+        count += 1;
+    }
+    if count == 0 {
+        return Err("contains no certificate".to_owned());
+    }
+    Ok(trusting(roots))
+}
+
+fn trusting(roots: RootCertStore) -> ClientConfig {
+    builder(Arc::new(ring::default_provider())).with_root_certificates(roots).with_no_client_auth()
+}
+
+fn builder(provider: Arc<CryptoProvider>) -> ConfigBuilder<ClientConfig, WantsVerifier> {
+    ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("invariant: ring supports the default versions of TLS")
+}
+
+/// Trusts only a server that has the private key of the first certificate in this file, for any host name: the
+/// certificate of a daemon on this machine is for the name that other machines use.
+///
+/// # Errors
+///
+/// If the file is invalid.
+pub(crate) fn pinned_certificate(file: &Path) -> Result<ClientConfig, String> {
     match CertificateDer::from_pem_file(file) {
         Ok(certificate) => Ok(with_verifier(Some(certificate))),
         Err(error) => Err(format!("contains no valid certificate: {error}")),
@@ -28,9 +66,7 @@ pub(crate) fn any_certificate() -> ClientConfig {
 
 fn with_verifier(certificate: Option<CertificateDer<'static>>) -> ClientConfig {
     let provider = Arc::new(ring::default_provider());
-    ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .expect("invariant: ring supports the default versions of TLS")
+    builder(Arc::clone(&provider))
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(KeyHolderVerifier { certificate, provider }))
         .with_no_client_auth()

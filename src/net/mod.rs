@@ -1,0 +1,15 @@
+//! Outgoing HTTP: the one place that builds clients, their connections and TLS, and that bounds what they read.
+//!
+//! ```text
+//!  discord::rest, webhook, otel, client, demo
+//!      │ pooled_client(connector, pool)            │ read_body(body, max)
+//!      ▼                                           ▼
+//!  hyper-util pool ──▶ tcp_connector or an own one ──▶ https_connector ──▶ tls::…
+//! ```
+
+mod http_client;
+pub(crate) mod tls;
+
+pub(crate) use self::http_client::{
+    BodyError, HttpClient, Pool, https_connector, pooled_client, read_body, tcp_connector,
+};
