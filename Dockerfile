@@ -11,7 +11,8 @@ COPY benches/Cargo.toml benches/
 COPY core/Cargo.toml core/
 COPY migrations/Cargo.toml migrations/
 COPY sim/Cargo.toml sim/
-RUN for package in . actors core migrations sim; do mkdir -p "$package/src" && touch "$package/src/lib.rs"; done \
+COPY testkit/Cargo.toml testkit/
+RUN for package in . actors core migrations sim testkit; do mkdir -p "$package/src" && touch "$package/src/lib.rs"; done \
     && for package in . benches; do mkdir -p "$package/src" && echo 'fn main() {}' > "$package/src/main.rs"; done \
     && cargo build --profile dist --locked --package guildhall
 

@@ -2,8 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod support;
-
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{IpAddr, SocketAddr, TcpListener, UdpSocket},
@@ -11,8 +9,8 @@ use std::{
 };
 
 use guildhall_sim::{FireSpec, Sim, SimConfig, SimHandle};
+use guildhall_testkit::program::{Guildhall, HttpResponse, RunningGuildhall, TEST_TIMEOUT, request};
 use serde_json::{Value, json};
-use support::{Guildhall, HttpResponse, RunningGuildhall, TEST_TIMEOUT, request};
 
 const KEY: &str = "gh_test_0123456789";
 

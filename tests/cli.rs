@@ -1,10 +1,8 @@
 //! The commands as a user runs them: output and exit codes.
 
-mod support;
-
 use std::net::TcpListener;
 
-use support::{Guildhall, text};
+use guildhall_testkit::program::{Guildhall, text};
 
 #[test]
 fn config_check_shows_each_setting_with_its_origin() {

@@ -2,13 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod support;
-
 use std::process::Output;
 
 use guildhall_sim::{Fault, FaultAction, Scope, Sim, SimConfig, SimHandle};
+use guildhall_testkit::program::{Guildhall, RunningGuildhall, request, text};
 use serde_json::{Value, json};
-use support::{Guildhall, request, text};
 
 const EXAMPLE: &str = include_str!("../examples/commands.yaml");
 const OVERWRITE: &str = "PUT /applications/{application.id}/commands";
@@ -169,7 +167,7 @@ async fn rate_limits_are_waited_for_and_refusals_have_advice() {
 }
 
 /// A daemon that uses a store, and the command to run next to it.
-fn start_daemon_and_command(sim: &SimHandle, store: &str) -> (support::RunningGuildhall, Guildhall) {
+fn start_daemon_and_command(sim: &SimHandle, store: &str) -> (RunningGuildhall, Guildhall) {
     let running = Guildhall::serve(&sim.gateway_url())
         .env("GUILDHALL__DISCORD__TOKEN", "sim-bot-token")
         .env("GUILDHALL__DISCORD__API_URL", &sim.api_url())
@@ -188,7 +186,7 @@ fn start_daemon_and_command(sim: &SimHandle, store: &str) -> (support::RunningGu
     (running, program)
 }
 
-fn stop_daemon(running: support::RunningGuildhall) {
+fn stop_daemon(running: RunningGuildhall) {
     running.signal("TERM");
     tokio::task::block_in_place(|| running.wait_for_exit());
 }

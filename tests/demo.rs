@@ -2,14 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod support;
-
 use std::{
     net::{SocketAddr, TcpListener, TcpStream},
     process::Command,
 };
 
-use support::{ExitedGuildhall, Guildhall, RunningGuildhall, get, request, text};
+use guildhall_testkit::program::{ExitedGuildhall, Guildhall, RunningGuildhall, get, request, text};
 
 /// The lines of the summary: each step and its result.
 fn steps(stdout: &str) -> Vec<(&str, &str)> {

@@ -3,8 +3,6 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod support;
-
 use std::{
     io::{BufRead as _, BufReader},
     net::SocketAddr,
@@ -15,9 +13,9 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use guildhall_sim::{FireSpec, JoinSpec, Sim, SimConfig, SimHandle, Snowflake};
+use guildhall_testkit::program::{Guildhall, TEST_TIMEOUT, request};
 use ring::hmac;
 use serde_json::{Value, json};
-use support::{Guildhall, TEST_TIMEOUT, request};
 
 const KEY: &[u8] = b"012345678901234567890123456789";
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");

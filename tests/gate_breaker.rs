@@ -1,21 +1,20 @@
 //! The gate during an outage of Discord: calls to failing routes are stopped, others continue, and only probes find out
 //! when the outage has ended.
 
-#[path = "support/gate.rs"]
-mod gate;
-
 use std::cell::Cell;
 use std::future::Future;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use gate::{SimWorld, answered, breaker_changes, call_all, not_sent, run, wait_for_breaker};
 use guildhall_actors::circuit_breaker::BreakerChanged;
 use guildhall_actors::gate::{CallOutcome, Gate, GateConfig, Rest as _, RestRequest};
 use guildhall_core::breaker::{BreakerConfig, BreakerKey};
 use guildhall_core::lane::Lane;
 use guildhall_core::route::RouteKey;
 use guildhall_sim::{CloudflareForm, FaultAction, Stage};
+use guildhall_testkit::gate::{
+    GuildIds, SimWorld, TEST_TIMEOUT, answered, breaker_changes, call_all, not_sent, run, wait_for_breaker,
+};
 use http::{Method, StatusCode};
 
 const CREATE_ROLE: &str = "POST /guilds/{guild.id}/roles";
@@ -182,7 +181,7 @@ async fn wait_for_recovery(world: &SimWorld, gate: &Gate) {
         }
     };
     let all = join_all((0..count).map(served));
-    tokio::time::timeout(gate::TEST_TIMEOUT, all).await.unwrap_or_else(|_| panic!("a route was not served again"));
+    tokio::time::timeout(TEST_TIMEOUT, all).await.unwrap_or_else(|_| panic!("a route was not served again"));
 }
 
 #[test]
@@ -217,7 +216,7 @@ fn late_responses_of_an_older_generation_change_nothing() {
     run(async {
         let world = SimWorld::unlimited(3).await;
         let gate = world.gate(fast_breakers());
-        let read = |guild_ids: &gate::GuildIds, resource: &str| {
+        let read = |guild_ids: &GuildIds, resource: &str| {
             let mut request = world.request(Method::GET, format!("/guilds/{}/{resource}", guild_ids.guild));
             request.lane = Lane::Interactive;
             request
@@ -282,7 +281,7 @@ async fn wait_for_arrivals(world: &SimWorld, count: u64) {
             tokio::task::yield_now().await;
         }
     };
-    assert!(tokio::time::timeout(gate::TEST_TIMEOUT, arriving).await.is_ok(), "{} of {count} arrived", world.arrived());
+    assert!(tokio::time::timeout(TEST_TIMEOUT, arriving).await.is_ok(), "{} of {count} arrived", world.arrived());
 }
 
 fn slow_response() -> FaultAction {

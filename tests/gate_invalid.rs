@@ -1,12 +1,8 @@
 //! The gate and invalid requests, for which Discord bans: invalid tokens, expired interactions, and forbidden calls.
 
-#[path = "support/gate.rs"]
-mod gate;
-
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use gate::{SimWorld, answered, call_all, not_sent, run};
 use guildhall_actors::circuit_breaker::TokenChanged;
 use guildhall_actors::gate::{CallOutcome, Gate, GateConfig, Rest as _, RestRequest};
 use guildhall_core::breaker::BreakerConfig;
@@ -15,6 +11,7 @@ use guildhall_core::lane::Lane;
 use guildhall_core::limit::LimitConfig;
 use guildhall_core::response::ResponseClass;
 use guildhall_sim::{FaultAction, FireSpec, GuildsSpec, Snowflake};
+use guildhall_testkit::gate::{SimWorld, answered, call_all, not_sent, run};
 use http::{Method, StatusCode};
 use serde_json::json;
 

@@ -1,15 +1,12 @@
 //! The gate under full load: whatever the latency, no limit of Discord is exceeded.
 
-#[path = "support/gate.rs"]
-mod gate;
-
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use gate::{SimWorld, call_all, run};
 use guildhall_actors::gate::{CallOutcome, GateConfig, RestRequest};
 use guildhall_core::lane::Lane;
 use guildhall_sim::{Algorithm, FaultAction, LimitConfig, Rate, RateLimitScore, Stage};
+use guildhall_testkit::gate::{SimWorld, call_all, run};
 use http::Method;
 use serde_json::json;
 

@@ -1,16 +1,13 @@
 //! Which calls wait for which at the gate, and which do not.
 
-#[path = "support/gate.rs"]
-mod gate;
-
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use gate::{SimWorld, answered, call_all, run};
 use guildhall_actors::gate::{CallOutcome, GateConfig, Rest as _, RestRequest};
 use guildhall_core::lane::Lane;
 use guildhall_core::route::SublimitKind;
 use guildhall_sim::{Algorithm, Case, FaultAction, LimitConfig, RateLimitScore, RouteLimit, Stage};
+use guildhall_testkit::gate::{SimWorld, answered, call_all, not_sent, run};
 use http::Method;
 use serde_json::json;
 
@@ -84,7 +81,7 @@ fn waiting_channel_rename_blocks_no_other_call() {
         third.max_wait = Duration::from_secs(3_600);
         let third = gate.call(third);
         // The fourth does not wait, and gets the time to retry at once.
-        let fourth = gate::not_sent(gate.call(rename(&world, "fourth")).await);
+        let fourth = not_sent(gate.call(rename(&world, "fourth")).await);
         assert_eq!(fourth.reason, "route_limit");
         assert!(fourth.retry_after.is_some_and(|wait| wait > Duration::from_secs(500)), "{fourth:?}");
 

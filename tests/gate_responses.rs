@@ -1,16 +1,13 @@
 //! How the gate handles each kind of response, and none: what closes for which calls, and what the caller gets.
 
-#[path = "support/gate.rs"]
-mod gate;
-
 use std::net::TcpListener;
 use std::time::Duration;
 
-use gate::{GuildIds, SimWorld, answered, not_sent, run, transport};
 use guildhall_actors::gate::{CallOutcome, Gate, GateConfig, Rest as _, RestRequest};
 use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_core::response::{RateLimitScope as CoreScope, ResponseClass};
 use guildhall_sim::{Fault, FaultAction, LimitConfig, RateLimitScore, Scope};
+use guildhall_testkit::gate::{GuildIds, SimWorld, answered, not_sent, run, transport};
 use http::{Method, StatusCode};
 use serde_json::json;
 

@@ -1,9 +1,6 @@
 //! A gate that ends and one that starts at once: the calls in flight of the first and the calls of the second stay
 //! within the limit together.
 
-#[path = "support/gate.rs"]
-mod gate;
-
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -11,12 +8,12 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use gate::{SimWorld, answered, run, transport};
 use guildhall_actors::gate::{CallOutcome, Gate, GateConfig, Rest as _, RestRequest};
 use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_core::lane::Lane;
 use guildhall_core::response::Credential;
 use guildhall_sim::{Fault, FaultAction, LimitConfig, RateLimitScore, Stage};
+use guildhall_testkit::gate::{SimWorld, answered, run, transport};
 use http::Method;
 
 /// How often a gate is killed.

@@ -2,14 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-#[path = "support/gate.rs"]
-mod gate;
-
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gate::{SimWorld, TEST_TIMEOUT, answered, breaker_changes, not_sent, run, wait_for_breaker};
 use guildhall::discord::rest::{HyperTransport, TransportConfig};
 use guildhall::redis::fingerprint;
 use guildhall::settings::SecretValue;
@@ -21,6 +17,7 @@ use guildhall_core::breaker::{BreakerConfig, BreakerKey};
 use guildhall_core::invalid::{InvalidConfig, Submitter};
 use guildhall_core::snapshot::GateSnapshot;
 use guildhall_sim::{Algorithm, BotConfig, Case, CloudflareForm, FaultAction, LimitConfig, RouteLimit, Scope};
+use guildhall_testkit::gate::{SimWorld, TEST_TIMEOUT, answered, breaker_changes, not_sent, run, wait_for_breaker};
 use http::StatusCode;
 use tempfile::TempDir;
 use tokio::sync::watch;

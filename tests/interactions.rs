@@ -2,8 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod support;
-
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{SocketAddr, TcpListener},
@@ -14,8 +12,8 @@ use std::{
 
 use ed25519_dalek::{Signer as _, SigningKey};
 use guildhall_sim::{FireSpec, Sim, SimConfig, SimHandle, Snowflake};
+use guildhall_testkit::program::{Guildhall, HttpResponse, RunningGuildhall, TEST_TIMEOUT, get, request};
 use serde_json::{Value, json};
-use support::{Guildhall, HttpResponse, RunningGuildhall, TEST_TIMEOUT, get, request};
 
 const HANDLERS: &str = r#"
 [[handlers]]

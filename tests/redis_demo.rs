@@ -1,14 +1,11 @@
 //! The demo with a real Redis.
 
-#[path = "support/redis.rs"]
-mod redis;
-mod support;
-
-use support::{Guildhall, text};
+use guildhall_testkit::program::{Guildhall, text};
+use guildhall_testkit::redis::RedisServer;
 
 #[test]
 fn demo_runs_with_redis_and_leaves_the_shared_state() {
-    let server = redis::RedisServer::start();
+    let server = RedisServer::start();
     let url = format!("redis://127.0.0.1:{}", server.port());
     let output = Guildhall::new(&["demo", "--exit", "--redis", &url]).output();
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));

@@ -1,11 +1,8 @@
 //! The token is never displayed: not in the log at its most verbose level, not in errors, metrics or command output.
 
-mod support;
-
-use support::{
-    CANARY, Guildhall,
+use guildhall_testkit::{
     gateway::{FakeGateway, GatewayBehavior, ReceivedFrame},
-    get, text,
+    program::{CANARY, Guildhall, get, text},
 };
 
 fn assert_no_token(source: &str, text: &str) {

@@ -2,15 +2,13 @@
 
 #[path = "serve_reload/mod.rs"]
 mod reload;
-mod support;
 
 use std::{net::TcpListener, sync::Arc};
 
 use guildhall_sim::{Sim, SimConfig, SimHandle};
-use support::{
-    CANARY, Guildhall, RunningGuildhall,
+use guildhall_testkit::{
     gateway::{FakeGateway, GatewayBehavior, ReceivedFrame},
-    get, request, text,
+    program::{CANARY, Guildhall, RunningGuildhall, get, request, text},
 };
 use tokio::sync::Notify;
 

@@ -2,11 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod support;
-
 use std::net::{SocketAddr, TcpListener};
 
-use support::{Guildhall, RunningGuildhall, get, request, text};
+use guildhall_testkit::program::{Guildhall, RunningGuildhall, get, request, text};
 
 fn address(sim: &RunningGuildhall) -> SocketAddr {
     sim.wait_for_stdout("listening on http://").parse().unwrap()

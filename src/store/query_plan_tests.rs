@@ -1,12 +1,10 @@
 //! Query plans: with 100,000 finished operations, the engines find rows by indexes.
 
-#[path = "../../tests/support/postgres.rs"]
-pub(super) mod postgres;
-
 use std::time::Duration;
 
 use guildhall_actors::ports::OperationFilter;
 use guildhall_core::operation::{ChangeCursor, OperationKind, OperationState, VisibleChanges};
+use guildhall_testkit::postgres;
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, Statement, TransactionTrait as _, Value};
 use uuid::Uuid;
 

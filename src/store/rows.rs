@@ -282,10 +282,10 @@ pub(super) async fn query(on: &impl ConnectionTrait, sql: &str, values: Vec<Valu
 
 #[cfg(test)]
 mod tests {
+    use guildhall_testkit::postgres::PostgresServer;
     use sea_orm::{Database, DatabaseConnection};
 
     use super::*;
-    use crate::store::query_plan_tests::postgres::PostgresServer;
 
     const SHAPE: Columns = Columns(&[
         ("n", ColumnType::Number),

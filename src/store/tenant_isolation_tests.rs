@@ -14,11 +14,12 @@ use guildhall_core::{
     operation::{OperationId, OperationKind, Queue, QueueKey},
     time::UnixMs,
 };
+use guildhall_testkit::postgres::PostgresServer;
 use sea_orm::{ConnectionTrait, Database, QueryResult};
 
 use super::{
     Store,
-    query_plan_tests::{postgres::PostgresServer, settings},
+    query_plan_tests::settings,
     read::{access, dead_letters, operations, totals},
     row_security::{GRANTS, TENANT_TABLES},
     rows::query,

@@ -2,14 +2,12 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
-use super::{
-    call, run,
-    support::{
-        Guildhall,
-        gateway::{FakeGateway, GatewayBehavior},
-        text,
-    },
+use guildhall_testkit::{
+    gateway::{FakeGateway, GatewayBehavior},
+    program::{Guildhall, text},
 };
+
+use super::{call, run};
 
 #[test]
 fn admin_key_is_generated_once_and_never_logged() {

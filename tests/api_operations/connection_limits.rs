@@ -4,6 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use guildhall::api::{ControlConfig, EdgeConfig};
 use guildhall_core::operation::OperationState;
+use guildhall_testkit::program::TEST_TIMEOUT;
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -11,7 +12,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{ApiSetup, GUILD, KEY, TestApi, call, memory_store::Fault, role, run, send_raw, support::TEST_TIMEOUT};
+use super::{ApiSetup, GUILD, KEY, TestApi, call, memory_store::Fault, role, run, send_raw};
 
 fn start_with(edge: EdgeConfig) -> TestApi {
     ApiSetup { edge, ..ApiSetup::default() }.start()

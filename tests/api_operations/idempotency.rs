@@ -5,15 +5,11 @@ use std::{sync::Arc, time::Duration};
 use guildhall::redis::{IDEMPOTENCY_RETENTION, RedisClient, RedisConfig, RedisIdempotency, RedisKeys};
 use guildhall::settings::RedisUrl;
 use guildhall_core::operation::OperationState;
+use guildhall_testkit::redis::{RedisServer, Relay};
 use redis::Commands as _;
 use serde_json::json;
 
-use super::{
-    ApiSetup, GUILD, TestApi,
-    memory_store::Fault,
-    redis_server::{RedisServer, Relay},
-    role, run,
-};
+use super::{ApiSetup, GUILD, TestApi, memory_store::Fault, role, run};
 
 const APPLICATION: u64 = 42;
 

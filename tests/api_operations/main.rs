@@ -19,13 +19,9 @@ mod limits;
 mod memory_store;
 mod middleware;
 mod policies;
-#[path = "../support/postgres.rs"]
-mod postgres;
 mod prefer_wait;
 mod process_fixture;
 mod queries;
-#[path = "../support/redis.rs"]
-mod redis_server;
 mod schema_validator;
 mod service_fixture;
 mod shards;
@@ -34,8 +30,6 @@ mod sse;
 mod store_faults;
 mod stream;
 mod submit;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::{
     future::Future,

@@ -13,13 +13,12 @@ use guildhall_core::{
     operation::{Failure, FailureClass, OperationState, Queue},
     time::UnixMs,
 };
+use guildhall_testkit::postgres;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::service_fixture::ServiceFixture;
-use super::{
-    GUILD, KEY, RecordingNotifier, Response, START_MS, call, listen, new_control, new_service, postgres, role,
-};
+use super::{GUILD, KEY, RecordingNotifier, Response, START_MS, call, listen, new_control, new_service, role};
 
 /// Location of a store.
 pub(crate) struct StoreLocation {

@@ -8,10 +8,11 @@ use guildhall_core::{
     operation::{OperationState, Queue},
     time::UnixMs,
 };
+use guildhall_testkit::postgres;
 use serde_json::{Value, json};
 
 use super::{
-    GUILD, KEY, START_MS, call, postgres,
+    GUILD, KEY, START_MS, call,
     process_fixture::{ApiProcess, StoreLocation, execute_queue, guild_number},
     role, run,
     sse::{EventStream, TEST_TIMEOUT},

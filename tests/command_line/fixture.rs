@@ -8,11 +8,10 @@ use std::{
 };
 
 use guildhall_sim::{Sim, SimConfig, SimHandle};
+use guildhall_testkit::program::{Guildhall, RunningGuildhall, TEST_TIMEOUT};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
-
-use super::support::{Guildhall, RunningGuildhall};
 
 /// Result of a command.
 #[derive(Debug)]
@@ -141,7 +140,7 @@ impl DaemonFixture {
 
     /// Waits for a condition. Nothing depends on how long that takes.
     pub(crate) fn wait_until(&self, is_satisfied: impl Fn() -> bool) {
-        let deadline = std::time::Instant::now() + super::support::TEST_TIMEOUT;
+        let deadline = std::time::Instant::now() + TEST_TIMEOUT;
         while !is_satisfied() {
             assert!(std::time::Instant::now() < deadline, "timed out waiting for the condition");
             std::thread::sleep(std::time::Duration::from_millis(50));

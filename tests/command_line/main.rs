@@ -12,6 +12,4 @@ mod keys;
 mod operations;
 mod responses;
 mod stream;
-#[path = "../support/mod.rs"]
-mod support;
 mod tls;

@@ -1,9 +1,7 @@
 //! The daemon is killed at every step boundary, for every class of operations, on both engines.
 
 use guildhall_actors::failpoint::Point;
-use tokio::time::timeout;
-
-use crate::{
+use guildhall_testkit::crash::{
     checker::{CheckReport, check_outcomes},
     client::{AcceptedOperation, NotFinished, OperationOutcome, TEST_TIMEOUT},
     daemon_process::{DaemonProcess, was_killed},
@@ -11,6 +9,7 @@ use crate::{
     generator::OperationGenerator,
     test_operation::TestKind,
 };
+use tokio::time::timeout;
 
 const FIXTURE_SIZE: FixtureSize = FixtureSize { guilds: 1, roles: 18, to_delete: 18, permissions: None };
 

@@ -2,14 +2,14 @@
 //! the daemon is killed.
 
 use guildhall_sim::{Fault, FaultAction};
-
-use crate::{
+use guildhall_testkit::crash::{
     checker::check_outcomes,
     fixture::{DaemonFixture, Engine, FixtureSize},
     generator::OperationGenerator,
-    random::{Workload, run_round},
     test_operation::TestKind,
 };
+
+use crate::random::{Workload, run_round};
 
 /// Manage channels and roles, view and send, manage messages, read history; but not the audit log.
 const WITHOUT_AUDIT_LOG: u64 = 1 << 4 | 1 << 28 | 1 << 10 | 1 << 11 | 1 << 13 | 1 << 16;

@@ -1,8 +1,7 @@
 //! A call takes effect in Discord after the process that made it has ended.
 
 use guildhall_sim::{Fault, FaultAction, Stage as On};
-
-use crate::{
+use guildhall_testkit::crash::{
     checker::check_outcomes,
     fixture::{DaemonFixture, Engine, FixtureSize},
     generator::OperationGenerator,

@@ -11,28 +11,6 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-#[path = "../support/postgres.rs"]
-mod postgres;
-#[cfg(feature = "failpoints")]
-#[path = "../support/redis.rs"]
-mod redis;
-
-// The ownership tests use these too, and each binary uses its own part of them.
-mod checker;
-#[allow(dead_code, reason = "the ownership tests use it")]
-mod client;
-#[allow(dead_code, reason = "the ownership tests use it")]
-mod daemon_process;
-#[allow(dead_code, reason = "the ownership tests use it")]
-mod fixture;
-mod generator;
-#[cfg(feature = "failpoints")]
-#[allow(dead_code, reason = "each binary kills its own parts")]
-mod killed_parts;
-#[cfg(feature = "failpoints")]
-mod part_exit;
-mod test_operation;
-
 #[cfg(feature = "failpoints")]
 mod boundaries;
 mod faults;

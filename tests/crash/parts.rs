@@ -5,22 +5,23 @@ use std::{collections::BTreeSet, time::Duration};
 use futures_util::future::join_all;
 use guildhall_actors::supervision::{Part, Policy};
 use guildhall_sim::{FireSpec, Snowflake};
+use guildhall_testkit::{
+    crash::{
+        checker::check_outcomes,
+        client::{AcceptedOperation, NoResponse, TEST_TIMEOUT},
+        fixture::{ADMIN_KEY, DaemonFixture, Engine, FixtureSize},
+        generator::{OperationGenerator, submit_operations},
+        killed_parts,
+        part_exit::{assert_ended_by, failpoint},
+        test_operation::TestKind,
+    },
+    redis::RedisServer,
+};
 use http::Method;
 use serde_json::json;
 use tokio::{
     sync::Semaphore,
     time::{sleep, timeout},
-};
-
-use crate::{
-    checker::check_outcomes,
-    client::{AcceptedOperation, NoResponse, TEST_TIMEOUT},
-    fixture::{ADMIN_KEY, DaemonFixture, Engine, FixtureSize},
-    generator::{OperationGenerator, submit_operations},
-    killed_parts,
-    part_exit::{assert_ended_by, failpoint},
-    redis::RedisServer,
-    test_operation::TestKind,
 };
 
 const FIXTURE_SIZE: FixtureSize = FixtureSize { guilds: 4, roles: 4, to_delete: 0, permissions: None };

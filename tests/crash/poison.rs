@@ -4,18 +4,17 @@ use std::time::Duration;
 
 use guildhall_actors::supervision::Part;
 use guildhall_sim::{MessageSpec, Snowflake};
+use guildhall_testkit::crash::{
+    client::TEST_TIMEOUT,
+    daemon_process::{DaemonProcess, was_killed},
+    fixture::{DaemonFixture, Engine, FixtureSize},
+};
 use http::Method;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpListener,
     time::timeout,
-};
-
-use crate::{
-    client::TEST_TIMEOUT,
-    daemon_process::{DaemonProcess, was_killed},
-    fixture::{DaemonFixture, Engine, FixtureSize},
 };
 
 const FIXTURE_SIZE: FixtureSize = FixtureSize { guilds: 1, roles: 0, to_delete: 0, permissions: None };

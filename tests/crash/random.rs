@@ -5,18 +5,17 @@ use std::{env, sync::Arc, time::Duration};
 use fastrand::Rng;
 use futures_util::future::join_all;
 use guildhall_sim::{Fault, FaultAction, Stage as On};
-use tokio::{
-    sync::{Mutex, Semaphore},
-    time::{sleep, timeout},
-};
-
-use crate::{
+use guildhall_testkit::crash::{
     checker::{CheckReport, check_outcomes},
     client::AcceptedOperation,
     daemon_process::{DaemonProcess, was_killed},
     fixture::{DaemonFixture, Engine, FixtureSize},
     generator::{OperationGenerator, submit_operations},
     test_operation::TestKind,
+};
+use tokio::{
+    sync::{Mutex, Semaphore},
+    time::{sleep, timeout},
 };
 
 /// Kills for one store and one simulator: a guild has room for only so many roles and channels.

@@ -2,14 +2,13 @@
 //! stopped.
 
 use guildhall_sim::{Fault, FaultAction, Scope};
-use http::Method;
-use serde_json::{Value, json};
-use tokio::time::{Duration, Instant, sleep};
-
-use crate::{
+use guildhall_testkit::crash::{
     client::TEST_TIMEOUT,
     fixture::{DaemonFixture, Engine, FixtureSize, GuildFixture},
 };
+use http::Method;
+use serde_json::{Value, json};
+use tokio::time::{Duration, Instant, sleep};
 
 /// How long a limit holds an operation, and how long a failed one waits. The daemon is killed meanwhile.
 const HELD_MS: u64 = 4_000;

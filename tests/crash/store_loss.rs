@@ -3,16 +3,17 @@
 
 use std::time::Duration;
 
-use tokio::{task::block_in_place, time::sleep};
-
-use crate::{
-    checker::check_outcomes,
-    client::{AcceptedOperation, NoResponse},
-    fixture::{DaemonFixture, Engine, FixtureSize},
-    generator::OperationGenerator,
+use guildhall_testkit::{
+    crash::{
+        checker::check_outcomes,
+        client::{AcceptedOperation, NoResponse},
+        fixture::{DaemonFixture, Engine, FixtureSize},
+        generator::OperationGenerator,
+        test_operation::TestKind,
+    },
     postgres::PostgresServer,
-    test_operation::TestKind,
 };
+use tokio::{task::block_in_place, time::sleep};
 
 const FIXTURE_SIZE: FixtureSize = FixtureSize { guilds: 1, roles: 10, to_delete: 5, permissions: None };
 

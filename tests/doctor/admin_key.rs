@@ -8,12 +8,13 @@ use std::{
 };
 
 use guildhall_sim::{SimConfig, SimHandle};
+use guildhall_testkit::{
+    postgres,
+    program::{Guildhall, HttpResponse, RunningGuildhall, request},
+};
 use tempfile::TempDir;
 
-use super::{
-    DoctorReport, doctor, postgres, sim,
-    support::{Guildhall, HttpResponse, RunningGuildhall, request},
-};
+use super::{DoctorReport, doctor, sim};
 
 /// A daemon without `api.admin_key` that runs in a folder.
 fn start(sim: &SimHandle, store: &str, folder: &Path) -> RunningGuildhall {

@@ -1,12 +1,10 @@
 //! Checks against Discord.
 
 use guildhall_sim::{CloudflareForm, Fault, FaultAction, GatewayConfig, Scope, SimConfig};
+use guildhall_testkit::program::{Guildhall, request, text};
 use serde_json::json;
 
-use super::{
-    DoctorReport, doctor, sim,
-    support::{Guildhall, request, text},
-};
+use super::{DoctorReport, doctor, sim};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn healthy_bot_passes_with_few_calls() {

@@ -7,8 +7,9 @@ use std::{
 };
 
 use guildhall_sim::SimConfig;
+use guildhall_testkit::program::Guildhall;
 
-use super::{DoctorReport, doctor, sim, support::Guildhall};
+use super::{DoctorReport, doctor, sim};
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777

@@ -5,19 +5,13 @@
 mod admin_key;
 mod discord;
 mod files;
-#[path = "../support/postgres.rs"]
-mod postgres;
-#[path = "../support/redis.rs"]
-mod redis_server;
 mod storage;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::process::Output;
 
 use guildhall_sim::{Sim, SimConfig, SimHandle};
+use guildhall_testkit::program::Guildhall;
 use serde_json::Value;
-use support::Guildhall;
 
 /// A simulated Discord.
 async fn sim(config: SimConfig) -> SimHandle {

@@ -2,14 +2,14 @@
 
 use guildhall::store::{Store, migrate};
 use guildhall_sim::SimConfig;
+use guildhall_testkit::{
+    postgres,
+    program::{Guildhall, RunningGuildhall},
+    redis::RedisServer,
+};
 use serde_json::json;
 
-use super::{
-    DoctorReport, doctor, postgres,
-    redis_server::RedisServer,
-    sim,
-    support::{Guildhall, RunningGuildhall},
-};
+use super::{DoctorReport, doctor, sim};
 
 fn serve(sim: &guildhall_sim::SimHandle, store: &str) -> RunningGuildhall {
     let running = Guildhall::serve(&sim.gateway_url())

@@ -10,6 +10,7 @@ use std::{
 };
 
 use guildhall_sim::{BotConfig, Sim, SimConfig, SimHandle, Snowflake};
+use guildhall_testkit::program::{CANARY, Guildhall, RunningGuildhall, TEST_TIMEOUT};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep, timeout};
@@ -17,7 +18,6 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::{
     KEY,
     http::{Connection, send_request},
-    support::{CANARY, Guildhall, RunningGuildhall, TEST_TIMEOUT},
 };
 
 /// Callers that submit without a pause.

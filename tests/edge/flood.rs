@@ -11,6 +11,10 @@ use std::{
     time::Duration,
 };
 
+use guildhall_testkit::{
+    gateway::{FakeGateway, GatewayBehavior},
+    program::{Guildhall, TEST_TIMEOUT},
+};
 use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -21,10 +25,6 @@ use tokio::{
 use crate::{
     KEY,
     http::{Response, send_request},
-    support::{
-        Guildhall, TEST_TIMEOUT,
-        gateway::{FakeGateway, GatewayBehavior},
-    },
 };
 
 const FLOOD: usize = 5_000;

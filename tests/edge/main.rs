@@ -5,11 +5,7 @@
 mod drain;
 mod flood;
 mod http;
-#[path = "../support/redis.rs"]
-mod redis_server;
 mod shared_policies;
-#[path = "../support/mod.rs"]
-mod support;
 mod tls;
 
 /// The admin key of the daemons in these tests.

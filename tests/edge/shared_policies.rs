@@ -11,6 +11,10 @@ use guildhall_core::{
     policy::{Meter, Rate},
     time::Timestamp,
 };
+use guildhall_testkit::{
+    program::TEST_TIMEOUT,
+    redis::{RedisServer, Relay},
+};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use proptest::{
     prelude::*,
@@ -22,8 +26,6 @@ use tokio::time::{Instant, sleep};
 use crate::{
     KEY,
     http::{Response, send_request},
-    redis_server::{RedisServer, Relay},
-    support::TEST_TIMEOUT,
 };
 
 const SCRIPT: &str = include_str!("../../src/redis/policies.lua");

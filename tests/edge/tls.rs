@@ -2,6 +2,10 @@
 
 use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc};
 
+use guildhall_testkit::{
+    gateway::{FakeGateway, GatewayBehavior},
+    program::{Guildhall, RunningGuildhall, text},
+};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use rustls::{ClientConfig, RootCertStore, pki_types::ServerName};
 use serde_json::Value;
@@ -12,11 +16,6 @@ use tokio_rustls::TlsConnector;
 use crate::{
     KEY,
     http::{Connection, send_request},
-    support::{
-        Guildhall, RunningGuildhall,
-        gateway::{FakeGateway, GatewayBehavior},
-        text,
-    },
 };
 
 /// A CA with certificates for `api.test` and this machine.

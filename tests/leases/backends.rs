@@ -7,9 +7,8 @@ use guildhall::settings;
 use guildhall::settings::{RedisUrl, SettingsSources};
 use guildhall::store::{SqlLeases, migrate};
 use guildhall_actors::ports::{Lease, LeaseName, LeaseStore};
+use guildhall_testkit::{postgres, redis::RedisServer};
 use tempfile::TempDir;
-
-use crate::{postgres, redis_server::RedisServer};
 
 /// A timeout that only a defect reaches; no test waits for it.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);

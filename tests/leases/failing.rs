@@ -5,18 +5,18 @@ use std::{str::FromStr as _, time::Duration};
 use futures_util::future::join_all;
 use guildhall::store::SqlLeases;
 use guildhall_actors::ports::{LeaseError, LeaseFence, LeaseStore};
+use guildhall_testkit::{
+    pgbouncer::PgBouncer,
+    postgres::{self, PostgresServer},
+    redis::RedisServer,
+};
 use sea_orm::{
     ConnectionTrait as _, Database, DatabaseConnection, SqlxPostgresConnector,
     sqlx::postgres::{PgConnectOptions, PgPoolOptions},
 };
 use tokio::task::block_in_place;
 
-use crate::{
-    backends::{LONG, TEST_TIMEOUT, acquire_free, is_free, lease_name, migrate_and_open, redis, sql},
-    pgbouncer::PgBouncer,
-    postgres::{self, PostgresServer},
-    redis_server::RedisServer,
-};
+use crate::backends::{LONG, TEST_TIMEOUT, acquire_free, is_free, lease_name, migrate_and_open, redis, sql};
 
 /// Timeout for calls that are meant to fail.
 const SHORT_TIMEOUT_MS: &str = "300";

@@ -6,9 +6,3 @@ mod backends;
 mod contract;
 mod failing;
 mod model;
-#[path = "../support/pgbouncer.rs"]
-mod pgbouncer;
-#[path = "../support/postgres.rs"]
-mod postgres;
-#[path = "../support/redis.rs"]
-mod redis_server;

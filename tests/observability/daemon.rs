@@ -10,13 +10,12 @@ use std::{
 use guildhall::metrics;
 use guildhall_actors::telemetry::MetricType;
 use guildhall_sim::{FireSpec, Sim, SimConfig};
-
-use super::{
-    metric_of,
+use guildhall_testkit::{
     postgres::PostgresServer,
-    promql,
-    support::{Guildhall, TEST_TIMEOUT, get, request},
+    program::{Guildhall, TEST_TIMEOUT, get, request},
 };
+
+use super::{metric_of, promql};
 
 const KEY: &str = "gh_test_0123456789";
 

@@ -6,12 +6,8 @@
 
 mod daemon;
 mod files;
-#[path = "../support/postgres.rs"]
-mod postgres;
 mod promql;
 mod series;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,6 +15,7 @@ use std::process::Command;
 
 use guildhall::metrics;
 use guildhall_actors::telemetry::{Metric, MetricType};
+use guildhall_testkit::program::text;
 
 /// URL of the runbooks.
 const RUNBOOKS: &str = "https://guildhall.example/docs/runbooks";
@@ -190,7 +187,7 @@ fn every_dashboard_query_is_valid_promql() {
     let file = folder.path().join("panels.yml");
     fs::write(&file, rules).unwrap();
     let output = Command::new("promtool").args(["check", "rules", "--lint=none"]).arg(&file).output().unwrap();
-    assert!(output.status.success(), "{}{}", support::text(&output.stdout), support::text(&output.stderr));
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
 }
 
 #[test]

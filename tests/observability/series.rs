@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use guildhall_sim::{GuildsSpec, LimitConfig, Sim, SimConfig};
+use guildhall_testkit::program::{Guildhall, get};
 
 use super::daemon::wait_for_metrics;
-use super::support::{Guildhall, get};
 
 const GUILDS: u32 = 10_000;
 /// Guilds at the start: enough for every series that an event and an operation create.

@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use guildhall_sim::{BotConfig, Fault, FaultAction, GatewayConfig, Scope, Sim, SimConfig, SimHandle};
+use guildhall_testkit::{
+    program::{CANARY, TEST_TIMEOUT, get},
+    redis::RedisServer,
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{
-    daemon::Daemon,
-    redis_server::RedisServer,
-    support::{CANARY, TEST_TIMEOUT, get},
-};
+use super::daemon::Daemon;
 
 /// The breaker key of the bot. The id is in its token.
 const BOT_BREAKER: &str = "discord:198622483471925248";

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use guildhall_sim::{BotConfig, Fault, FaultAction, GuildsSpec, Sim, SimConfig, SimHandle};
+use guildhall_testkit::{movable_clock::MovableClock, postgres, program::CANARY};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use super::{daemon::Daemon, movable_clock::MovableClock, postgres, support::CANARY};
+use super::daemon::Daemon;
 
 const ROLES: &str = "POST /guilds/{guild.id}/roles";
 const MANAGE_ROLES: u64 = 1 << 28;

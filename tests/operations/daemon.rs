@@ -3,10 +3,9 @@
 use std::{net::SocketAddr, time::Duration, time::Instant};
 
 use guildhall_sim::{SimHandle, Snowflake};
+use guildhall_testkit::program::{CANARY, Guildhall, HttpResponse, RunningGuildhall, TEST_TIMEOUT, get, request};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-
-use super::support::{CANARY, Guildhall, HttpResponse, RunningGuildhall, TEST_TIMEOUT, get, request};
 
 const KEY: &str = "gh_test_0123456789";
 

@@ -1,12 +1,10 @@
 //! A limit of a day in one guild delays the operations that need it, and nothing else.
 
 use guildhall_sim::{Algorithm, BotConfig, Case, RouteLimit, Sim, SimConfig};
+use guildhall_testkit::program::{CANARY, get};
 use serde_json::{Value, json};
 
-use super::{
-    daemon::Daemon,
-    support::{CANARY, get},
-};
+use super::daemon::Daemon;
 
 const LIMIT_WINDOW_MS: u64 = 28 * 3_600_000;
 

@@ -1,9 +1,10 @@
 //! Operations with a delay: they block nothing, and join their queue when they are due.
 
 use guildhall_sim::{BotConfig, Sim, SimConfig, SimHandle};
+use guildhall_testkit::program::CANARY;
 use serde_json::{Value, json};
 
-use super::{daemon::Daemon, support::CANARY};
+use super::daemon::Daemon;
 
 async fn start_sim() -> SimHandle {
     let bots = vec![BotConfig { token: CANARY.to_owned(), ..BotConfig::default() }];

@@ -1,10 +1,11 @@
 //! Operations whose attempts got no response end in the state that Discord shows, also over a restart.
 
 use guildhall_sim::{BotConfig, Fault, FaultAction, JoinSpec, Sim, SimConfig, SimHandle, Snowflake};
+use guildhall_testkit::program::CANARY;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{daemon::Daemon, support::CANARY};
+use super::daemon::Daemon;
 
 const ASSIGN: &str = "PUT /guilds/{guild.id}/members/{user.id}/roles/{role.id}";
 const MEMBER: &str = "GET /guilds/{guild.id}/members/{user.id}";

@@ -7,10 +7,10 @@ use guildhall_core::access::{Bounds, Owner};
 use guildhall_core::operation::payload::Location;
 use guildhall_core::operation::{FailureClass, OperationKind, Payload};
 use guildhall_sim::FaultAction;
+use guildhall_testkit::gate::{GuildIds, run};
 use serde_json::{Value, json};
 
 use crate::fixture::{ExecutorFixture, send_message};
-use crate::gate::{GuildIds, run};
 
 /// The call that finds the guild of a channel.
 const CHANNEL_LOOKUP: &str = "GET /channels/{channel.id}";

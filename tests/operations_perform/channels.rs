@@ -6,11 +6,11 @@ use guildhall_core::operation::payload::{
     Reorder, ReorderPosition, ReorderTarget, ReplaceOverwrites, UpdatePermissions,
 };
 use guildhall_core::operation::{FailureClass, ManagedKind, Payload, Reference};
+use guildhall_testkit::gate::run;
 use http::Method;
 use serde_json::{Value, json};
 
 use crate::fixture::{ExecutorFixture, channel_named, create_channel, create_role, parse_id};
-use crate::gate::run;
 
 const PATCH_CHANNEL: &str = "PATCH /channels/{channel.id}";
 

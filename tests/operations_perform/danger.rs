@@ -4,11 +4,11 @@ use guildhall_actors::ports::{Execution, ExecutionResult};
 use guildhall_core::access::{Grant, ScopeSet};
 use guildhall_core::operation::{FailureClass, OperationKind, Payload};
 use guildhall_sim::FaultAction;
+use guildhall_testkit::gate::run;
 use http::Method;
 use serde_json::{Value, json};
 
 use crate::fixture::ExecutorFixture;
-use crate::gate::run;
 
 const ROLES_ROUTE: &str = "GET /guilds/{guild.id}/roles";
 const CHANNELS_ROUTE: &str = "GET /guilds/{guild.id}/channels";

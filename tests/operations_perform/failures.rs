@@ -6,9 +6,9 @@ use guildhall_actors::ports::{Execution, ExecutionResult, HoldScope};
 use guildhall_core::operation::payload::{AssignRole, Method, Request};
 use guildhall_core::operation::{FailureClass, Payload, Reference};
 use guildhall_sim::{CloudflareForm, FaultAction, Scope};
+use guildhall_testkit::gate::run;
 
 use crate::fixture::{BASIC_PERMISSIONS, ExecutorFixture, create_role, send_message};
-use crate::gate::run;
 
 const CREATE_ROLE: &str = "POST /guilds/*/roles";
 const ASSIGN: &str = "PUT /guilds/*/members/*/roles/*";

@@ -25,11 +25,10 @@ use guildhall_core::operation::{
 use guildhall_core::response::Credential;
 use guildhall_core::time::UnixMs;
 use guildhall_sim::{FaultAction, GuildsSpec};
+use guildhall_testkit::gate::{GuildIds, SimWorld, answered};
 use http::Method;
 use serde_json::Value;
 use twilight_model::id::Id;
-
-use crate::gate::{GuildIds, SimWorld, answered};
 
 /// Permissions of a bot that is not an administrator: manage channels and roles, view, send, manage messages, read
 /// history.

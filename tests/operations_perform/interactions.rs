@@ -3,10 +3,10 @@
 use guildhall_core::operation::payload::{DeferReply, EditOriginal, SendFollowup};
 use guildhall_core::operation::{FailureClass, Payload};
 use guildhall_sim::{FaultAction, FireSpec, Snowflake};
+use guildhall_testkit::gate::run;
 use serde_json::json;
 
 use crate::fixture::{ExecutorFixture, message_body};
-use crate::gate::run;
 
 async fn fire_command(fixture: &ExecutorFixture) -> (u64, String) {
     let report = fixture

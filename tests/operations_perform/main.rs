@@ -4,8 +4,6 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod fixture;
-#[path = "../support/gate.rs"]
-mod gate;
 
 mod access_bounds;
 mod channels;

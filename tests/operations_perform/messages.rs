@@ -4,10 +4,10 @@ use guildhall_actors::ports::{Execution, ExecutionResult};
 use guildhall_core::operation::payload::{DeleteMessage, EditMessage, EnsureMessage, MessageBody, SendDm, SendMessage};
 use guildhall_core::operation::{FailureClass, ManagedKind, Payload, Reference};
 use guildhall_sim::FaultAction;
+use guildhall_testkit::gate::run;
 use serde_json::{Value, json};
 
 use crate::fixture::{ExecutorFixture, message_body, parse_id, send_message};
-use crate::gate::run;
 
 const PATCH_MESSAGE: &str = "PATCH /channels/{channel.id}/messages/{message.id}";
 const POST_MESSAGE: &str = "POST /channels/{channel.id}/messages";

@@ -4,6 +4,7 @@ use guildhall_actors::ports::ReconcileResult;
 use guildhall_core::operation::payload::{ChannelType, CreateChannel, EnsureChannel, NewChannel};
 use guildhall_core::operation::{ManagedKind, Payload, Reference};
 use guildhall_sim::{FaultAction, Snowflake};
+use guildhall_testkit::gate::run;
 use http::Method;
 use serde_json::json;
 
@@ -11,7 +12,6 @@ use crate::fixture::{
     BASIC_PERMISSIONS, ExecutorFixture, VIEW_AUDIT_LOG, channel_named, create_channel, create_hidden_channel, parse_id,
     with_clock_skew,
 };
-use crate::gate::run;
 
 const CREATE_ROUTE: &str = "POST /guilds/*/channels";
 

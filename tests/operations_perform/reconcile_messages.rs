@@ -4,13 +4,13 @@ use guildhall_actors::ports::{Execution, ReconcileResult};
 use guildhall_core::operation::payload::{EnsureMessage, MessageBody, SendDm, SendMessage};
 use guildhall_core::operation::{ManagedKind, Payload, Reference};
 use guildhall_sim::{FaultAction, FireSpec, MessageSpec, Snowflake};
+use guildhall_testkit::gate::run;
 use http::Method;
 use serde_json::json;
 
 use crate::fixture::{
     BASIC_PERMISSIONS, ExecutorFixture, VIEW_CHANNEL, message_body, parse_id, send_message, with_clock_skew,
 };
-use crate::gate::run;
 
 const SEND_ROUTE: &str = "POST /channels/*/messages";
 

@@ -6,13 +6,13 @@ use guildhall_actors::ports::{Execution, ReconcileResult};
 use guildhall_core::operation::payload::{EnsureRole, NewRole};
 use guildhall_core::operation::{ManagedKind, Payload};
 use guildhall_sim::FaultAction;
+use guildhall_testkit::gate::run;
 use http::Method;
 use serde_json::{Value, json};
 
 use crate::fixture::{
     BASIC_PERMISSIONS, ExecutorFixture, VIEW_AUDIT_LOG, create_role, parse_id, role_named, with_clock_skew,
 };
-use crate::gate::run;
 
 const CREATE_ROUTE: &str = "POST /guilds/*/roles";
 

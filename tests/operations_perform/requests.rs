@@ -4,10 +4,10 @@ use guildhall_actors::ports::ReconcileResult;
 use guildhall_core::operation::payload::{Method, Read, Request};
 use guildhall_core::operation::{FailureClass, Payload};
 use guildhall_sim::FaultAction;
+use guildhall_testkit::gate::run;
 use serde_json::{Value, json};
 
 use crate::fixture::ExecutorFixture;
-use crate::gate::run;
 
 fn request(method: Method, path: String, body: Option<Value>) -> Payload {
     Payload::Request(Request { method, path, body, user: None })

@@ -3,11 +3,11 @@
 use guildhall_actors::ports::{Binding, Execution};
 use guildhall_core::operation::payload::{AssignRole, DeleteRole, EnsureRole, NewRole, RemoveRole, SetMemberRoles};
 use guildhall_core::operation::{FailureClass, ManagedKind, Payload, Reference};
+use guildhall_testkit::gate::run;
 use http::Method;
 use serde_json::json;
 
 use crate::fixture::{ExecutorFixture, create_role, parse_id, role_named};
-use crate::gate::run;
 
 const PATCH_ROLE: &str = "PATCH /guilds/{guild.id}/roles/{role.id}";
 

@@ -10,6 +10,7 @@ use guildhall_core::operation::payload::{
 };
 use guildhall_core::operation::{OperationKind, Payload, Reference};
 use guildhall_sim::{FaultAction, FireSpec, Snowflake};
+use guildhall_testkit::gate::run;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -17,7 +18,6 @@ use crate::fixture::{
     ExecutorFixture, VIEW_CHANNEL, channel_named, create_channel, create_role, message_body, parse_id, role_named,
     send_message,
 };
-use crate::gate::run;
 
 /// What Discord can show about an effect afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

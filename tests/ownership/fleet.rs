@@ -4,20 +4,19 @@ use std::{env, future::Future, net::SocketAddr, time::Duration};
 
 use futures_util::future::join_all;
 use guildhall_sim::{Fault, FaultAction, Stage as On};
-use http::Method;
-use serde_json::Value;
-use tokio::{
-    sync::Semaphore,
-    time::{sleep, timeout},
-};
-
-use crate::{
+use guildhall_testkit::crash::{
     checker::{CheckReport, check_outcomes},
     client::{AcceptedOperation, TEST_TIMEOUT},
     daemon_process::DaemonProcess,
     fixture::{DaemonFixture, FixtureSize},
     generator::{OperationGenerator, submit_operations},
     test_operation::TestKind,
+};
+use http::Method;
+use serde_json::Value;
+use tokio::{
+    sync::Semaphore,
+    time::{sleep, timeout},
 };
 
 /// Interval between two checks of an awaited state.

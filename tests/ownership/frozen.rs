@@ -2,17 +2,16 @@
 
 use futures_util::future::join_all;
 use guildhall_sim::Stage as On;
-use http::Method;
-
-use crate::{
+use guildhall_testkit::crash::{
     client::AcceptedOperation,
     fixture::{DaemonFixture, Engine},
-    fleet::{
-        KINDS, SHORT_LEASE, check_all, fixture_size, own_queues, slow_down, start_daemons, wait_until,
-        wait_until_listening,
-    },
     generator::OperationGenerator,
     test_operation::TestKind,
+};
+use http::Method;
+
+use crate::fleet::{
+    KINDS, SHORT_LEASE, check_all, fixture_size, own_queues, slow_down, start_daemons, wait_until, wait_until_listening,
 };
 
 const GUILDS: u32 = 24;

@@ -5,18 +5,18 @@ use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::future::join_all;
 use guildhall_sim::Stage as On;
+use guildhall_testkit::crash::{
+    client::AcceptedOperation,
+    daemon_process::{DaemonProcess, was_killed},
+    fixture::{DaemonFixture, Engine},
+    generator::OperationGenerator,
+    test_operation::TestKind,
+};
 use http::Method;
 use serde_json::Value;
 use tokio::time::sleep;
 
-use crate::{
-    client::AcceptedOperation,
-    daemon_process::{DaemonProcess, was_killed},
-    fixture::{DaemonFixture, Engine},
-    fleet::{LEASE, SHORT_LEASE, check_all, fixture_size, slow_down, wait_until, wait_until_listening},
-    generator::OperationGenerator,
-    test_operation::TestKind,
-};
+use crate::fleet::{LEASE, SHORT_LEASE, check_all, fixture_size, slow_down, wait_until, wait_until_listening};
 
 const LIMIT: u32 = 50;
 const GUILDS: u32 = 120;

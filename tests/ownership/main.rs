@@ -15,37 +15,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-#[allow(dead_code, reason = "the crash tests use it")]
-#[path = "../crash/checker.rs"]
-mod checker;
-#[allow(dead_code, reason = "the crash tests use it")]
-#[path = "../crash/client.rs"]
-mod client;
-#[allow(dead_code, reason = "the crash tests use it")]
-#[path = "../crash/daemon_process.rs"]
-mod daemon_process;
-#[allow(dead_code, reason = "the crash tests use it")]
-#[path = "../crash/fixture.rs"]
-mod fixture;
-#[allow(dead_code, reason = "the crash tests use it")]
-#[path = "../crash/generator.rs"]
-mod generator;
-#[path = "../support/pgbouncer.rs"]
-mod pgbouncer;
-#[path = "../support/postgres.rs"]
-mod postgres;
-#[allow(dead_code, reason = "the crash tests use it")]
-#[path = "../crash/test_operation.rs"]
-mod test_operation;
-
 mod fleet;
-#[cfg(feature = "failpoints")]
-#[allow(dead_code, reason = "each binary kills its own parts")]
-#[path = "../crash/killed_parts.rs"]
-mod killed_parts;
-#[cfg(feature = "failpoints")]
-#[path = "../crash/part_exit.rs"]
-mod part_exit;
 
 mod frozen;
 mod limit;

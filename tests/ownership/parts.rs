@@ -4,16 +4,15 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use guildhall_sim::Stage as On;
-use tokio::{sync::Semaphore, time::sleep};
-
-use crate::{
+use guildhall_testkit::crash::{
     fixture::{DaemonFixture, Engine},
-    fleet::{
-        SHORT_LEASE, check_all, fixture_size, instances, slow_down, submit_in_all_guilds, wait_until,
-        wait_until_listening,
-    },
     killed_parts,
     part_exit::{assert_ended_by, failpoint},
+};
+use tokio::{sync::Semaphore, time::sleep};
+
+use crate::fleet::{
+    SHORT_LEASE, check_all, fixture_size, instances, slow_down, submit_in_all_guilds, wait_until, wait_until_listening,
 };
 
 const GUILDS: u32 = 30;

@@ -10,20 +10,20 @@ use std::{
 use fastrand::Rng;
 use futures_util::future::join_all;
 use guildhall_sim::Stage as On;
+use guildhall_testkit::crash::{
+    checker::CheckReport,
+    client::TEST_TIMEOUT,
+    daemon_process::{DaemonProcess, was_killed},
+    fixture::{DaemonFixture, Engine},
+};
 use tokio::{
     sync::Semaphore,
     time::{sleep, timeout},
 };
 
-use crate::{
-    checker::CheckReport,
-    client::TEST_TIMEOUT,
-    daemon_process::{DaemonProcess, was_killed},
-    fixture::{DaemonFixture, Engine},
-    fleet::{
-        LEASE, SHORT_LEASE, check_all, env_number, fixture_size, processes, slow_down, submit_in_all_guilds,
-        wait_until_listening,
-    },
+use crate::fleet::{
+    LEASE, SHORT_LEASE, check_all, env_number, fixture_size, processes, slow_down, submit_in_all_guilds,
+    wait_until_listening,
 };
 
 /// Events for one store and one simulator: a guild has room for only so many roles and channels.

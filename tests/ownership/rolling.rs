@@ -4,19 +4,19 @@ use std::{collections::HashMap, time::Duration};
 
 use futures_util::future::join_all;
 use guildhall_sim::{EffectScore, Score, Stage as On};
+use guildhall_testkit::crash::{
+    client::{AcceptedOperation, TEST_TIMEOUT},
+    fixture::{DaemonFixture, Engine},
+    generator::{OperationGenerator, submit_operations},
+    test_operation::TestKind,
+};
 use tokio::{
     sync::Semaphore,
     time::{sleep, timeout},
 };
 
-use crate::{
-    client::{AcceptedOperation, TEST_TIMEOUT},
-    fixture::{DaemonFixture, Engine},
-    fleet::{
-        check_all, fixture_size, instances, processes, slow_down, start_daemons, wait_until, wait_until_listening,
-    },
-    generator::{OperationGenerator, submit_operations},
-    test_operation::TestKind,
+use crate::fleet::{
+    check_all, fixture_size, instances, processes, slow_down, start_daemons, wait_until, wait_until_listening,
 };
 
 const GUILDS: u32 = 30;

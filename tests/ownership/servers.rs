@@ -3,14 +3,10 @@
 use std::time::Duration;
 
 use guildhall_sim::Stage as On;
+use guildhall_testkit::{crash::fixture::DaemonFixture, pgbouncer::PgBouncer, postgres::PostgresServer};
 use tokio::{sync::Semaphore, task::block_in_place, time::sleep};
 
-use crate::{
-    fixture::DaemonFixture,
-    fleet::{SHORT_LEASE, check_all, fixture_size, slow_down, start_daemons, submit_in_all_guilds},
-    pgbouncer::PgBouncer,
-    postgres::PostgresServer,
-};
+use crate::fleet::{SHORT_LEASE, check_all, fixture_size, slow_down, start_daemons, submit_in_all_guilds};
 
 const GUILDS: u32 = 30;
 

@@ -1,14 +1,12 @@
 //! How guilds are divided among daemons.
 
 use guildhall_sim::Stage as On;
+use guildhall_testkit::crash::fixture::{DaemonFixture, Engine};
 use tokio::sync::Semaphore;
 
-use crate::{
-    fixture::{DaemonFixture, Engine},
-    fleet::{
-        SHORT_LEASE, check_all, fixture_size, instances, processes, slow_down, start_daemons, submit_in_all_guilds,
-        wait_until, wait_until_listening,
-    },
+use crate::fleet::{
+    SHORT_LEASE, check_all, fixture_size, instances, processes, slow_down, start_daemons, submit_in_all_guilds,
+    wait_until, wait_until_listening,
 };
 
 const GUILDS: u32 = 36;

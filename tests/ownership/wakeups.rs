@@ -1,14 +1,10 @@
 //! A daemon that accepts an operation for a guild of another daemon notifies that one.
 
 use guildhall_sim::Stage as On;
+use guildhall_testkit::{crash::fixture::DaemonFixture, pgbouncer::PgBouncer, postgres};
 use tokio::{sync::Semaphore, task::block_in_place};
 
-use crate::{
-    fixture::DaemonFixture,
-    fleet::{SHORT_LEASE, check_all, fixture_size, slow_down, start_daemons, submit_in_all_guilds},
-    pgbouncer::PgBouncer,
-    postgres,
-};
+use crate::fleet::{SHORT_LEASE, check_all, fixture_size, slow_down, start_daemons, submit_in_all_guilds};
 
 const GUILDS: u32 = 12;
 const ROUNDS: usize = 6;

@@ -7,9 +7,9 @@ use guildhall_actors::budget::BudgetsHandle;
 use guildhall_core::budget::{
     BudgetDecision, BudgetError, BudgetFallback, BudgetLimits, BudgetName, BudgetSnapshot, Observation, Points,
 };
+use guildhall_testkit::redis::RedisServer;
 
 use crate::process::{MAX_BUDGETS, MAX_WAIT, run_local, start_local, start_shared};
-use crate::support::RedisServer;
 
 /// The refill is too small to be visible in a test.
 const LIMITS: BudgetLimits = BudgetLimits { maximum: Points::whole(10), restore_per_second: Points::SMALLEST };

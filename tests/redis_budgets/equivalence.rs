@@ -6,11 +6,11 @@ use guildhall_core::budget::{
     Budget, BudgetDecision, BudgetError, BudgetLimits, BudgetMember, Observation, Points, SpendRequest,
 };
 use guildhall_core::time::Timestamp;
+use guildhall_testkit::redis::RedisServer;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
 use crate::script::{BudgetReply, ScriptCaller, SpendOutcome};
-use crate::support::RedisServer;
 
 /// A time in 2026, as a server would report it.
 const START: u64 = 1_780_000_000_123_456;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use guildhall_core::budget::{Budget, BudgetLimits, Observation, Points, SpendRequest};
+use guildhall_testkit::redis::RedisServer;
 
 use crate::script::{BOOKINGS, BUDGET, MEMBERS, SPENT, ScriptCaller, SpendOutcome};
-use crate::support::RedisServer;
 
 const START: u64 = 1_780_000_000_000_000;
 const LIMITS: BudgetLimits = BudgetLimits { maximum: Points::whole(10), restore_per_second: Points::whole(2) };

@@ -8,9 +8,9 @@ use guildhall_core::budget::{
     BudgetDecision, BudgetError, BudgetFallback, BudgetLimits, BudgetName, BudgetSnapshot, BudgetSource,
     BudgetUnreachable, Observation, Points,
 };
+use guildhall_testkit::redis::{RedisServer, Relay};
 
 use crate::process::{MAX_WAIT, RETRY_DELAY, run_local, start_shared};
-use crate::support::{RedisServer, Relay};
 
 /// One point takes 100 seconds to come back.
 fn limits() -> BudgetLimits {

@@ -3,9 +3,6 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-#[path = "../support/redis.rs"]
-mod support;
-
 mod contract;
 mod equivalence;
 mod lifetime;

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use guildhall_core::budget::{BudgetLimits, Observation, ObservedLimits, Points, SpendRequest};
 use guildhall_core::time::Timestamp;
+use guildhall_testkit::redis::RedisServer;
 use redis::{Connection, Value};
-
-use crate::support::RedisServer;
 
 /// Source of the script.
 pub(crate) const SOURCE: &str = include_str!("../../src/redis/budgets.lua");

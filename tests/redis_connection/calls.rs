@@ -1,11 +1,11 @@
 //! Scripts and their replies.
 
 use guildhall::redis::{RedisCallError, RedisErrorReason, RedisKeys, Script};
+use guildhall_testkit::redis::RedisServer;
 use redis::{AsyncTypedCommands as _, Value};
 
 use crate::{
-    TEST_TIMEOUT, command, connect, connect_raw, guildhall_client_id, run_echo, run_id, support::RedisServer,
-    wait_for_failure, with_timeout,
+    TEST_TIMEOUT, command, connect, connect_raw, guildhall_client_id, run_echo, run_id, wait_for_failure, with_timeout,
 };
 
 #[tokio::test]

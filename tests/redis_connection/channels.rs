@@ -1,10 +1,9 @@
 //! Published messages and their subscribers.
 
 use guildhall::redis::{RedisClient, RedisErrorReason, RedisKeys, Script, Subscription, SubscriptionEvent};
+use guildhall_testkit::redis::RedisServer;
 
-use crate::{
-    SHORT_TIMEOUT, connect, connect_with_timeout, echo_until_ok, support::RedisServer, wait_for_failure, with_timeout,
-};
+use crate::{SHORT_TIMEOUT, connect, connect_with_timeout, echo_until_ok, wait_for_failure, with_timeout};
 
 /// Publishes messages on a channel from a script.
 async fn publish(redis: &RedisClient, channel: &str, messages: &[&str]) {

@@ -6,14 +6,12 @@ use guildhall::redis::{
     ACL_RULES, RedisClient, RedisConfig, RedisConfigError, RedisErrorReason, RedisKeys, Script, SubscriptionEvent,
 };
 use guildhall::settings::RedisUrl;
+use guildhall_testkit::{log::Log, redis::RedisServer};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use redis::Value;
 use tempfile::TempDir;
 
-use crate::{
-    TEST_TIMEOUT, command, connect, echo_until_ok, log::Log, run_id, support::RedisServer, wait_for_failure,
-    with_timeout,
-};
+use crate::{TEST_TIMEOUT, command, connect, echo_until_ok, run_id, wait_for_failure, with_timeout};
 
 const CANARY: &str = "canary-Password";
 

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use guildhall::redis::{RedisCallError, RedisErrorReason, RedisKeys, Script};
+use guildhall_testkit::redis::{RedisServer, Relay};
 use redis::Value;
 
 use crate::{
     SHORT_TIMEOUT, command, connect, connect_with_timeout, echo_until_ok, failure_reason, run_echo, run_id,
-    support::{RedisServer, Relay},
     wait_for_failure, with_timeout,
 };
 

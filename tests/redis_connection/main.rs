@@ -4,12 +4,8 @@
 
 mod calls;
 mod channels;
-#[path = "../support/log.rs"]
-mod log;
 mod login;
 mod losses;
-#[path = "../support/redis.rs"]
-mod support;
 mod telemetry;
 mod topology;
 
@@ -17,8 +13,8 @@ use std::{future::Future, time::Duration};
 
 use guildhall::redis::{RedisCallError, RedisClient, RedisConfig, RedisErrorReason, Script};
 use guildhall::settings::RedisUrl;
+use guildhall_testkit::redis::RedisServer;
 use redis::{Value, aio::MultiplexedConnection};
-use support::RedisServer;
 use tokio::{task::yield_now, time::timeout};
 
 /// A timeout that only a defect reaches; no test waits for it.

@@ -1,10 +1,11 @@
 //! Logs and metrics.
 
 use guildhall::redis::RedisErrorReason;
+use guildhall_testkit::{log::Log, redis::RedisServer};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tracing::Level;
 
-use crate::{connect, echo_until_ok, log::Log, run_echo, support::RedisServer, wait_for_failure};
+use crate::{connect, echo_until_ok, run_echo, wait_for_failure};
 
 #[tokio::test]
 async fn each_change_is_logged_once_and_each_call_is_counted() {

@@ -4,13 +4,11 @@ use std::time::Duration;
 
 use guildhall::redis::{RedisCallError, RedisClient, RedisErrorReason, RedisKeys, Script};
 use guildhall::settings::RedisUrl;
+use guildhall_testkit::{log::Log, redis::RedisServer};
 use redis::Value;
 use tokio::time::interval;
 
-use crate::{
-    command, connect, echo_until_ok, failure_reason, log::Log, run_id, support::RedisServer, wait_for_failure,
-    with_timeout,
-};
+use crate::{command, connect, echo_until_ok, failure_reason, run_id, wait_for_failure, with_timeout};
 
 async fn monitor(sentinel: &RedisServer, server: &RedisServer) {
     command(sentinel, &["SENTINEL", "MONITOR", "bots", "127.0.0.1", &server.port().to_string(), "1"]).await;

@@ -7,11 +7,11 @@ use std::{
 };
 
 use guildhall::settings::RedisUrl;
+use guildhall_testkit::movable_clock::MovableClock;
 
 use crate::{
     assert_all_take_part,
     fleet::{FleetTiming, Launch, ProcessFleet},
-    movable_clock::MovableClock,
     run_concurrently, secs, wait_for_full_rate,
 };
 

@@ -1,10 +1,11 @@
 //! One process cannot reach Redis, or is suspended for a while, and the others continue: together they stay within the
 //! limit.
 
+use guildhall_testkit::redis::Relay;
+
 use crate::{
     TOLERANCE, assert_all_take_part,
     fleet::{FleetProcess, FleetTiming, LIMIT, ProcessFleet},
-    redis::Relay,
     run_concurrently, secs, wait_for_full_rate, wait_for_shares,
 };
 

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use guildhall_testkit::redis::Relay;
+
 use crate::{
     THREE, TOLERANCE,
     fleet::{FleetTiming, ProcessFleet},
-    redis::Relay,
     run_concurrently, secs, wait_for_full_rate, wait_for_full_rate_within, wait_for_shares,
 };
 

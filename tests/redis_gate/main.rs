@@ -7,17 +7,10 @@ mod clocks;
 mod death;
 mod disconnect;
 mod driver;
-#[path = "../support/fleet.rs"]
 mod fleet;
-#[path = "../support/gate.rs"]
-mod gate;
 mod loss;
-#[path = "../support/movable_clock.rs"]
-mod movable_clock;
 mod notifications;
 mod on_loss;
-#[path = "../support/redis.rs"]
-mod redis;
 mod sharing;
 
 use std::{panic::resume_unwind, thread, time::Duration};

@@ -2,9 +2,9 @@
 
 use guildhall_actors::circuit_breaker::ReplaceToken;
 use guildhall_core::breaker::{BreakerReason, ChangeOrigin};
+use guildhall_testkit::log::Log;
+use guildhall_testkit::redis::Relay;
 
-use super::log::Log;
-use super::support::Relay;
 use super::*;
 
 fn discord() -> BreakerKey {

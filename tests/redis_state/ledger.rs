@@ -1,8 +1,8 @@
 //! The budget of invalid requests that processes behind one address share.
 
 use futures_util::future::join_all;
+use guildhall_testkit::redis::Relay;
 
-use super::support::Relay;
 use super::*;
 
 async fn usage(process: &Process) -> (u32, u32, u32, u32) {

@@ -6,11 +6,7 @@
 mod breakers;
 mod ledger;
 mod lender;
-#[path = "../support/log.rs"]
-mod log;
 mod scripts;
-#[path = "../support/redis.rs"]
-mod support;
 
 use std::{future::Future, time::Duration};
 
@@ -29,8 +25,8 @@ use guildhall_core::{
     response::{Credential, ResponseClass},
     route::{RouteKey, TopLevelId},
 };
+use guildhall_testkit::redis::RedisServer;
 use redis::{AsyncConnectionConfig, aio::MultiplexedConnection};
-use support::RedisServer;
 use tokio::{
     sync::{broadcast, mpsc},
     task::{LocalSet, yield_now},

@@ -7,5 +7,3 @@ mod mirror;
 mod pair;
 mod random;
 mod script;
-#[path = "../support/redis.rs"]
-mod support;

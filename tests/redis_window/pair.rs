@@ -5,13 +5,14 @@ use std::time::Duration;
 use guildhall::redis::RedisKeys;
 use guildhall::redis::window::{GATE, WindowKeys, WindowScope, read_reply};
 use guildhall_core::limit::shared::{ReferenceWindow, ScriptCall, ScriptReply, SharedLimitConfig};
+use guildhall_testkit::redis::RedisServer;
 use proptest::{
     strategy::Strategy,
     test_runner::{Config, TestCaseError, TestCaseResult, TestRunner},
 };
 use redis::{Connection, cmd};
 
-use crate::{mirror, support::RedisServer};
+use crate::mirror;
 
 /// The line of the script that reads the clock.
 const CLOCK: &str = "local time = redis.call('TIME') -- The one clock.";

@@ -11,10 +11,9 @@ use guildhall_core::{
     },
     response::Credential,
 };
+use guildhall_testkit::redis::RedisServer;
 use redis::{Connection, FromRedisValue, TypedCommands as _};
 use tokio::time::timeout;
-
-use crate::support::RedisServer;
 
 /// A timeout that only a defect reaches; no test waits for it.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);

@@ -3,13 +3,12 @@
 use std::{net::SocketAddr, process::Command, time::Duration};
 
 use guildhall_sim::{BotConfig, GatewayConfig, LimitConfig, Sim, SimConfig, SimHandle};
+use guildhall_testkit::{
+    crash::daemon_process::DaemonProcess,
+    program::{get, request},
+};
 use serde_json::Value;
 use tempfile::TempDir;
-
-use crate::{
-    daemon_process::DaemonProcess,
-    support::{get, request},
-};
 
 /// A token in Discord's format: it contains the id of the bot.
 const TOKEN: &str = "MTk4NjIyNDgzNDcxOTI1MjQ4.again.ZnCjm1XVW7vRze4b7Cq4se7kKWs";

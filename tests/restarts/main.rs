@@ -12,22 +12,9 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-#[allow(dead_code, reason = "the crash tests use it")]
-#[path = "../crash/daemon_process.rs"]
-mod daemon_process;
-#[path = "../support/mod.rs"]
-mod support;
-
 mod checker;
 mod event_load;
 mod fixture;
-#[cfg(feature = "failpoints")]
-#[allow(dead_code, reason = "each binary kills its own parts")]
-#[path = "../crash/killed_parts.rs"]
-mod killed_parts;
-#[cfg(feature = "failpoints")]
-#[path = "../crash/part_exit.rs"]
-mod part_exit;
 
 #[cfg(feature = "failpoints")]
 mod parts;

@@ -1,13 +1,15 @@
 //! A part of event handling panics under load: the process ends and the next one resumes, or a guild is restarted.
 
 use guildhall_actors::supervision::Part;
+use guildhall_testkit::crash::{
+    killed_parts,
+    part_exit::{assert_ended_by, failpoint},
+};
 
 use crate::{
     checker::check_effects,
     event_load::run_load,
     fixture::{RestartFixture, TEST_TIMEOUT},
-    killed_parts,
-    part_exit::{assert_ended_by, failpoint},
     random::{finish_and_check_replay, start_sessions_and_stop},
 };
 

@@ -3,11 +3,11 @@
 use std::{env, process::ExitStatus, time::Duration};
 
 use fastrand::Rng;
+use guildhall_testkit::crash::daemon_process::DaemonProcess;
 use tokio::time::{sleep, timeout};
 
 use crate::{
     checker::{EventReport, check_effects},
-    daemon_process::DaemonProcess,
     event_load::{SentEvents, run_load},
     fixture::{RestartFixture, SHARDS, TEST_TIMEOUT, unfinished_operations},
 };

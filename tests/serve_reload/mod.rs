@@ -10,9 +10,8 @@ use std::{
 };
 
 use guildhall_sim::{BotConfig, Fault, FaultAction, JoinSpec, Sim, SimConfig, SimHandle};
+use guildhall_testkit::program::{Guildhall, HttpResponse, RunningGuildhall, TEST_TIMEOUT, get, request, text};
 use serde_json::{Value, json};
-
-use crate::support::{Guildhall, HttpResponse, RunningGuildhall, TEST_TIMEOUT, get, request, text};
 
 const KEY: &str = "gh_test_0123456789";
 const TOKENS: [&str; 2] = ["first-token", "second-token"];

@@ -3,14 +3,13 @@
 use std::{collections::BTreeMap, net::SocketAddr, process::Command, time::Duration};
 
 use guildhall_sim::{BotConfig, GatewayConfig, LimitConfig, MessageSpec, Sim, SimConfig, SimHandle, Snowflake};
+use guildhall_testkit::{
+    crash::daemon_process::DaemonProcess,
+    postgres,
+    program::{HttpResponse, get, request},
+};
 use serde_json::Value;
 use tempfile::TempDir;
-
-use crate::{
-    daemon_process::DaemonProcess,
-    postgres,
-    support::{HttpResponse, get, request},
-};
 
 /// A token in Discord's format: it contains the id of the bot.
 const TOKEN: &str = "MTk4NjIyNDgzNDcxOTI1MjQ4.shard.ZnCjm1XVW7vRze4b7Cq4se7kKWs";

@@ -10,13 +10,5 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-#[allow(dead_code, reason = "the crash tests use it")]
-#[path = "../crash/daemon_process.rs"]
-mod daemon_process;
-#[path = "../support/postgres.rs"]
-mod postgres;
-#[path = "../support/mod.rs"]
-mod support;
-
 mod fixture;
 mod handover;

@@ -7,15 +7,13 @@ use guildhall_actors::ports::{
     ClaimFrom, IdempotencyKey, NewOperation, OperationStore as _, StoreError, SubmitError, UpdateResult,
 };
 use guildhall_core::operation::{OperationState, Queue};
+use guildhall_testkit::postgres::PostgresServer;
 use sea_orm::{ConnectionTrait as _, Database};
 use tokio::{sync::Barrier, time::timeout};
 
-use crate::{
-    postgres::PostgresServer,
-    setup::{
-        Engine, GUILD, StoreLocation, TEST_TIMEOUT, at, claim, guild_operation, open_new_store, operation_update,
-        operation_with_key, record, settings_for, state_of, submit,
-    },
+use crate::setup::{
+    Engine, GUILD, StoreLocation, TEST_TIMEOUT, at, claim, guild_operation, open_new_store, operation_update,
+    operation_with_key, record, settings_for, state_of, submit,
 };
 
 const QUEUE: Queue = Queue::Guild(GUILD);

@@ -15,10 +15,6 @@ mod failing;
 mod interactions;
 mod model;
 mod opening;
-#[path = "../support/pgbouncer.rs"]
-mod pgbouncer;
-#[path = "../support/postgres.rs"]
-mod postgres;
 mod queue_migration;
 mod row_security;
 mod scheduled;

@@ -4,12 +4,14 @@ use guildhall::settings;
 use guildhall::settings::RowSecurityMode;
 use guildhall::store::{OpenError, Store, migrate};
 use guildhall_actors::ports::{OperationFilter, OperationStore as _};
+use guildhall_testkit::{
+    pgbouncer::PgBouncer,
+    postgres::{self, PostgresServer},
+};
 use sea_orm::{ConnectionTrait as _, Database, DatabaseConnection, DbBackend, Statement, TransactionTrait as _};
 use tokio::task::block_in_place;
 
 use crate::{
-    pgbouncer::PgBouncer,
-    postgres::{self, PostgresServer},
     setup::settings_for,
     tenants::{create_two_tenants, tenant_store},
 };

@@ -20,9 +20,8 @@ use guildhall_core::{
     operation::{OperationId, OperationKind, OperationState, Queue, QueueKey},
     time::UnixMs,
 };
+use guildhall_testkit::postgres;
 use tempfile::TempDir;
-
-use crate::postgres;
 
 /// The current time of all tests.
 pub(crate) const NOW: u64 = 1_800_000_000_000;

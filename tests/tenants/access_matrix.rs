@@ -1,12 +1,12 @@
 //! Every route × every kind of caller.
 
 use guildhall_core::access::Scope;
+use guildhall_testkit::program::HttpResponse;
 use serde_json::Value;
 
 use super::{
     fixture::on_both,
     routes::{Subject, expectations},
-    support::HttpResponse,
 };
 
 #[track_caller]

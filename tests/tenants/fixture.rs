@@ -9,14 +9,13 @@ use std::{
 
 use guildhall_core::access::Scope;
 use guildhall_sim::{BotConfig, FireSpec, LimitConfig, Sim, SimConfig, SimHandle, Snowflake};
+use guildhall_testkit::{
+    postgres,
+    program::{CANARY, Guildhall, HttpResponse, RunningGuildhall, TEST_TIMEOUT, request},
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::block_in_place;
-
-use super::{
-    postgres,
-    support::{CANARY, Guildhall, HttpResponse, RunningGuildhall, TEST_TIMEOUT, request},
-};
 
 /// The admin key of the settings.
 pub(crate) const ADMIN: &str = "gh_admin_of-a-town";

@@ -3,13 +3,11 @@
 use std::time::{Duration, Instant};
 
 use guildhall_sim::{FireSpec, Snowflake};
+use guildhall_testkit::program::{CANARY, HttpResponse, TEST_TIMEOUT};
 use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
-use super::{
-    fixture::{ADMIN, MultiTenantFixture, on_both},
-    support::{CANARY, HttpResponse, TEST_TIMEOUT},
-};
+use super::fixture::{ADMIN, MultiTenantFixture, on_both};
 
 /// An interaction, as the bot's own code knows it.
 struct Interaction {

@@ -9,12 +9,8 @@ mod channel_access;
 mod danger;
 mod fixture;
 mod interactions;
-#[path = "../support/postgres.rs"]
-mod postgres;
 mod queues;
 mod routes;
 mod secrets;
 mod shares;
-#[path = "../support/mod.rs"]
-mod support;
 mod usage_limits;

@@ -1,11 +1,11 @@
 //! Neither the token nor the secret of a key appears in a response, in the metrics, or in the log at level trace.
 
+use guildhall_testkit::program::CANARY;
 use serde_json::Value;
 
 use super::{
     fixture::{ADMIN, Engine, Key, MultiTenantFixture},
     routes::expectations,
-    support::CANARY,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

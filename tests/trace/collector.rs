@@ -5,9 +5,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use guildhall_testkit::program::TEST_TIMEOUT;
 use serde_json::Value;
-
-use crate::support::TEST_TIMEOUT;
 
 /// What it has received.
 #[derive(Clone, Debug, Default)]

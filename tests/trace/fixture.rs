@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use guildhall_sim::{Sim, SimConfig, SimHandle, Snowflake};
+use guildhall_testkit::program::{Guildhall, RunningGuildhall, TEST_TIMEOUT, request};
 use serde_json::Value;
 
 use crate::recording_proxy::RecordingProxy;
-use crate::support::{Guildhall, RunningGuildhall, TEST_TIMEOUT, request};
 
 const KEY: &str = "gh_test_0123456789";
 

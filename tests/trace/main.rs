@@ -3,25 +3,20 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-#[path = "../webhook/brain.rs"]
-#[expect(dead_code, reason = "only a part of it is needed here")]
-mod brain;
 #[cfg(feature = "otel")]
 mod collector;
 mod fixture;
 mod recording_proxy;
 #[cfg(feature = "otel")]
 mod spans;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::collections::BTreeSet;
 
 use guildhall_core::trace::TraceContext;
 use guildhall_sim::JoinSpec;
+use guildhall_testkit::brain::{Brain, respond};
 use serde_json::{Value, json};
 
-use self::brain::{Brain, respond};
 use self::fixture::{TraceFixture, handlers};
 
 const GIVEN_TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -119,9 +114,10 @@ async fn trace_of_an_event_reaches_webhooks_and_operations() {
 #[cfg(not(feature = "otel"))]
 #[test]
 fn a_program_without_opentelemetry_says_how_to_get_one_that_has_it() {
-    let output = support::Guildhall::new(&["config", "check"])
+    let output = guildhall_testkit::program::Guildhall::new(&["config", "check"])
         .env("GUILDHALL__TELEMETRY__OTLP_ENDPOINT", "http://127.0.0.1:4318")
         .output();
-    let output_text = support::text(&output.stderr) + &support::text(&output.stdout);
+    let output_text =
+        guildhall_testkit::program::text(&output.stderr) + &guildhall_testkit::program::text(&output.stdout);
     assert!(!output.status.success() && output_text.contains("--features otel"), "{output_text}");
 }

@@ -4,13 +4,13 @@ use std::net::TcpListener;
 
 use guildhall_core::trace::TraceContext;
 use guildhall_sim::JoinSpec;
+use guildhall_testkit::brain::{Brain, respond};
+use guildhall_testkit::program::get;
 use serde_json::{Value, json};
 
 use crate::GIVEN_TRACE;
-use crate::brain::{Brain, respond};
 use crate::collector::{Collector, ReceivedSpans};
 use crate::fixture::{TraceFixture, handlers};
-use crate::support::get;
 
 const ENDPOINT: &str = "GUILDHALL__TELEMETRY__OTLP_ENDPOINT";
 

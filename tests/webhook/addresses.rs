@@ -1,8 +1,8 @@
 //! Addresses that webhooks may have, and attempts to bypass the rule.
 
 use guildhall::webhook::{Target, WebhookConfig, Webhooks};
+use guildhall_testkit::brain::{Brain, respond};
 
-use crate::brain::{Brain, respond};
 use crate::fixture::{
     FakeResolver, SHORT_TIMEOUT, call_webhook, config, disabled_breaker, expect_no_retry, expect_retry_later, run,
     target, webhooks, webhooks_with,

@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use guildhall::webhook::WebhookConfig;
 use guildhall_core::breaker::BreakerConfig;
+use guildhall_testkit::brain::{Action, Brain, respond};
 
-use crate::brain::{Action, Brain, respond};
 use crate::fixture::{
     FakeResolver, SHORT_TIMEOUT, TEST_TIMEOUT, call_webhook, call_webhook_with_timeout, config, disabled_breaker,
     expect_no_retry, expect_retry_later, run, target, webhooks_with,

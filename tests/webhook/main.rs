@@ -3,7 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod addresses;
-mod brain;
 mod fixture;
 mod isolation;
 mod request_metrics;
@@ -11,6 +10,3 @@ mod response_trust;
 mod responses;
 mod signatures;
 mod tls;
-
-#[path = "../support/log.rs"]
-mod log;

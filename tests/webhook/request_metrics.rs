@@ -1,9 +1,9 @@
 //! Metrics of requests by outcome.
 
 use guildhall_core::breaker::BreakerConfig;
+use guildhall_testkit::brain::{Brain, respond};
 use metrics_exporter_prometheus::PrometheusBuilder;
 
-use crate::brain::{Brain, respond};
 use crate::fixture::{FakeResolver, call_webhook, config, run, target, webhooks_with};
 
 #[test]

@@ -7,11 +7,11 @@ use base64::engine::general_purpose::STANDARD;
 use guildhall::webhook::{Secret, Target, Webhooks};
 use guildhall_actors::ports::WebhookResponse;
 use guildhall_core::event::handler::ResponsePolicy;
+use guildhall_testkit::brain::{Action, Brain, Request, respond};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use ring::hmac;
 use serde_json::json;
 
-use crate::brain::{Action, Brain, Request, respond};
 use crate::fixture::{
     FakeResolver, SECRET, call_webhook, config, disabled_breaker, expect_no_retry, run, target, webhooks, webhooks_with,
 };

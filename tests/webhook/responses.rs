@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use guildhall_actors::ports::WebhookResponse;
+use guildhall_testkit::brain::{Action, Brain, respond};
 use serde_json::json;
 
-use crate::brain::{Action, Brain, respond};
 use crate::fixture::{
     SHORT_TIMEOUT, TEST_TIMEOUT, call_webhook, call_webhook_with_timeout, config, disabled_breaker, expect_no_retry,
     expect_retry_later, run, target, webhooks, webhooks_with,

@@ -4,11 +4,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use guildhall_testkit::brain::{Brain, Request, respond};
+use guildhall_testkit::log::Log;
 use sha2::{Digest as _, Sha256};
 
-use crate::brain::{Brain, Request, respond};
 use crate::fixture::{SECRET, call_webhook, run, target, webhooks};
-use crate::log::Log;
 
 const OTHER_SECRET: &str = "whsec_b3RoZXItb3RoZXItb3RoZXItb3RoZXItb3RoZXI=";
 

@@ -8,13 +8,13 @@ use guildhall::webhook::{TargetProblem, WebhookConfig, Webhooks};
 use guildhall_actors::circuit_breaker::CircuitBreaker;
 use guildhall_actors::clock::Clock;
 use guildhall_core::invalid::InvalidConfig;
+use guildhall_testkit::brain::{Action, Brain, respond};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 use tempfile::TempDir;
 use tokio_rustls::TlsAcceptor;
 
-use crate::brain::{Action, Brain, respond};
 use crate::fixture::{
     FakeResolver, SHORT_TIMEOUT, call_webhook, config, disabled_breaker, expect_retry_later, run, target, webhooks_with,
 };

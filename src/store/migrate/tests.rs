@@ -8,14 +8,11 @@ use guildhall_core::{
     operation::{OperationState, Queue},
 };
 use guildhall_migrations::{Declared, Step as NewStep};
+use guildhall_testkit::postgres::PostgresServer;
 use tempfile::TempDir;
 
 use super::*;
-use crate::store::{
-    Store,
-    query_plan_tests::{postgres::PostgresServer, settings},
-    tenant_isolation_tests::operation,
-};
+use crate::store::{Store, query_plan_tests::settings, tenant_isolation_tests::operation};
 
 /// A migration of the next version that only expands the schema.
 const EXPAND: NewStep = NewStep {

@@ -6,11 +6,11 @@ mod rechecks;
 mod roles;
 
 use guildhall_sim::{JoinSpec, Snowflake};
+use guildhall_testkit::program::{CANARY, HttpResponse, request};
 use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
 use crate::fixture::{ADMIN, Engine, Key, MultiTenantFixture};
-use crate::support::{CANARY, HttpResponse, request};
 
 const ADMINISTRATOR: &str = "8";
 const MANAGE_MESSAGES: &str = "8192";

@@ -10,11 +10,11 @@ use tokio::{
 };
 use tokio_websockets::{CloseCode, Message, ServerBuilder, WebSocketStream};
 
-use super::TEST_TIMEOUT;
+use crate::program::TEST_TIMEOUT;
 
 /// What the gateway does with a shard that has identified.
 #[derive(Clone)]
-pub(crate) enum GatewayBehavior {
+pub enum GatewayBehavior {
     /// Keeps the connection open, and answers a close.
     Normal,
     /// Keeps the connection open, and answers a close only after a notification.
@@ -31,19 +31,19 @@ pub(crate) enum GatewayBehavior {
 
 /// A frame that the gateway received from a shard.
 #[derive(Debug)]
-pub(crate) enum ReceivedFrame {
+pub enum ReceivedFrame {
     Identify(Value),
     Resume(Value),
     Closed(u16),
 }
 
-pub(crate) struct FakeGateway {
-    pub(crate) url: String,
+pub struct FakeGateway {
+    pub url: String,
     next_frame: std_mpsc::Receiver<ReceivedFrame>,
 }
 
 impl FakeGateway {
-    pub(crate) async fn start(behavior: GatewayBehavior) -> Self {
+    pub async fn start(behavior: GatewayBehavior) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("ws://{}", listener.local_addr().unwrap());
         let (sender, frames) = std_mpsc::channel();
@@ -77,7 +77,7 @@ impl FakeGateway {
     }
 
     /// Waits for the next frame.
-    pub(crate) fn next_frame(&self) -> ReceivedFrame {
+    pub fn next_frame(&self) -> ReceivedFrame {
         self.next_frame.recv_timeout(TEST_TIMEOUT).expect("the gateway received no more frames")
     }
 }

@@ -1,7 +1,5 @@
 //! A PgBouncer for a test, in front of the tests' PostgreSQL.
 
-#![allow(dead_code, reason = "each test file uses its own part of this")]
-
 use std::{
     fs,
     io::{BufRead as _, BufReader},
@@ -23,7 +21,7 @@ const PORTS: std::ops::Range<u16> = 30_000..32_000;
 /// A `pgbouncer` on 127.0.0.1 with its own directory. It stops on drop.
 ///
 /// It uses transaction pooling, and has only the settings that the documentation requires.
-pub(crate) struct PgBouncer {
+pub struct PgBouncer {
     port: u16,
     postgres_port: u16,
     folder: TempDir,
@@ -32,7 +30,7 @@ pub(crate) struct PgBouncer {
 
 impl PgBouncer {
     /// Starts it in front of the PostgreSQL at this port.
-    pub(crate) fn start(postgres_port: u16) -> Self {
+    pub fn start(postgres_port: u16) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let mut bouncer = Self { port: 0, postgres_port, folder, child: None };
@@ -98,12 +96,12 @@ impl PgBouncer {
     }
 
     /// URL of a database through this PgBouncer.
-    pub(crate) fn url(&self, database: &str) -> String {
+    pub fn url(&self, database: &str) -> String {
         format!("postgres://guildhall@127.0.0.1:{}/{database}", self.port)
     }
 
     /// Kills it.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
             child.wait().unwrap();
@@ -111,7 +109,7 @@ impl PgBouncer {
     }
 
     /// Kills it if it runs, and starts it again at the same port.
-    pub(crate) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         self.kill();
         assert!(self.launch(), "pgbouncer did not restart");
     }

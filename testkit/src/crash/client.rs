@@ -13,7 +13,7 @@ use hyper_util::{
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::{
+use super::{
     fixture::{ADMIN_KEY, DaemonFixture},
     test_operation::TestOperation,
 };
@@ -23,25 +23,25 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Delay before the same request is sent again.
 const RETRY_DELAY: Duration = Duration::from_millis(10);
 /// A timeout that only a defect reaches; no test waits for it.
-pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(90);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(90);
 /// Concurrent requests.
 const CONCURRENCY: usize = 8;
 
 /// An HTTP client.
 #[derive(Clone)]
-pub(crate) struct HttpClient(Client<HttpConnector, Full<Bytes>>);
+pub struct HttpClient(Client<HttpConnector, Full<Bytes>>);
 
 /// There was no response.
 #[derive(Debug)]
-pub(crate) struct NoResponse;
+pub struct NoResponse;
 
 impl HttpClient {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self(Client::builder(TokioExecutor::new()).build_http())
     }
 
     /// Sends a request with a JSON body. Returns the status, and the body if it is JSON.
-    pub(crate) async fn call(
+    pub async fn call(
         &self,
         method: Method,
         url: &str,
@@ -66,15 +66,15 @@ impl HttpClient {
 
 /// An operation that was accepted.
 #[derive(Clone, Debug)]
-pub(crate) struct AcceptedOperation {
-    pub(crate) operation: TestOperation,
-    pub(crate) id: String,
-    pub(crate) cancellation: Cancellation,
+pub struct AcceptedOperation {
+    pub operation: TestOperation,
+    pub id: String,
+    pub cancellation: Cancellation,
 }
 
 /// Whether the caller cancelled an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cancellation {
+pub enum Cancellation {
     NotRequested,
     /// The daemon confirmed it.
     Confirmed,
@@ -83,25 +83,25 @@ pub(crate) enum Cancellation {
 }
 
 impl AcceptedOperation {
-    pub(crate) fn new(operation: TestOperation, response: &Value) -> Self {
+    pub fn new(operation: TestOperation, response: &Value) -> Self {
         Self { operation, id: response["id"].as_str().unwrap().to_owned(), cancellation: Cancellation::NotRequested }
     }
 }
 
 /// Final state of an operation, from the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OperationOutcome {
-    pub(crate) state: String,
-    pub(crate) error: String,
+pub struct OperationOutcome {
+    pub state: String,
+    pub error: String,
 }
 
 /// An operation that did not finish, with the last response of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NotFinished(pub(crate) String);
+pub struct NotFinished(pub String);
 
 impl DaemonFixture {
     /// Sends a request to any running daemon.
-    pub(crate) async fn request(
+    pub async fn request(
         &self,
         method: Method,
         path: &str,
@@ -112,7 +112,7 @@ impl DaemonFixture {
     }
 
     /// Sends a request to the daemon at this address.
-    pub(crate) async fn request_at(
+    pub async fn request_at(
         &self,
         address: SocketAddr,
         method: Method,
@@ -127,7 +127,7 @@ impl DaemonFixture {
     }
 
     /// Submits an operation once.
-    pub(crate) async fn submit_once(&self, operation: &TestOperation) -> Result<(u16, Value), NoResponse> {
+    pub async fn submit_once(&self, operation: &TestOperation) -> Result<(u16, Value), NoResponse> {
         let path = match operation.guild {
             Some(guild) => format!("/v1/guilds/{guild}/operations"),
             None => "/v1/operations".to_owned(),
@@ -137,7 +137,7 @@ impl DaemonFixture {
     }
 
     /// Submits an operation with the same key until it is accepted.
-    pub(crate) async fn submit(&self, operation: &TestOperation) -> AcceptedOperation {
+    pub async fn submit(&self, operation: &TestOperation) -> AcceptedOperation {
         let deadline = Instant::now() + TEST_TIMEOUT;
         loop {
             match self.submit_once(operation).await {
@@ -155,7 +155,7 @@ impl DaemonFixture {
     }
 
     /// Requests once that an operation is cancelled.
-    pub(crate) async fn cancel(&self, accepted: &mut AcceptedOperation) {
+    pub async fn cancel(&self, accepted: &mut AcceptedOperation) {
         let response = self.request(Method::POST, &format!("/v1/operations/{}/cancel", accepted.id), None, None).await;
         accepted.cancellation = match response {
             Ok((200, _)) => Cancellation::Confirmed,
@@ -187,7 +187,7 @@ impl DaemonFixture {
     }
 
     /// Waits until all operations are finished.
-    pub(crate) async fn wait_for_outcomes(
+    pub async fn wait_for_outcomes(
         &self,
         accepted: &[AcceptedOperation],
     ) -> Vec<Result<OperationOutcome, NotFinished>> {

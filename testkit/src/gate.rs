@@ -1,8 +1,5 @@
 //! Support for tests of the gate: a simulator that checks, a gate in front of it, and requests to send through it.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-#![expect(dead_code, reason = "each test file uses its own part of this")]
-
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,34 +27,34 @@ use tokio::task::LocalSet;
 use tokio::time::timeout;
 
 /// A timeout that only a defect reaches; no test waits for it.
-pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs a test: the simulator on its own threads, the gate's actors on the test's thread.
-pub(crate) fn run<F: Future>(test: F) -> F::Output {
+pub fn run<F: Future>(test: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, test)
 }
 
 /// Ids of a guild of the simulator and of objects in it.
 #[derive(Clone, Debug)]
-pub(crate) struct GuildIds {
-    pub(crate) guild: u64,
-    pub(crate) channel: u64,
+pub struct GuildIds {
+    pub guild: u64,
+    pub channel: u64,
     /// The bot's own role, which cannot be given to a member: requests with it count, get a 400, and change nothing.
-    pub(crate) role: u64,
-    pub(crate) member: u64,
+    pub role: u64,
+    pub member: u64,
 }
 
 /// A simulator with its guilds.
-pub(crate) struct SimWorld {
-    pub(crate) sim: SimHandle,
-    pub(crate) bot: Credential,
-    pub(crate) guilds: Vec<GuildIds>,
+pub struct SimWorld {
+    pub sim: SimHandle,
+    pub bot: Credential,
+    pub guilds: Vec<GuildIds>,
 }
 
 impl SimWorld {
     /// Starts a simulated Discord with these limits and so many guilds.
-    pub(crate) async fn start(guilds: u32, limits: LimitConfig) -> Self {
+    pub async fn start(guilds: u32, limits: LimitConfig) -> Self {
         let sim = Sim::start(SimConfig { guilds, limits, members: 1, channels: 1, ..SimConfig::default() });
         let sim = sim.await.unwrap();
         let bot = Credential::Application(sim.application(&BotConfig::default().token).unwrap().get());
@@ -67,12 +64,12 @@ impl SimWorld {
     }
 
     /// Starts a simulated Discord without limits.
-    pub(crate) async fn unlimited(guilds: u32) -> Self {
+    pub async fn unlimited(guilds: u32) -> Self {
         Self::start(guilds, LimitConfig::off()).await
     }
 
     /// Loads all guilds, including those created since the last call.
-    pub(crate) async fn refresh_guilds(&mut self) {
+    pub async fn refresh_guilds(&mut self) {
         let state = get_json(&self.sim, "/sim/state").await;
         self.guilds.clear();
         for guild in state["guilds"].as_array().unwrap() {
@@ -87,81 +84,81 @@ impl SimWorld {
         }
     }
 
-    pub(crate) fn transport(&self) -> HyperTransport {
+    pub fn transport(&self) -> HyperTransport {
         transport(self.sim.api_url(), Duration::from_secs(15))
     }
 
-    pub(crate) fn gate(&self, config: GateConfig) -> Arc<Gate> {
+    pub fn gate(&self, config: GateConfig) -> Arc<Gate> {
         Gate::start(self.transport(), config, LeaseGuard::always())
     }
 
-    pub(crate) fn score(&self) -> Score {
+    pub fn score(&self) -> Score {
         self.sim.score()
     }
 
     /// Requests that arrived, including probes of the gate.
-    pub(crate) fn arrived(&self) -> u64 {
+    pub fn arrived(&self) -> u64 {
         self.score().requests
     }
 
     /// Requests that arrived at a route, given by the simulator's name for it.
-    pub(crate) fn arrived_at(&self, route: &str) -> u64 {
+    pub fn arrived_at(&self, route: &str) -> u64 {
         self.score().routes.get(route).map_or(0, |route| route.requests)
     }
 
     /// The maximum number of arrivals in any second.
-    pub(crate) fn max_per_second(&self) -> u32 {
+    pub fn max_per_second(&self) -> u32 {
         self.score().max_per_second.values().copied().max().unwrap_or(0)
     }
 
-    pub(crate) fn fault(&self, route: &str, action: FaultAction) -> u64 {
+    pub fn fault(&self, route: &str, action: FaultAction) -> u64 {
         self.faults(route, action, 1.0, None)
     }
 
-    pub(crate) fn fault_once(&self, route: &str, action: FaultAction) -> u64 {
+    pub fn fault_once(&self, route: &str, action: FaultAction) -> u64 {
         self.faults(route, action, 1.0, Some(1))
     }
 
-    pub(crate) fn faults(&self, route: &str, action: FaultAction, probability: f64, count: Option<u64>) -> u64 {
+    pub fn faults(&self, route: &str, action: FaultAction, probability: f64, count: Option<u64>) -> u64 {
         self.sim.add_fault(Fault { route: route.into(), action, probability, count, skip: 0 }).unwrap()
     }
 
-    pub(crate) fn request(&self, method: Method, path: String) -> RestRequest {
+    pub fn request(&self, method: Method, path: String) -> RestRequest {
         RestRequest::new(method, path, self.bot)
     }
 
     /// A request with a JSON body.
-    pub(crate) fn json_request(&self, method: Method, path: String, body: &Value) -> RestRequest {
+    pub fn json_request(&self, method: Method, path: String, body: &Value) -> RestRequest {
         let mut request = self.request(method, path);
         request.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         request.body = RequestBody::Whole(Bytes::from(body.to_string()));
         request
     }
 
-    pub(crate) fn get_guild(&self, ids: &GuildIds) -> RestRequest {
+    pub fn get_guild(&self, ids: &GuildIds) -> RestRequest {
         self.request(Method::GET, format!("/guilds/{}", ids.guild))
     }
 
-    pub(crate) fn get_channel(&self, ids: &GuildIds) -> RestRequest {
+    pub fn get_channel(&self, ids: &GuildIds) -> RestRequest {
         self.request(Method::GET, format!("/channels/{}", ids.channel))
     }
 
-    pub(crate) fn create_role(&self, ids: &GuildIds, name: &str) -> RestRequest {
+    pub fn create_role(&self, ids: &GuildIds, name: &str) -> RestRequest {
         self.json_request(Method::POST, format!("/guilds/{}/roles", ids.guild), &serde_json::json!({ "name": name }))
     }
 
-    pub(crate) fn member_role(&self, method: Method, ids: &GuildIds) -> RestRequest {
+    pub fn member_role(&self, method: Method, ids: &GuildIds) -> RestRequest {
         self.request(method, format!("/guilds/{}/members/{}/roles/{}", ids.guild, ids.member, ids.role))
     }
 
-    pub(crate) fn message(&self, ids: &GuildIds, content: &str) -> RestRequest {
+    pub fn message(&self, ids: &GuildIds, content: &str) -> RestRequest {
         let body = serde_json::json!({ "content": content });
         self.json_request(Method::POST, format!("/channels/{}/messages", ids.channel), &body)
     }
 }
 
 /// A transport to the API at this URL.
-pub(crate) fn transport(api_url: String, request_timeout: Duration) -> HyperTransport {
+pub fn transport(api_url: String, request_timeout: Duration) -> HyperTransport {
     HyperTransport::new(TransportConfig {
         api_url,
         token: SecretValue::new(BotConfig::default().token),
@@ -175,12 +172,12 @@ pub(crate) fn transport(api_url: String, request_timeout: Duration) -> HyperTran
 }
 
 /// Sends requests concurrently and returns their outcomes in the same order.
-pub(crate) async fn call_all(gate: &Gate, requests: impl IntoIterator<Item = RestRequest>) -> Vec<CallOutcome> {
+pub async fn call_all(gate: &Gate, requests: impl IntoIterator<Item = RestRequest>) -> Vec<CallOutcome> {
     join_all(requests.into_iter().map(|request| gate.call(request))).await
 }
 
 /// The response; fails the test if there is none.
-pub(crate) fn answered(outcome: CallOutcome) -> RestResponse {
+pub fn answered(outcome: CallOutcome) -> RestResponse {
     match outcome {
         CallOutcome::Answered(response) => response,
         other => panic!("expected a response, got {other:?}"),
@@ -188,7 +185,7 @@ pub(crate) fn answered(outcome: CallOutcome) -> RestResponse {
 }
 
 /// The reason why a request was not sent; fails the test if it was sent.
-pub(crate) fn not_sent(outcome: CallOutcome) -> NotSent {
+pub fn not_sent(outcome: CallOutcome) -> NotSent {
     match outcome {
         CallOutcome::NotSent(not_sent) => not_sent,
         other => panic!("expected a request that was not sent, got {other:?}"),
@@ -196,12 +193,12 @@ pub(crate) fn not_sent(outcome: CallOutcome) -> NotSent {
 }
 
 /// Subscribes to all changes of all breakers.
-pub(crate) async fn breaker_changes(gate: &Gate) -> broadcast::Receiver<BreakerChanged> {
+pub async fn breaker_changes(gate: &Gate) -> broadcast::Receiver<BreakerChanged> {
     gate.breaker().send(SubscribeBreakerChanges).await.unwrap()
 }
 
 /// Waits until the breaker of a key is in this state.
-pub(crate) async fn wait_for_breaker(
+pub async fn wait_for_breaker(
     changes: &mut broadcast::Receiver<BreakerChanged>,
     key: &BreakerKey,
     state: &str,

@@ -2,20 +2,20 @@
 
 use serde_json::{Value, json};
 
-use crate::fixture::GuildFixture;
+use super::fixture::GuildFixture;
 
 /// The effect of an operation in the score: `create role elder-7`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ExpectedEffect {
-    pub(crate) verb: &'static str,
-    pub(crate) object_kind: &'static str,
+pub struct ExpectedEffect {
+    pub verb: &'static str,
+    pub object_kind: &'static str,
     /// Name of the object. `user:{name}` means the role with that name.
-    pub(crate) name: String,
+    pub name: String,
 }
 
 /// What may become of an operation with an unknown outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum UnknownOutcomePolicy {
+pub enum UnknownOutcomePolicy {
     /// The outcome is found out: the operation is executed exactly once.
     Resolved,
     /// It may need review; it is executed at most once.
@@ -24,22 +24,22 @@ pub(crate) enum UnknownOutcomePolicy {
 
 /// An operation to submit.
 #[derive(Clone, Debug)]
-pub(crate) struct TestOperation {
+pub struct TestOperation {
     /// Its idempotency key.
-    pub(crate) key: String,
+    pub key: String,
     /// The guild that it is submitted to.
-    pub(crate) guild: Option<u64>,
+    pub guild: Option<u64>,
     /// Name of the queue whose order it follows.
-    pub(crate) queue: String,
-    pub(crate) kind: &'static str,
-    pub(crate) payload: Value,
-    pub(crate) effect: ExpectedEffect,
-    pub(crate) unknown_outcome: UnknownOutcomePolicy,
+    pub queue: String,
+    pub kind: &'static str,
+    pub payload: Value,
+    pub effect: ExpectedEffect,
+    pub unknown_outcome: UnknownOutcomePolicy,
 }
 
 /// The kinds, by the effect of sending them twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TestKind {
+pub enum TestKind {
     AssignRole,
     UpdatePermissions,
     CreateRole,
@@ -60,7 +60,7 @@ pub(crate) enum TestKind {
 }
 
 impl TestKind {
-    pub(crate) const ALL: [Self; 15] = [
+    pub const ALL: [Self; 15] = [
         Self::AssignRole,
         Self::UpdatePermissions,
         Self::CreateRole,
@@ -81,21 +81,21 @@ impl TestKind {
 
 /// Existing objects that an operation needs.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Prerequisites {
+pub struct Prerequisites {
     /// A member, and a role that this member does not have.
-    pub(crate) member: u64,
-    pub(crate) role: u64,
+    pub member: u64,
+    pub role: u64,
     /// A channel or a role to delete, with its name.
-    pub(crate) to_delete: (u64, String),
+    pub to_delete: (u64, String),
     /// An interaction that was responded to, and its token.
-    pub(crate) interaction: (u64, String),
+    pub interaction: (u64, String),
     /// Key and name of a role that was created before.
-    pub(crate) existing_role: (String, String),
+    pub existing_role: (String, String),
 }
 
 impl TestOperation {
     /// The operation with this number in a guild.
-    pub(crate) fn new(
+    pub fn new(
         test_kind: TestKind,
         guild_fixture: &GuildFixture,
         number: usize,
@@ -195,13 +195,13 @@ impl TestOperation {
     }
 
     /// Removes the role that this operation assigns.
-    pub(crate) fn inverse(&self) -> Self {
+    pub fn inverse(&self) -> Self {
         let effect = ExpectedEffect { verb: "delete", ..self.effect.clone() };
         Self { key: format!("{}-undone", self.key), kind: "remove_role", effect, ..self.clone() }
     }
 
     /// Makes the content longer, so that it needs more space.
-    pub(crate) fn padded(mut self) -> Self {
+    pub fn padded(mut self) -> Self {
         let more = "x".repeat(1_900);
         self.payload["content"] = format!("{} {more}", self.effect.name).into();
         self.effect.name = self.payload["content"].as_str().unwrap().to_owned();
@@ -209,7 +209,7 @@ impl TestOperation {
     }
 
     /// Creates a channel that only administrators see. Only the audit log can show that it was created.
-    pub(crate) fn hidden(mut self, guild_fixture: &GuildFixture) -> Self {
+    pub fn hidden(mut self, guild_fixture: &GuildFixture) -> Self {
         assert_eq!(self.effect.object_kind, "channel");
         self.payload["overwrites"] = json!([{ "role_id": guild_fixture.guild.to_string(), "deny": "1024" }]);
         self.unknown_outcome = UnknownOutcomePolicy::NeedsReview;
@@ -217,7 +217,7 @@ impl TestOperation {
     }
 
     /// Key and name of the role that it creates, if it creates one with a key.
-    pub(crate) fn created_role(&self) -> Option<(String, String)> {
+    pub fn created_role(&self) -> Option<(String, String)> {
         let keyed =
             self.effect.object_kind == "role" && self.effect.verb == "create" && self.payload["key"].is_string();
         keyed.then(|| (self.payload["key"].as_str().unwrap().to_owned(), self.effect.name.clone()))

@@ -1,8 +1,5 @@
 //! A PostgreSQL for a test binary, with a database for each test.
 
-#![allow(clippy::unwrap_used, reason = "tests, some of which are unit tests, where it is allowed")]
-#![allow(dead_code, reason = "each test file uses its own part of this, and one uses all of it")]
-
 use std::{
     fs,
     io::{BufRead as _, BufReader},
@@ -28,7 +25,7 @@ use tempfile::TempDir;
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
 
 /// A `postgres` on 127.0.0.1 with its own directory. It stops on drop.
-pub(crate) struct PostgresServer {
+pub struct PostgresServer {
     port: u16,
     folder: TempDir,
     child: Option<Child>,
@@ -36,7 +33,7 @@ pub(crate) struct PostgresServer {
 }
 
 impl PostgresServer {
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let data = folder.path().join("data");
@@ -109,7 +106,7 @@ impl PostgresServer {
     }
 
     /// Creates an empty database and returns its URL.
-    pub(crate) async fn create_database(&self) -> String {
+    pub async fn create_database(&self) -> String {
         let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
         let connection = self.connect("postgres").await;
         connection.execute_unprepared(&format!("CREATE DATABASE {name}")).await.unwrap();
@@ -119,7 +116,7 @@ impl PostgresServer {
 
     /// Creates an empty database whose owner is a new role with only these options of `CREATE ROLE`, as in production.
     /// Returns its URL and the name of the role.
-    pub(crate) async fn create_database_with_owner(&self, role_options: &str) -> (String, String) {
+    pub async fn create_database_with_owner(&self, role_options: &str) -> (String, String) {
         let number = self.databases.fetch_add(1, Ordering::Relaxed);
         let (name, user) = (format!("test_{number}"), format!("owner_{number}"));
         let connection = self.connect("postgres").await;
@@ -131,21 +128,21 @@ impl PostgresServer {
         (self.url(&name).replace("guildhall@", &format!("{user}@")), user)
     }
 
-    pub(crate) fn port(&self) -> u16 {
+    pub fn port(&self) -> u16 {
         self.port
     }
 
-    pub(crate) fn url(&self, database: &str) -> String {
+    pub fn url(&self, database: &str) -> String {
         format!("postgres://guildhall@127.0.0.1:{}/{database}", self.port)
     }
 
     /// A separate connection, to inspect the data and to do what a process must not do.
-    pub(crate) async fn connect(&self, database: &str) -> DatabaseConnection {
+    pub async fn connect(&self, database: &str) -> DatabaseConnection {
         Database::connect(self.url(database)).await.unwrap()
     }
 
     /// Stops it without a clean shutdown.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             // To the first process only, which stops the others. `kill -9` would leave them behind.
             let quit = format!("kill -QUIT {}", child.id());
@@ -155,7 +152,7 @@ impl PostgresServer {
     }
 
     /// Starts it again at the same port, with the same data.
-    pub(crate) fn start_again(&mut self) {
+    pub fn start_again(&mut self) {
         assert!(self.launch(), "postgres did not restart");
     }
 }
@@ -167,7 +164,7 @@ impl Drop for PostgresServer {
 }
 
 /// The server that all tests of a binary share. It stops with the process, however that ends.
-pub(crate) fn shared() -> &'static PostgresServer {
+pub fn shared() -> &'static PostgresServer {
     static SERVER: OnceLock<PostgresServer> = OnceLock::new();
     SERVER.get_or_init(|| {
         let server = PostgresServer::start();
@@ -187,7 +184,7 @@ fn command(program: &str, data: &Path) -> Command {
 }
 
 /// Ids of the `postgres` user if this process is root: PostgreSQL does not run as root.
-pub(crate) fn postgres_user() -> Option<(u32, u32)> {
+pub fn postgres_user() -> Option<(u32, u32)> {
     let root = fs::metadata("/proc/self").unwrap().uid() == 0;
     root.then(|| {
         let users = fs::read_to_string("/etc/passwd").unwrap();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use guildhall_sim::{EffectScore, Score};
 
-use crate::{
+use super::{
     client::{AcceptedOperation, Cancellation, NotFinished, OperationOutcome},
     test_operation::{ExpectedEffect, UnknownOutcomePolicy},
 };
@@ -15,28 +15,28 @@ const AUXILIARY_EFFECTS: [&str; 3] = ["direct_channel", "pin", "interaction"];
 
 /// Result of the check.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct CheckReport {
-    pub(crate) operations: usize,
+pub struct CheckReport {
+    pub operations: usize,
     /// Accepted but not finished, or reported as done but not done.
-    pub(crate) lost: usize,
+    pub lost: usize,
     /// Effects beyond the requested ones.
-    pub(crate) duplicates: usize,
-    pub(crate) out_of_order: usize,
+    pub duplicates: usize,
+    pub out_of_order: usize,
     /// Operations that need review.
-    pub(crate) needs_review: usize,
+    pub needs_review: usize,
     /// Cancelled, and never executed.
-    pub(crate) cancelled: usize,
+    pub cancelled: usize,
     /// Descriptions of all violations.
-    pub(crate) violations: Vec<String>,
+    pub violations: Vec<String>,
 }
 
 impl CheckReport {
     /// Panics if there are violations.
-    pub(crate) fn assert_ok(&self, label: &str) {
+    pub fn assert_ok(&self, label: &str) {
         assert!(self.violations.is_empty(), "{label}: {self:#?}");
     }
 
-    pub(crate) fn add(&mut self, other: Self) {
+    pub fn add(&mut self, other: Self) {
         self.operations += other.operations;
         self.lost += other.lost;
         self.duplicates += other.duplicates;
@@ -48,7 +48,7 @@ impl CheckReport {
 }
 
 /// Compares accepted operations, in the order of acceptance within each queue, with what happened.
-pub(crate) fn check_outcomes(
+pub fn check_outcomes(
     score: &Score,
     accepted: &[AcceptedOperation],
     outcomes: &[Result<OperationOutcome, NotFinished>],
@@ -223,8 +223,8 @@ mod tests {
     use guildhall_sim::{At, Snowflake};
     use serde_json::json;
 
+    use super::test_operation::TestOperation;
     use super::*;
-    use crate::test_operation::TestOperation;
 
     fn role(name: &str) -> AcceptedOperation {
         let effect = ExpectedEffect { verb: "create", object_kind: "role", name: name.to_owned() };

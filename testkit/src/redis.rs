@@ -1,8 +1,5 @@
 //! A Redis for a test, and a relay to it that can be cut.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-#![allow(dead_code, reason = "each test file uses its own part of this, and one uses all of it")]
-
 use std::{
     io::{BufRead as _, BufReader},
     net::TcpListener as StdListener,
@@ -32,7 +29,7 @@ const COMMON_ARGS: [&str; 6] = ["--port", "{port}", "--bind", "127.0.0.1", "--di
 const READY_MESSAGES: [&str; 2] = ["Ready to accept connections", "Sentinel ID is"];
 
 /// A `redis-server` on 127.0.0.1 with its own directory. It persists nothing and stops on drop.
-pub(crate) struct RedisServer {
+pub struct RedisServer {
     port: u16,
     args: Vec<String>,
     folder: TempDir,
@@ -40,23 +37,23 @@ pub(crate) struct RedisServer {
 }
 
 impl RedisServer {
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         Self::start_with(&[])
     }
 
     /// Starts it with more arguments. In them, `{port}` and `{folder}` are replaced by its port and its directory.
-    pub(crate) fn start_with(args: &[&str]) -> Self {
+    pub fn start_with(args: &[&str]) -> Self {
         Self::start_in_directory(tempfile::tempdir().unwrap(), args)
     }
 
     /// Starts it in a directory that contains files that it needs.
-    pub(crate) fn start_in_directory(folder: TempDir, args: &[&str]) -> Self {
+    pub fn start_in_directory(folder: TempDir, args: &[&str]) -> Self {
         let no_persistence = ["--save", "", "--appendonly", "no"];
         Self::start_on_free_port(folder, &[&COMMON_ARGS[..], &no_persistence, args].concat())
     }
 
     /// Starts a sentinel that monitors nothing yet.
-    pub(crate) fn start_sentinel() -> Self {
+    pub fn start_sentinel() -> Self {
         let folder = tempfile::tempdir().unwrap();
         // A sentinel requires a configuration file that it can write to.
         std::fs::write(folder.path().join("sentinel.conf"), "").unwrap();
@@ -104,25 +101,25 @@ impl RedisServer {
         is_ready
     }
 
-    pub(crate) fn port(&self) -> u16 {
+    pub fn port(&self) -> u16 {
         self.port
     }
 
-    pub(crate) fn folder(&self) -> &std::path::Path {
+    pub fn folder(&self) -> &std::path::Path {
         self.folder.path()
     }
 
-    pub(crate) fn url(&self) -> RedisUrl {
+    pub fn url(&self) -> RedisUrl {
         format!("redis://127.0.0.1:{}", self.port).parse().unwrap()
     }
 
     /// A separate client, to inspect the data and to do what a process must not do.
-    pub(crate) fn client(&self) -> redis::Client {
+    pub fn client(&self) -> redis::Client {
         redis::Client::open(("127.0.0.1", self.port)).unwrap()
     }
 
     /// Kills it.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
             child.wait().unwrap();
@@ -130,18 +127,18 @@ impl RedisServer {
     }
 
     /// Kills it if it runs, and starts it again at the same port. Its data is lost.
-    pub(crate) fn restart_empty(&mut self) {
+    pub fn restart_empty(&mut self) {
         self.kill();
         assert!(self.launch(), "redis-server did not restart");
     }
 
     /// Suspends it: its connections stay open, and it does not respond.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         self.signal("STOP");
     }
 
     /// Resumes it.
-    pub(crate) fn resume(&self) {
+    pub fn resume(&self) {
         self.signal("CONT");
     }
 
@@ -158,7 +155,7 @@ impl Drop for RedisServer {
 }
 
 /// A TCP relay to a server that can be cut and delayed. It has its own thread and stops on drop.
-pub(crate) struct Relay {
+pub struct Relay {
     port: u16,
     link: watch::Sender<LinkState>,
 }
@@ -170,7 +167,7 @@ struct LinkState {
 }
 
 impl Relay {
-    pub(crate) fn to(server: &RedisServer) -> Self {
+    pub fn to(server: &RedisServer) -> Self {
         let target = server.port;
         let listener = StdListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -183,22 +180,22 @@ impl Relay {
         Self { port, link }
     }
 
-    pub(crate) fn url(&self) -> RedisUrl {
+    pub fn url(&self) -> RedisUrl {
         format!("redis://127.0.0.1:{}", self.port).parse().unwrap()
     }
 
     /// Closes all connections. New ones are closed at once.
-    pub(crate) fn cut(&self) {
+    pub fn cut(&self) {
         self.link.send_modify(|link| link.cut = true);
     }
 
     /// Lets connections through again.
-    pub(crate) fn restore(&self) {
+    pub fn restore(&self) {
         self.link.send_modify(|link| link.cut = false);
     }
 
     /// Delays what is sent to the server from now on.
-    pub(crate) fn delay(&self, delay: Duration) {
+    pub fn delay(&self, delay: Duration) {
         self.link.send_modify(|link| link.delay = delay);
     }
 }

@@ -3,15 +3,15 @@
 use fastrand::Rng;
 use tokio::sync::Semaphore;
 
-use crate::{
+use super::{
     client::AcceptedOperation,
     fixture::{DaemonFixture, GuildFixture},
     test_operation::{Prerequisites, TestKind, TestOperation},
 };
 
 /// Generates operations for a guild, no two alike.
-pub(crate) struct OperationGenerator {
-    pub(crate) guild_fixture: GuildFixture,
+pub struct OperationGenerator {
+    pub guild_fixture: GuildFixture,
     number: usize,
     assigned_count: usize,
     overwrite_count: usize,
@@ -20,12 +20,12 @@ pub(crate) struct OperationGenerator {
 }
 
 impl OperationGenerator {
-    pub(crate) fn new(guild_fixture: GuildFixture) -> Self {
+    pub fn new(guild_fixture: GuildFixture) -> Self {
         Self { guild_fixture, number: 0, assigned_count: 0, overwrite_count: 0, unassigned_role: None }
     }
 
     /// An operation of this kind, or a message if nothing is left for this kind.
-    pub(crate) async fn next(&mut self, kind: TestKind, fixture: &DaemonFixture) -> TestOperation {
+    pub async fn next(&mut self, kind: TestKind, fixture: &DaemonFixture) -> TestOperation {
         let mut prerequisites = Prerequisites::default();
         let available = match kind {
             TestKind::AssignRole => self
@@ -76,7 +76,7 @@ impl OperationGenerator {
 }
 
 /// Submits operations in a guild, one after the other, as long as there are permits.
-pub(crate) async fn submit_operations(
+pub async fn submit_operations(
     fixture: &DaemonFixture,
     mut generator: OperationGenerator,
     kinds: &[TestKind],

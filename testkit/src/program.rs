@@ -1,15 +1,10 @@
-//! Support for tests of the real program: the program as a child process, and a gateway for it.
-
-#![expect(clippy::unwrap_used, reason = "tests")]
-#![expect(dead_code, reason = "each test file uses its own part of this")]
-
-pub(crate) mod gateway;
+//! The real program as a child process, and HTTP requests to it.
 
 use std::{
     cell::RefCell,
     io::{BufRead as _, BufReader, Read, Write as _},
     net::{SocketAddr, TcpStream},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::mpsc::{Receiver, channel},
     thread::JoinHandle,
@@ -19,27 +14,37 @@ use std::{
 use tempfile::TempDir;
 
 /// A timeout that only a defect reaches; no test waits for it.
-pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A token that appears in no other text.
-pub(crate) const CANARY: &str = "MTk4NjIyNDgzNDcxOTI1MjQ4.canary.ZnCjm1XVW7vRze4b7Cq4se7kKWs";
+pub const CANARY: &str = "MTk4NjIyNDgzNDcxOTI1MjQ4.canary.ZnCjm1XVW7vRze4b7Cq4se7kKWs";
+
+/// Path of the program.
+///
+/// Cargo sets the variable for tests. A test binary that is started without cargo uses the program next to its directory.
+pub fn executable() -> PathBuf {
+    std::env::var_os("CARGO_BIN_EXE_guildhall").map_or_else(
+        || std::env::current_exe().unwrap().parent().and_then(Path::parent).unwrap().join("guildhall"),
+        PathBuf::from,
+    )
+}
 
 /// The program, with an empty environment and its own working directory.
-pub(crate) struct Guildhall {
+pub struct Guildhall {
     command: Command,
     folder: TempDir,
 }
 
 impl Guildhall {
-    pub(crate) fn new(args: &[&str]) -> Self {
+    pub fn new(args: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_guildhall"));
+        let mut command = Command::new(executable());
         command.args(args).current_dir(folder.path()).env_clear();
         Self { command, folder }
     }
 
     /// Starts the program with this umask instead of the tests' umask.
-    pub(crate) fn umask(mut self, umask: &str) -> Self {
+    pub fn umask(mut self, umask: &str) -> Self {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", &format!("umask {umask} && exec \"$0\" \"$@\"")]);
         command.arg(self.command.get_program()).args(self.command.get_args());
@@ -52,7 +57,7 @@ impl Guildhall {
     }
 
     /// `serve` with a token, a gateway, a free port and a JSON log.
-    pub(crate) fn serve(gateway: &str) -> Self {
+    pub fn serve(gateway: &str) -> Self {
         Self::new(&["serve"])
             .env("GUILDHALL__DISCORD__TOKEN", CANARY)
             .env("GUILDHALL__DISCORD__GATEWAY_URL", gateway)
@@ -61,38 +66,38 @@ impl Guildhall {
     }
 
     /// Runs it in this directory instead of its own.
-    pub(crate) fn current_dir(mut self, folder: &std::path::Path) -> Self {
+    pub fn current_dir(mut self, folder: &Path) -> Self {
         self.command.current_dir(folder);
         self
     }
 
-    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
+    pub fn env(mut self, name: &str, value: &str) -> Self {
         self.command.env(name, value);
         self
     }
 
-    pub(crate) fn env_remove(mut self, name: &str) -> Self {
+    pub fn env_remove(mut self, name: &str) -> Self {
         self.command.env_remove(name);
         self
     }
 
-    pub(crate) fn file(self, path: &str, text: &str) -> Self {
+    pub fn file(self, path: &str, text: &str) -> Self {
         let path = self.folder.path().join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
         self
     }
 
-    pub(crate) fn path(&self, path: &str) -> PathBuf {
+    pub fn path(&self, path: &str) -> PathBuf {
         self.folder.path().join(path)
     }
 
     /// Runs it until it exits.
-    pub(crate) fn output(mut self) -> Output {
+    pub fn output(mut self) -> Output {
         self.command.output().unwrap()
     }
 
-    pub(crate) fn spawn(mut self) -> RunningGuildhall {
+    pub fn spawn(mut self) -> RunningGuildhall {
         let mut child = self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stdout = OutputLines::spawn_reader(child.stdout.take().unwrap());
         let stderr = OutputLines::spawn_reader(child.stderr.take().unwrap());
@@ -145,7 +150,7 @@ impl OutputLines {
 }
 
 /// The running program.
-pub(crate) struct RunningGuildhall {
+pub struct RunningGuildhall {
     child: Child,
     stdout: OutputLines,
     stderr: OutputLines,
@@ -153,31 +158,31 @@ pub(crate) struct RunningGuildhall {
 }
 
 /// Exit code and complete output.
-pub(crate) struct ExitedGuildhall {
-    pub(crate) code: Option<i32>,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
+pub struct ExitedGuildhall {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
 }
 
 impl RunningGuildhall {
     /// Its working directory.
-    pub(crate) fn folder(&self) -> &std::path::Path {
+    pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
     /// Waits for the next log line that contains this text.
-    pub(crate) fn wait_for_log_line(&self, text: &str) -> String {
+    pub fn wait_for_log_line(&self, text: &str) -> String {
         self.stderr.wait(text, |line| line.contains(text))
     }
 
     /// Waits for the next line of standard output with this prefix, and returns the rest of that line.
-    pub(crate) fn wait_for_stdout(&self, start: &str) -> String {
+    pub fn wait_for_stdout(&self, start: &str) -> String {
         let line = self.stdout.wait(start, |line| line.starts_with(start));
         line[start.len()..].to_owned()
     }
 
     /// Waits until the complete log has so many lines with this text.
-    pub(crate) fn wait_for_log_lines(&self, text: &str, count: usize) {
+    pub fn wait_for_log_lines(&self, text: &str, count: usize) {
         let matching = || self.stderr.seen_lines.borrow().iter().filter(|line| line.contains(text)).count();
         if matching() < count {
             self.stderr.wait(text, |_| matching() >= count);
@@ -185,18 +190,18 @@ impl RunningGuildhall {
     }
 
     /// The address that it listens on, from its log.
-    pub(crate) fn address(&self) -> SocketAddr {
+    pub fn address(&self) -> SocketAddr {
         let line: serde_json::Value = serde_json::from_str(&self.wait_for_log_line("\"listening\"")).unwrap();
         line["address"].as_str().unwrap().parse().unwrap()
     }
 
-    pub(crate) fn signal(&self, name: &str) {
+    pub fn signal(&self, name: &str) {
         let kill = format!("kill -{name} {}", self.child.id());
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
     }
 
     /// Waits until it exits.
-    pub(crate) fn wait_for_exit(mut self) -> ExitedGuildhall {
+    pub fn wait_for_exit(mut self) -> ExitedGuildhall {
         let code = self.child.wait().unwrap().code();
         ExitedGuildhall { code, stdout: self.stdout.full_text(), stderr: self.stderr.full_text() }
     }
@@ -211,24 +216,24 @@ impl Drop for RunningGuildhall {
 }
 
 /// An HTTP response.
-pub(crate) struct HttpResponse {
-    pub(crate) status: u16,
-    pub(crate) head: String,
-    pub(crate) body: String,
+pub struct HttpResponse {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
 }
 
 impl HttpResponse {
-    pub(crate) fn json(&self) -> serde_json::Value {
+    pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.body).unwrap()
     }
 }
 
-pub(crate) fn get(address: SocketAddr, path: &str) -> HttpResponse {
+pub fn get(address: SocketAddr, path: &str) -> HttpResponse {
     request(address, &format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"))
 }
 
 /// Sends this text and reads until the server closes the connection.
-pub(crate) fn request(address: SocketAddr, text: &str) -> HttpResponse {
+pub fn request(address: SocketAddr, text: &str) -> HttpResponse {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     stream.write_all(text.as_bytes()).unwrap();
@@ -240,6 +245,6 @@ pub(crate) fn request(address: SocketAddr, text: &str) -> HttpResponse {
     HttpResponse { status, head: head.to_lowercase(), body: body.to_owned() }
 }
 
-pub(crate) fn text(bytes: &[u8]) -> String {
+pub fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }

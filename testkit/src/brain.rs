@@ -13,21 +13,21 @@ const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// A request that was received.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Request {
-    pub(crate) line: String,
-    pub(crate) headers: BTreeMap<String, String>,
-    pub(crate) body: String,
+pub struct Request {
+    pub line: String,
+    pub headers: BTreeMap<String, String>,
+    pub body: String,
 }
 
 impl Request {
-    pub(crate) fn header(&self, name: &str) -> &str {
+    pub fn header(&self, name: &str) -> &str {
         &self.headers[name]
     }
 }
 
 /// What a brain does with a request.
 #[derive(Clone, Debug)]
-pub(crate) enum Action {
+pub enum Action {
     /// Writes this, and waits for the next request.
     Respond(String),
     /// Writes this, and closes the connection.
@@ -39,51 +39,48 @@ pub(crate) enum Action {
 }
 
 /// A response with a body.
-pub(crate) fn respond(status: u16, headers: &str, body: &str) -> Action {
+pub fn respond(status: u16, headers: &str, body: &str) -> Action {
     Action::Respond(format!("HTTP/1.1 {status} Whatever\r\ncontent-length: {}\r\n{headers}\r\n{body}", body.len()))
 }
 
 /// What a brain has received so far.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Received {
-    pub(crate) connections: usize,
-    pub(crate) requests: Vec<Request>,
+pub struct Received {
+    pub connections: usize,
+    pub requests: Vec<Request>,
     /// Server names (SNI) that clients sent.
-    pub(crate) names: Vec<Option<String>>,
+    pub names: Vec<Option<String>>,
 }
 
 /// A brain that listens on its own port.
-pub(crate) struct Brain {
-    pub(crate) address: SocketAddr,
+pub struct Brain {
+    pub address: SocketAddr,
     received: watch::Receiver<Received>,
 }
 
 impl Brain {
     /// It does the same for every request.
-    pub(crate) async fn always(action: Action) -> Self {
+    pub async fn always(action: Action) -> Self {
         Self::start(move |_| action.clone()).await
     }
 
     /// What it does depends on the number of earlier requests.
-    pub(crate) async fn start(action: impl Fn(usize) -> Action + Send + Sync + 'static) -> Self {
+    pub async fn start(action: impl Fn(usize) -> Action + Send + Sync + 'static) -> Self {
         Self::listen(LOOPBACK, None, move |before, _: &Request| action(before)).await
     }
 
     /// What it does depends on the request.
-    pub(crate) async fn replying(action: impl Fn(&Request) -> Action + Send + Sync + 'static) -> Self {
+    pub async fn replying(action: impl Fn(&Request) -> Action + Send + Sync + 'static) -> Self {
         Self::replying_at(LOOPBACK, action).await
     }
 
     /// The same at another address of this machine.
-    pub(crate) async fn replying_at(
-        address: IpAddr,
-        action: impl Fn(&Request) -> Action + Send + Sync + 'static,
-    ) -> Self {
+    pub async fn replying_at(address: IpAddr, action: impl Fn(&Request) -> Action + Send + Sync + 'static) -> Self {
         Self::listen(address, None, move |_, request: &Request| action(request)).await
     }
 
     /// It uses TLS.
-    pub(crate) async fn secured(tls: TlsAcceptor, action: Action) -> Self {
+    pub async fn secured(tls: TlsAcceptor, action: Action) -> Self {
         Self::listen(LOOPBACK, Some(tls), move |_, _: &Request| action.clone()).await
     }
 
@@ -113,16 +110,16 @@ impl Brain {
     }
 
     /// Its webhook URL.
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("http://{}/hook", self.address)
     }
 
-    pub(crate) fn received(&self) -> Received {
+    pub fn received(&self) -> Received {
         self.received.borrow().clone()
     }
 
     /// Waits until it has received this many requests.
-    pub(crate) async fn wait_for_requests(&self, requests: usize) {
+    pub async fn wait_for_requests(&self, requests: usize) {
         self.received.clone().wait_for(|received| received.requests.len() >= requests).await.unwrap();
     }
 }

@@ -16,30 +16,30 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::watch;
 
-use crate::{
+use super::{
     client::{HttpClient, TEST_TIMEOUT},
     daemon_process::{DaemonProcess, DaemonStatus},
-    postgres,
 };
+use crate::{postgres, program::executable};
 
 /// A token in Discord's format: it contains the id of the bot.
 const TOKEN: &str = "MTk4NjIyNDgzNDcxOTI1MjQ4.crash.ZnCjm1XVW7vRze4b7Cq4se7kKWs";
-pub(crate) const ADMIN_KEY: &str = "the-key-of-those-who-crash";
+pub const ADMIN_KEY: &str = "the-key-of-those-who-crash";
 
 /// Number of guilds that are set up concurrently.
 const SETUP_CONCURRENCY: usize = 8;
 
 /// The engine of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Engine {
+pub enum Engine {
     Sqlite,
     Postgres,
 }
 
 impl Engine {
-    pub(crate) const BOTH: [Self; 2] = [Self::Sqlite, Self::Postgres];
+    pub const BOTH: [Self; 2] = [Self::Sqlite, Self::Postgres];
 
-    pub(crate) const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Sqlite => "sqlite",
             Self::Postgres => "postgres",
@@ -49,43 +49,43 @@ impl Engine {
 
 /// Ids of a guild and of objects in it, for test operations.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct GuildFixture {
-    pub(crate) guild: u64,
-    pub(crate) channel: u64,
-    pub(crate) members: Vec<u64>,
+pub struct GuildFixture {
+    pub guild: u64,
+    pub channel: u64,
+    pub members: Vec<u64>,
     /// The user who gets direct messages.
-    pub(crate) dm_user: u64,
-    pub(crate) roles: Vec<u64>,
+    pub dm_user: u64,
+    pub roles: Vec<u64>,
     /// To be deleted, with their names.
-    pub(crate) roles_to_delete: Vec<(u64, String)>,
-    pub(crate) channels_to_delete: Vec<(u64, String)>,
+    pub roles_to_delete: Vec<(u64, String)>,
+    pub channels_to_delete: Vec<(u64, String)>,
 }
 
 /// Number of guilds and of objects in each of them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct FixtureSize {
-    pub(crate) guilds: u32,
+pub struct FixtureSize {
+    pub guilds: u32,
     /// Number of roles to assign, and of roles and channels to delete.
-    pub(crate) roles: usize,
-    pub(crate) to_delete: usize,
+    pub roles: usize,
+    pub to_delete: usize,
     /// Permissions of the bot; all by default.
-    pub(crate) permissions: Option<u64>,
+    pub permissions: Option<u64>,
 }
 
 /// A simulator, and a store that outlives the daemon.
-pub(crate) struct DaemonFixture {
-    pub(crate) sim: SimHandle,
-    pub(crate) http: HttpClient,
-    pub(crate) guilds: Vec<GuildFixture>,
+pub struct DaemonFixture {
+    pub sim: SimHandle,
+    pub http: HttpClient,
+    pub guilds: Vec<GuildFixture>,
     /// Number of operations that callers know to be accepted.
-    pub(crate) accepted_responses: AtomicUsize,
+    pub accepted_responses: AtomicUsize,
     folder: TempDir,
     store: String,
     addresses: watch::Sender<Vec<SocketAddr>>,
 }
 
 impl DaemonFixture {
-    pub(crate) async fn new(engine: Engine, size: FixtureSize) -> Self {
+    pub async fn new(engine: Engine, size: FixtureSize) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = match engine {
             Engine::Sqlite => format!("sqlite:{}/guildhall.db", folder.path().display()),
@@ -94,7 +94,7 @@ impl DaemonFixture {
         Self::with_store(store, folder, size).await
     }
 
-    pub(crate) async fn with_store(store: String, folder: TempDir, size: FixtureSize) -> Self {
+    pub async fn with_store(store: String, folder: TempDir, size: FixtureSize) -> Self {
         let config = SimConfig {
             bots: vec![BotConfig { token: TOKEN.to_owned(), ..BotConfig::default() }],
             guilds: 0,
@@ -162,7 +162,7 @@ impl DaemonFixture {
     }
 
     /// Calls Discord directly, without an operation.
-    pub(crate) async fn call_discord(&self, method: Method, path: &str, body: Option<&Value>) -> Value {
+    pub async fn call_discord(&self, method: Method, path: &str, body: Option<&Value>) -> Value {
         let (url, bot) = (format!("{}{path}", self.sim.api_url()), format!("Bot {TOKEN}"));
         let headers = [("Authorization", bot.as_str()), ("User-Agent", "DiscordBot (https://guildhall.example, 0)")];
         let response = self.http.call(method, &url, &headers, body).await.unwrap();
@@ -171,7 +171,7 @@ impl DaemonFixture {
     }
 
     /// Fires a command and responds to it, so that follow-ups are possible.
-    pub(crate) async fn create_interaction(&self, guild: u64) -> (u64, String) {
+    pub async fn create_interaction(&self, guild: u64) -> (u64, String) {
         let fired = self.sim.fire(FireSpec::command(Snowflake::new(guild), "hello")).await.unwrap();
         let (id, token) = (fired.id.unwrap().get(), fired.token.unwrap());
         let body = json!({ "type": 4, "data": { "content": "first" } });
@@ -179,24 +179,24 @@ impl DaemonFixture {
         (id, token)
     }
 
-    pub(crate) fn accepted_count(&self) -> usize {
+    pub fn accepted_count(&self) -> usize {
         self.accepted_responses.load(Ordering::SeqCst)
     }
 
     /// Address of any running daemon. Waits until there is one.
-    pub(crate) async fn any_address(&self) -> SocketAddr {
+    pub async fn any_address(&self) -> SocketAddr {
         let mut addresses = self.addresses.subscribe();
         let available = addresses.wait_for(|addresses| !addresses.is_empty()).await.unwrap();
         available[fastrand::usize(..available.len())]
     }
 
     /// Lets callers use this daemon.
-    pub(crate) fn add_address(&self, address: SocketAddr) {
+    pub fn add_address(&self, address: SocketAddr) {
         self.addresses.send_modify(|addresses| addresses.push(address));
     }
 
     /// Stops callers from using this daemon.
-    pub(crate) fn remove_address(&self, address: SocketAddr) {
+    pub fn remove_address(&self, address: SocketAddr) {
         self.addresses.send_modify(|addresses| addresses.retain(|other| *other != address));
     }
 
@@ -231,23 +231,23 @@ impl DaemonFixture {
             ("OPERATIONS__HEARTBEAT_MS", "150"),
             ("OPERATIONS__LEASE_MARGIN_MS", "100"),
         ];
-        let mut command = Command::new(env!("CARGO_BIN_EXE_guildhall"));
+        let mut command = Command::new(executable());
         command.arg("serve").env_clear().current_dir(self.folder.path());
         command.envs(settings.map(|(name, value)| (format!("GUILDHALL__{name}"), value)));
         command
     }
 
-    pub(crate) fn file(&self, name: &str) -> std::path::PathBuf {
+    pub fn file(&self, name: &str) -> std::path::PathBuf {
         self.folder.path().join(name)
     }
 
     /// Starts the daemon.
-    pub(crate) fn start_daemon(&self) -> DaemonProcess {
+    pub fn start_daemon(&self) -> DaemonProcess {
         self.start_daemon_with(&[])
     }
 
     /// Starts the daemon with these environment variables.
-    pub(crate) fn start_daemon_with(&self, environment: &[(&str, &str)]) -> DaemonProcess {
+    pub fn start_daemon_with(&self, environment: &[(&str, &str)]) -> DaemonProcess {
         let mut command = self.command();
         command.envs(environment.iter().copied());
         // Callers know its address while it runs.
@@ -263,25 +263,25 @@ impl DaemonFixture {
     }
 
     /// Waits until there are so many more effects, or until the timeout.
-    pub(crate) async fn wait_for_more_effects(&self, more: usize, timeout: Duration) {
+    pub async fn wait_for_more_effects(&self, more: usize, timeout: Duration) {
         let expected = self.effect_count() + more;
         drop(tokio::time::timeout(timeout, self.poll_until(|| self.effect_count() >= expected)).await);
     }
 
     /// Waits until there are so many effects in total.
-    pub(crate) async fn wait_for_effects(&self, expected: usize) {
+    pub async fn wait_for_effects(&self, expected: usize) {
         let reached = tokio::time::timeout(TEST_TIMEOUT, self.poll_until(|| self.effect_count() >= expected)).await;
         assert!(reached.is_ok(), "{} effects, not {expected}", self.effect_count());
     }
 
     /// Waits until a request has arrived.
-    pub(crate) async fn wait_for_request(&self) {
+    pub async fn wait_for_request(&self) {
         let arrived = tokio::time::timeout(TEST_TIMEOUT, self.poll_until(|| self.sim.score().requests > 0)).await;
         assert!(arrived.is_ok(), "no request arrived");
     }
 
     /// Waits until every request that arrived has been answered, even if its caller is gone.
-    pub(crate) async fn wait_until_idle(&self) {
+    pub async fn wait_until_idle(&self) {
         let is_idle = || {
             let routes = self.sim.score().routes;
             routes.values().all(|route| route.requests == route.statuses.values().sum::<u64>())

@@ -2,9 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-#[path = "fleet/arrivals.rs"]
 mod arrivals;
-#[path = "fleet/process.rs"]
 mod process;
 
 use std::{
@@ -15,10 +13,9 @@ use std::{
 
 use guildhall::settings::RedisUrl;
 use guildhall_sim::{BotConfig, LimitConfig};
+use guildhall_testkit::{gate::SimWorld, redis::RedisServer};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
-
-use crate::{gate::SimWorld, redis::RedisServer};
 
 pub(crate) use arrivals::{Arrival, ArrivalWindow};
 pub(crate) use process::{DRIVER_CONFIG_ENV, DriverConfig, FleetProcess, GateStatus, Launch};

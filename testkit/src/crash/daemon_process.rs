@@ -18,14 +18,14 @@ const SIGKILL: i32 = 9;
 
 /// Status of a daemon, as its log shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DaemonStatus {
+pub enum DaemonStatus {
     Starting,
     Listening(SocketAddr),
     Exited,
 }
 
 /// A running daemon. It is killed on drop.
-pub(crate) struct DaemonProcess {
+pub struct DaemonProcess {
     child: Child,
     status: watch::Receiver<DaemonStatus>,
     log: Arc<Mutex<Vec<String>>>,
@@ -36,7 +36,7 @@ pub(crate) struct DaemonProcess {
 impl DaemonProcess {
     /// Starts it. `observe` is called for each change that its log shows, and for the last time before [`Self::kill`]
     /// returns.
-    pub(crate) fn spawn(mut command: Command, mut observe: impl FnMut(DaemonStatus) + Send + 'static) -> Self {
+    pub fn spawn(mut command: Command, mut observe: impl FnMut(DaemonStatus) + Send + 'static) -> Self {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let (status_sender, status) = watch::channel(DaemonStatus::Starting);
@@ -64,12 +64,12 @@ impl DaemonProcess {
     }
 
     /// Subscribes to its status.
-    pub(crate) fn status(&self) -> watch::Receiver<DaemonStatus> {
+    pub fn status(&self) -> watch::Receiver<DaemonStatus> {
         self.status.clone()
     }
 
     /// Waits until it listens. Returns `None` if it exits before that.
-    pub(crate) async fn wait_until_listening(&self) -> Option<SocketAddr> {
+    pub async fn wait_until_listening(&self) -> Option<SocketAddr> {
         let mut status = self.status();
         let status = *status.wait_for(|status| *status != DaemonStatus::Starting).await.unwrap();
         match status {
@@ -79,13 +79,13 @@ impl DaemonProcess {
     }
 
     /// Waits until it has exited by itself.
-    pub(crate) async fn wait_for_exit(&self) {
+    pub async fn wait_for_exit(&self) {
         let mut status = self.status();
         status.wait_for(|status| *status == DaemonStatus::Exited).await.unwrap();
     }
 
     /// Kills it if it still runs. Returns its exit status.
-    pub(crate) fn kill(&mut self) -> ExitStatus {
+    pub fn kill(&mut self) -> ExitStatus {
         drop(self.child.kill());
         let status = self.child.wait().unwrap();
         if let Some(reader) = self.reader.take() {
@@ -95,24 +95,24 @@ impl DaemonProcess {
     }
 
     /// Its exit status, if it has exited.
-    pub(crate) fn exit_status(&mut self) -> Option<ExitStatus> {
+    pub fn exit_status(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().unwrap()
     }
 
     /// Sends it a signal: `STOP`, `CONT` or `TERM`.
-    pub(crate) fn signal(&self, name: &str) {
+    pub fn signal(&self, name: &str) {
         let kill = format!("kill -{name} {}", self.child.id());
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success(), "no process to signal");
     }
 
     /// Lines of its log that contain this text.
-    pub(crate) fn log_lines_with(&self, text: &str) -> Vec<serde_json::Value> {
+    pub fn log_lines_with(&self, text: &str) -> Vec<serde_json::Value> {
         let log = self.log.lock().unwrap();
         log.iter().filter(|line| line.contains(text)).map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// The last lines of its log.
-    pub(crate) fn log_tail(&self) -> String {
+    pub fn log_tail(&self) -> String {
         self.log.lock().unwrap().join("\n")
     }
 }
@@ -124,7 +124,7 @@ impl Drop for DaemonProcess {
 }
 
 /// Whether it was killed, and did not exit by itself.
-pub(crate) fn was_killed(status: ExitStatus) -> bool {
+pub fn was_killed(status: ExitStatus) -> bool {
     status.signal() == Some(SIGKILL)
 }
 

@@ -1,22 +1,20 @@
 //! A wall clock that a test can move, for the processes that it starts with it.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
 use std::process::Command;
 
 use tempfile::TempDir;
 
 /// Movable wall clock for child processes.
-pub(crate) struct MovableClock {
+pub struct MovableClock {
     folder: TempDir,
 }
 
 impl MovableClock {
-    pub(crate) fn compile() -> Self {
+    pub fn compile() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = Self { folder };
         clock.set_offset(0, 0);
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/clock.c");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/src/clock.c");
         let status = Command::new("cc")
             .args(["-shared", "-fPIC", "-O1", "-o", &clock.path("clock.so"), source])
             .status()
@@ -25,17 +23,17 @@ impl MovableClock {
         clock
     }
 
-    pub(crate) fn path(&self, name: &str) -> String {
+    pub fn path(&self, name: &str) -> String {
         self.folder.path().join(name).to_str().unwrap().to_owned()
     }
 
     /// Environment variables that make a process use this clock.
-    pub(crate) fn environment(&self) -> [(&'static str, String); 2] {
+    pub fn environment(&self) -> [(&'static str, String); 2] {
         [("LD_PRELOAD", self.path("clock.so")), ("CLOCK_OFFSET", self.path("offset"))]
     }
 
     /// Sets the offset of the clock from the real time.
-    pub(crate) fn set_offset(&self, seconds: i64, millis: i64) {
+    pub fn set_offset(&self, seconds: i64, millis: i64) {
         let micros = (seconds * 1_000 + millis) * 1_000;
         // Written in place, because processes read the file through a memory mapping.
         let file = std::fs::File::options().write(true).create(true).truncate(false).open(self.path("offset")).unwrap();

@@ -9,11 +9,11 @@ use tracing::{Dispatch, Level, subscriber::DefaultGuard};
 use tracing_subscriber::fmt::MakeWriter;
 
 #[derive(Clone, Default)]
-pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
+pub struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
     /// Captures lines of at least this level until the guards are dropped.
-    pub(crate) fn capture(level: Level) -> (Self, (DefaultGuard, Dispatch)) {
+    pub fn capture(level: Level) -> (Self, (DefaultGuard, Dispatch)) {
         let log = Self::default();
         let subscriber =
             || tracing_subscriber::fmt().with_ansi(false).with_max_level(level).with_writer(log.clone()).finish();
@@ -24,7 +24,7 @@ impl Log {
         (log, (guard, unused))
     }
 
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 }

@@ -3,7 +3,7 @@
 use guildhall_actors::supervision::Part;
 
 /// In one process: the gate, operations and the API.
-pub(crate) const GATE_AND_OPERATIONS: &[(Part, u64)] = &[
+pub const GATE_AND_OPERATIONS: &[(Part, u64)] = &[
     (Part::TokenBucket, 12),
     (Part::CircuitBreaker, 12),
     (Part::Budgets, 1),
@@ -21,7 +21,7 @@ pub(crate) const GATE_AND_OPERATIONS: &[(Part, u64)] = &[
 ];
 
 /// In one process: the store, events and the gateway.
-pub(crate) const STORE_AND_GATEWAY: &[(Part, u64)] = &[
+pub const STORE_AND_GATEWAY: &[(Part, u64)] = &[
     // First, because the others resume its session.
     (Part::Identify, 0),
     (Part::StoreWriter, 15),
@@ -39,7 +39,7 @@ pub(crate) const STORE_AND_GATEWAY: &[(Part, u64)] = &[
 ];
 
 /// In one process that shares its limits over Redis.
-pub(crate) const REDIS: &[(Part, u64)] = &[
+pub const REDIS: &[(Part, u64)] = &[
     (Part::RedisConnection, 40),
     (Part::RedisState, 1),
     (Part::RedisIdempotency, 2),
@@ -49,7 +49,7 @@ pub(crate) const REDIS: &[(Part, u64)] = &[
 ];
 
 /// In one of three processes.
-pub(crate) const FLEET: &[(Part, u64)] = &[
+pub const FLEET: &[(Part, u64)] = &[
     (Part::Heartbeat, 3),
     (Part::StoreWriter, 40),
     (Part::TokenBucket, 8),
@@ -59,5 +59,4 @@ pub(crate) const FLEET: &[(Part, u64)] = &[
 ];
 
 /// Under a load of events.
-pub(crate) const EVENTS: &[(Part, u64)] =
-    &[(Part::EventRouter, 100), (Part::EventSupervisor, 40), (Part::ShardClaims, 0)];
+pub const EVENTS: &[(Part, u64)] = &[(Part::EventRouter, 100), (Part::EventSupervisor, 40), (Part::ShardClaims, 0)];
