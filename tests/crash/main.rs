@@ -20,5 +20,6 @@ mod parts;
 #[cfg(feature = "failpoints")]
 mod poison;
 mod random;
+mod restarts;
 mod steps;
 mod store_loss;

@@ -15,3 +15,4 @@ mod pause;
 mod restart;
 mod shard_listener;
 mod store;
+mod webhook;

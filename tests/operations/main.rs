@@ -7,5 +7,6 @@ mod clock;
 mod daemon;
 mod many_guilds;
 mod parked;
+mod perform;
 mod scheduled;
 mod unknown_outcome;

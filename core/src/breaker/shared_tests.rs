@@ -16,7 +16,7 @@ pub(super) const BOT: Credential = Credential::Application(42);
 pub(super) const READ: &str = "GET /guilds/{id}/roles";
 pub(super) const CREATE: &str = "POST /guilds/{id}/roles";
 
-/// The shared store: the newest status of each key. In production it is a Redis script (`tests/redis_state/`).
+/// The shared store: the newest status of each key. In production it is a Redis script (`tests/redis/state`).
 #[derive(Default)]
 struct Board {
     version: u64,

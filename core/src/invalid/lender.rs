@@ -2,7 +2,7 @@
 //! within it.
 //!
 //! In production it is a Redis script, which all processes can reach and which does the same steps
-//! (`src/redis/ledger.lua`, compared with this by `tests/redis_state/`). Here it is a state machine for tests.
+//! (`src/redis/ledger.lua`, compared with this by `tests/redis/state`). Here it is a state machine for tests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,0 +1,10 @@
+//! The daemon as a process: how it starts, reloads and ends, and what it logs, measures and traces.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod examples;
+mod observability;
+mod reload;
+mod secrets;
+mod serve;
+mod trace;
