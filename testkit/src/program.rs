@@ -248,3 +248,12 @@ pub fn request(address: SocketAddr, text: &str) -> HttpResponse {
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
+
+/// Runs one ignored test of this test binary in a process of its own, for a test that measures its process. The name does
+/// not contain the name of the binary.
+pub fn run_in_its_own_process(test: &str) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let output = command.args(["--exact", test, "--ignored", "--nocapture"]).output().unwrap();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success() && stdout.contains("1 passed"), "{test}: {stdout}{stderr}");
+}

@@ -23,6 +23,7 @@ use guildhall_core::{
     operation::{OperationId, OperationKind, QueueKey},
     time::UnixMs,
 };
+use guildhall_testkit::program::run_in_its_own_process;
 use tokio::sync::{Notify, Semaphore};
 
 const GUILDS: u64 = 10_000;
@@ -116,6 +117,12 @@ fn operation(guild: u64, n: u64, at: u64) -> NewOperation {
 
 #[test]
 fn pending_operations_stay_in_the_store() {
+    run_in_its_own_process("many_guilds::memory_of_a_process_with_many_guilds");
+}
+
+#[test]
+#[ignore = "measures its whole process, so another test starts one for it"]
+fn memory_of_a_process_with_many_guilds() {
     guildhall::daemon::block_on(async {
         let folder = tempfile::tempdir().unwrap();
         let environment = [
