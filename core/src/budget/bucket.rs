@@ -244,6 +244,7 @@ impl Budget {
 
     /// Applies the spending of a lost budget of the same upstream: `spent` points are taken, and all points restored
     /// within `booked_for` are booked.
+    #[cfg(any(test, feature = "testing"))]
     pub fn inherit(&mut self, spent: Points, booked_for: Duration, now: Timestamp) {
         self.accrue(now);
         self.balance -= spent.signed();

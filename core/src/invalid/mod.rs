@@ -16,6 +16,7 @@ mod fleet;
 #[cfg(test)]
 mod fleet_tests;
 mod holders;
+#[cfg(any(test, feature = "testing"))]
 mod lender;
 mod owner;
 mod peak_processes;
@@ -30,6 +31,7 @@ mod window_counter;
 
 pub use charge_runs::ChargeRun;
 pub use fleet::{FleetSnapshot, LargeHolder, LedgerFallback, LenderReply, LenderRequest};
+#[cfg(any(test, feature = "testing"))]
 pub use lender::Lender;
 pub use owner::{CallOwner, Holder, HolderKind, Submitter};
 pub use saved_state::{SavedHolders, SavedInvalidLedger};
