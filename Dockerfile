@@ -14,12 +14,12 @@ COPY sim/Cargo.toml sim/
 COPY testkit/Cargo.toml testkit/
 RUN for package in . actors core migrations sim testkit; do mkdir -p "$package/src" && touch "$package/src/lib.rs"; done \
     && for package in . benches; do mkdir -p "$package/src" && echo 'fn main() {}' > "$package/src/main.rs"; done \
-    && cargo build --profile dist --locked --package guildhall
+    && cargo build --profile dist --locked --package guildhall --no-default-features --features otel
 
 COPY . .
 # The empty sources above are newer than the real ones, and cargo compares modification times.
 RUN find . -name '*.rs' -not -path './target/*' -exec touch {} + \
-    && cargo build --profile dist --locked --package guildhall
+    && cargo build --profile dist --locked --package guildhall --no-default-features --features otel
 
 FROM debian:bookworm-slim
 RUN groupadd --system --gid 10001 guildhall \

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Layers; each uses only layers to its left: [`settings`] → `net` → [`client`], [`commands`], [`handlers`], [`discord`],
-//! [`redis`](mod@redis), [`store`], [`webhook`] → [`api`] → [`daemon`], [`demo`], [`doctor`] → [`cli`] → `main`. All
+//! [`redis`](mod@redis), [`store`], [`webhook`] → [`api`] → [`daemon`], `demo`, [`doctor`] → [`cli`] → `main`. All
 //! layers may use [`events`], [`metrics`], [`process`] and [`logging`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
@@ -18,6 +18,7 @@ pub mod client;
 pub mod clock;
 pub mod commands;
 pub mod daemon;
+#[cfg(feature = "simulator")]
 pub mod demo;
 pub mod discord;
 pub mod doctor;

@@ -6,6 +6,7 @@ mod budgets;
 mod commands;
 mod completions;
 mod config;
+#[cfg(feature = "simulator")]
 mod demo;
 mod dlq;
 mod doctor;
@@ -28,6 +29,7 @@ mod remote;
 mod serve;
 mod setting_flags;
 mod shards;
+#[cfg(feature = "simulator")]
 mod sim;
 mod suggest;
 mod usage;
@@ -51,8 +53,10 @@ pub struct Cli {
 enum Command {
     /// Run the daemon
     Serve(serve::Args),
+    #[cfg(feature = "simulator")]
     /// Run a demo of the daemon against the built-in simulator; needs no token
     Demo(demo::Args),
+    #[cfg(feature = "simulator")]
     /// Run only the built-in Discord simulator
     Sim(sim::Args),
     /// Check the settings, or print a template
@@ -104,7 +108,9 @@ pub fn run(cli: Cli) -> ExitCode {
     let file = cli.config;
     let outcome = match cli.command {
         Command::Serve(args) => serve::run(file, args),
+        #[cfg(feature = "simulator")]
         Command::Demo(args) => demo::run(file, args),
+        #[cfg(feature = "simulator")]
         Command::Sim(args) => sim::run(args),
         Command::Config(args) => config::run(file, args),
         Command::Commands(args) => commands::run(file, args),

@@ -41,13 +41,17 @@ use crate::store::{OpenError, Store};
 /// Timeout for recording the input on which a part panicked: half of the time in which a process must end.
 const CRASH_RECORD_TIMEOUT: Duration = Duration::from_millis(300);
 
+/// What a program with the simulator can do without a token.
+const WITHOUT_TOKEN: &str = if cfg!(feature = "simulator") { "; `guildhall demo` needs no token" } else { "" };
+
 /// The daemon cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// There is no token.
     #[error(
         "there is no bot token; set GUILDHALL__DISCORD__TOKEN, or GUILDHALL__DISCORD__TOKEN_FILE to a file that holds \
-         it, or token_file under [discord] in config/guildhall.toml; `guildhall demo` needs no token"
+         it, or token_file under [discord] in config/guildhall.toml{}",
+        WITHOUT_TOKEN
     )]
     NoToken,
     /// The address cannot be bound.
