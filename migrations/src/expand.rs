@@ -1,6 +1,6 @@
 //! Tests the rule for compatible migrations: a migration without a declaration may only expand the schema.
 
-use sea_orm_migration::sea_orm::DbBackend;
+use sea_orm::DbBackend;
 
 use crate::{Declared, FIRST_CHECKED, Migration, Migrator, Step};
 

@@ -35,19 +35,26 @@ mod m0019_operation_progress;
 mod m0020_unknown_outcomes;
 mod m0021_limit_shares;
 
-pub use sea_orm_migration::{MigrationName, MigrationTrait, SchemaManager};
-use sea_orm_migration::{
-    async_trait::async_trait,
-    sea_orm::{ConnectionTrait as _, DbBackend, DbErr},
-};
+use async_trait::async_trait;
+use sea_orm::{ConnectionTrait as _, DatabaseTransaction, DbBackend, DbErr};
 
 /// Programs whose newest migration is this one or an older one refuse every migration that they do not have.
 const FIRST_CHECKED: u32 = 16;
 
 /// A migration, and what a store records about it.
-pub trait Migration: MigrationTrait {
-    /// All SQL texts that [`up`](MigrationTrait::up) runs on this engine, in order. Texts that depend on rows are
-    /// returned once, in one form.
+#[async_trait]
+pub trait Migration: Send + Sync {
+    /// Its number with four digits, and its subject.
+    fn name(&self) -> &'static str;
+
+    /// Applies it.
+    async fn up(&self, on: &DatabaseTransaction) -> Result<(), DbErr>;
+
+    /// Reverts it.
+    async fn down(&self, on: &DatabaseTransaction) -> Result<(), DbErr>;
+
+    /// All SQL texts that [`up`](Self::up) runs on this engine, in order. Texts that depend on rows are returned once, in
+    /// one form.
     fn statements(&self, engine: DbBackend) -> Vec<String>;
 
     /// [`Self::compatible_from`] of a migration that does more than expand the schema; a test determines which do.
@@ -125,28 +132,20 @@ pub struct Step {
     pub down: &'static [&'static str],
 }
 
-impl MigrationName for Step {
+#[async_trait]
+impl Migration for Step {
     fn name(&self) -> &'static str {
         self.name
     }
-}
 
-#[async_trait]
-impl MigrationTrait for Step {
-    fn use_transaction(&self) -> Option<bool> {
-        Some(true)
+    async fn up(&self, on: &DatabaseTransaction) -> Result<(), DbErr> {
+        run(on, self.up).await
     }
 
-    async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        run(manager, self.up).await
+    async fn down(&self, on: &DatabaseTransaction) -> Result<(), DbErr> {
+        run(on, self.down).await
     }
 
-    async fn down(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        run(manager, self.down).await
-    }
-}
-
-impl Migration for Step {
     fn statements(&self, engine: DbBackend) -> Vec<String> {
         statements(self.up, engine)
     }
@@ -162,28 +161,20 @@ pub struct Declared {
     pub compatible_from: u32,
 }
 
-impl MigrationName for Declared {
+#[async_trait]
+impl Migration for Declared {
     fn name(&self) -> &'static str {
         self.step.name
     }
-}
 
-#[async_trait]
-impl MigrationTrait for Declared {
-    fn use_transaction(&self) -> Option<bool> {
-        Some(true)
+    async fn up(&self, on: &DatabaseTransaction) -> Result<(), DbErr> {
+        self.step.up(on).await
     }
 
-    async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        self.step.up(manager).await
+    async fn down(&self, on: &DatabaseTransaction) -> Result<(), DbErr> {
+        self.step.down(on).await
     }
 
-    async fn down(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        self.step.down(manager).await
-    }
-}
-
-impl Migration for Declared {
     fn statements(&self, engine: DbBackend) -> Vec<String> {
         self.step.statements(engine)
     }
@@ -207,9 +198,9 @@ fn statements(all: &[&str], engine: DbBackend) -> Vec<String> {
     selected.collect()
 }
 
-async fn run(manager: &SchemaManager<'_>, all: &[&str]) -> Result<(), DbErr> {
-    for statement in statements(all, manager.get_database_backend()) {
-        manager.get_connection().execute_unprepared(&statement).await?;
+async fn run(on: &DatabaseTransaction, all: &[&str]) -> Result<(), DbErr> {
+    for statement in statements(all, on.get_database_backend()) {
+        on.execute_unprepared(&statement).await?;
     }
     Ok(())
 }

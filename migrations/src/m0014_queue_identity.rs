@@ -9,10 +9,8 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use sea_orm_migration::{
-    MigrationName, MigrationTrait, SchemaManager,
-    sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement, Value},
-};
+use async_trait::async_trait;
+use sea_orm::{ConnectionTrait as _, DatabaseTransaction, DbBackend, DbErr, Statement, Value};
 use sha2::{Digest as _, Sha256};
 
 use crate::{Migration, run, statements};
@@ -21,32 +19,24 @@ use crate::{Migration, run, statements};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueueIdentity;
 
-impl MigrationName for QueueIdentity {
+#[async_trait]
+impl Migration for QueueIdentity {
     fn name(&self) -> &'static str {
         "0014_queue_identity"
     }
-}
 
-#[sea_orm_migration::async_trait::async_trait]
-impl MigrationTrait for QueueIdentity {
-    fn use_transaction(&self) -> Option<bool> {
-        Some(true)
+    async fn up(&self, on: &DatabaseTransaction) -> Result<(), DbErr> {
+        run(on, COLUMNS).await?;
+        fill_moves(on).await?;
+        run(on, MOVE).await?;
+        schedule(on).await?;
+        run(on, INDEXES).await
     }
 
-    async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        run(manager, COLUMNS).await?;
-        fill_moves(manager).await?;
-        run(manager, MOVE).await?;
-        schedule(manager).await?;
-        run(manager, INDEXES).await
+    async fn down(&self, on: &DatabaseTransaction) -> Result<(), DbErr> {
+        run(on, DOWN).await
     }
 
-    async fn down(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        run(manager, DOWN).await
-    }
-}
-
-impl Migration for QueueIdentity {
     fn statements(&self, engine: DbBackend) -> Vec<String> {
         let in_code = [SHARED, FILL_MOVES, BY_TIME, BY_REFERENCE].map(str::to_owned);
         [COLUMNS, MOVE, INDEXES].into_iter().flat_map(|all| statements(all, engine)).chain(in_code).collect()
@@ -130,8 +120,8 @@ const SHARED: &str = "SELECT queue, tenant FROM operations WHERE queue <= 0
 const FILL_MOVES: &str = "INSERT INTO queue_moves (moved_from, tenant, moved_to, class, key) VALUES ";
 
 /// Computes a number for each tenant's part of a shared queue.
-async fn fill_moves(manager: &SchemaManager<'_>) -> Result<(), DbErr> {
-    let (on, engine) = (manager.get_connection(), manager.get_database_backend());
+async fn fill_moves(on: &DatabaseTransaction) -> Result<(), DbErr> {
+    let engine = on.get_database_backend();
     let rows = on.query_all_raw(Statement::from_string(engine, SHARED)).await?;
     for chunk in rows.chunks(CHUNK) {
         let mut sql = FILL_MOVES.to_owned();
@@ -163,8 +153,8 @@ const BY_REFERENCE: &str = "UPDATE operations SET state = 'scheduled', seq = -se
     AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.operation_id = operations.id)";
 
 /// Operations that were never tried and wait for a time become scheduled, and so do those that refer to them.
-async fn schedule(manager: &SchemaManager<'_>) -> Result<(), DbErr> {
-    let (on, engine) = (manager.get_connection(), manager.get_database_backend());
+async fn schedule(on: &DatabaseTransaction) -> Result<(), DbErr> {
+    let engine = on.get_database_backend();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     let now = i64::try_from(now).unwrap_or(i64::MAX);
     on.execute_raw(Statement::from_sql_and_values(engine, BY_TIME, [now.into()])).await?;

@@ -3,7 +3,7 @@
 //!
 //! Both tables belong to the migration tool, not to a migration: they must exist before the first one.
 
-use guildhall_migrations::{Migration, SchemaManager};
+use guildhall_migrations::Migration;
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr, TransactionTrait as _};
 
 use crate::{
@@ -55,7 +55,7 @@ fn now() -> i64 {
 pub(super) async fn apply(on: &DatabaseConnection, migration: &dyn Migration) -> Result<(), DbErr> {
     const APPLIED: &str = "INSERT INTO seaql_migrations (version, applied_at) VALUES ($1, $2)";
     let transaction = on.begin().await?;
-    migration.up(&SchemaManager::new(&transaction)).await?;
+    migration.up(&transaction).await?;
     query(&transaction, APPLIED, vec![migration.name().into(), (now() / 1_000).into()]).await?;
     write(&transaction, migration).await?;
     transaction.commit().await
@@ -64,7 +64,7 @@ pub(super) async fn apply(on: &DatabaseConnection, migration: &dyn Migration) ->
 /// Reverts a migration that has this name in the store, and removes its records, in one transaction.
 pub(super) async fn revert(on: &DatabaseConnection, migration: &dyn Migration, stored: &str) -> Result<(), DbErr> {
     let transaction = on.begin().await?;
-    migration.down(&SchemaManager::new(&transaction)).await?;
+    migration.down(&transaction).await?;
     query(&transaction, "DELETE FROM seaql_migrations WHERE version = $1", vec![stored.into()]).await?;
     if has_table(&transaction, "applied_migrations").await? {
         let number = i64::from(migration.number());
