@@ -85,7 +85,7 @@ impl UnixMs {
     /// This point moved back by a duration; saturates at the start of 1970.
     #[must_use]
     pub fn before(self, by: Duration) -> Self {
-        Self(self.0.saturating_sub(u64::try_from(by.as_millis()).unwrap_or(u64::MAX)))
+        Self(self.0.saturating_sub(millis(by)))
     }
 }
 
@@ -97,4 +97,10 @@ impl Add<Duration> for UnixMs {
         let millis = u64::try_from(by.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX);
         Self(self.0.saturating_add(millis))
     }
+}
+
+/// A duration in whole milliseconds, rounded down.
+#[must_use]
+pub fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
