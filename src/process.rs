@@ -6,7 +6,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use metrics::gauge;
+use guildhall_actors::telemetry::{Metric, gauge};
 
 use crate::metrics::{PROCESS_CPU, PROCESS_MAX_FDS, PROCESS_OPEN_FDS, PROCESS_RESIDENT_MEMORY, PROCESS_START_TIME};
 
@@ -36,14 +36,9 @@ pub fn sample() {
 /// whole seconds are too coarse for a rate.
 pub fn write_cpu(text: &mut String) {
     let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    let help = crate::metrics::all().find(|metric| metric.name == PROCESS_CPU).map_or("", |metric| metric.help);
-    let nanos = used.tv_nsec;
+    let Metric { name, help, .. } = PROCESS_CPU;
     // Writing to a String cannot fail.
-    let _ = writeln!(
-        text,
-        "# HELP {PROCESS_CPU} {help}\n# TYPE {PROCESS_CPU} counter\n{PROCESS_CPU} {}.{nanos:09}",
-        used.tv_sec
-    );
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter\n{name} {}.{:09}", used.tv_sec, used.tv_nsec);
 }
 
 /// Parses the resident set size from `/proc/self/status`: a line such as `VmRSS:      1234 kB`.

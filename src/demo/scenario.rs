@@ -43,7 +43,7 @@ impl Demo {
 
     /// Shards connect, and guilds are received.
     async fn connect(&mut self) -> Result<(), DemoError> {
-        let connected = async || self.api.metric(shard::GATEWAY_SHARD_CONNECTED, "").await.unwrap_or(0);
+        let connected = async || self.api.metric(shard::GATEWAY_SHARD_CONNECTED.name, "").await.unwrap_or(0);
         let shards = self.wait_for_count(u64::from(SHARDS), connected).await?;
         self.table.add("shards connected", Exactly(u64::from(SHARDS)), shards);
         println!("{shards} shards are connected: each sent IDENTIFY over a real WebSocket and received READY.");
@@ -112,7 +112,7 @@ impl Demo {
 
     /// Describes the rate limit that the calls were under.
     async fn describe_limit(&self) -> String {
-        match self.api.metric(shared_limits::MEMBERS, "").await {
+        match self.api.metric(shared_limits::MEMBERS.name, "").await {
             Some(members) => format!("within the rate limit shared over Redis (processes: {members})"),
             None => "within the rate limit of this process".to_owned(),
         }
@@ -216,7 +216,7 @@ impl Demo {
     /// Compares all results with the simulator's records.
     async fn check_results(&mut self) -> Result<(), DemoError> {
         // The shards are connected again, too.
-        let connected = async || self.api.metric(shard::GATEWAY_SHARD_CONNECTED, "").await.unwrap_or(0);
+        let connected = async || self.api.metric(shard::GATEWAY_SHARD_CONNECTED.name, "").await.unwrap_or(0);
         self.wait_for_count(u64::from(SHARDS), connected).await?;
         let counts = self.api.count_operations().await?;
         let score = self.sim.score();
@@ -274,7 +274,7 @@ impl Demo {
     /// Number of received events of this type; of all types, if `kind` is empty.
     async fn count_received_events(&self, kind: &str) -> u64 {
         let label = if kind.is_empty() { String::new() } else { format!("\"{kind}\"") };
-        self.api.metric(shard::GATEWAY_EVENTS, &label).await.unwrap_or(0)
+        self.api.metric(shard::GATEWAY_EVENTS.name, &label).await.unwrap_or(0)
     }
 
     /// Waits until a count is reached or the step's time is up. Returns the last count.

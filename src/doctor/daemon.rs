@@ -77,7 +77,7 @@ pub(crate) async fn guild_restarts(daemon: Result<&Client, &String>) -> Finding 
 }
 
 fn evaluate_guild_restarts(metrics: &str) -> Finding {
-    let [operations, events] = [RESTARTS, CRASHES].map(|name| sum_counter(metrics, name));
+    let [operations, events] = [RESTARTS, CRASHES].map(|metric| sum_counter(metrics, metric.name));
     let seen = format!(
         "guild actors restarted since the daemon started: {operations} for operations, {events} for \
         events"
@@ -167,11 +167,12 @@ mod tests {
 
     #[test]
     fn guild_restarts_are_summed_over_labels() {
+        let (restarts, crashes) = (RESTARTS.name, CRASHES.name);
         let metrics = format!(
-            "# TYPE {RESTARTS} counter\n{RESTARTS} 2\n\n{CRASHES}{{handler=\"a b\"}} 1\n{CRASHES}{{handler=\"c\"}} 3\n\
-             {RESTARTS}_of_another 7\n"
+            "# TYPE {restarts} counter\n{restarts} 2\n\n{crashes}{{handler=\"a b\"}} 1\n{crashes}{{handler=\"c\"}} 3\n\
+             {restarts}_of_another 7\n"
         );
-        assert_eq!((sum_counter(&metrics, RESTARTS), sum_counter(&metrics, CRASHES)), (2, 4));
+        assert_eq!((sum_counter(&metrics, restarts), sum_counter(&metrics, crashes)), (2, 4));
         let finding = evaluate_guild_restarts(&metrics);
         assert_eq!(finding.verdict, CheckStatus::Warn);
         assert!(finding.seen.contains("2 for operations, 4 for events"), "{}", finding.seen);

@@ -2,78 +2,47 @@
 
 use std::time::Duration;
 
-use guildhall_actors::telemetry::InternalEvent;
-use metrics::counter;
+use guildhall_core::time::millis;
 use tracing::{debug, warn};
 
+use crate::events::{counter, event};
 use crate::metrics::{SPANS_DROPPED, SPANS_EXPORTED};
 
-/// A collector accepted spans.
-pub(super) struct SpansExported {
-    pub(super) count: u64,
-    pub(super) elapsed: Duration,
+event! {
+    /// A collector accepted spans.
+    pub(super) struct SpansExported { count: u64, elapsed: Duration }
+    debug!(count, duration_ms = millis(elapsed), "spans exported");
+    counter!(SPANS_EXPORTED).increment(count);
 }
 
-impl InternalEvent for SpansExported {
-    fn emit(self) {
-        let duration_ms = u64::try_from(self.elapsed.as_millis()).unwrap_or(u64::MAX);
-        debug!(count = self.count, duration_ms, "spans exported");
-        counter!(SPANS_EXPORTED).increment(self.count);
+event! {
+    /// Spans were dropped. The sender logs many drops in one line.
+    pub(super) struct SpansDropped {
+        count: u64,
+        /// Reason, from a fixed set: `full`, `refused`, `rejected`, `unreachable`.
+        reason: &'static str,
     }
+    counter!(SPANS_DROPPED, "why" => reason).increment(count);
 }
 
-/// Spans were dropped. The sender logs many drops in one line.
-pub(super) struct SpansDropped {
-    pub(super) count: u64,
-    /// Reason, from a fixed set: `full`, `refused`, `rejected`, `unreachable`.
-    pub(super) reason: &'static str,
+event! {
+    /// Spans were dropped since the last report because the queue was full.
+    pub(super) struct SpanQueueOverflowed { count: u64 }
+    warn!(
+        count,
+        "spans dropped because the queue is full: the collector is slow, or telemetry.otlp_queue is too small"
+    );
 }
 
-impl InternalEvent for SpansDropped {
-    fn emit(self) {
-        counter!(SPANS_DROPPED, "why" => self.reason).increment(self.count);
-    }
+event! {
+    /// The export of spans failed, and they were dropped.
+    pub(super) struct ExportFailed<'a> { count: u64, reason: &'static str, message: &'a str }
+    warn!(count, why = reason, says = message, "span export failed; check telemetry.otlp_endpoint");
+    SpansDropped { count, reason }.emit();
 }
 
-/// Spans were dropped since the last report because the queue was full.
-pub(super) struct SpanQueueOverflowed {
-    pub(super) count: u64,
-}
-
-impl InternalEvent for SpanQueueOverflowed {
-    fn emit(self) {
-        let count = self.count;
-        warn!(
-            count,
-            "spans dropped because the queue is full: the collector is slow, or telemetry.otlp_queue is too \
-            small"
-        );
-    }
-}
-
-/// The export of spans failed, and they were dropped.
-pub(super) struct ExportFailed<'a> {
-    pub(super) count: u64,
-    pub(super) reason: &'static str,
-    pub(super) message: &'a str,
-}
-
-impl InternalEvent for ExportFailed<'_> {
-    fn emit(self) {
-        let Self { count, reason: why, message: says } = self;
-        warn!(count, why, says, "span export failed; check telemetry.otlp_endpoint");
-        SpansDropped { count, reason: why }.emit();
-    }
-}
-
-/// An export failed and will be retried.
-pub(super) struct ExportRetried<'a> {
-    pub(super) message: &'a str,
-    pub(super) wait: Duration,
-}
-
-impl InternalEvent for ExportRetried<'_> {
-    fn emit(self) {
-        debug!(says = self.message, wait = ?self.wait, "span export failed; retrying");
-    }
+event! {
+    /// An export failed and will be retried.
+    pub(super) struct ExportRetried<'a> { message: &'a str, wait: Duration }
+    debug!(says = message, ?wait, "span export failed; retrying");
 }

@@ -20,7 +20,7 @@ use std::{
 
 use tracing::warn;
 
-use crate::events::{InternalEvent, emit};
+use crate::events::{emit, event};
 
 /// Number of lock files in a folder.
 const MAX_LOCK_FILES: u32 = 256;
@@ -280,18 +280,13 @@ fn random_number() -> u64 {
     RandomState::new().hash_one(0_u8)
 }
 
-/// A process continues without a lock file.
-struct ProcessLockUnavailable<'a> {
-    error: &'a ProcessLockError,
-}
-
-impl InternalEvent for ProcessLockUnavailable<'_> {
-    fn emit(self) {
-        warn!(
-            error = %self.error,
-            "no lock file for this process; if it dies, the others detect it only by its silence; see redis.seat_dir"
-        );
-    }
+event! {
+    /// A process continues without a lock file.
+    struct ProcessLockUnavailable<'a> { error: &'a ProcessLockError }
+    warn!(
+        %error,
+        "no lock file for this process; if it dies, the others detect it only by its silence; see redis.seat_dir"
+    );
 }
 
 #[cfg(test)]

@@ -3,29 +3,11 @@
 use std::time::Duration;
 
 use guildhall_core::budget::{BudgetDecision, BudgetError, BudgetName, Observation, Points};
-use metrics::{counter, gauge};
 use tracing::{debug, info, warn};
 
 use crate::ports::{StoreError, Unreachable};
-use crate::telemetry::{InternalEvent, Metric, emit};
-
-/// Costs taken, by bucket.
-pub const ACQUIRED: &str = "guildhall_token_bucket_acquired_total";
-/// Costs taken that have to wait for their turn.
-pub const WAITS: &str = "guildhall_token_bucket_waits_total";
-/// Requests refused, by bucket and reason.
-pub const EXHAUSTED: &str = "guildhall_token_bucket_exhausted_total";
-/// Hourly spend totals that were dropped before they were saved.
-pub const SPEND_FORGOTTEN: &str = "guildhall_budget_spend_forgotten_total";
-/// Points available.
-pub const AVAILABLE: &str = "guildhall_token_bucket_available";
-
-/// The metrics that only this module defines.
-pub(crate) const METRICS: &[Metric] = &[Metric::counter(
-    SPEND_FORGOTTEN,
-    &[],
-    "Hourly spend totals of budgets that were dropped before they were saved.",
-)];
+use crate::telemetry::limits::{ACQUIRED, AVAILABLE, EXHAUSTED, SPEND_FORGOTTEN, WAITS};
+use crate::telemetry::{counter, emit, event, gauge};
 
 /// Result of a request for a cost.
 type AcquireResult = Result<BudgetDecision, BudgetError>;
@@ -63,11 +45,13 @@ pub(super) fn report_results<'a>(name: &BudgetName, results: impl IntoIterator<I
     }
 }
 
-/// Costs were taken. They are counted together, because a budget in demand grants many at once.
-struct CostsTaken<'a> {
-    name: &'a BudgetName,
-    costs: u64,
-    waits: u64,
+event! {
+    /// Costs were taken. They are counted together, because a budget in demand grants many at once.
+    struct CostsTaken<'a> { name: &'a BudgetName, costs: u64, waits: u64 }
+    counter!(ACQUIRED, "bucket" => name.to_string()).increment(costs);
+    if waits > 0 {
+        counter!(WAITS, "bucket" => name.to_string()).increment(waits);
+    }
 }
 
 impl CostsTaken<'_> {
@@ -80,97 +64,46 @@ impl CostsTaken<'_> {
     }
 }
 
-impl InternalEvent for CostsTaken<'_> {
-    fn emit(self) {
-        counter!(ACQUIRED, "bucket" => self.name.to_string()).increment(self.costs);
-        if self.waits > 0 {
-            counter!(WAITS, "bucket" => self.name.to_string()).increment(self.waits);
-        }
-    }
+event! {
+    /// A request was refused.
+    struct CostRefused<'a> { name: &'a BudgetName, cost: Points, reason: &'static str, retry_after: Option<Duration> }
+    info!(bucket = %name, %cost, reason, ?retry_after, "budget request refused");
+    counter!(EXHAUSTED, "bucket" => name.to_string(), "reason" => reason).increment(1);
 }
 
-/// A request was refused.
-struct CostRefused<'a> {
-    name: &'a BudgetName,
-    cost: Points,
-    reason: &'static str,
-    retry_after: Option<Duration>,
+event! {
+    /// The points available in a budget may have changed.
+    pub(super) struct BudgetAvailable<'a> { name: &'a BudgetName, available: Points }
+    gauge!(AVAILABLE, "bucket" => name.to_string()).set(available.as_f64());
 }
 
-impl InternalEvent for CostRefused<'_> {
-    fn emit(self) {
-        let Self { name, cost, reason, retry_after } = self;
-        info!(bucket = %name, %cost, reason, ?retry_after, "budget request refused");
-        counter!(EXHAUSTED, "bucket" => name.to_string(), "reason" => reason).increment(1);
-    }
+event! {
+    /// An upstream reported the state of its budget.
+    pub(super) struct UpstreamObserved<'a> { name: &'a BudgetName, observation: &'a Observation }
+    debug!(bucket = %name, seen = ?observation, "upstream reported its budget");
 }
 
-/// The points available in a budget may have changed.
-pub(super) struct BudgetAvailable<'a> {
-    pub(super) name: &'a BudgetName,
-    pub(super) available: Points,
+event! {
+    /// A request to the shared budgets got no response.
+    pub(super) struct SharedBudgetsUnreachable<'a> { name: &'a BudgetName, error: &'a Unreachable }
+    warn!(bucket = %name, %error, "shared budgets unreachable; using the fallback of this process");
 }
 
-impl InternalEvent for BudgetAvailable<'_> {
-    fn emit(self) {
-        gauge!(AVAILABLE, "bucket" => self.name.to_string()).set(self.available.as_f64());
-    }
+event! {
+    /// The shared budgets respond again.
+    pub(super) struct SharedBudgetsRecovered { after: Duration }
+    info!(?after, "shared budgets reachable again");
 }
 
-/// An upstream reported the state of its budget.
-pub(super) struct UpstreamObserved<'a> {
-    pub(super) name: &'a BudgetName,
-    pub(super) observation: &'a Observation,
+event! {
+    /// Spend totals could not be saved; the next save includes them.
+    pub(super) struct SpendNotSaved<'a> { error: &'a StoreError }
+    warn!(%error, "saving budget spend failed; will retry");
 }
 
-impl InternalEvent for UpstreamObserved<'_> {
-    fn emit(self) {
-        debug!(bucket = %self.name, seen = ?self.observation, "upstream reported its budget");
-    }
-}
-
-/// A request to the shared budgets got no response.
-pub(super) struct SharedBudgetsUnreachable<'a> {
-    pub(super) name: &'a BudgetName,
-    pub(super) error: &'a Unreachable,
-}
-
-impl InternalEvent for SharedBudgetsUnreachable<'_> {
-    fn emit(self) {
-        warn!(bucket = %self.name, error = %self.error, "shared budgets unreachable; using the fallback of this process");
-    }
-}
-
-/// The shared budgets respond again.
-pub(super) struct SharedBudgetsRecovered {
-    pub(super) after: Duration,
-}
-
-impl InternalEvent for SharedBudgetsRecovered {
-    fn emit(self) {
-        info!(after = ?self.after, "shared budgets reachable again");
-    }
-}
-
-/// Spend totals could not be saved; the next save includes them.
-pub(super) struct SpendNotSaved<'a> {
-    pub(super) error: &'a StoreError,
-}
-
-impl InternalEvent for SpendNotSaved<'_> {
-    fn emit(self) {
-        warn!(error = %self.error, "saving budget spend failed; will retry");
-    }
-}
-
-/// Spend totals of some hours are lost, because the store was unavailable for too long.
-pub(super) struct SpendDropped {
-    pub(super) sums: u64,
-}
-
-impl InternalEvent for SpendDropped {
-    fn emit(self) {
-        warn!(sums = self.sums, "budget spend of some hours dropped before it was saved");
-        counter!(SPEND_FORGOTTEN).increment(self.sums);
-    }
+event! {
+    /// Spend totals of some hours are lost, because the store was unavailable for too long.
+    pub(super) struct SpendDropped { sums: u64 }
+    warn!(sums, "budget spend of some hours dropped before it was saved");
+    counter!(SPEND_FORGOTTEN).increment(sums);
 }

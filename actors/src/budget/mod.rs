@@ -15,8 +15,6 @@ mod service;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use events::METRICS;
-pub use events::{ACQUIRED, AVAILABLE, EXHAUSTED, SPEND_FORGOTTEN, WAITS};
 pub use handle::BudgetsHandle;
 pub use service::BudgetService;
 pub use spend::{HourlySpend, SpendRecorder, SpendStore};

@@ -8,80 +8,54 @@ use guildhall_core::lane::Lane;
 use guildhall_core::limit::DelayReason;
 use guildhall_core::response::RateLimitScope;
 use guildhall_core::route::RouteKey;
+use guildhall_core::time::millis;
 use guildhall_core::trace::{SpanId, TraceContext};
-use metrics::{SharedString, Unit, counter, gauge, histogram};
+use metrics::SharedString;
 use tracing::{debug, warn};
 
 use super::span::{self, Span, SpanKind};
-use super::{InternalEvent, Metric, trace_id};
-
-/// Permits granted, by lane.
-pub const ACQUIRED: &str = "guildhall_token_bucket_acquired_total";
-/// Permits granted after a wait, by lane.
-pub const WAITS: &str = "guildhall_token_bucket_waits_total";
-/// Calls without a permit, by lane and reason.
-pub const EXHAUSTED: &str = "guildhall_token_bucket_exhausted_total";
-/// Free tokens of the global limit.
-pub const AVAILABLE: &str = "guildhall_token_bucket_available";
-/// Callers that wait for a permit.
-pub const WAITING: &str = "guildhall_token_bucket_waiting";
-/// Wait time for permits, by lane.
-pub const WAIT_SECONDS: &str = "guildhall_token_bucket_wait_seconds";
-/// 429 responses of Discord, by route and scope.
-pub const LIMITED: &str = "guildhall_discord_429_total";
-/// 429 responses of Discord's global limit.
-pub const LIMITED_GLOBALLY: &str = "guildhall_discord_429_global_total";
-/// Retry-After values of 429 responses.
-pub const RETRY_AFTER: &str = "guildhall_discord_429_retry_after_seconds";
-/// Duration of calls to Discord that were answered, by route and status class.
-pub const REQUEST_SECONDS: &str = "guildhall_rest_request_seconds";
-/// Calls that were not sent because their caller had lost its lease.
-pub const DENIED: &str = "guildhall_rest_denied_total";
-/// Calls to Discord without a response, by reason.
-pub const LOST: &str = "guildhall_rest_lost_total";
+use super::{counter, event, gauge, histogram, metrics, trace_id};
 
 /// Number of routes with a label of their own; the others share one.
 const ROUTE_LABELS: usize = 200;
 
-/// All metrics of this module.
-pub(super) const METRICS: &[Metric] = &[
-    Metric::counter(
-        ACQUIRED,
-        &["lane", "bucket"],
-        "Permits granted; with `bucket`, costs taken from that named budget.",
-    ),
-    Metric::counter(WAITS, &["lane", "bucket"], "Permits granted after a wait."),
-    Metric::counter(EXHAUSTED, &["lane", "bucket", "reason"], "Calls without a permit."),
-    Metric::gauge(
-        AVAILABLE,
-        &["bucket"],
-        "Free tokens of the global limit; with `bucket`, points available in that named budget.",
-    ),
-    Metric::gauge(WAITING, &[], "Callers that wait for a permit."),
-    Metric::histogram(WAIT_SECONDS, &["lane"], "Wait time for permits.").in_unit(Unit::Seconds),
-    Metric::counter(LIMITED, &["route", "scope"], "429 responses, by route and scope."),
-    Metric::counter(LIMITED_GLOBALLY, &[], "429 responses for the global limit. There should be none."),
-    Metric::histogram(RETRY_AFTER, &["scope"], "Retry-After values of 429 responses.").in_unit(Unit::Seconds),
-    Metric::counter(DENIED, &[], "Calls that were not sent because the lease of their caller was lost."),
-    Metric::counter(LOST, &["why"], "Calls to Discord without a response: unreachable, timed_out or broken."),
-    Metric::histogram(REQUEST_SECONDS, &["route", "status_class"], "Response time of Discord.").in_unit(Unit::Seconds),
-];
-
-/// A call was not sent, because its caller has lost its lease.
-pub(crate) struct SendDenied {
-    pub(crate) guild: Option<u64>,
-    pub(crate) trace: Option<TraceContext>,
+metrics! {
+    Gate {
+        /// Permits granted; with `bucket`, costs taken from that named budget.
+        pub(crate) ACQUIRED = counter "guildhall_token_bucket_acquired_total" [lane] [bucket];
+        /// Permits granted after a wait.
+        pub(crate) WAITS = counter "guildhall_token_bucket_waits_total" [lane] [bucket];
+        /// Calls without a permit.
+        pub(crate) EXHAUSTED = counter "guildhall_token_bucket_exhausted_total" [lane, reason] [bucket, reason];
+        /// Free tokens of the global limit; with `bucket`, points available in that named budget.
+        pub(crate) AVAILABLE = gauge "guildhall_token_bucket_available" [] [bucket];
+        /// Hourly spend totals of budgets that were dropped before they were saved.
+        pub(crate) SPEND_FORGOTTEN = counter "guildhall_budget_spend_forgotten_total";
+        /// Callers that wait for a permit.
+        WAITING = gauge "guildhall_token_bucket_waiting";
+        /// Wait time for permits.
+        WAIT_SECONDS = histogram "guildhall_token_bucket_wait_seconds" [lane] in Seconds;
+        /// 429 responses, by route and scope.
+        LIMITED = counter "guildhall_discord_429_total" [route, scope];
+        /// 429 responses for the global limit. There should be none.
+        LIMITED_GLOBALLY = counter "guildhall_discord_429_global_total";
+        /// Retry-After values of 429 responses.
+        RETRY_AFTER = histogram "guildhall_discord_429_retry_after_seconds" [scope] in Seconds;
+        /// Calls that were not sent because the lease of their caller was lost.
+        DENIED = counter "guildhall_rest_denied_total";
+        /// Calls to Discord without a response: unreachable, timed_out or broken.
+        LOST = counter "guildhall_rest_lost_total" [why];
+        /// Response time of Discord.
+        REQUEST_SECONDS = histogram "guildhall_rest_request_seconds" [route, status_class] in Seconds;
+    }
 }
 
-impl InternalEvent for SendDenied {
-    fn emit(self) {
-        let trace_id = trace_id(self.trace);
-        warn!(
-            guild_id = self.guild,
-            trace_id, "call not sent: the lease has expired, or another process owns the guild"
-        );
-        counter!(DENIED).increment(1);
-    }
+event! {
+    /// A call was not sent, because its caller has lost its lease.
+    pub(crate) struct SendDenied { guild: Option<u64>, trace: Option<TraceContext> }
+    let trace_id = trace_id(trace);
+    warn!(guild_id = guild, trace_id, "call not sent: the lease has expired, or another process owns the guild");
+    counter!(DENIED).increment(1);
 }
 
 /// Routes as labels, out of a bounded set.
@@ -104,68 +78,46 @@ impl RouteLabels {
     }
 }
 
-/// A permit was granted.
-pub(crate) struct PermitGranted {
-    pub(crate) lane: Lane,
-    /// Wait time. `None` if there was no wait.
-    pub(crate) waited: Option<Duration>,
+event! {
+    /// A permit was granted.
+    pub(crate) struct PermitGranted {
+        lane: Lane,
+        /// Wait time. `None` if there was no wait.
+        waited: Option<Duration>,
+    }
+    let lane = lane.name();
+    counter!(ACQUIRED, "lane" => lane).increment(1);
+    if waited.is_some() {
+        counter!(WAITS, "lane" => lane).increment(1);
+    }
+    histogram!(WAIT_SECONDS, "lane" => lane).record(waited.unwrap_or_default().as_secs_f64());
 }
 
-impl InternalEvent for PermitGranted {
-    fn emit(self) {
-        let lane = self.lane.name();
-        counter!(ACQUIRED, "lane" => lane).increment(1);
-        if self.waited.is_some() {
-            counter!(WAITS, "lane" => lane).increment(1);
-        }
-        histogram!(WAIT_SECONDS, "lane" => lane).record(self.waited.unwrap_or_default().as_secs_f64());
+event! {
+    /// A permit was not available in time.
+    pub(crate) struct PermitRefused { lane: Lane, reason: DelayReason }
+    let (lane, reason) = (lane.name(), reason.name());
+    debug!(lane, reason, "no permit in time");
+    counter!(EXHAUSTED, "lane" => lane, "reason" => reason).increment(1);
+}
+
+event! {
+    /// Discord responded with 429.
+    pub(crate) struct RateLimitHit { route: SharedString, scope: RateLimitScope, retry_after: Duration }
+    let (name, seconds) = (scope.name(), retry_after.as_secs_f64());
+    warn!(%route, scope = name, retry_after_s = seconds, "Discord responded with 429");
+    counter!(LIMITED, "route" => route, "scope" => name).increment(1);
+    histogram!(RETRY_AFTER, "scope" => name).record(seconds);
+    if scope == RateLimitScope::Global {
+        counter!(LIMITED_GLOBALLY).increment(1);
     }
 }
 
-/// A permit was not available in time.
-pub(crate) struct PermitRefused {
-    pub(crate) lane: Lane,
-    pub(crate) reason: DelayReason,
-}
-
-impl InternalEvent for PermitRefused {
-    fn emit(self) {
-        let (lane, reason) = (self.lane.name(), self.reason.name());
-        debug!(lane, reason, "no permit in time");
-        counter!(EXHAUSTED, "lane" => lane, "reason" => reason).increment(1);
-    }
-}
-
-/// Discord responded with 429.
-pub(crate) struct RateLimitHit {
-    pub(crate) route: SharedString,
-    pub(crate) scope: RateLimitScope,
-    pub(crate) retry_after: Duration,
-}
-
-impl InternalEvent for RateLimitHit {
-    fn emit(self) {
-        let (scope, seconds) = (self.scope.name(), self.retry_after.as_secs_f64());
-        warn!(route = %self.route, scope, retry_after_s = seconds, "Discord responded with 429");
-        counter!(LIMITED, "route" => self.route, "scope" => scope).increment(1);
-        histogram!(RETRY_AFTER, "scope" => scope).record(seconds);
-        if self.scope == RateLimitScope::Global {
-            counter!(LIMITED_GLOBALLY).increment(1);
-        }
-    }
-}
-
-/// The number of free tokens or of waiting callers has changed.
-pub(crate) struct TokensCounted {
-    pub(crate) waiting: usize,
-    pub(crate) available: u32,
-}
-
-impl InternalEvent for TokensCounted {
-    fn emit(self) {
-        gauge!(WAITING).set(self.waiting as f64);
-        gauge!(AVAILABLE).set(f64::from(self.available));
-    }
+event! {
+    /// The number of free tokens or of waiting callers has changed.
+    pub(crate) struct TokensCounted { waiting: usize, available: u32 }
+    gauge!(WAITING).set(waiting as f64);
+    gauge!(AVAILABLE).set(f64::from(available));
 }
 
 /// Identifies a call.
@@ -179,10 +131,6 @@ pub(crate) struct CallRecord {
 }
 
 impl CallRecord {
-    fn duration_ms(&self) -> u64 {
-        u64::try_from(self.elapsed.as_millis()).unwrap_or(u64::MAX)
-    }
-
     fn record(&self, finish: impl FnOnce(Span) -> Span) {
         span::record(self.trace, |trace| {
             let route = self.route.to_string();
@@ -192,48 +140,35 @@ impl CallRecord {
     }
 }
 
-/// A call was answered.
-pub(crate) struct CallAnswered {
-    pub(crate) of: CallRecord,
-    pub(crate) status: u16,
-    pub(crate) class: &'static str,
+event! {
+    /// A call was answered.
+    pub(crate) struct CallAnswered { of: CallRecord, status: u16, class: &'static str }
+    let (duration_ms, trace_id) = (millis(of.elapsed), trace_id(of.trace));
+    debug!(route = %of.route, status, result = class, guild_id = of.guild, duration_ms, trace_id, "call answered");
+    of.record(|span| {
+        let failed = (status >= 400).then(|| class.to_owned());
+        span.number("http.response.status_code", status).text("guildhall.result", class).failed(failed)
+    });
+    let status_class = match status / 100 {
+        2 => "2xx",
+        3 => "3xx",
+        4 => "4xx",
+        5 => "5xx",
+        _ => "other",
+    };
+    histogram!(REQUEST_SECONDS, "route" => of.route, "status_class" => status_class).record(of.elapsed.as_secs_f64());
 }
 
-impl InternalEvent for CallAnswered {
-    fn emit(self) {
-        let Self { of, status, class } = self;
-        let (duration_ms, trace_id) = (of.duration_ms(), trace_id(of.trace));
-        debug!(route = %of.route, status, result = class, guild_id = of.guild, duration_ms, trace_id, "call answered");
-        of.record(|span| {
-            let failed = (status >= 400).then(|| class.to_owned());
-            span.number("http.response.status_code", status).text("guildhall.result", class).failed(failed)
-        });
-        let status_class = match status / 100 {
-            2 => "2xx",
-            3 => "3xx",
-            4 => "4xx",
-            5 => "5xx",
-            _ => "other",
-        };
-        histogram!(REQUEST_SECONDS, "route" => of.route, "status_class" => status_class)
-            .record(of.elapsed.as_secs_f64());
+event! {
+    /// A call had no response.
+    pub(crate) struct CallLost<'a> {
+        of: CallRecord,
+        /// Result, out of a fixed set.
+        result: &'static str,
+        reason: &'a str,
     }
-}
-
-/// A call had no response.
-pub(crate) struct CallLost<'a> {
-    pub(crate) of: CallRecord,
-    /// Result, out of a fixed set.
-    pub(crate) result: &'static str,
-    pub(crate) reason: &'a str,
-}
-
-impl InternalEvent for CallLost<'_> {
-    fn emit(self) {
-        let Self { of, result, reason: why } = self;
-        let (duration_ms, trace_id) = (of.duration_ms(), trace_id(of.trace));
-        debug!(route = %of.route, result, why, guild_id = of.guild, duration_ms, trace_id, "call had no response");
-        of.record(|span| span.text("guildhall.result", result).failed(Some(why.to_owned())));
-        counter!(LOST, "why" => result).increment(1);
-    }
+    let (duration_ms, trace_id) = (millis(of.elapsed), trace_id(of.trace));
+    debug!(route = %of.route, result, why = reason, guild_id = of.guild, duration_ms, trace_id, "call had no response");
+    of.record(|span| span.text("guildhall.result", result).failed(Some(reason.to_owned())));
+    counter!(LOST, "why" => result).increment(1);
 }

@@ -1,8 +1,9 @@
 //! Logs and metrics of the actors. Each event is emitted once: the log line and the metric come from the same fields,
-//! so they cannot disagree.
+//! so they cannot disagree. [`metrics!`] declares metrics, and [`event!`] declares events.
 
 pub mod breaker;
 pub mod crash;
+mod event;
 pub mod events;
 pub mod limits;
 mod metric;
@@ -17,7 +18,12 @@ pub mod supervision;
 use guildhall_core::trace::{TraceContext, TraceId};
 use tracing::field::{DisplayValue, display};
 
-pub use metric::{Metric, MetricType};
+pub use crate::{counter, event, gauge, histogram, metrics};
+pub use metric::{Metric, MetricType, Section};
+
+/// For the macros of this module.
+#[doc(hidden)]
+pub use ::metrics as recorder;
 
 /// An event with a log line, a metric, or both.
 pub trait InternalEvent {
@@ -37,9 +43,8 @@ pub fn emit(event: impl InternalEvent) {
 }
 
 /// All metrics of the actors.
-pub fn metrics() -> impl Iterator<Item = &'static Metric> {
+pub fn all_metrics() -> impl Iterator<Item = &'static Metric> {
     [
-        crate::budget::METRICS,
         breaker::METRICS,
         crash::METRICS,
         submission::METRICS,

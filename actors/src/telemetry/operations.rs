@@ -3,86 +3,62 @@
 use std::time::Duration;
 
 use guildhall_core::operation::{Failure, OperationId, OperationKind, OperationState, Queue};
-use guildhall_core::time::UnixMs;
+use guildhall_core::time::{UnixMs, millis};
 use guildhall_core::trace::{TraceContext, TraceId};
-use metrics::{Unit, counter, gauge, histogram};
 use tracing::field::DisplayValue;
 use tracing::{debug, error, info, warn};
 
 use super::span::{self, Span};
-use super::{InternalEvent, Metric, trace_id};
+use super::{counter, event, gauge, histogram, metrics, trace_id};
 
-/// Operations accepted, by kind.
-pub const ENQUEUED: &str = "guildhall_operations_enqueued_total";
-/// Operations that succeeded, by kind.
-pub const COMPLETED: &str = "guildhall_operations_completed_total";
-/// Operations that failed or need review, by kind and reason.
-pub const FAILED: &str = "guildhall_operations_failed_total";
-/// Delays of operations, by kind and reason.
-pub const DELAYED: &str = "guildhall_operations_delayed_total";
-/// Operations that became due early because the gate changed.
-pub const RELEASED: &str = "guildhall_operations_released_total";
-/// Retries of operations, by kind and reason.
-pub const RETRIED: &str = "guildhall_operations_retried_total";
-/// Operations sent with an unknown outcome, by kind.
-pub const AMBIGUOUS: &str = "guildhall_operations_ambiguous_total";
-/// Checks of unknown outcomes in Discord, by kind and result.
-pub const CHECKED: &str = "guildhall_operations_checked_total";
-/// Time from the acceptance of an operation to its final state, by kind.
-pub const DURATION: &str = "guildhall_operation_duration_seconds";
-/// Active queues.
-pub const ACTIVE: &str = "guildhall_guilds_active";
-/// Queues that wait for a free slot to become active.
-pub const WAITING: &str = "guildhall_guilds_waiting";
-/// Restarts of queues after a crash.
-pub const RESTARTS: &str = "guildhall_guild_restarts_total";
-/// Retried calls to the store, by purpose.
-pub const STORE_RETRIES: &str = "guildhall_operation_store_retries_total";
-/// Queues lost to another process.
-pub const FENCED: &str = "guildhall_guilds_fenced_total";
-
-/// All metrics of this module.
-pub(super) const METRICS: &[Metric] = &[
-    Metric::counter(ENQUEUED, &["kind"], "Operations accepted."),
-    Metric::counter(COMPLETED, &["kind"], "Operations that succeeded."),
-    Metric::counter(FAILED, &["kind", "reason"], "Operations that failed or need review."),
-    Metric::counter(DELAYED, &["kind", "reason"], "Delays of operations."),
-    Metric::counter(RELEASED, &[], "Delayed operations that became due early because the gate changed."),
-    Metric::counter(RETRIED, &["kind", "reason"], "Retries of operations."),
-    Metric::counter(AMBIGUOUS, &["kind"], "Operations sent with an unknown outcome."),
-    Metric::counter(
-        CHECKED,
-        &["kind", "result"],
-        "Checks of unknown outcomes in Discord; `result` is `found`, `absent`, `unclear`, `failed` or `held`.",
-    ),
-    Metric::histogram(DURATION, &["kind"], "Time from the acceptance of an operation to its final state.")
-        .in_unit(Unit::Seconds),
-    Metric::gauge(ACTIVE, &[], "Active queues."),
-    Metric::gauge(WAITING, &[], "Queues that wait for a free slot to become active."),
-    Metric::counter(RESTARTS, &[], "Restarts of queues after a crash."),
-    Metric::counter(STORE_RETRIES, &["what"], "Retried calls to the store."),
-    Metric::counter(FENCED, &[], "Queues lost to another process."),
-];
-
-/// An operation was accepted.
-#[derive(Debug)]
-pub struct OperationEnqueued {
-    /// Id of the operation.
-    pub id: OperationId,
-    /// Kind of the operation.
-    pub kind: OperationKind,
-    /// Its guild.
-    pub guild: Option<u64>,
-    /// Trace context of the caller.
-    pub trace: Option<TraceContext>,
+metrics! {
+    Operations {
+        /// Operations accepted.
+        ENQUEUED = counter "guildhall_operations_enqueued_total" [kind];
+        /// Operations that succeeded.
+        COMPLETED = counter "guildhall_operations_completed_total" [kind];
+        /// Operations that failed or need review.
+        pub(super) FAILED = counter "guildhall_operations_failed_total" [kind, reason];
+        /// Delays of operations.
+        DELAYED = counter "guildhall_operations_delayed_total" [kind, reason];
+        /// Delayed operations that became due early because the gate changed.
+        RELEASED = counter "guildhall_operations_released_total";
+        /// Retries of operations.
+        RETRIED = counter "guildhall_operations_retried_total" [kind, reason];
+        /// Operations sent with an unknown outcome.
+        AMBIGUOUS = counter "guildhall_operations_ambiguous_total" [kind];
+        /// Checks of unknown outcomes in Discord; `result` is `found`, `absent`, `unclear`, `failed` or `held`.
+        CHECKED = counter "guildhall_operations_checked_total" [kind, result];
+        /// Time from the acceptance of an operation to its final state.
+        DURATION = histogram "guildhall_operation_duration_seconds" [kind] in Seconds;
+        /// Active queues.
+        ACTIVE = gauge "guildhall_guilds_active";
+        /// Queues that wait for a free slot to become active.
+        WAITING = gauge "guildhall_guilds_waiting";
+        /// Restarts of queues after a crash.
+        pub RESTARTS = counter "guildhall_guild_restarts_total";
+        /// Retried calls to the store.
+        STORE_RETRIES = counter "guildhall_operation_store_retries_total" [what];
+        /// Queues lost to another process.
+        FENCED = counter "guildhall_guilds_fenced_total";
+    }
 }
 
-impl InternalEvent for OperationEnqueued {
-    fn emit(self) {
-        let (kind, trace_id) = (self.kind.name(), trace_id(self.trace));
-        debug!(operation_id = %self.id, kind, guild_id = self.guild, trace_id, "operation accepted");
-        counter!(ENQUEUED, "kind" => kind).increment(1);
+event! {
+    /// An operation was accepted.
+    pub struct OperationEnqueued {
+        /// Id of the operation.
+        id: OperationId,
+        /// Kind of the operation.
+        kind: OperationKind,
+        /// Its guild.
+        guild: Option<u64>,
+        /// Trace context of the caller.
+        trace: Option<TraceContext>,
     }
+    let (kind, trace_id) = (kind.name(), trace_id(trace));
+    debug!(operation_id = %id, kind, guild_id = guild, trace_id, "operation accepted");
+    counter!(ENQUEUED, "kind" => kind).increment(1);
 }
 
 /// Identifies an operation in every log line about it.
@@ -113,41 +89,44 @@ impl OperationRef {
     }
 }
 
-/// An operation reached a final state.
-pub(crate) struct OperationEnded<'a> {
-    pub(crate) of: OperationRef,
-    pub(crate) state: OperationState,
-    pub(crate) error: Option<&'a Failure>,
-    pub(crate) accepted: UnixMs,
-    pub(crate) now: UnixMs,
+/// Writes a log line about an operation: a level, the operation, a message, and further fields.
+macro_rules! log {
+    ($level:ident, $of:ident, $message:literal $(, $($fields:tt)+)?) => {
+        $level!(
+            operation_id = %$of.id, kind = $of.kind.name(), guild_id = $of.guild, attempt = $of.attempt,
+            $($($fields)+,)? trace_id = $of.trace_id(), $message
+        )
+    };
 }
 
-impl InternalEvent for OperationEnded<'_> {
-    fn emit(self) {
-        let OperationRef { id, kind, guild, attempt, .. } = self.of;
-        let (kind, result, trace_id) = (kind.name(), self.state.name(), self.of.trace_id());
-        let after = self.now.since(self.accepted);
-        let duration_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
-        match self.error {
-            None => {
-                debug!(operation_id = %id, kind, guild_id = guild, attempt, duration_ms, result, trace_id, "operation \
-                    succeeded");
-                counter!(COMPLETED, "kind" => kind).increment(1);
-            }
-            Some(failure) => {
-                let reason = failure.class.name();
-                warn!(operation_id = %id, kind, guild_id = guild, attempt, duration_ms, result, reason, error = %failure, trace_id,
-                    "operation failed");
-                counter!(FAILED, "kind" => kind, "reason" => reason).increment(1);
-            }
-        }
-        histogram!(DURATION, "kind" => kind).record(after.as_secs_f64());
-        span::record(self.of.trace(), |trace| {
-            let parent = self.of.parent.map(|trace| trace.span);
-            let span = Span::from_times(trace, parent, format!("operation {kind}"), self.accepted, self.now);
-            self.of.describe(span).text("guildhall.result", result).failed(self.error.map(ToString::to_string))
-        });
+event! {
+    /// An operation reached a final state.
+    pub(crate) struct OperationEnded<'a> {
+        of: OperationRef,
+        state: OperationState,
+        error: Option<&'a Failure>,
+        accepted: UnixMs,
+        now: UnixMs,
     }
+    let (kind, result, after) = (of.kind.name(), state.name(), now.since(accepted));
+    let duration_ms = millis(after);
+    match error {
+        None => {
+            log!(debug, of, "operation succeeded", duration_ms, result);
+            counter!(COMPLETED, "kind" => kind).increment(1);
+        }
+        Some(error) => {
+            let reason = error.class.name();
+            log!(warn, of, "operation failed", duration_ms, result, reason, %error);
+            counter!(FAILED, "kind" => kind, "reason" => reason).increment(1);
+        }
+    }
+    histogram!(DURATION, "kind" => kind).record(after.as_secs_f64());
+    span::record(of.trace(), |trace| {
+        let parent = of.parent.map(|trace| trace.span);
+        let span = Span::from_times(trace, parent, format!("operation {kind}"), accepted, now);
+        of.describe(span).text("guildhall.result", result).failed(error.map(ToString::to_string))
+    });
 }
 
 /// Purpose of an attempt.
@@ -161,179 +140,118 @@ pub(crate) enum AttemptPurpose {
     Verify,
 }
 
-/// An attempt of an operation finished.
-pub(crate) struct OperationAttempted<'a> {
-    pub(crate) of: OperationRef,
-    pub(crate) purpose: AttemptPurpose,
-    /// Trace context of the attempt.
-    pub(crate) trace: Option<TraceContext>,
-    pub(crate) started_at: UnixMs,
-    pub(crate) ended_at: UnixMs,
-    /// Result, out of a fixed set.
-    pub(crate) result: &'static str,
-    /// Description of the failure, if any.
-    pub(crate) message: Option<&'a str>,
-}
-
-impl InternalEvent for OperationAttempted<'_> {
-    fn emit(self) {
-        let Self { of, purpose, trace, started_at: began, ended_at: ended, result, message: why } = self;
-        let OperationRef { id, kind, guild, attempt, .. } = of;
-        let (kind, trace_id) = (kind.name(), of.trace_id());
-        let duration_ms = u64::try_from(ended.since(began).as_millis()).unwrap_or(u64::MAX);
-        let name = match purpose {
-            AttemptPurpose::Perform => "attempt",
-            AttemptPurpose::Reconcile => "reconcile",
-            AttemptPurpose::Verify => "verify",
-        };
-        debug!(operation_id = %id, kind, guild_id = guild, attempt, duration_ms, result, why, trace_id, "operation \
-            attempt finished: {name}");
-        match purpose {
-            AttemptPurpose::Perform => {}
-            AttemptPurpose::Reconcile | AttemptPurpose::Verify => {
-                counter!(CHECKED, "kind" => kind, "result" => result).increment(1);
-            }
+event! {
+    /// An attempt of an operation finished.
+    pub(crate) struct OperationAttempted<'a> {
+        of: OperationRef,
+        purpose: AttemptPurpose,
+        /// Trace context of the attempt.
+        trace: Option<TraceContext>,
+        started_at: UnixMs,
+        ended_at: UnixMs,
+        /// Result, out of a fixed set.
+        result: &'static str,
+        /// Description of the failure, if any.
+        message: Option<&'a str>,
+    }
+    let (kind, duration_ms) = (of.kind.name(), millis(ended_at.since(started_at)));
+    let name = match purpose {
+        AttemptPurpose::Perform => "attempt",
+        AttemptPurpose::Reconcile => "reconcile",
+        AttemptPurpose::Verify => "verify",
+    };
+    log!(debug, of, "operation attempt finished: {name}", duration_ms, result, why = message);
+    match purpose {
+        AttemptPurpose::Perform => {}
+        AttemptPurpose::Reconcile | AttemptPurpose::Verify => {
+            counter!(CHECKED, "kind" => kind, "result" => result).increment(1);
         }
-        span::record(trace, |trace| {
-            let span =
-                Span::from_times(trace, of.trace().map(|trace| trace.span), format!("{name} {kind}"), began, ended);
-            of.describe(span).text("guildhall.result", result).failed(why.map(str::to_owned))
-        });
     }
+    span::record(trace, |trace| {
+        let parent = of.trace().map(|trace| trace.span);
+        let span = Span::from_times(trace, parent, format!("{name} {kind}"), started_at, ended_at);
+        of.describe(span).text("guildhall.result", result).failed(message.map(str::to_owned))
+    });
 }
 
-/// An operation was delayed.
-pub(crate) struct OperationDelayed<'a> {
-    pub(crate) of: OperationRef,
-    pub(crate) reason: &'static str,
-    pub(crate) message: &'a str,
-    pub(crate) wait: Duration,
-    pub(crate) parked: bool,
-}
-
-impl InternalEvent for OperationDelayed<'_> {
-    fn emit(self) {
-        let OperationRef { id, kind, guild, attempt, .. } = self.of;
-        let (kind, trace_id, Self { reason, message: why, wait, parked, .. }) = (kind.name(), self.of.trace_id(), self);
-        info!(operation_id = %id, kind, guild_id = guild, attempt, reason, why, ?wait, parked, trace_id, "operation delayed");
-        counter!(DELAYED, "kind" => kind, "reason" => reason).increment(1);
+event! {
+    /// An operation was delayed.
+    pub(crate) struct OperationDelayed<'a> {
+        of: OperationRef,
+        reason: &'static str,
+        message: &'a str,
+        wait: Duration,
+        parked: bool,
     }
+    log!(info, of, "operation delayed", reason, why = message, ?wait, parked);
+    counter!(DELAYED, "kind" => of.kind.name(), "reason" => reason).increment(1);
 }
 
-/// The gate has changed: delayed operations of a queue are due.
-pub(crate) struct OperationsReleased {
-    pub(crate) queue: Queue,
-    pub(crate) count: usize,
+event! {
+    /// The gate has changed: delayed operations of a queue are due.
+    pub(crate) struct OperationsReleased { queue: Queue, count: usize }
+    info!(?queue, count, "delayed operations released");
+    counter!(RELEASED).increment(count as u64);
 }
 
-impl InternalEvent for OperationsReleased {
-    fn emit(self) {
-        let Self { queue, count } = self;
-        info!(?queue, count, "delayed operations released");
-        counter!(RELEASED).increment(count as u64);
+event! {
+    /// An operation failed, and will be retried.
+    pub(crate) struct OperationRetried<'a> { of: OperationRef, error: &'a Failure, wait: Duration }
+    let reason = error.class.name();
+    log!(info, of, "operation failed; will retry", reason, %error, ?wait);
+    counter!(RETRIED, "kind" => of.kind.name(), "reason" => reason).increment(1);
+}
+
+event! {
+    /// An operation was sent, and its outcome is unknown.
+    pub(crate) struct OperationAmbiguous<'a> { of: OperationRef, message: &'a str, wait: Duration }
+    log!(warn, of, "operation outcome unknown; checking Discord", why = message, ?wait);
+    counter!(AMBIGUOUS, "kind" => of.kind.name()).increment(1);
+}
+
+event! {
+    /// The number of active or waiting queues has changed.
+    pub(crate) struct GuildsCounted { active: usize, waiting: usize }
+    gauge!(ACTIVE).set(active as f64);
+    gauge!(WAITING).set(waiting as f64);
+}
+
+event! {
+    /// The actor of a queue crashed.
+    pub(crate) struct GuildCrashed {
+        queue: Queue,
+        executing: Option<OperationId>,
+        /// How long the queue pauses. `None` if it restarts at once.
+        rests: Option<Duration>,
     }
-}
-
-/// An operation failed, and will be retried.
-pub(crate) struct OperationRetried<'a> {
-    pub(crate) of: OperationRef,
-    pub(crate) error: &'a Failure,
-    pub(crate) wait: Duration,
-}
-
-impl InternalEvent for OperationRetried<'_> {
-    fn emit(self) {
-        let OperationRef { id, kind, guild, attempt, .. } = self.of;
-        let (kind, reason, trace_id) = (kind.name(), self.error.class.name(), self.of.trace_id());
-        info!(operation_id = %id, kind, guild_id = guild, attempt, reason, error = %self.error, wait = ?self.wait, trace_id,
-            "operation failed; will retry");
-        counter!(RETRIED, "kind" => kind, "reason" => reason).increment(1);
+    match rests {
+        None => error!(?queue, ?executing, "guild crashed while it executed an operation; restarting it"),
+        Some(rest) => error!(?queue, ?executing, ?rest, "guild crashes repeatedly; pausing it"),
     }
+    counter!(RESTARTS).increment(1);
 }
 
-/// An operation was sent, and its outcome is unknown.
-pub(crate) struct OperationAmbiguous<'a> {
-    pub(crate) of: OperationRef,
-    pub(crate) message: &'a str,
-    pub(crate) wait: Duration,
-}
-
-impl InternalEvent for OperationAmbiguous<'_> {
-    fn emit(self) {
-        let OperationRef { id, kind, guild, attempt, .. } = self.of;
-        let (kind, trace_id) = (kind.name(), self.of.trace_id());
-        warn!(operation_id = %id, kind, guild_id = guild, attempt, why = self.message, wait = ?self.wait, trace_id,
-            "operation outcome unknown; checking Discord");
-        counter!(AMBIGUOUS, "kind" => kind).increment(1);
+event! {
+    /// A call to the store failed and is retried.
+    pub(crate) struct StoreRetried<'a> {
+        queue: Option<Queue>,
+        what: &'static str,
+        error: &'a dyn std::error::Error,
+        /// Number of failures. Only the first is a warning, because every guild has the same problem.
+        tried: u32,
+        wait: Duration,
     }
-}
-
-/// The number of active or waiting queues has changed.
-pub(crate) struct GuildsCounted {
-    pub(crate) active: usize,
-    pub(crate) waiting: usize,
-}
-
-impl InternalEvent for GuildsCounted {
-    fn emit(self) {
-        gauge!(ACTIVE).set(self.active as f64);
-        gauge!(WAITING).set(self.waiting as f64);
+    if tried == 1 {
+        warn!(?queue, what, %error, tried, ?wait, "store call failed; will retry");
+    } else {
+        debug!(?queue, what, %error, tried, ?wait, "store call failed; will retry");
     }
+    counter!(STORE_RETRIES, "what" => what).increment(1);
 }
 
-/// The actor of a queue crashed.
-pub(crate) struct GuildCrashed {
-    pub(crate) queue: Queue,
-    pub(crate) executing: Option<OperationId>,
-    /// How long the queue pauses. `None` if it restarts at once.
-    pub(crate) rests: Option<Duration>,
-}
-
-impl InternalEvent for GuildCrashed {
-    fn emit(self) {
-        let Self { queue, executing, rests } = self;
-        match rests {
-            None => {
-                error!(?queue, ?executing, "guild crashed while it executed an operation; restarting it");
-            }
-            Some(rest) => {
-                error!(?queue, ?executing, ?rest, "guild crashes repeatedly; pausing it");
-            }
-        }
-        counter!(RESTARTS).increment(1);
-    }
-}
-
-/// A call to the store failed and is retried.
-pub(crate) struct StoreRetried<'a> {
-    pub(crate) queue: Option<Queue>,
-    pub(crate) what: &'static str,
-    pub(crate) error: &'a dyn std::error::Error,
-    /// Number of failures. Only the first is a warning, because every guild has the same problem.
-    pub(crate) tried: u32,
-    pub(crate) wait: Duration,
-}
-
-impl InternalEvent for StoreRetried<'_> {
-    fn emit(self) {
-        let Self { queue, what, error, tried, wait } = self;
-        if tried == 1 {
-            warn!(?queue, what, %error, tried, ?wait, "store call failed; will retry");
-        } else {
-            debug!(?queue, what, %error, tried, ?wait, "store call failed; will retry");
-        }
-        counter!(STORE_RETRIES, "what" => what).increment(1);
-    }
-}
-
-/// A queue belongs to another process.
-pub(crate) struct GuildFenced {
-    pub(crate) queue: Queue,
-}
-
-impl InternalEvent for GuildFenced {
-    fn emit(self) {
-        warn!(queue = ?self.queue, "queue now belongs to another process; stopping it here");
-        counter!(FENCED).increment(1);
-    }
+event! {
+    /// A queue belongs to another process.
+    pub(crate) struct GuildFenced { queue: Queue }
+    warn!(?queue, "queue now belongs to another process; stopping it here");
+    counter!(FENCED).increment(1);
 }

@@ -4,251 +4,169 @@ use std::{collections::HashMap, time::Duration};
 
 use foldhash::fast::RandomState;
 use guildhall_core::event::{Event, EventClass, EventName, handler::trace as trace_of};
-use metrics::{Counter, counter, gauge};
+use guildhall_core::time::millis;
+use metrics::Counter;
 use tokio::time::Instant;
 use tracing::{debug, error, info, trace, warn};
 
-use super::{InternalEvent, Metric};
+use super::{counter, event, gauge, metrics};
 use crate::shard::FlowLimit;
 use crate::shard::connection_state::DisconnectReason;
 
-/// Dispatches received, by type.
-pub const GATEWAY_EVENTS: &str = "guildhall_gateway_events_total";
-
-/// 1 while a shard has a session that receives events, else 0.
-pub const GATEWAY_SHARD_CONNECTED: &str = "guildhall_gateway_shard_connected";
-
-/// Sessions that started or resumed.
-pub const GATEWAY_SESSIONS: &str = "guildhall_gateway_sessions_total";
-
-/// Connections that ended or failed, by reason.
-pub const GATEWAY_DISCONNECTS: &str = "guildhall_gateway_disconnects_total";
-
-/// Reconnects, by the reason why the previous connection ended or failed.
-pub const GATEWAY_RECONNECTS: &str = "guildhall_gateway_reconnects_total";
-
-/// Frames that could not be parsed.
-pub const GATEWAY_MALFORMED: &str = "guildhall_gateway_malformed_total";
-
-/// Times that a shard disconnected because its event buffer was full.
-pub const GATEWAY_PAUSED: &str = "guildhall_gateway_paused_total";
-
-/// Events that were dropped because the buffer was full, by class.
-pub const GATEWAY_SHED: &str = "guildhall_gateway_shed_total";
-
-/// All metrics of this module.
-pub(super) const METRICS: &[Metric] = &[
-    Metric::counter(GATEWAY_EVENTS, &["type"], "Gateway dispatches received, by type."),
-    Metric::gauge(GATEWAY_SHARD_CONNECTED, &["shard"], "1 while a shard has a session that receives events, else 0."),
-    Metric::counter(GATEWAY_SESSIONS, &["how"], "Gateway sessions that started (ready) or resumed (resumed)."),
-    Metric::counter(GATEWAY_DISCONNECTS, &["why"], "Gateway connections that ended or failed, by reason."),
-    Metric::counter(
-        GATEWAY_RECONNECTS,
-        &["why"],
-        "Gateway reconnects, by the reason why the previous connection ended or failed.",
-    ),
-    Metric::counter(GATEWAY_MALFORMED, &[], "Gateway frames that could not be parsed and were skipped."),
-    Metric::counter(GATEWAY_PAUSED, &[], "Times that a shard disconnected because its event buffer was full."),
-    Metric::counter(
-        GATEWAY_SHED,
-        &["class"],
-        "Gateway events that were dropped because the buffer was full, by \
-        class.",
-    ),
-];
-
-/// A shard is about to connect for the first time.
-pub(crate) struct ShardStarted {
-    pub(crate) shard: u32,
-    /// The sequence number that it resumes from, if it has a session.
-    pub(crate) resumes_from: Option<u64>,
-}
-
-impl InternalEvent for ShardStarted {
-    fn emit(self) {
-        debug!(shard = self.shard, resumes_from = self.resumes_from, "shard starting");
-        gauge!(GATEWAY_SHARD_CONNECTED, "shard" => self.shard.to_string()).set(0);
+metrics! {
+    Gateway {
+        /// Gateway dispatches received, by type.
+        pub GATEWAY_EVENTS = counter "guildhall_gateway_events_total" [type];
+        /// 1 while a shard has a session that receives events, else 0.
+        pub GATEWAY_SHARD_CONNECTED = gauge "guildhall_gateway_shard_connected" [shard];
+        /// Gateway sessions that started (ready) or resumed (resumed).
+        GATEWAY_SESSIONS = counter "guildhall_gateway_sessions_total" [how];
+        /// Gateway connections that ended or failed, by reason.
+        GATEWAY_DISCONNECTS = counter "guildhall_gateway_disconnects_total" [why];
+        /// Gateway reconnects, by the reason why the previous connection ended or failed.
+        GATEWAY_RECONNECTS = counter "guildhall_gateway_reconnects_total" [why];
+        /// Gateway frames that could not be parsed and were skipped.
+        GATEWAY_MALFORMED = counter "guildhall_gateway_malformed_total";
+        /// Times that a shard disconnected because its event buffer was full.
+        GATEWAY_PAUSED = counter "guildhall_gateway_paused_total";
+        /// Gateway events that were dropped because the buffer was full, by class.
+        GATEWAY_SHED = counter "guildhall_gateway_shed_total" [class];
     }
 }
 
-/// A shard has a session that receives events.
-pub(crate) struct ShardConnected {
-    pub(crate) shard: u32,
-    /// `ready` for a new session, `resumed` for an existing one.
-    pub(crate) how: &'static str,
-}
-
-impl InternalEvent for ShardConnected {
-    fn emit(self) {
-        info!(shard = self.shard, how = self.how, "shard connected");
-        counter!(GATEWAY_SESSIONS, "how" => self.how).increment(1);
-        gauge!(GATEWAY_SHARD_CONNECTED, "shard" => self.shard.to_string()).set(1);
+event! {
+    /// A shard is about to connect for the first time.
+    pub(crate) struct ShardStarted {
+        shard: u32,
+        /// The sequence number that it resumes from, if it has a session.
+        resumes_from: Option<u64>,
     }
+    debug!(shard, resumes_from, "shard starting");
+    gauge!(GATEWAY_SHARD_CONNECTED, "shard" => shard.to_string()).set(0);
 }
 
-/// A shard's connection ended or could not be made; another attempt follows.
-pub(crate) struct ShardDisconnected {
-    pub(crate) shard: u32,
-    pub(crate) reason: DisconnectReason,
-}
-
-impl InternalEvent for ShardDisconnected {
-    fn emit(self) {
-        let (why, code) = (self.reason.name(), self.reason.code());
-        match self.reason {
-            // Routine in Discord's operation, or expected because the shard was paused or restarted.
-            DisconnectReason::ReconnectRequested
-            | DisconnectReason::InvalidSessionResumable
-            | DisconnectReason::Paused
-            | DisconnectReason::Restarted => {
-                info!(shard = self.shard, why, code, "shard disconnected");
-            }
-            DisconnectReason::InvalidSession
-            | DisconnectReason::Silent
-            | DisconnectReason::Cut
-            | DisconnectReason::Closed(_)
-            | DisconnectReason::Unreachable
-            | DisconnectReason::Unreadable => {
-                warn!(shard = self.shard, why, code, "shard disconnected");
-            }
-        }
-        counter!(GATEWAY_RECONNECTS, "why" => why).increment(1);
-        let kind = if matches!(self.reason, DisconnectReason::Unreachable | DisconnectReason::Unreadable) {
-            "error"
-        } else {
-            "closed"
-        };
-        counter!(GATEWAY_DISCONNECTS, "why" => kind).increment(1);
-        gauge!(GATEWAY_SHARD_CONNECTED, "shard" => self.shard.to_string()).set(0);
+event! {
+    /// A shard has a session that receives events.
+    pub(crate) struct ShardConnected {
+        shard: u32,
+        /// `ready` for a new session, `resumed` for an existing one.
+        how: &'static str,
     }
+    info!(shard, how, "shard connected");
+    counter!(GATEWAY_SESSIONS, "how" => how).increment(1);
+    gauge!(GATEWAY_SHARD_CONNECTED, "shard" => shard.to_string()).set(1);
 }
 
-/// A connection could not be made, or its data could not be decompressed.
-pub(crate) struct ShardConnectionFailed<'a> {
-    pub(crate) shard: u32,
-    pub(crate) error: &'a dyn std::error::Error,
-}
-
-impl InternalEvent for ShardConnectionFailed<'_> {
-    fn emit(self) {
-        let source = self.error.source().map(ToString::to_string);
-        warn!(shard = self.shard, error = %self.error, source, "shard connection failed");
+event! {
+    /// A shard's connection ended or could not be made; another attempt follows.
+    pub(crate) struct ShardDisconnected { shard: u32, reason: DisconnectReason }
+    let (why, code) = (reason.name(), reason.code());
+    match reason {
+        // Routine in Discord's operation, or expected because the shard was paused or restarted.
+        DisconnectReason::ReconnectRequested
+        | DisconnectReason::InvalidSessionResumable
+        | DisconnectReason::Paused
+        | DisconnectReason::Restarted => info!(shard, why, code, "shard disconnected"),
+        DisconnectReason::InvalidSession
+        | DisconnectReason::Silent
+        | DisconnectReason::Cut
+        | DisconnectReason::Closed(_)
+        | DisconnectReason::Unreachable
+        | DisconnectReason::Unreadable => warn!(shard, why, code, "shard disconnected"),
     }
+    counter!(GATEWAY_RECONNECTS, "why" => why).increment(1);
+    let kind =
+        if matches!(reason, DisconnectReason::Unreachable | DisconnectReason::Unreadable) { "error" } else { "closed" };
+    counter!(GATEWAY_DISCONNECTS, "why" => kind).increment(1);
+    gauge!(GATEWAY_SHARD_CONNECTED, "shard" => shard.to_string()).set(0);
 }
 
-/// Discord closed a shard permanently.
-pub(crate) struct ShardClosedFatally<'a> {
-    pub(crate) shard: u32,
-    pub(crate) code: u16,
-    /// How to fix the cause.
-    pub(crate) advice: &'a str,
+event! {
+    /// A connection could not be made, or its data could not be decompressed.
+    pub(crate) struct ShardConnectionFailed<'a> { shard: u32, error: &'a dyn std::error::Error }
+    let source = error.source().map(ToString::to_string);
+    warn!(shard, %error, source, "shard connection failed");
 }
 
-impl InternalEvent for ShardClosedFatally<'_> {
-    fn emit(self) {
-        error!(shard = self.shard, code = self.code, advice = self.advice, "Discord rejected the shard");
-        counter!(GATEWAY_DISCONNECTS, "why" => "refused").increment(1);
-        gauge!(GATEWAY_SHARD_CONNECTED, "shard" => self.shard.to_string()).set(0);
+event! {
+    /// Discord closed a shard permanently.
+    pub(crate) struct ShardClosedFatally<'a> {
+        shard: u32,
+        code: u16,
+        /// How to fix the cause.
+        advice: &'a str,
     }
+    error!(shard, code, advice, "Discord rejected the shard");
+    counter!(GATEWAY_DISCONNECTS, "why" => "refused").increment(1);
+    gauge!(GATEWAY_SHARD_CONNECTED, "shard" => shard.to_string()).set(0);
 }
 
-/// A shard closed as requested.
-pub(crate) struct ShardClosed {
-    pub(crate) shard: u32,
-    /// Whether it had a session, which stays resumable for a while.
-    pub(crate) resumable: bool,
-}
-
-impl InternalEvent for ShardClosed {
-    fn emit(self) {
-        info!(shard = self.shard, resumable = self.resumable, "shard closed");
-        gauge!(GATEWAY_SHARD_CONNECTED, "shard" => self.shard.to_string()).set(0);
+event! {
+    /// A shard closed as requested.
+    pub(crate) struct ShardClosed {
+        shard: u32,
+        /// Whether it had a session, which stays resumable for a while.
+        resumable: bool,
     }
+    info!(shard, resumable, "shard closed");
+    gauge!(GATEWAY_SHARD_CONNECTED, "shard" => shard.to_string()).set(0);
 }
 
-/// The shard may soon belong to another process.
-pub(crate) struct ShardLeaseLost {
-    pub(crate) shard: u32,
+event! {
+    /// The shard may soon belong to another process.
+    pub(crate) struct ShardLeaseLost { shard: u32 }
+    warn!(shard, "shard closing: lease lost; another process may take it over");
 }
 
-impl InternalEvent for ShardLeaseLost {
-    fn emit(self) {
-        warn!(shard = self.shard, "shard closing: lease lost; another process may take it over");
+event! {
+    /// There is no room for the events of a shard: it closes until there is.
+    pub(crate) struct ShardPaused {
+        shard: u32,
+        /// Events and bytes that wait to be forwarded.
+        held: FlowLimit,
     }
+    let FlowLimit { events, bytes } = held;
+    warn!(
+        shard, events, bytes,
+        "shard paused: events arrive faster than they are handled; it resumes when there is room"
+    );
+    counter!(GATEWAY_PAUSED).increment(1);
 }
 
-/// There is no room for the events of a shard: it closes until there is.
-pub(crate) struct ShardPaused {
-    pub(crate) shard: u32,
-    /// Events and bytes that wait to be forwarded.
-    pub(crate) held: FlowLimit,
-}
-
-impl InternalEvent for ShardPaused {
-    fn emit(self) {
-        let FlowLimit { events, bytes } = self.held;
-        warn!(
-            shard = self.shard,
-            events, bytes, "shard paused: events arrive faster than they are handled; it resumes when there is room"
-        );
-        counter!(GATEWAY_PAUSED).increment(1);
+event! {
+    /// A restart of a shard was requested: it closes, and resumes.
+    pub(crate) struct ShardRestarting {
+        shard: u32,
+        /// Whether it has a session to resume.
+        resumable: bool,
     }
+    info!(shard, resumable, "shard restarting as requested");
 }
 
-/// A restart of a shard was requested: it closes, and resumes.
-pub(crate) struct ShardRestarting {
-    pub(crate) shard: u32,
-    /// Whether it has a session to resume.
-    pub(crate) resumable: bool,
+event! {
+    /// There is room again; the shard continues.
+    pub(crate) struct ShardUnpaused { shard: u32, paused: Duration }
+    info!(shard, paused_ms = millis(paused), "shard resumed after pause");
 }
 
-impl InternalEvent for ShardRestarting {
-    fn emit(self) {
-        info!(shard = self.shard, resumable = self.resumable, "shard restarting as requested");
+event! {
+    /// Events were dropped because there was no room.
+    pub(crate) struct EventsShed { shard: u32, class: EventClass, count: u64 }
+    debug!(shard, class = class.name(), count, "events shed");
+    counter!(GATEWAY_SHED, "class" => class.name()).increment(count);
+}
+
+event! {
+    /// A malformed frame was skipped.
+    pub(crate) struct FrameSkipped<'a> {
+        shard: u32,
+        error: &'a dyn std::error::Error,
+        /// Number of skipped frames since the last log line, if a line is due.
+        skipped: Option<u64>,
     }
-}
-
-/// There is room again; the shard continues.
-pub(crate) struct ShardUnpaused {
-    pub(crate) shard: u32,
-    pub(crate) paused: Duration,
-}
-
-impl InternalEvent for ShardUnpaused {
-    fn emit(self) {
-        let paused_ms = u64::try_from(self.paused.as_millis()).unwrap_or(u64::MAX);
-        info!(shard = self.shard, paused_ms, "shard resumed after pause");
-    }
-}
-
-/// Events were dropped because there was no room.
-pub(crate) struct EventsShed {
-    pub(crate) shard: u32,
-    pub(crate) class: EventClass,
-    pub(crate) count: u64,
-}
-
-impl InternalEvent for EventsShed {
-    fn emit(self) {
-        debug!(shard = self.shard, class = self.class.name(), count = self.count, "events shed");
-        counter!(GATEWAY_SHED, "class" => self.class.name()).increment(self.count);
-    }
-}
-
-/// A malformed frame was skipped.
-pub(crate) struct FrameSkipped<'a> {
-    pub(crate) shard: u32,
-    pub(crate) error: &'a dyn std::error::Error,
-    /// Number of skipped frames since the last log line, if a line is due.
-    pub(crate) skipped: Option<u64>,
-}
-
-impl InternalEvent for FrameSkipped<'_> {
-    fn emit(self) {
-        counter!(GATEWAY_MALFORMED).increment(1);
-        if let Some(skipped) = self.skipped {
-            warn!(shard = self.shard, error = %self.error, skipped, "malformed frame skipped");
-        }
+    counter!(GATEWAY_MALFORMED).increment(1);
+    if let Some(skipped) = skipped {
+        warn!(shard, %error, skipped, "malformed frame skipped");
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use metrics::counter;
+use guildhall_core::time::millis;
 use tracing::{debug, error, warn};
 
-use crate::{events::InternalEvent, metrics::GATEWAY_IDENTIFIES};
+use crate::events::{InternalEvent, counter};
+use crate::metrics::GATEWAY_IDENTIFIES;
 
 /// Result of a shard's request to identify.
 pub(super) enum IdentifyDecided<'a> {
@@ -19,7 +20,6 @@ pub(super) enum IdentifyDecided<'a> {
 
 impl InternalEvent for IdentifyDecided<'_> {
     fn emit(self) {
-        let ms = |wait: Duration| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         let result = match self {
             Self::Granted { shard } => {
                 debug!(shard, "shard may identify");
@@ -28,14 +28,14 @@ impl InternalEvent for IdentifyDecided<'_> {
             Self::Spent { shard, retry_in: again_in } => {
                 error!(
                     shard,
-                    again_in_ms = ms(again_in),
+                    again_in_ms = millis(again_in),
                     "daily session starts used up; one more would make Discord reset the token, so the shard waits; \
                      find out what starts so many sessions"
                 );
                 "spent"
             }
             Self::Uncounted { shard, error, retry_in: again_in } => {
-                let again_in_ms = ms(again_in);
+                let again_in_ms = millis(again_in);
                 warn!(shard, error, again_in_ms, "cannot count session starts; the shard waits");
                 "uncounted"
             }

@@ -176,7 +176,7 @@ fn assert_all_described(text: &str) {
         let metric = metric_of(name).unwrap_or_else(|| panic!("{name} is exported, but not described"));
         let labels: BTreeSet<&str> = names.matched.iter().map(|(_, label)| label.as_str()).collect();
         let is_le = |label: &str| metric.kind == MetricType::Histogram && label == "le";
-        let undescribed = labels.iter().find(|label| !(metric.labels.contains(label) || is_le(label)));
+        let undescribed = labels.iter().find(|label| !(metric.labels().contains(label) || is_le(label)));
         assert_eq!(undescribed, None, "a label that is not described, in {line}");
     }
 }

@@ -38,13 +38,13 @@ fn expression_errors(expression: &str) -> Vec<String> {
     let mut labels: BTreeSet<&str> = COMMON_LABELS.into();
     for series in &names.metrics {
         match metric_of(series) {
-            Some(metric) => labels.extend(metric.labels),
+            Some(metric) => labels.extend(metric.labels()),
             None if BUILTIN_SERIES.contains(&series.as_str()) => labels.extend(["alertname", "alertstate", "severity"]),
             None => errors.push(format!("no metric {series}")),
         }
     }
     for (series, label) in &names.matched {
-        let metric_labels = metric_of(series).map_or(&[][..], |metric| metric.labels);
+        let metric_labels = metric_of(series).map_or_else(Vec::new, Metric::labels);
         if !metric_labels.contains(&label.as_str()) && !COMMON_LABELS.contains(&label.as_str()) && series != "ALERTS" {
             errors.push(format!("{series} has no label {label}"));
         }
@@ -188,26 +188,48 @@ fn every_dashboard_query_is_valid_promql() {
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
 }
 
-#[test]
-fn every_metric_is_documented() {
-    let docs = fs::read_to_string(files::repo_path("docs/observability.md")).unwrap();
-    let mut names = BTreeSet::new();
-    let mut missing = Vec::new();
-    for metric in metrics::all() {
-        assert!(names.insert(metric.name), "{} is described twice", metric.name);
-        let labels = metric.labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
-        let row = format!("| `{}` | {} | {labels} | {} |", metric.name, metric.kind.name(), metric.help);
-        if !docs.lines().any(|line| line == row) {
-            missing.push(row);
+/// The tables of metrics for the documentation, by section and name.
+fn metric_tables() -> String {
+    let mut declared: Vec<&Metric> = metrics::all().collect();
+    declared.sort_by_key(|metric| (metric.section, metric.name));
+    let mut tables = String::new();
+    for section in declared.chunk_by(|one, next| one.section == next.section) {
+        let title = section[0].section.title();
+        tables.push_str(&format!("\n### {title}\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n"));
+        for metric in section {
+            let labels = metric.labels().iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
+            let (name, kind, help) = (metric.name, metric.kind.name(), metric.help);
+            tables.push_str(&format!("| `{name}` | {kind} | {labels} | {help} |\n"));
         }
     }
-    assert!(missing.is_empty(), "docs/observability.md lacks these rows:\n{}", missing.join("\n"));
-    // Other tables list alerts, and spans by a few words.
-    let rows = docs.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
-    let rows = rows.filter(|(name, _)| !name.contains(' '));
-    let removed: Vec<_> =
-        rows.map(|(name, _)| name).filter(|name| !names.contains(name) && !name.starts_with("Guildhall")).collect();
-    assert!(removed.is_empty(), "docs/observability.md has metrics that no longer exist: {removed:?}");
+    tables + "\n"
+}
+
+#[test]
+fn documentation_lists_the_declared_metrics() {
+    const START: &str = "<!-- Generated: UPDATE_DOCS=1 cargo test --test observability documentation -->\n";
+    const END: &str = "<!-- End of the generated tables -->\n";
+    let path = files::repo_path("docs/observability.md");
+    let docs = fs::read_to_string(&path).unwrap();
+    let (before, rest) = docs.split_once(START).unwrap();
+    let (tables, after) = rest.split_once(END).unwrap();
+    let expected = metric_tables();
+    if tables != expected && std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&path, [before, START, &expected, END, after].concat()).unwrap();
+        return;
+    }
+    assert_eq!(
+        tables, expected,
+        "the tables in docs/observability.md are not those of the declarations; update them:\n{START}"
+    );
+}
+
+#[test]
+fn metrics_have_names_of_their_own() {
+    let mut names = BTreeSet::new();
+    for metric in metrics::all() {
+        assert!(names.insert(metric.name), "{} is declared twice", metric.name);
+    }
 }
 
 #[test]

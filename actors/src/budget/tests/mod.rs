@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use self::fake_shared_budgets::{FakeBudgetStore, FakeConnection};
 use super::*;
+use crate::telemetry::limits::{ACQUIRED, AVAILABLE, EXHAUSTED, WAITS};
 
 const LIMITS: BudgetLimits = BudgetLimits { maximum: Points::whole(10), restore_per_second: Points::whole(2) };
 const RETRY: Duration = Duration::from_secs(1);
@@ -115,11 +116,11 @@ fn grants_waits_and_refusals_are_counted_by_budget() {
         });
     });
     let expected = [
-        (format!("{ACQUIRED} shop"), 2.0),
-        (format!("{WAITS} shop"), 1.0),
-        (format!("{EXHAUSTED} shop,exhausted"), 1.0),
-        (format!("{EXHAUSTED} shop,out_of_reach"), 1.0),
-        (format!("{AVAILABLE} shop"), 2.0),
+        (format!("{} shop", ACQUIRED.name), 2.0),
+        (format!("{} shop", WAITS.name), 1.0),
+        (format!("{} shop,exhausted", EXHAUSTED.name), 1.0),
+        (format!("{} shop,out_of_reach", EXHAUSTED.name), 1.0),
+        (format!("{} shop", AVAILABLE.name), 2.0),
     ];
     assert_eq!(recorder.values(), BTreeMap::from(expected));
 }
