@@ -17,57 +17,29 @@ use std::future::Future;
 
 use crate::supervision::Part;
 
-/// A step boundary in the life of an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Point {
-    /// The operation waits for a permit or for the response to a read. Nothing of it is stored; what came before it is.
-    WaitingForPermit,
-    /// The permit is granted, and that is not stored yet.
-    BeforeIntent,
-    /// The intent to send the call is stored.
-    AfterIntent,
-    /// The call has passed the gate, and nothing was sent.
-    BeforeSend,
-    /// Discord has responded, and the response was not processed.
-    AfterSend,
-    /// The outcome is known, and not stored yet.
-    BeforeOutcome,
-    /// The outcome is stored.
-    AfterOutcome,
-    /// A batch of writes is complete, but not committed.
-    BeforeCommit,
-    /// A batch of writes is committed, and that was not reported yet.
-    AfterCommit,
-}
-
-impl Point {
-    /// All points, in the order in which an operation passes them.
-    pub const ALL: [Self; 9] = [
-        Self::WaitingForPermit,
-        Self::BeforeIntent,
-        Self::AfterIntent,
-        Self::BeforeSend,
-        Self::AfterSend,
-        Self::BeforeOutcome,
-        Self::AfterOutcome,
-        Self::BeforeCommit,
-        Self::AfterCommit,
-    ];
-
-    /// Name in the environment.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::WaitingForPermit => "waiting_for_permit",
-            Self::BeforeIntent => "before_intent",
-            Self::AfterIntent => "after_intent",
-            Self::BeforeSend => "before_send",
-            Self::AfterSend => "after_send",
-            Self::BeforeOutcome => "before_outcome",
-            Self::AfterOutcome => "after_outcome",
-            Self::BeforeCommit => "before_commit",
-            Self::AfterCommit => "after_commit",
-        }
+guildhall_core::named_enum! {
+    /// A step boundary in the life of an operation, in the order in which it passes them.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Point {
+        /// The operation waits for a permit or for the response to a read. Nothing of it is stored; what came before it
+        /// is.
+        WaitingForPermit = "waiting_for_permit",
+        /// The permit is granted, and that is not stored yet.
+        BeforeIntent = "before_intent",
+        /// The intent to send the call is stored.
+        AfterIntent = "after_intent",
+        /// The call has passed the gate, and nothing was sent.
+        BeforeSend = "before_send",
+        /// Discord has responded, and the response was not processed.
+        AfterSend = "after_send",
+        /// The outcome is known, and not stored yet.
+        BeforeOutcome = "before_outcome",
+        /// The outcome is stored.
+        AfterOutcome = "after_outcome",
+        /// A batch of writes is complete, but not committed.
+        BeforeCommit = "before_commit",
+        /// A batch of writes is committed, and that was not reported yet.
+        AfterCommit = "after_commit",
     }
 }
 

@@ -22,6 +22,7 @@ pub mod interaction;
 pub mod invalid;
 pub mod lane;
 pub mod limit;
+mod named;
 pub mod operation;
 pub mod policy;
 pub mod response;

@@ -36,37 +36,20 @@ impl Consumer {
     }
 }
 
-/// What is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Measure {
-    /// Calls that were made.
-    Spend,
-    /// Calls with a 429 response, of any scope.
-    Limited,
-    /// Calls that Discord counts towards the ban.
-    Invalid,
+crate::named_enum! {
+    /// What is counted.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Measure {
+        /// Calls that were made.
+        Spend = "spend",
+        /// Calls with a 429 response, of any scope.
+        Limited = "429",
+        /// Calls that Discord counts towards the ban.
+        Invalid = "invalid",
+    }
 }
 
 impl Measure {
-    /// All measures.
-    pub const ALL: [Self; 3] = [Self::Spend, Self::Limited, Self::Invalid];
-
-    /// Name in the API.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Spend => "spend",
-            Self::Limited => "429",
-            Self::Invalid => "invalid",
-        }
-    }
-
-    /// The measure with this name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|measure| measure.name() == name)
-    }
-
     /// Whether a call with this result counts.
     #[must_use]
     pub const fn counts(self, result: CallResult) -> bool {

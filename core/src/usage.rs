@@ -224,51 +224,28 @@ impl UsageLimits {
     }
 }
 
-/// A bound on stored data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UsageBound {
-    /// Unfinished operations of an API key.
-    KeyOperations,
-    /// Bytes of an API key.
-    KeyBytes,
-    /// Unfinished operations of a tenant.
-    TenantOperations,
-    /// Bytes of a tenant.
-    TenantBytes,
-    /// Unfinished operations of the operator's key or of a handler.
-    OperatorOperations,
-    /// Bytes of the operator's key or of a handler.
-    OperatorBytes,
-    /// Bytes of the SQLite file.
-    File,
+crate::named_enum! {
+    /// A bound on stored data.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum UsageBound {
+        /// Unfinished operations of an API key.
+        KeyOperations = "key_operations",
+        /// Bytes of an API key.
+        KeyBytes = "key_bytes",
+        /// Unfinished operations of a tenant.
+        TenantOperations = "tenant_operations",
+        /// Bytes of a tenant.
+        TenantBytes = "tenant_bytes",
+        /// Unfinished operations of the operator's key or of a handler.
+        OperatorOperations = "operator_operations",
+        /// Bytes of the operator's key or of a handler.
+        OperatorBytes = "operator_bytes",
+        /// Bytes of the SQLite file.
+        File = "file",
+    }
 }
 
 impl UsageBound {
-    /// All bounds.
-    pub const ALL: [Self; 7] = [
-        Self::KeyOperations,
-        Self::KeyBytes,
-        Self::TenantOperations,
-        Self::TenantBytes,
-        Self::OperatorOperations,
-        Self::OperatorBytes,
-        Self::File,
-    ];
-
-    /// Name in problems and metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::KeyOperations => "key_operations",
-            Self::KeyBytes => "key_bytes",
-            Self::TenantOperations => "tenant_operations",
-            Self::TenantBytes => "tenant_bytes",
-            Self::OperatorOperations => "operator_operations",
-            Self::OperatorBytes => "operator_bytes",
-            Self::File => "file",
-        }
-    }
-
     /// The setting that it comes from.
     #[must_use]
     pub const fn setting(self) -> &'static str {

@@ -4,95 +4,34 @@ use std::sync::Arc;
 
 use guildhall_core::time::UnixMs;
 
-/// An action that is recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "the names say what they are")]
-pub enum AuditAction {
-    OperationsSubmit,
-    OperationsCancel,
-    OperationsRetry,
-    DeadLettersRedrive,
-    DeadLettersDiscard,
-    GuildsPause,
-    GuildsResume,
-    FleetPause,
-    FleetResume,
-    EventsRevive,
-    StatePut,
-    StateDelete,
-    KeysCreate,
-    KeysRevoke,
-    KeysRotate,
-    BreakersForce,
-    BreakersReset,
-    ShardsRestart,
-    BudgetsObserve,
-    Erase,
-    Reload,
-    /// Denied: the key has no permission for the action.
-    Refused,
-}
-
-impl AuditAction {
-    /// All of them.
-    pub const ALL: [Self; 22] = [
-        Self::OperationsSubmit,
-        Self::OperationsCancel,
-        Self::OperationsRetry,
-        Self::DeadLettersRedrive,
-        Self::DeadLettersDiscard,
-        Self::GuildsPause,
-        Self::GuildsResume,
-        Self::FleetPause,
-        Self::FleetResume,
-        Self::EventsRevive,
-        Self::StatePut,
-        Self::StateDelete,
-        Self::KeysCreate,
-        Self::KeysRevoke,
-        Self::KeysRotate,
-        Self::BreakersForce,
-        Self::BreakersReset,
-        Self::ShardsRestart,
-        Self::BudgetsObserve,
-        Self::Erase,
-        Self::Reload,
-        Self::Refused,
-    ];
-
-    /// Name in the store and the API.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::OperationsSubmit => "operations.submit",
-            Self::OperationsCancel => "operations.cancel",
-            Self::OperationsRetry => "operations.retry",
-            Self::DeadLettersRedrive => "dead_letters.redrive",
-            Self::DeadLettersDiscard => "dead_letters.discard",
-            Self::GuildsPause => "guilds.pause",
-            Self::GuildsResume => "guilds.resume",
-            Self::FleetPause => "fleet.pause",
-            Self::FleetResume => "fleet.resume",
-            Self::EventsRevive => "events.revive",
-            Self::StatePut => "state.put",
-            Self::StateDelete => "state.delete",
-            Self::KeysCreate => "keys.create",
-            Self::KeysRevoke => "keys.revoke",
-            Self::KeysRotate => "keys.rotate",
-            Self::BreakersForce => "breakers.force",
-            Self::BreakersReset => "breakers.reset",
-            Self::ShardsRestart => "shards.restart",
-            Self::BudgetsObserve => "budgets.observe",
-            Self::Erase => "erase",
-            Self::Reload => "reload",
-            Self::Refused => "refused",
-        }
-    }
-
-    /// Finds an action by its name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|action| action.name() == name)
+guildhall_core::named_enum! {
+    /// An action that is recorded.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[expect(missing_docs, reason = "the names say what they are")]
+    pub enum AuditAction {
+        OperationsSubmit = "operations.submit",
+        OperationsCancel = "operations.cancel",
+        OperationsRetry = "operations.retry",
+        DeadLettersRedrive = "dead_letters.redrive",
+        DeadLettersDiscard = "dead_letters.discard",
+        GuildsPause = "guilds.pause",
+        GuildsResume = "guilds.resume",
+        FleetPause = "fleet.pause",
+        FleetResume = "fleet.resume",
+        EventsRevive = "events.revive",
+        StatePut = "state.put",
+        StateDelete = "state.delete",
+        KeysCreate = "keys.create",
+        KeysRevoke = "keys.revoke",
+        KeysRotate = "keys.rotate",
+        BreakersForce = "breakers.force",
+        BreakersReset = "breakers.reset",
+        ShardsRestart = "shards.restart",
+        BudgetsObserve = "budgets.observe",
+        Erase = "erase",
+        Reload = "reload",
+        /// Denied: the key has no permission for the action.
+        Refused = "refused",
     }
 }
 

@@ -5,35 +5,20 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// State of a shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ShardState {
-    /// It has a session that receives events.
-    Connected,
-    /// It is connecting, and has not received HELLO.
-    Connecting,
-    /// It starts a session, or waits until it may.
-    Identifying,
-    /// It resumes its session, and receives missed events.
-    Resuming,
-    /// It waits before it connects again: for a backoff, or for room for events.
-    Waiting,
-}
-
-impl ShardState {
-    /// All states.
-    pub const ALL: [Self; 5] = [Self::Connected, Self::Connecting, Self::Identifying, Self::Resuming, Self::Waiting];
-
-    /// Name of the state.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Connected => "connected",
-            Self::Connecting => "connecting",
-            Self::Identifying => "identifying",
-            Self::Resuming => "resuming",
-            Self::Waiting => "waiting",
-        }
+guildhall_core::named_enum! {
+    /// State of a shard.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum ShardState {
+        /// It has a session that receives events.
+        Connected = "connected",
+        /// It is connecting, and has not received HELLO.
+        Connecting = "connecting",
+        /// It starts a session, or waits until it may.
+        Identifying = "identifying",
+        /// It resumes its session, and receives missed events.
+        Resuming = "resuming",
+        /// It waits before it connects again: for a backoff, or for room for events.
+        Waiting = "waiting",
     }
 }
 

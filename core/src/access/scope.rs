@@ -1,96 +1,47 @@
 //! Scopes of API keys.
 
-/// A scope: one permission of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Scope {
-    /// Read operations and dead letters.
-    OperationsRead,
-    /// Submit, cancel and redrive operations, and discard dead letters.
-    OperationsWrite,
-    /// Read the status of a guild.
-    GuildsRead,
-    /// Pause and resume a guild.
-    GuildsWrite,
-    /// Read dead events.
-    EventsRead,
-    /// Redrive dead events.
-    EventsWrite,
-    /// Read stored values.
-    StateRead,
-    /// Write and delete stored values.
-    StateWrite,
-    /// Read processes, shards, limits and breakers.
-    FleetRead,
-    /// Change them, including a pause of everything.
-    FleetWrite,
-    /// Read named budgets and their spending.
-    BudgetsRead,
-    /// Acquire from budgets, and report responses of their upstreams.
-    BudgetsWrite,
-    /// Read the audit log.
-    Audit,
-    /// Submit operations without a guild, and `request` calls.
-    Application,
-    /// Give a member or a role a dangerous permission, by any kind of operation.
-    Danger,
-    /// Respond to interactions that this deployment has not received.
-    InteractionsAny,
-    /// Everything, for every tenant, including keys.
-    Admin,
+crate::named_enum! {
+    /// A scope: one permission of a key.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Scope {
+        /// Read operations and dead letters.
+        OperationsRead = "operations:read",
+        /// Submit, cancel and redrive operations, and discard dead letters.
+        OperationsWrite = "operations:write",
+        /// Read the status of a guild.
+        GuildsRead = "guilds:read",
+        /// Pause and resume a guild.
+        GuildsWrite = "guilds:write",
+        /// Read dead events.
+        EventsRead = "events:read",
+        /// Redrive dead events.
+        EventsWrite = "events:write",
+        /// Read stored values.
+        StateRead = "state:read",
+        /// Write and delete stored values.
+        StateWrite = "state:write",
+        /// Read processes, shards, limits and breakers.
+        FleetRead = "fleet:read",
+        /// Change them, including a pause of everything.
+        FleetWrite = "fleet:write",
+        /// Read named budgets and their spending.
+        BudgetsRead = "budgets:read",
+        /// Acquire from budgets, and report responses of their upstreams.
+        BudgetsWrite = "budgets:write",
+        /// Read the audit log.
+        Audit = "audit",
+        /// Submit operations without a guild, and `request` calls.
+        Application = "application",
+        /// Give a member or a role a dangerous permission, by any kind of operation.
+        Danger = "danger",
+        /// Respond to interactions that this deployment has not received.
+        InteractionsAny = "interactions:any",
+        /// Everything, for every tenant, including keys.
+        Admin = "admin",
+    }
 }
 
 impl Scope {
-    /// All scopes.
-    pub const ALL: [Self; 17] = [
-        Self::OperationsRead,
-        Self::OperationsWrite,
-        Self::GuildsRead,
-        Self::GuildsWrite,
-        Self::EventsRead,
-        Self::EventsWrite,
-        Self::StateRead,
-        Self::StateWrite,
-        Self::FleetRead,
-        Self::FleetWrite,
-        Self::BudgetsRead,
-        Self::BudgetsWrite,
-        Self::Audit,
-        Self::Application,
-        Self::Danger,
-        Self::InteractionsAny,
-        Self::Admin,
-    ];
-
-    /// Name in the API.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::OperationsRead => "operations:read",
-            Self::OperationsWrite => "operations:write",
-            Self::GuildsRead => "guilds:read",
-            Self::GuildsWrite => "guilds:write",
-            Self::EventsRead => "events:read",
-            Self::EventsWrite => "events:write",
-            Self::StateRead => "state:read",
-            Self::StateWrite => "state:write",
-            Self::FleetRead => "fleet:read",
-            Self::FleetWrite => "fleet:write",
-            Self::BudgetsRead => "budgets:read",
-            Self::BudgetsWrite => "budgets:write",
-            Self::Audit => "audit",
-            Self::Application => "application",
-            Self::Danger => "danger",
-            Self::InteractionsAny => "interactions:any",
-            Self::Admin => "admin",
-        }
-    }
-
-    /// The scope with this name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|scope| scope.name() == name)
-    }
-
     /// The read scope that a write scope includes.
     const fn implies(self) -> Option<Self> {
         match self {

@@ -5,58 +5,30 @@ use serde::{Deserialize, Serialize};
 use super::GateCondition;
 use super::gate_condition::stored;
 
-/// Class of a failure. It decides what happens next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FailureClass {
-    /// Discord rejects the request as it is. Never retried.
-    Validation,
-    /// The bot lacks a permission. Never retried.
-    Forbidden,
-    /// The target does not exist. Never retried.
-    NotFound,
-    /// A rate limit. Retried later; uses no attempt.
-    RateLimited,
-    /// A failure that may not repeat. Uses an attempt.
-    Transient,
-    /// The state in Discord differs from what the operation assumed. The operation ends; its caller should plan again.
-    Conflict,
-    /// It was sent and its outcome is unknown. The outcome is determined before anything else.
-    Ambiguous,
-    /// Its deadline passed before it could run.
-    Expired,
-    /// It crashed the executor. It ends, so that it cannot do so again.
-    Poison,
-}
-
-impl FailureClass {
-    /// All classes.
-    pub const ALL: [Self; 9] = [
-        Self::Validation,
-        Self::Forbidden,
-        Self::NotFound,
-        Self::RateLimited,
-        Self::Transient,
-        Self::Conflict,
-        Self::Ambiguous,
-        Self::Expired,
-        Self::Poison,
-    ];
-
-    /// Name in the store, metrics and logs.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Validation => "validation",
-            Self::Forbidden => "forbidden",
-            Self::NotFound => "not_found",
-            Self::RateLimited => "rate_limited",
-            Self::Transient => "transient",
-            Self::Conflict => "conflict",
-            Self::Ambiguous => "ambiguous",
-            Self::Expired => "expired",
-            Self::Poison => "poison",
-        }
+crate::named_enum! {
+    /// Class of a failure. It decides what happens next.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum FailureClass {
+        /// Discord rejects the request as it is. Never retried.
+        Validation = "validation",
+        /// The bot lacks a permission. Never retried.
+        Forbidden = "forbidden",
+        /// The target does not exist. Never retried.
+        NotFound = "not_found",
+        /// A rate limit. Retried later; uses no attempt.
+        RateLimited = "rate_limited",
+        /// A failure that may not repeat. Uses an attempt.
+        Transient = "transient",
+        /// The state in Discord differs from what the operation assumed. The operation ends; its caller should plan
+        /// again.
+        Conflict = "conflict",
+        /// It was sent and its outcome is unknown. The outcome is determined before anything else.
+        Ambiguous = "ambiguous",
+        /// Its deadline passed before it could run.
+        Expired = "expired",
+        /// It crashed the executor. It ends, so that it cannot do so again.
+        Poison = "poison",
     }
 }
 

@@ -7,41 +7,23 @@ use std::sync::Arc;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-/// What a queue is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum QueueClass {
-    /// A guild.
-    Guild,
-    /// A user, outside any guild.
-    User,
-    /// The application itself.
-    Application,
-    /// One interaction. Its operations wait for nothing else.
-    Interaction,
+crate::named_enum! {
+    /// What a queue is for.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum QueueClass {
+        /// A guild.
+        Guild = "guild",
+        /// A user, outside any guild.
+        User = "user",
+        /// The application itself.
+        Application = "application",
+        /// One interaction. Its operations wait for nothing else.
+        Interaction = "interaction",
+    }
 }
 
 impl QueueClass {
-    /// All classes.
-    pub const ALL: [Self; 4] = [Self::Guild, Self::User, Self::Application, Self::Interaction];
-
-    /// Its name in the store.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Guild => "guild",
-            Self::User => "user",
-            Self::Application => "application",
-            Self::Interaction => "interaction",
-        }
-    }
-
-    /// The class of this name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|class| class.name() == name)
-    }
-
     /// Its code in a queue's number. Guild queues have none: their number is the guild's id. Must not change.
     const fn code(self) -> i64 {
         match self {

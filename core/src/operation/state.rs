@@ -2,31 +2,33 @@
 
 use serde::{Deserialize, Serialize};
 
-/// State of an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OperationState {
-    /// It is not due, or it waits for an operation that is not. It is not in its queue yet, and blocks nothing.
-    Scheduled,
-    /// It waits for its turn.
-    Queued,
-    /// It is executing: a call with an effect may be in flight. An operation that waits for its permit is not running
-    /// yet.
-    Running,
-    /// It waits for a limit, a breaker or a policy. No attempt was used.
-    Delayed,
-    /// It failed and will be retried.
-    Retrying,
-    /// It was sent, and its outcome is being determined.
-    Reconciling,
-    /// It succeeded.
-    Succeeded,
-    /// It failed for good. It is a dead letter and can be redriven.
-    Dead,
-    /// It was cancelled before it was sent.
-    Cancelled,
-    /// Whether it took effect is unknown, and it needs review.
-    NeedsReview,
+crate::named_enum! {
+    /// State of an operation.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum OperationState {
+        /// It is not due, or it waits for an operation that is not. It is not in its queue yet, and blocks nothing.
+        Scheduled = "scheduled",
+        /// It waits for its turn.
+        Queued = "queued",
+        /// It is executing: a call with an effect may be in flight. An operation that waits for its permit is not
+        /// running yet.
+        Running = "running",
+        /// It waits for a limit, a breaker or a policy. No attempt was used.
+        Delayed = "delayed",
+        /// It failed and will be retried.
+        Retrying = "retrying",
+        /// It was sent, and its outcome is being determined.
+        Reconciling = "reconciling",
+        /// It succeeded.
+        Succeeded = "succeeded",
+        /// It failed for good. It is a dead letter and can be redriven.
+        Dead = "dead",
+        /// It was cancelled before it was sent.
+        Cancelled = "cancelled",
+        /// Whether it took effect is unknown, and it needs review.
+        NeedsReview = "needs_review",
+    }
 }
 
 /// A state transition that is not allowed.
@@ -40,43 +42,6 @@ pub struct IllegalTransition {
 }
 
 impl OperationState {
-    /// All states.
-    pub const ALL: [Self; 10] = [
-        Self::Scheduled,
-        Self::Queued,
-        Self::Running,
-        Self::Delayed,
-        Self::Retrying,
-        Self::Reconciling,
-        Self::Succeeded,
-        Self::Dead,
-        Self::Cancelled,
-        Self::NeedsReview,
-    ];
-
-    /// Name in the store, the API, metrics and logs.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Scheduled => "scheduled",
-            Self::Queued => "queued",
-            Self::Running => "running",
-            Self::Delayed => "delayed",
-            Self::Retrying => "retrying",
-            Self::Reconciling => "reconciling",
-            Self::Succeeded => "succeeded",
-            Self::Dead => "dead",
-            Self::Cancelled => "cancelled",
-            Self::NeedsReview => "needs_review",
-        }
-    }
-
-    /// The state with this name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.name() == name)
-    }
-
     /// Whether it does not change any more by itself.
     #[must_use]
     pub const fn is_final(self) -> bool {

@@ -6,43 +6,25 @@ use super::{Member, State};
 use crate::limit::shared::config::LimitFallback;
 use crate::time::Timestamp;
 
-/// State of a process in the shared limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SharingMode {
-    /// It has not reached Redis since it started, and sends nothing.
-    Unreached,
-    /// It can reach Redis and becomes a member.
-    Joining,
-    /// It shares the limit with the other members.
-    Shared,
-    /// It cannot reach Redis, and waits until it may use its share.
-    Waiting,
-    /// It cannot reach Redis, and uses its share.
-    Share,
-    /// It cannot reach Redis, and sends nothing.
-    Closed,
-    /// It cannot reach Redis, and uses the whole limit.
-    Open,
-}
-
-impl SharingMode {
-    /// All modes.
-    pub const ALL: [Self; 7] =
-        [Self::Unreached, Self::Joining, Self::Shared, Self::Waiting, Self::Share, Self::Closed, Self::Open];
-
-    /// Name in metrics and logs.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Unreached => "unreached",
-            Self::Joining => "joining",
-            Self::Shared => "shared",
-            Self::Waiting => "waiting",
-            Self::Share => "share",
-            Self::Closed => "closed",
-            Self::Open => "open",
-        }
+crate::named_enum! {
+    /// State of a process in the shared limit.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum SharingMode {
+        /// It has not reached Redis since it started, and sends nothing.
+        Unreached = "unreached",
+        /// It can reach Redis and becomes a member.
+        Joining = "joining",
+        /// It shares the limit with the other members.
+        Shared = "shared",
+        /// It cannot reach Redis, and waits until it may use its share.
+        Waiting = "waiting",
+        /// It cannot reach Redis, and uses its share.
+        Share = "share",
+        /// It cannot reach Redis, and sends nothing.
+        Closed = "closed",
+        /// It cannot reach Redis, and uses the whole limit.
+        Open = "open",
     }
 }
 
