@@ -52,10 +52,9 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
 fn table(loaded: &LoadedSettings) -> String {
     let rows: Vec<_> = loaded
         .effective_settings()
-        .into_iter()
         .map(|setting| {
             let value = if setting.value.is_null() { "(not set)".to_owned() } else { setting.value.to_string() };
-            (setting.key, value, setting.origin)
+            (setting.key(), value, setting.origin())
         })
         .collect();
     let widest = |column: fn(&(&'static str, String, String)) -> usize| rows.iter().map(column).max().unwrap_or(0);
@@ -68,8 +67,7 @@ fn as_json(loaded: &Result<LoadedSettings, SettingsError>) -> serde_json::Value 
         Ok(loaded) => {
             let settings: Vec<_> = loaded
                 .effective_settings()
-                .into_iter()
-                .map(|setting| json!({"key": setting.key, "value": setting.value, "origin": setting.origin}))
+                .map(|setting| json!({"key": setting.key(), "value": setting.value, "origin": setting.origin()}))
                 .collect();
             json!({"ok": true, "settings": settings})
         }

@@ -36,7 +36,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     }
     // And so that the log knows which secrets it must not contain.
     let key = daemon::admin_key::find(&settings)?;
-    settings.api.admin_key = Some(key.key.clone());
+    settings.set_admin_key(&key.key);
     let (handlers, prints) = handlers::load_with_digests(&settings.handlers)?;
     let secrets = settings.secrets().into_iter().chain(handlers::secrets(&handlers)).collect();
     let log = logging::init(&settings.log, secrets)?;

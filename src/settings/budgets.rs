@@ -1,22 +1,55 @@
-//! Typed settings of named budgets.
+//! Settings of named budgets.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use guildhall_core::budget::{BudgetLimits, BudgetMember, BudgetName, Points};
 
-use super::{error::SettingsProblem, of, resolve::Effective, take, value::Value};
+use super::{
+    declare::settings,
+    kind::{self, Integer, List, Optional, Text, ValueError},
+};
 
-/// Named budgets.
-#[derive(Clone, Debug)]
-pub struct BudgetSettings {
-    /// Budgets that exist from the start.
-    pub named: Vec<NamedBudget>,
-    /// Limits of other budgets, which are created at their first use; `None` means that there are no others.
-    pub others: Option<BudgetLimits>,
-    /// Maximum number of budgets.
-    pub max_budgets: usize,
-    /// How far ahead a use may be booked.
-    pub max_wait: Duration,
+settings! {
+    /// Named budgets.
+    #[derive(Clone, Debug)]
+    pub struct BudgetSettings in "budgets" {
+        /// Budgets of other upstreams that a bot's brain calls, each as a name, its maximum, and how much is restored a
+        /// second, such as shop=1000/50. Values that an upstream reports replace these. See docs/budgets.md.
+        pub named: Vec<NamedBudget> = NAMED_BUDGETS, [];
+        /// Maximum, and how much is restored a second, of budgets that are used and not named in `budgets.named`. Empty:
+        /// there are no others.
+        pub others: Option<BudgetLimits> = Optional(BUDGET_LIMITS), "";
+        /// Maximum number of budgets.
+        pub max_budgets as "most": usize = Integer(1..=1_000), 100;
+        /// How far ahead a use of a budget may be booked, in milliseconds, even if the caller would wait longer.
+        pub max_wait as "longest_wait_ms": Duration = Integer(0..=86_400_000), 60000;
+    }
+}
+
+const NAMED_BUDGETS: List<Vec<NamedBudget>> = List {
+    parse: named_budgets,
+    display: |budgets| budgets.iter().map(ToString::to_string).collect(),
+    allowed: "`name=maximum/restored a second` (separated by commas in the environment), such as shop=1000/50, \
+              rpc=300/0.5",
+};
+
+const BUDGET_LIMITS: Text<BudgetLimits> = Text {
+    parse: |text| parse_limits(text).map_err(|error| ValueError::Message(error.to_string())),
+    display: |limits| format_limits(*limits),
+    allowed: "`maximum/restored a second`, such as 1000/50",
+    secrets: None,
+};
+
+fn named_budgets(texts: &[&str]) -> Result<Vec<NamedBudget>, ValueError> {
+    let mut all: Vec<NamedBudget> = Vec::new();
+    for text in texts {
+        let named: NamedBudget = kind::from_text(text)?;
+        if all.iter().any(|earlier| earlier.name == named.name) {
+            return Err(ValueError::Message(format!("has the budget {:?} twice", named.name.as_str())));
+        }
+        all.push(named);
+    }
+    Ok(all)
 }
 
 /// A budget with its name, as in `shop=1000/50`.
@@ -62,7 +95,7 @@ impl fmt::Display for NamedBudget {
 }
 
 /// Parses limits: the maximum, a slash, and the amount restored a second.
-pub(super) fn parse_limits(text: &str) -> Result<BudgetLimits, NamedBudgetError> {
+fn parse_limits(text: &str) -> Result<BudgetLimits, NamedBudgetError> {
     let (maximum, restore) = text.split_once('/').ok_or_else(|| NamedBudgetError::Form(text.to_owned()))?;
     let points =
         |text: &str| text.trim().parse().ok().and_then(Points::new).filter(|points| *points <= BudgetMember::MAX);
@@ -74,31 +107,8 @@ pub(super) fn parse_limits(text: &str) -> Result<BudgetLimits, NamedBudgetError>
 }
 
 /// Formats limits as in the settings.
-pub(super) fn format_limits(limits: BudgetLimits) -> String {
+fn format_limits(limits: BudgetLimits) -> String {
     format!("{}/{}", limits.maximum, limits.restore_per_second)
-}
-
-pub(super) fn typed(effective: &[Effective]) -> BudgetSettings {
-    BudgetSettings {
-        named: take!(effective, "budgets.named", Budgets),
-        others: take!(effective, "budgets.others", BudgetLimits),
-        max_budgets: take!(effective, "budgets.most", Integer)
-            .try_into()
-            .expect("invariant: the schema's bounds fit the type"),
-        max_wait: Duration::from_millis(take!(effective, "budgets.longest_wait_ms", Integer)),
-    }
-}
-
-/// Checks a constraint between valid settings: the number of budgets.
-pub(super) fn check(effective: &[Effective]) -> Option<SettingsProblem> {
-    let find = |path| effective.iter().find(|setting| setting.key.path == path);
-    let (named, max) = (find("budgets.named")?, find("budgets.most")?);
-    let (Some(Value::Budgets(budgets)), Some(Value::Integer(max))) = (&named.value, &max.value) else { return None };
-    (budgets.len() as u64 > *max).then(|| SettingsProblem {
-        key: "budgets.named".to_owned(),
-        origin: Some(named.origin.clone()),
-        message: format!("has {} budgets, which is more than budgets.most ({max}); raise that", budgets.len()),
-    })
 }
 
 #[cfg(test)]

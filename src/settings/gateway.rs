@@ -1,4 +1,4 @@
-//! Typed settings of the gateway.
+//! Settings of the gateway.
 
 use std::{fmt, ops::Range, str::FromStr, time::Duration};
 
@@ -8,37 +8,121 @@ use twilight_model::gateway::{
     presence::{Activity, ActivityType, MinimalActivity, Status},
 };
 
-use super::{error::SettingsProblem, of, resolve::Effective, source::SettingOrigin, take, value::Value};
+use super::{
+    declare::settings,
+    kind::{self, Choice, Integer, List, Optional, Text, ValueError},
+    schema::nearest_of,
+};
 
-/// Settings of the gateway.
-#[derive(Clone, Debug)]
-pub struct GatewaySettings {
-    /// Total number of shards; 0 uses Discord's recommendation.
-    pub shards: u32,
-    /// Shards that this process runs; `None` means all of them.
-    pub shard_range: Option<ShardRange>,
-    /// Number of threads that run shards.
-    pub threads: usize,
-    /// How many shards may identify within 5 seconds; 0 means no limit.
-    pub max_concurrency: u16,
-    /// Minimum time between two identifies with the same rate limit key.
-    pub identify_spacing: Duration,
-    /// How many sessions may be started within a day, if Discord's value is not used.
-    pub identifies_a_day: u32,
-    /// Which events Discord sends.
-    pub intents: Intents,
-    /// Status and activity of the bot.
-    pub presence: UpdatePresencePayload,
-    /// Maximum number of buffered events of a shard.
-    pub buffer_events: usize,
-    /// Maximum number of buffered bytes of a shard.
-    pub buffer_bytes: usize,
-    /// Maximum delay before the first reconnect.
-    pub reconnect_base: Duration,
-    /// Upper limit of the reconnect delay.
-    pub reconnect_cap: Duration,
-    /// How long a connection may take until its hello arrives.
-    pub hello_timeout: Duration,
+settings! {
+    /// Settings of the gateway.
+    #[derive(Clone, Debug)]
+    pub struct GatewaySettings in "gateway" {
+        /// Number of shards that the guilds are divided over. 0: as many as Discord recommends, or one if
+        /// `discord.gateway_url` is set. Discord requires one for every 2,500 guilds.
+        pub shards: u32 = Integer(0..=16_000), 0;
+        /// Shards that this process runs, both ends included, such as 0-3; `gateway.shards` is the total number. Empty:
+        /// all of them. See docs/gateway.md.
+        pub shard_range: Option<ShardRange> = Optional(SHARD_RANGE), "";
+        /// Number of threads that run shards. They do nothing else; one thread reads hundreds of thousands of events a
+        /// second.
+        pub threads: usize = Integer(1..=256), 1;
+        /// How many shards may identify within 5 seconds, if `discord.gateway_url` is set; otherwise Discord's value is
+        /// used. Use only what Discord granted the bot (`session_start_limit.max_concurrency`). 0: no limit, for a
+        /// gateway proxy that spaces them itself.
+        pub max_concurrency: u16 = Integer(0..=256), 1;
+        /// Minimum time between two shards that identify one after the other, in milliseconds: Discord's 5 seconds plus
+        /// network latency.
+        pub identify_spacing as "identify_spacing_ms": Duration = Integer(0..=600_000), 5250;
+        /// How many sessions may be started within a day, over all processes, if `discord.gateway_url` is set; otherwise
+        /// Discord's value is used. Discord resets the token of a bot that exceeds it.
+        pub identifies_a_day: u32 = Integer(1..=1_000_000), 1000;
+        /// Which events Discord sends. `guild_members`, `guild_presences` and `message_content` are privileged: enable
+        /// them in Discord's developer portal before you add them here.
+        pub intents: Intents = INTENTS, ["guilds", "guild_moderation", "guild_messages", "direct_messages"];
+        /// Online status of the bot.
+        let presence_status: Status = Choice(STATUSES), "online";
+        /// Type of the activity that `gateway.activity_name` names. `custom` displays only the name.
+        let activity_type: ActivityType = Choice(ACTIVITY_TYPES), "playing";
+        /// What the bot plays, listens to, watches or competes in. Empty: no activity is displayed.
+        let activity_name: String = LINE, "";
+        /// Status and activity of the bot.
+        pub presence: UpdatePresencePayload => presence(presence_status, activity_type, activity_name);
+        /// How many events a shard buffers while they arrive faster than they are handled. When the buffer is full,
+        /// typing and presence events are dropped; if that is not enough, the shard disconnects, and resumes when there
+        /// is room.
+        pub buffer_events: usize = Integer(1..=1_000_000), 4096;
+        /// How many bytes of events a shard buffers.
+        pub buffer_bytes: usize = Integer(1..=1_073_741_824), 16777216;
+        /// Maximum delay before a shard reconnects for the first time after a failed connection, in milliseconds. It
+        /// doubles with each further failure; the actual delay is random, up to this maximum.
+        pub reconnect_base as "reconnect_base_ms": Duration = Integer(1..=600_000), 1000;
+        /// Upper limit of this delay, in milliseconds.
+        pub reconnect_cap as "reconnect_cap_ms": Duration = Integer(1..=3_600_000), 30000;
+        /// How long the gateway may take to send its hello, and then to start the session, in milliseconds. After that
+        /// the shard reconnects.
+        pub hello_timeout as "hello_timeout_ms": Duration = Integer(1..=600_000), 20000;
+    }
+}
+
+const SHARD_RANGE: Text<ShardRange> =
+    Text::new(kind::from_text, "two numbers separated by `-`, each less than gateway.shards");
+
+const INTENTS: List<Intents> = List {
+    parse: intents,
+    display: |intents| intent_names(*intents),
+    allowed: "names of gateway intents (separated by commas in the environment), such as guilds, guild_members",
+};
+
+fn intents(names: &[&str]) -> Result<Intents, ValueError> {
+    let intent = |name: &&str| {
+        Intents::from_name(&name.to_uppercase()).ok_or_else(|| {
+            let guess = nearest_of(name, intent_names(Intents::all()).into_iter())
+                .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
+            ValueError::Message(format!("has {name:?}, which is not an intent{guess}"))
+        })
+    };
+    names.iter().map(intent).collect()
+}
+
+/// Returns the names of intents, as the settings write them.
+fn intent_names(intents: Intents) -> Vec<String> {
+    intents.iter_names().map(|(name, _)| name.to_lowercase()).collect()
+}
+
+const STATUSES: &[(&str, Status)] = &[
+    ("online", Status::Online),
+    ("idle", Status::Idle),
+    ("dnd", Status::DoNotDisturb),
+    ("invisible", Status::Invisible),
+];
+
+const ACTIVITY_TYPES: &[(&str, ActivityType)] = &[
+    ("playing", ActivityType::Playing),
+    ("listening", ActivityType::Listening),
+    ("watching", ActivityType::Watching),
+    ("competing", ActivityType::Competing),
+    ("custom", ActivityType::Custom),
+];
+
+/// A line of text for display.
+const LINE: Text<String> = Text::new(
+    |text| {
+        let fits = text.chars().count() <= 128 && !text.chars().any(char::is_control);
+        if fits { Ok(text.to_owned()) } else { Err(ValueError::NotAllowed) }
+    },
+    "a line of at most 128 characters",
+);
+
+fn presence(status: Status, kind: ActivityType, name: String) -> UpdatePresencePayload {
+    let activities = if name.is_empty() {
+        Vec::new()
+    } else {
+        // Clients display the state of a custom activity; it needs a name nevertheless.
+        let state = (kind == ActivityType::Custom).then(|| name.clone());
+        vec![Activity { state, ..Activity::from(MinimalActivity { kind, name, url: None }) }]
+    };
+    UpdatePresencePayload { activities, afk: false, since: None, status }
 }
 
 /// A range of consecutive shards, both ends included; at least one.
@@ -120,101 +204,6 @@ impl FromStr for ShardRange {
 /// Maximum number of shards.
 const MAX_SHARDS: u32 = 16_000;
 
-pub(super) fn typed(effective: &[Effective]) -> GatewaySettings {
-    let narrow = "invariant: the schema's bounds fit the type";
-    GatewaySettings {
-        shards: take!(effective, "gateway.shards", Integer).try_into().expect(narrow),
-        shard_range: take!(effective, "gateway.shard_range", ShardRange),
-        threads: take!(effective, "gateway.threads", Integer).try_into().expect(narrow),
-        max_concurrency: take!(effective, "gateway.max_concurrency", Integer).try_into().expect(narrow),
-        identify_spacing: Duration::from_millis(take!(effective, "gateway.identify_spacing_ms", Integer)),
-        identifies_a_day: take!(effective, "gateway.identifies_a_day", Integer).try_into().expect(narrow),
-        intents: take!(effective, "gateway.intents", Intents),
-        presence: presence(
-            &take!(effective, "gateway.presence_status", Text),
-            &take!(effective, "gateway.activity_type", Text),
-            take!(effective, "gateway.activity_name", Text),
-        ),
-        buffer_events: take!(effective, "gateway.buffer_events", Integer).try_into().expect(narrow),
-        buffer_bytes: take!(effective, "gateway.buffer_bytes", Integer).try_into().expect(narrow),
-        reconnect_base: Duration::from_millis(take!(effective, "gateway.reconnect_base_ms", Integer)),
-        reconnect_cap: Duration::from_millis(take!(effective, "gateway.reconnect_cap_ms", Integer)),
-        hello_timeout: Duration::from_millis(take!(effective, "gateway.hello_timeout_ms", Integer)),
-    }
-}
-
-fn presence(status: &str, kind: &str, name: String) -> UpdatePresencePayload {
-    let status = match status {
-        "idle" => Status::Idle,
-        "dnd" => Status::DoNotDisturb,
-        "invisible" => Status::Invisible,
-        _ => Status::Online,
-    };
-    let kind = match kind {
-        "listening" => ActivityType::Listening,
-        "watching" => ActivityType::Watching,
-        "competing" => ActivityType::Competing,
-        "custom" => ActivityType::Custom,
-        _ => ActivityType::Playing,
-    };
-    let activities = if name.is_empty() {
-        Vec::new()
-    } else {
-        // Clients display the state of a custom activity; it needs a name nevertheless.
-        let state = (kind == ActivityType::Custom).then(|| name.clone());
-        vec![Activity { state, ..Activity::from(MinimalActivity { kind, name, url: None }) }]
-    };
-    UpdatePresencePayload { activities, afk: false, since: None, status }
-}
-
-/// Checks constraints between settings of the gateway.
-pub(super) fn check(effective: &[Effective]) -> Vec<SettingsProblem> {
-    [check_shard_range(effective), check_reconnect_delays(effective)].into_iter().flatten().collect()
-}
-
-/// Finds a setting. It is missing if it is invalid, which is reported elsewhere.
-fn find<'a>(effective: &'a [Effective], path: &str) -> Option<&'a Effective> {
-    effective.iter().find(|setting| setting.key.path == path)
-}
-
-fn check_shard_range(effective: &[Effective]) -> Option<SettingsProblem> {
-    let setting = find(effective, "gateway.shard_range")?;
-    let Some(Value::ShardRange(Some(range))) = &setting.value else { return None };
-    let Some(Value::Integer(shards)) = &find(effective, "gateway.shards")?.value else { return None };
-    let message = if *shards == 0 {
-        format!(
-            "is {range}, a part of the shards, but the total number is not set; set gateway.shards to the same number \
-             in every process"
-        )
-    } else if u64::from(range.last) >= *shards {
-        format!(
-            "is {range}, but with gateway.shards = {shards} the last shard is {}; raise gateway.shards in every \
-             process, or end the range earlier",
-            shards - 1
-        )
-    } else {
-        return None;
-    };
-    Some(SettingsProblem { key: setting.key.path.to_owned(), origin: Some(setting.origin.clone()), message })
-}
-
-fn check_reconnect_delays(effective: &[Effective]) -> Option<SettingsProblem> {
-    let (base, cap) = (find(effective, "gateway.reconnect_base_ms")?, find(effective, "gateway.reconnect_cap_ms")?);
-    let (Some(Value::Integer(first)), Some(Value::Integer(max_ms))) = (&base.value, &cap.value) else { return None };
-    (first > max_ms).then(|| SettingsProblem {
-        key: base.key.path.to_owned(),
-        origin: [base, cap]
-            .into_iter()
-            .map(|setting| &setting.origin)
-            .find(|at| **at != SettingOrigin::Default)
-            .cloned(),
-        message: format!(
-            "is {first}, which is more than gateway.reconnect_cap_ms ({max_ms}), the maximum delay; lower \
-             gateway.reconnect_base_ms or raise gateway.reconnect_cap_ms"
-        ),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,12 +223,13 @@ mod tests {
 
     #[test]
     fn presence_has_the_form_that_discord_expects() {
-        let json = serde_json::to_value(presence("dnd", "watching", "the gate".to_owned())).unwrap();
+        let json = serde_json::to_value(presence(Status::DoNotDisturb, ActivityType::Watching, "the gate".to_owned()))
+            .unwrap();
         assert_eq!((&json["status"], &json["afk"]), (&"dnd".into(), &false.into()));
         assert_eq!((&json["activities"][0]["type"], &json["activities"][0]["name"]), (&3.into(), &"the gate".into()));
-        let custom = serde_json::to_value(presence("online", "custom", "hello".to_owned())).unwrap();
+        let custom = serde_json::to_value(presence(Status::Online, ActivityType::Custom, "hello".to_owned())).unwrap();
         assert_eq!((&custom["activities"][0]["type"], &custom["activities"][0]["state"]), (&4.into(), &"hello".into()));
-        let nothing = serde_json::to_value(presence("online", "playing", String::new())).unwrap();
+        let nothing = serde_json::to_value(presence(Status::Online, ActivityType::Playing, String::new())).unwrap();
         assert_eq!(nothing["activities"], serde_json::json!([]));
     }
 }

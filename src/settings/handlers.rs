@@ -1,73 +1,60 @@
-//! Typed settings of event handlers and interactions.
+//! Settings of event handlers and interactions.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use guildhall_core::event::handler::DeferMode;
 
-use super::{of, public_key::PublicKey, resolve::Effective, take, value::Value};
+use super::{
+    declare::settings,
+    kind::{self, Bool, Choice, Integer, Optional, Text},
+    public_key::PublicKey,
+};
 
-/// Settings of event handlers.
-#[derive(Clone, Debug)]
-pub struct HandlerSettings {
-    /// The handlers file; `None` means that there are no handlers.
-    pub file: Option<PathBuf>,
-    /// Whether all handlers are in shadow.
-    pub shadow: bool,
-    /// Timeout of a webhook, unless its handler sets another one.
-    pub timeout: Duration,
-    /// An event whose handler takes longer is moved to the inbox.
-    pub slow: Duration,
-    /// Maximum number of events in the inbox.
-    pub max_inbox_events: u64,
-    /// Maximum number of attempts of a handler with an event.
-    pub attempts: u32,
-    /// Delay before the first retry; doubles with each further one.
-    pub backoff_base: Duration,
-    /// Maximum delay between two attempts.
-    pub backoff_cap: Duration,
-}
+settings! {
+    /// Settings of event handlers.
+    #[derive(Clone, Debug)]
+    pub struct HandlerSettings in "handlers" {
+        /// TOML file of the event handlers, see docs/handlers.md. Empty: no handlers.
+        #[reloadable]
+        pub file: Option<PathBuf> = kind::path("the path of a readable file"), "";
+        /// Whether all handlers run in shadow: what they would do is recorded, and nothing is done.
+        #[reloadable]
+        pub shadow: bool = Bool, false;
+        /// How long a webhook may take to respond, in milliseconds, unless its handler sets another timeout.
+        pub timeout as "timeout_ms": Duration = Integer(1..=600_000), 10000;
+        /// An event whose handler takes longer, in milliseconds, is moved to the inbox, so that its shard does not wait.
+        pub slow as "slow_ms": Duration = Integer(1..=600_000), 2000;
+        /// Maximum number of events in the inbox. When it is full, shards wait.
+        pub max_inbox_events as "inbox_most": u64 = Integer(1..=100_000_000), 100000;
+        /// Maximum number of attempts of a handler with an event before the event becomes a dead event.
+        pub attempts: u32 = Integer(1..=1_000), 10;
+        /// Delay before the first retry of a handler, in milliseconds. Doubles with each failure.
+        pub backoff_base as "backoff_base_ms": Duration = Integer(1..=3_600_000), 1000;
+        /// Maximum delay between two attempts of a handler, in milliseconds.
+        pub backoff_cap as "backoff_cap_ms": Duration = Integer(1..=86_400_000), 300000;
+    }
 
-/// Defaults for interactions whose handler does not set them, and the endpoint for posted interactions.
-#[derive(Clone, Copy, Debug)]
-pub struct InteractionSettings {
-    /// Whether they are deferred.
-    pub defer: DeferMode,
-    /// Whether only the user of an interaction sees the response.
-    pub ephemeral: bool,
-    /// How long a handler may take for an interaction that is not deferred.
-    pub timeout: Duration,
-    /// Public key that posted interactions must be signed with; `None` accepts none.
-    pub public_key: Option<PublicKey>,
-    /// Address that they are posted to.
-    pub bind: SocketAddr,
-    /// Maximum difference between the time of their signatures and the current time.
-    pub replay_window: Duration,
-}
-
-pub(super) fn typed(effective: &[Effective]) -> HandlerSettings {
-    let narrow = "invariant: the schema's bounds fit the type";
-    HandlerSettings {
-        file: take!(effective, "handlers.file", Path),
-        shadow: take!(effective, "handlers.shadow", Bool),
-        timeout: Duration::from_millis(take!(effective, "handlers.timeout_ms", Integer)),
-        slow: Duration::from_millis(take!(effective, "handlers.slow_ms", Integer)),
-        max_inbox_events: take!(effective, "handlers.inbox_most", Integer),
-        attempts: take!(effective, "handlers.attempts", Integer).try_into().expect(narrow),
-        backoff_base: Duration::from_millis(take!(effective, "handlers.backoff_base_ms", Integer)),
-        backoff_cap: Duration::from_millis(take!(effective, "handlers.backoff_cap_ms", Integer)),
+    /// Defaults for interactions whose handler does not set them, and the endpoint for posted interactions.
+    #[derive(Clone, Copy, Debug)]
+    pub struct InteractionSettings in "interactions" {
+        /// How interactions are answered whose handler does not set it. `auto`: they are deferred at once, so that the
+        /// response has 15 minutes. `never`: the handler must respond in time.
+        pub defer: DeferMode = Choice(&[("auto", DeferMode::Auto), ("never", DeferMode::Never)]), "auto";
+        /// Whether only the user of an interaction sees the response, unless the handler sets it.
+        pub ephemeral: bool = Bool, false;
+        /// How long a handler may take for an interaction that is not deferred, in milliseconds. Discord waits for 3000.
+        pub timeout as "within_ms": Duration = Integer(1..=2_900), 2500;
+        /// The application's public key, from the General Information page of Discord's developer portal: interactions
+        /// that Discord posts are accepted on `interactions.bind` if they are signed with it. Empty: none are accepted;
+        /// they arrive over the gateway.
+        pub public_key: Option<PublicKey> = Optional(PUBLIC_KEY), "";
+        /// IP address and port that interactions posted by Discord are accepted on; a proxy in front of it must terminate
+        /// TLS. Port 0 selects a free port.
+        pub bind: SocketAddr = kind::address("an IP address and a port, such as 127.0.0.1:8082"), "127.0.0.1:8082";
+        /// Maximum difference between the time of a posted interaction's signature and the current time, in
+        /// milliseconds.
+        pub replay_window as "replay_window_ms": Duration = Integer(1_000..=3_600_000), 300000;
     }
 }
 
-pub(super) fn interactions(effective: &[Effective]) -> InteractionSettings {
-    InteractionSettings {
-        defer: match take!(effective, "interactions.defer", Text).as_str() {
-            "never" => DeferMode::Never,
-            _ => DeferMode::Auto,
-        },
-        ephemeral: take!(effective, "interactions.ephemeral", Bool),
-        timeout: Duration::from_millis(take!(effective, "interactions.within_ms", Integer)),
-        public_key: take!(effective, "interactions.public_key", PublicKey),
-        bind: take!(effective, "interactions.bind", Address),
-        replay_window: Duration::from_millis(take!(effective, "interactions.replay_window_ms", Integer)),
-    }
-}
+const PUBLIC_KEY: Text<PublicKey> = Text::new(kind::from_text, "64 hexadecimal digits");

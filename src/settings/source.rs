@@ -7,6 +7,7 @@ use toml::de::{DeTable, DeValue};
 use super::{
     error::SettingsProblem,
     schema::{self, Named},
+    secret::SecretValue,
 };
 
 /// Where a value came from, for display.
@@ -38,19 +39,40 @@ impl fmt::Display for SettingOrigin {
     }
 }
 
-/// A value as it was written, before it is validated.
-///
-/// It may be a secret, so it has no `Debug`.
+/// A value as it was written, before it is validated. It may be a secret.
+#[derive(Clone)]
 pub(crate) enum Raw {
     /// Text of any type: from the environment or a flag.
-    Text(String),
+    Text(SecretValue),
     /// A string in the file.
-    String(String),
+    String(SecretValue),
     Integer(i64),
     Bool(bool),
     List(Vec<String>),
     /// A value in the file of a type that no setting has; describes the type.
     Other(&'static str),
+}
+
+impl Raw {
+    /// Returns the text, if it is one.
+    pub(crate) fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) | Self::String(text) => Some(text.expose()),
+            Self::Integer(_) | Self::Bool(_) | Self::List(_) | Self::Other(_) => None,
+        }
+    }
+
+    /// Formats it for an error message; `None` if it might contain a password.
+    pub(crate) fn quote(&self) -> Option<String> {
+        Some(match self {
+            Self::Text(text) | Self::String(text) if text.expose().contains('@') => return None,
+            Self::Text(text) | Self::String(text) => format!("{:?}", text.expose()),
+            Self::Integer(number) => number.to_string(),
+            Self::Bool(truth) => truth.to_string(),
+            Self::List(items) => format!("{items:?}"),
+            Self::Other(what) => (*what).to_owned(),
+        })
+    }
 }
 
 /// One value that was set.
@@ -128,7 +150,7 @@ fn take_table(layer: &mut Layer, section: &str, table: &DeTable<'_>, origin_at: 
 
 fn raw_of(value: &DeValue<'_>) -> Raw {
     match value {
-        DeValue::String(text) => Raw::String(text.clone().into_owned()),
+        DeValue::String(text) => Raw::String(SecretValue::new(text.clone())),
         DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
             .map_or(Raw::Other("a number out of range"), Raw::Integer),
         DeValue::Boolean(truth) => Raw::Bool(*truth),
@@ -163,7 +185,7 @@ pub(crate) fn from_environment(variables: impl IntoIterator<Item = (OsString, Os
         let path = name["GUILDHALL__".len()..].replace("__", ".").to_lowercase();
         let origin = SettingOrigin::Environment(name);
         match value.into_string() {
-            Ok(text) => layer.push(&path, Raw::Text(text), origin),
+            Ok(text) => layer.push(&path, Raw::Text(SecretValue::new(text)), origin),
             Err(_) => {
                 layer.problems.push(SettingsProblem {
                     key: path,
@@ -191,7 +213,7 @@ pub struct Flag {
 pub(crate) fn from_flags(flags: impl IntoIterator<Item = Flag>) -> Layer {
     let mut layer = Layer::default();
     for flag in flags {
-        layer.push(flag.path, Raw::Text(flag.value), SettingOrigin::Flag(flag.name));
+        layer.push(flag.path, Raw::Text(SecretValue::new(flag.value)), SettingOrigin::Flag(flag.name));
     }
     layer
 }

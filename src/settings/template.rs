@@ -12,18 +12,18 @@ pub fn template() -> String {
          # `guildhall config check` prints the effective settings and where they came from.\n",
     );
     let mut section = "";
-    for key in SCHEMA {
-        let (its_section, name) = key.section_and_name();
+    for setting in SCHEMA.iter() {
+        let (its_section, name) = setting.section_and_name();
         if its_section != section {
             section = its_section;
             push(&mut text, format_args!("\n[{section}]\n"));
         }
         push(&mut text, format_args!("\n"));
-        for line in wrap(&format!("{} Allowed: {}.", key.help, key.allowed), 100) {
+        for line in wrap(&format!("{} Allowed: {}.", setting.help(), setting.kind.allowed()), 100) {
             push(&mut text, format_args!("# {line}\n"));
         }
-        push(&mut text, format_args!("#{name} = {}\n", key.default.unwrap_or("\"\"")));
-        if key.file_form().is_some() {
+        push(&mut text, format_args!("#{name} = {}\n", setting.default.unwrap_or("\"\"")));
+        if setting.file_form().is_some() {
             push(&mut text, format_args!("#{name}_file = \"\"\n"));
         }
     }

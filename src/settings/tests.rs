@@ -1,4 +1,4 @@
-use std::{fs, path::Path};
+use std::{fs, path::Path, time::Duration};
 
 use guildhall_core::{limit::shared::LimitFallback, policy::Rate};
 use twilight_model::gateway::Intents;
@@ -29,8 +29,18 @@ fn errors_of(text: &str, environment: &[(&str, &str)]) -> Vec<String> {
     error.problems.iter().map(ToString::to_string).collect()
 }
 
+fn effective<'a>(loaded: &'a LoadedSettings, key: &str) -> &'a EffectiveSetting {
+    loaded.effective_settings().find(|setting| setting.key() == key).unwrap()
+}
+
 fn origin_of(loaded: &LoadedSettings, key: &str) -> String {
-    loaded.effective_settings().into_iter().find(|setting| setting.key == key).unwrap().origin
+    effective(loaded, key).origin()
+}
+
+/// Everything that can be displayed.
+fn displayed(loaded: &LoadedSettings) -> String {
+    let effective = loaded.effective_settings().map(|setting| (setting.key(), &setting.value, setting.origin()));
+    format!("{:?} {:?}", loaded.settings, effective.collect::<Vec<_>>())
 }
 
 #[test]
@@ -42,7 +52,7 @@ fn unset_settings_have_their_defaults() {
     assert_eq!(loaded.settings.gateway.shards, 0);
     assert_eq!(loaded.settings.api.bind.to_string(), "127.0.0.1:8080");
     assert_eq!(loaded.settings.shutdown.timeout, Duration::from_secs(10));
-    assert_eq!(loaded.effective_settings().len(), SCHEMA.len());
+    assert_eq!(loaded.effective_settings().count(), SCHEMA.len());
 }
 
 #[test]
@@ -147,7 +157,7 @@ fn secret_file_is_read_without_its_trailing_newline() {
     let loaded = load_with("", &[("GUILDHALL__DISCORD__TOKEN_FILE", path)], &[]).unwrap();
     assert_eq!(loaded.settings.discord.token.as_ref().unwrap().expose(), CANARY);
     assert!(origin_of(&loaded, "discord.token").contains(path));
-    let text = format!("{:?} {:?}", loaded.settings, loaded.effective_settings());
+    let text = displayed(&loaded);
     assert!(!text.contains(CANARY), "{text}");
 }
 
@@ -214,9 +224,8 @@ fn login_of_a_redis_url_is_never_displayed() {
         let loaded = load_with("", &[(name, value)], &[]).unwrap();
         let given = loaded.settings.redis.url.as_ref().unwrap();
         assert_eq!(given.password.as_ref().unwrap().expose(), CANARY);
-        let setting = loaded.effective_settings().into_iter().find(|setting| setting.key == "redis.url").unwrap();
-        assert_eq!(setting.value, "rediss://(redacted)@127.0.0.1:7000/2");
-        let all = format!("{:?} {:?}", loaded.settings, loaded.effective_settings());
+        assert_eq!(effective(&loaded, "redis.url").value, "rediss://(redacted)@127.0.0.1:7000/2");
+        let all = displayed(&loaded);
         assert!(!all.contains(CANARY), "{all}");
     }
 }
@@ -247,7 +256,7 @@ fn store_defaults_to_sqlite_and_its_password_is_never_displayed() {
         [("GUILDHALL__STORE__URL", url.as_str()), ("GUILDHALL__STORE__URL_FILE", file.to_str().unwrap())]
     {
         let loaded = load_with("", &[(name, value)], &[]).unwrap();
-        let all = format!("{:?} {:?}", loaded.settings, loaded.effective_settings());
+        let all = displayed(&loaded);
         assert!(all.contains("postgres://(redacted)@127.0.0.1/guildhall") && !all.contains(CANARY), "{all}");
         assert!(loaded.settings.secrets().iter().any(|secret| secret.expose() == CANARY));
     }
@@ -324,8 +333,8 @@ fn named_file_must_exist() {
 
 #[test]
 fn shipped_file_is_the_template_and_every_line_is_valid() {
-    let shipped = include_str!("../../config/guildhall.toml");
-    assert_eq!(shipped, template(), "regenerate it: guildhall config template > config/guildhall.toml");
+    assert_generated("config/guildhall.toml", |_| template());
+    let shipped = template();
     let is_secret = |line: &str| {
         ["#token", "#url", "#direct_url", "#admin_key", "#otlp_headers"].iter().any(|start| line.starts_with(start))
     };
@@ -335,9 +344,8 @@ fn shipped_file_is_the_template_and_every_line_is_valid() {
         .map(|line| format!("{}\n", line.trim_start_matches('#')))
         .collect();
     let loaded = load_with(&switched_on, &[], &[]).unwrap();
-    let from_file =
-        loaded.effective_settings().iter().filter(|setting| setting.origin.contains("guildhall.toml:")).count();
-    let secrets = SCHEMA.iter().filter(|key| key.is_secret()).count();
+    let from_file = loaded.effective_settings().filter(|setting| setting.origin().contains("guildhall.toml:")).count();
+    let secrets = SCHEMA.iter().filter(|setting| setting.kind.is_secret()).count();
     assert_eq!(from_file, SCHEMA.len() - secrets, "all but the secrets");
 }
 
@@ -352,17 +360,57 @@ fn container_example_needs_only_its_mounted_secrets() {
     assert_eq!(loaded.settings.gateway.shards, 2);
 }
 
-#[test]
-fn docs_have_a_row_for_every_setting() {
-    let page = include_str!("../../docs/configuration.md");
-    for key in SCHEMA {
-        let default = key.default.map_or_else(String::new, |default| format!("`{default}`"));
-        let row = format!("| `{}` | `{}` | {default} |", key.path, schema::env_name(key.path));
-        assert!(page.contains(&row), "docs/configuration.md lacks the row {row}");
+/// Returns the table of docs/configuration.md.
+fn reference_table() -> String {
+    let mut table = "| setting | variable | default | allowed | meaning |\n|---|---|---|---|---|\n".to_owned();
+    for setting in SCHEMA.iter() {
+        let reload = if setting.reloads() { " **reload**" } else { "" };
+        let mut row = |path: &str, default: String, allowed: &str, meaning: &str| {
+            let variable = schema::env_name(path);
+            table.push_str(&format!("| `{path}` | `{variable}` | {default} | {allowed} | {meaning}{reload} |\n"));
+        };
+        let default = setting.default.map_or_else(String::new, |default| format!("`{default}`"));
+        row(setting.path, default, &setting.kind.allowed(), &link_pages(&setting.help()));
+        if let Some(form) = setting.file_form() {
+            let meaning = format!("A file that contains only `{}`; a trailing newline is ignored.", setting.path);
+            row(&form, String::new(), "the path of a file", &meaning);
+        }
     }
-    let rows = page.lines().filter(|line| line.contains("| `GUILDHALL__")).count();
-    let secrets = SCHEMA.iter().filter(|key| key.file_form().is_some()).count();
-    assert_eq!(rows, SCHEMA.len() + secrets, "a row for something that is not a setting");
+    table
+}
+
+/// Replaces paths of documentation pages, such as `docs/store.md#bounds`, with links.
+fn link_pages(help: &str) -> String {
+    let mut parts = help.split("docs/");
+    let mut linked = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(|c: char| c.is_whitespace() || matches!(c, ')' | ',')).unwrap_or(part.len());
+        let target = part[..end].trim_end_matches('.');
+        let page = target.split('#').next().unwrap_or_default();
+        linked.push_str(&format!("[{page}]({target}){}", &part[target.len()..]));
+    }
+    linked
+}
+
+/// Compares a file with the declarations, or writes it if `UPDATE_GENERATED` is set.
+fn assert_generated(path: &str, expected: impl FnOnce(&str) -> String) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    let text = fs::read_to_string(&path).unwrap();
+    let expected = expected(&text);
+    if std::env::var_os("UPDATE_GENERATED").is_some() {
+        fs::write(&path, expected).unwrap();
+    } else {
+        assert!(text == expected, "regenerate {} with UPDATE_GENERATED=1, see CONTRIBUTING.md", path.display());
+    }
+}
+
+#[test]
+fn docs_have_the_table_of_the_declared_settings() {
+    assert_generated("docs/configuration.md", |page| {
+        let (before, rest) = page.split_once("| setting | variable |").unwrap();
+        let (_, after) = rest.split_once("\n\n").unwrap();
+        format!("{before}{}\n{after}", reference_table())
+    });
 }
 
 #[test]
@@ -424,9 +472,7 @@ fn proxies_are_addresses_and_networks() {
     for loaded in [in_file, load_with("", &set, &[]).unwrap()] {
         let named: Vec<_> = loaded.settings.api.trusted_proxies.iter().map(ToString::to_string).collect();
         assert_eq!(named, ["10.0.0.0/8", "::1"]);
-        let setting =
-            loaded.effective_settings().into_iter().find(|setting| setting.key == "api.trusted_proxies").unwrap();
-        assert_eq!(setting.value, serde_json::json!(["10.0.0.0/8", "::1"]));
+        assert_eq!(effective(&loaded, "api.trusted_proxies").value, serde_json::json!(["10.0.0.0/8", "::1"]));
     }
     let errors = errors_of("[api]\ntrusted_proxies = [\"10.1.0.0/8\"]\n", &[]);
     assert!(errors.len() == 1 && errors[0].contains("write 10.0.0.0/8 for the network"), "{errors:#?}");
@@ -454,7 +500,7 @@ fn short_key_is_rejected_and_keys_are_never_displayed() {
     assert!(errors.len() == 1 && errors[0].starts_with("api.admin_key has 15 characters"), "{errors:#?}");
     assert!(!errors[0].contains("fifteen-letters"), "{errors:#?}");
     let loaded = load_with("", &[("GUILDHALL__API__ADMIN_KEY", "sixteen-letters.")], &[]).unwrap();
-    assert!(!format!("{:?} {:?}", loaded.settings, loaded.effective_settings()).contains("sixteen-letters"));
+    assert!(!displayed(&loaded).contains("sixteen-letters"));
     let secrets: Vec<_> = loaded.settings.secrets().iter().map(|secret| secret.expose().to_owned()).collect();
     assert_eq!(secrets, ["sixteen-letters."]);
 }
@@ -491,21 +537,12 @@ fn settle_time_below_the_request_timeout_is_rejected() {
     for part in ["operations.settle_ms", "is 5000", "rest.request_timeout_ms (8000)", "at least 8000", ":2"] {
         assert!(errors[0].contains(part), "{part}: {errors:?}");
     }
+    let errors = errors_of("[operations]\nsettle_ms = \"soon\"\n", &[]);
+    assert!(errors.len() == 1 && errors[0].starts_with("operations.settle_ms cannot be"), "{errors:?}");
     for (settle, expected) in [("0", 8), ("8000", 8), ("9000", 9)] {
         let text = format!("[operations]\nsettle_ms = {settle}\n[rest]\nrequest_timeout_ms = 8000\n");
         let loaded = load_with(&text, &[], &[]).unwrap();
         assert_eq!(loaded.settings.operations.settle, Duration::from_secs(expected));
-    }
-}
-
-#[test]
-fn docs_mark_the_settings_that_a_reload_applies() {
-    let page = include_str!("../../docs/configuration.md");
-    let reloadable: Vec<_> = LoadedSettings::reloadable().collect();
-    assert!(reloadable.iter().all(|path| SCHEMA.iter().any(|key| key.path == *path)));
-    for key in SCHEMA {
-        let row = page.lines().find(|line| line.starts_with(&format!("| `{}` |", key.path))).unwrap();
-        assert_eq!(row.ends_with("**reload** |"), reloadable.contains(&key.path), "{row}");
     }
 }
 
