@@ -20,7 +20,7 @@ use super::{
     error::EngineError,
     operation_row::read_u32,
     rows::{query, without_nul},
-    write::{Job, signed, timeout_error},
+    write::{crashes::ForgetCrashes, signed, timeout_error},
 };
 use crate::settings::StoreSettings as Settings;
 
@@ -147,6 +147,6 @@ impl CrashStore for Store {
     }
 
     fn forget_crashes(&self, inputs: Vec<Input>) -> StoreFuture<'_, ()> {
-        Box::pin(async move { self.write(Job::ForgetCrashes(inputs)).await.map(drop) })
+        Box::pin(self.write(ForgetCrashes(inputs)))
     }
 }

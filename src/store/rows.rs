@@ -4,10 +4,18 @@
 //! for a thousand. For SQLite each value is a parameter: a text has room for a power of two of rows, and a limit says
 //! how many are used. So each statement has only a few texts, and all of them stay prepared.
 
-use std::{borrow::Cow, fmt::Write as _};
+use std::{borrow::Cow, fmt::Write as _, sync::Arc};
 
-use sea_orm::{ConnectionTrait, DbBackend, DbErr, QueryResult, Statement, Value, sea_query::ArrayType};
+use guildhall_core::{
+    operation::{OperationId, Queue},
+    time::UnixMs,
+};
+use sea_orm::{
+    ConnectionTrait, DbBackend, DbErr, FromQueryResult, QueryResult, Statement, TryGetable, Value, sea_query::ArrayType,
+};
 use uuid::Uuid;
+
+use super::write::signed;
 
 /// Maximum number of rows in one statement on SQLite; more rows use several statements. This limits the size of
 /// prepared statements, and the parameters of the widest rows stay far below the limit of the engine.
@@ -47,6 +55,22 @@ impl ColumnType {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Columns(pub(super) &'static [(&'static str, ColumnType)]);
 
+/// [`Columns`] by name and type: `columns![op: Uuid, at: Number]`.
+macro_rules! columns {
+    ($($name:ident: $type:ident),+ $(,)?) => {
+        $crate::store::rows::Columns(&[$((stringify!($name), $crate::store::rows::ColumnType::$type)),+])
+    };
+}
+pub(super) use columns;
+
+/// The values of a row, for [`Rows::push`].
+macro_rules! row {
+    ($($value:expr),+ $(,)?) => {
+        &[$($crate::store::rows::RowValue::from($value)),+]
+    };
+}
+pub(super) use row;
+
 /// A value of a row.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RowValue<'a> {
@@ -57,22 +81,35 @@ pub(super) enum RowValue<'a> {
     Null,
 }
 
-impl From<Option<i64>> for RowValue<'_> {
-    fn from(number: Option<i64>) -> Self {
-        number.map_or(Self::Null, Self::Number)
+impl<'a, T: Into<RowValue<'a>>> From<Option<T>> for RowValue<'a> {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Null, Into::into)
     }
 }
 
-impl<'a> From<Option<&'a str>> for RowValue<'a> {
-    fn from(text: Option<&'a str>) -> Self {
-        text.map_or(Self::Null, Self::Text)
-    }
+/// Conversions of types to values of rows.
+macro_rules! row_values {
+    ($($type:ty: |$value:ident| $converted:expr;)+) => {
+        $(impl<'a> From<$type> for RowValue<'a> {
+            fn from($value: $type) -> Self {
+                $converted
+            }
+        })+
+    };
 }
 
-impl From<Option<Uuid>> for RowValue<'_> {
-    fn from(uuid: Option<Uuid>) -> Self {
-        uuid.map_or(Self::Null, Self::Uuid)
-    }
+row_values! {
+    i64: |number| Self::Number(number);
+    u32: |number| Self::Number(number.into());
+    bool: |flag| Self::Number(flag.into());
+    UnixMs: |time| Self::Number(signed(time.millis()));
+    Queue: |queue| Self::Number(queue.number());
+    Uuid: |uuid| Self::Uuid(uuid);
+    OperationId: |id| Self::Uuid(id.uuid());
+    &'a str: |text| Self::Text(text);
+    &'a String: |text| Self::Text(text);
+    &'a Arc<str>: |text| Self::Text(text);
+    &'a [u8; 32]: |bytes| Self::Bytes(bytes);
 }
 
 impl From<RowValue<'_>> for Value {
@@ -102,8 +139,8 @@ impl Rows {
     }
 
     /// Rows of one value each.
-    pub(super) fn of<'a>(cells: impl IntoIterator<Item = RowValue<'a>>) -> Self {
-        Self { cells: cells.into_iter().map(Value::from).collect() }
+    pub(super) fn of<'a, T: Into<RowValue<'a>>>(cells: impl IntoIterator<Item = T>) -> Self {
+        Self { cells: cells.into_iter().map(|cell| Value::from(cell.into())).collect() }
     }
 
     pub(super) fn push(&mut self, cells: &[RowValue<'_>]) {
@@ -275,9 +312,43 @@ fn shift_parameters(sql: &str, cells: usize) -> Cow<'_, str> {
     Cow::Owned(moved)
 }
 
+/// Like [`with_rows`], and reads the rows by the names of their columns.
+pub(super) async fn with_rows_as<T: FromQueryResult>(
+    on: &impl ConnectionTrait,
+    sql: &str,
+    shape: Columns,
+    rows: Rows,
+    after: Vec<Value>,
+) -> Result<Vec<T>, DbErr> {
+    with_rows(on, sql, shape, rows, after).await?.iter().map(|row| T::from_query_result(row, "")).collect()
+}
+
 /// Runs a statement and returns its rows.
 pub(super) async fn query(on: &impl ConnectionTrait, sql: &str, values: Vec<Value>) -> Result<Vec<QueryResult>, DbErr> {
     on.query_all_raw(Statement::from_sql_and_values(on.get_database_backend(), sql, values)).await
+}
+
+/// Runs a statement, and reads the rows by the names of their columns.
+pub(super) async fn query_as<T: FromQueryResult>(
+    on: &impl ConnectionTrait,
+    sql: &str,
+    values: Vec<Value>,
+) -> Result<Vec<T>, DbErr> {
+    T::find_by_statement(Statement::from_sql_and_values(on.get_database_backend(), sql, values)).all(on).await
+}
+
+/// Runs a statement, and reads the first column of its first row.
+pub(super) async fn query_scalar<T: TryGetable>(
+    on: &impl ConnectionTrait,
+    sql: &str,
+    values: Vec<Value>,
+) -> Result<Option<T>, DbErr> {
+    Ok(scalars(&query(on, sql, values).await?)?.into_iter().next())
+}
+
+/// The first column of each row.
+pub(super) fn scalars<T: TryGetable>(rows: &[QueryResult]) -> Result<Vec<T>, DbErr> {
+    rows.iter().map(|row| row.try_get_by_index(0)).collect()
 }
 
 #[cfg(test)]

@@ -10,9 +10,12 @@ use guildhall_actors::ports::{
 };
 use guildhall_core::{access::KeyId, time::UnixMs};
 
-use crate::store::ports::operations::{answer, look};
+use crate::store::ports::operations::look;
 use crate::store::read::access;
-use crate::store::write::{Job, JobResult};
+use crate::store::write::{
+    access::{AddKey, AuditOnly, RevokeKey, RotateKey, SweepAccess},
+    erase::Erase,
+};
 use crate::store::{Store, admin_key};
 
 impl KeyStore for Store {
@@ -45,14 +48,11 @@ impl KeyStore for Store {
     }
 
     fn add_key(&self, key: NewApiKey, note: AuditRecord) -> StoreFuture<'_, AddKeyResult> {
-        Box::pin(async move { Ok(answer!(self.with_audit_record(note), Job::AddKey(key), KeyAdded)) })
+        Box::pin(self.write_with(AddKey(key), Some(note)))
     }
 
     fn revoke_key(&self, id: KeyId, note: AuditRecord) -> StoreFuture<'_, RevokeResult> {
-        Box::pin(async move {
-            let job = Job::RevokeKey(id, note.at);
-            Ok(answer!(self.with_audit_record(note), job, KeyRevoked))
-        })
+        Box::pin(self.write_with(RevokeKey { id, now: note.at }, Some(note)))
     }
 
     fn rotate_key(
@@ -62,13 +62,11 @@ impl KeyStore for Store {
         until: UnixMs,
         note: AuditRecord,
     ) -> StoreFuture<'_, RotateResult> {
-        Box::pin(
-            async move { Ok(answer!(self.with_audit_record(note), Job::RotateKey { old, new, until }, KeyRotated)) },
-        )
+        Box::pin(self.write_with(RotateKey { old, new, until }, Some(note)))
     }
 
     fn add_audit_record(&self, note: AuditRecord) -> StoreFuture<'_, ()> {
-        Box::pin(async move { self.with_audit_record(note).write(Job::AuditOnly).await.map(drop) })
+        Box::pin(self.write_with(AuditOnly, Some(note)))
     }
 
     fn audit(&self, filter: AuditFilter) -> StoreFuture<'_, Vec<StoredAuditRecord>> {
@@ -80,7 +78,7 @@ impl KeyStore for Store {
     }
 
     fn sweep_access(&self, before: UnixMs) -> StoreFuture<'_, u64> {
-        Box::pin(async move { Ok(answer!(self, Job::SweepAccess(before), SweptEvents)) })
+        Box::pin(self.write(SweepAccess(before)))
     }
 }
 
@@ -91,12 +89,6 @@ impl ErasureStore for Store {
         from: ErasureCursor,
         note: Option<AuditRecord>,
     ) -> StoreFuture<'_, ErasureStep> {
-        Box::pin(async move {
-            let job = Job::Erase(subject, from);
-            Ok(match note {
-                Some(note) => answer!(self.with_audit_record(note), job, Erased),
-                None => answer!(self, job, Erased),
-            })
-        })
+        Box::pin(self.write_with(Erase { subject, from }, note))
     }
 }

@@ -7,13 +7,12 @@ use guildhall_actors::ports::StoreFuture;
 use guildhall_core::budget::{BudgetName, Hour, SpendRecord};
 
 use crate::store::Store;
-use crate::store::ports::operations::answer;
 use crate::store::read::spend;
-use crate::store::write::{Job, JobResult};
+use crate::store::write::spend::{StoreSpend, SweepSpend};
 
 impl SpendStore for Store {
-    fn save_spend(&self, process: Arc<str>, spend: Vec<SpendRecord>) -> StoreFuture<'_, ()> {
-        Box::pin(async move { self.write(Job::StoreSpend(process, spend)).await.map(drop) })
+    fn save_spend(&self, process: Arc<str>, sums: Vec<SpendRecord>) -> StoreFuture<'_, ()> {
+        Box::pin(self.write(StoreSpend { process, sums }))
     }
 
     fn spend_since(
@@ -26,6 +25,6 @@ impl SpendStore for Store {
     }
 
     fn sweep_spend(&self, before: Hour) -> StoreFuture<'_, u64> {
-        Box::pin(async move { Ok(answer!(self, Job::SweepSpend(before), SweptEvents)) })
+        Box::pin(self.write(SweepSpend(before)))
     }
 }

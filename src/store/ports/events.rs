@@ -12,9 +12,14 @@ use guildhall_actors::shard::{ClaimedShards, DesiredShards, ShardClaim, ShardSto
 use guildhall_core::{interaction::ReceivedInteraction, time::UnixMs};
 
 use crate::store::Store;
-use crate::store::ports::operations::answer;
 use crate::store::read::events;
-use crate::store::write::{Job, JobResult};
+use crate::store::write::{
+    event_commit::CommitHandlers,
+    inbox::{Postpone, Revive},
+    interactions::RecordInteractions,
+    sessions::{StoreSessions, SweepEvents},
+    shards::ReleaseShards,
+};
 
 impl EventStore for Store {
     fn sessions(&self) -> StoreFuture<'_, Vec<StoredSession>> {
@@ -22,7 +27,7 @@ impl EventStore for Store {
     }
 
     fn save_sessions(&self, sessions: Vec<StoredSession>) -> StoreFuture<'_, ()> {
-        Box::pin(async move { self.write(Job::StoreSessions(sessions)).await.map(drop) })
+        Box::pin(self.write(StoreSessions(sessions)))
     }
 
     fn handled_after(&self, session: &str, seq: u64) -> StoreFuture<'_, Vec<(u64, Arc<str>)>> {
@@ -34,15 +39,15 @@ impl EventStore for Store {
         if commits.is_empty() {
             return Box::pin(std::future::ready(Ok(Vec::new())));
         }
-        Box::pin(async move { Ok(answer!(self, Job::Commit(commits), Committed)) })
+        Box::pin(self.write(CommitHandlers(commits)))
     }
 
     fn inbox(&self, after: i64, limit: usize) -> StoreFuture<'_, Vec<InboxEntry>> {
         Box::pin(self.read(events::inbox(&self.shared.reading, after, limit)))
     }
 
-    fn postpone(&self, key: InboxKey, later: InboxDisposition, now: UnixMs) -> StoreFuture<'_, bool> {
-        Box::pin(async move { Ok(answer!(self, Job::Postpone(key, later, now), Found)) })
+    fn postpone(&self, key: InboxKey, disposition: InboxDisposition, now: UnixMs) -> StoreFuture<'_, bool> {
+        Box::pin(self.write(Postpone { key, disposition, now }))
     }
 
     fn dead_events(&self, before: Option<i64>, limit: usize) -> StoreFuture<'_, Vec<InboxEntry>> {
@@ -50,22 +55,20 @@ impl EventStore for Store {
     }
 
     fn revive(&self, position: i64, note: AuditRecord) -> StoreFuture<'_, bool> {
-        Box::pin(async move {
-            let job = Job::Revive(position, note.at);
-            Ok(answer!(self.with_audit_record(note), job, Found))
-        })
+        let job = Revive { position, now: note.at };
+        Box::pin(self.write_with(job, Some(note)))
     }
 
     fn sweep_events(&self, before: UnixMs) -> StoreFuture<'_, u64> {
-        Box::pin(async move { Ok(answer!(self, Job::SweepEvents(before), SweptEvents)) })
+        Box::pin(self.write(SweepEvents(before)))
     }
 
     fn identify(&self, request: IdentifyRequest) -> StoreFuture<'_, IdentifyDecision> {
-        Box::pin(async move { Ok(answer!(self, Job::Identify(request), Identified)) })
+        Box::pin(self.write(request))
     }
 
     fn record_interactions(&self, received: Vec<ReceivedInteraction>) -> StoreFuture<'_, ()> {
-        Box::pin(async move { self.write(Job::RecordInteractions(received)).await.map(drop) })
+        Box::pin(self.write(RecordInteractions(received)))
     }
 
     fn values(&self, keys: Vec<String>, now: UnixMs) -> StoreFuture<'_, Vec<Option<String>>> {
@@ -75,11 +78,11 @@ impl EventStore for Store {
 
 impl ShardStore for Store {
     fn claim_shards(&self, desired: DesiredShards) -> StoreFuture<'_, ClaimedShards> {
-        Box::pin(async move { Ok(answer!(self, Job::ClaimShards(desired), Shards)) })
+        Box::pin(self.write(desired))
     }
 
     fn release_shards(&self, claims: Vec<ShardClaim>) -> StoreFuture<'_, ()> {
-        Box::pin(async move { self.write(Job::ReleaseShards(claims)).await.map(drop) })
+        Box::pin(self.write(ReleaseShards(claims)))
     }
 
     fn shard_lease(&self, claim: ShardClaim) -> LeaseGuard {

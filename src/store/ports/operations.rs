@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     future::Future,
-    sync::{Arc, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use guildhall_actors::access::{AuditRecord, DEFAULT_TENANT};
@@ -30,31 +30,47 @@ use crate::store::read::{
     access, dead_letters, instances, interactions, locations, operations, resolve, totals, usage,
 };
 use crate::store::rows::without_nul;
-use crate::store::write::{Job, JobRequest, JobResult};
+use crate::store::write::{
+    Request, WriteJob,
+    cancel::{Cancel, Expedite, Target},
+    dead_letters::{Discard, Redrive},
+    locations::StoreLocation,
+    queues::{Pause, ReleaseHeld, ReleaseQueue},
+    record::RecordUpdates,
+    schedule::JoinDue,
+    submit::Submit,
+    sweep::Sweep,
+};
 
 impl Store {
-    /// Sends a job to the writer and waits for its result.
-    pub(in crate::store) async fn write(&self, job: Job) -> Result<JobResult, StoreError> {
-        let (reply, answer) = oneshot::channel();
-        let note =
-            self.audit_record.as_ref().and_then(|note| note.lock().unwrap_or_else(PoisonError::into_inner).clone());
-        let request = JobRequest { job, audit_record: note, tenant: self.tenant.clone(), reply };
-        let sent = timeout(self.shared.timeout, self.shared.requests.send(request)).await;
-        match sent {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) => return Err(closed()),
+    /// Sends a job to the writer and waits for its result. The first job that changes something stores the audit record
+    /// of the store, if it has one.
+    pub(in crate::store) async fn write<J: WriteJob>(&self, job: J) -> Result<J::Output, StoreError> {
+        let record = self.audit_record.as_ref().and_then(|record| lock(record).clone());
+        let output = self.write_with(job, record).await?;
+        if let Some(record) = self.audit_record.as_ref().filter(|_| J::is_change(&output)) {
+            *lock(record) = None;
+        }
+        Ok(output)
+    }
+
+    /// Sends a job to the writer and waits for its result. Stores this audit record if the job changes something.
+    pub(in crate::store) async fn write_with<J: WriteJob>(
+        &self,
+        job: J,
+        audit_record: Option<AuditRecord>,
+    ) -> Result<J::Output, StoreError> {
+        let (reply, output) = oneshot::channel();
+        let request = Request::boxed(job, audit_record, reply);
+        match timeout(self.shared.timeout, self.shared.requests.send(request)).await {
+            Ok(Ok(())) => output.await.unwrap_or_else(|_| Err(closed())),
+            Ok(Err(_)) => Err(closed()),
             Err(_) => {
                 let reason = "the number of pending writes has reached store.max_waiting; send fewer writes, or find out \
                     why the store is slow";
-                return Err(StoreError::Unavailable(reason.to_owned()));
+                Err(StoreError::Unavailable(reason.to_owned()))
             }
         }
-        let answer = answer.await.unwrap_or_else(|_| Err(closed()))?;
-        if let Some(note) = self.audit_record.as_ref().filter(|_| answer.is_change()) {
-            // The record is stored once.
-            *note.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        }
-        Ok(answer)
     }
 
     /// Whether the caller may see a row of this tenant. A second check: queries and row-level security already exclude
@@ -81,18 +97,12 @@ impl Store {
     }
 }
 
-fn closed() -> StoreError {
-    StoreError::Unavailable("it is closed because the process is about to end".to_owned())
+fn lock(record: &Mutex<Option<AuditRecord>>) -> MutexGuard<'_, Option<AuditRecord>> {
+    record.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a job and unwraps the result variant that belongs to it.
-macro_rules! answer {
-    ($store:expr, $job:expr, $variant:ident) => {
-        match $store.write($job).await? {
-            JobResult::$variant(answer) => answer,
-            other => unreachable!("invariant: a job returns its own result variant, not {other:?}"),
-        }
-    };
+fn closed() -> StoreError {
+    StoreError::Unavailable("it is closed because the process is about to end".to_owned())
 }
 
 /// Reads through the view of the caller.
@@ -107,7 +117,7 @@ macro_rules! look {
     };
 }
 
-pub(crate) use {answer, look};
+pub(crate) use look;
 
 impl OperationStore for Store {
     fn with_audit(self: Arc<Self>, note: AuditRecord) -> Arc<dyn OperationStore> {
@@ -128,7 +138,7 @@ impl OperationStore for Store {
 
     fn record_location(&self, location: Location, guild: Option<u64>) -> StoreFuture<'_, Owner> {
         Box::pin(async move {
-            self.write(Job::StoreLocation(location, guild)).await?;
+            self.write(StoreLocation { location, guild }).await?;
             let tenant = match guild {
                 Some(guild) => self.tenant(guild).await?,
                 None => None,
@@ -141,8 +151,9 @@ impl OperationStore for Store {
         Box::pin(async move { self.read(interactions::received(&self.shared.reading, &tokens)).await })
     }
 
-    fn submit(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<SubmitResult>, SubmitError> {
-        Box::pin(async move { answer!(self, Job::Submit(batch), Submitted) })
+    fn submit(&self, operations: Vec<NewOperation>) -> StoreFuture<'_, Vec<SubmitResult>, SubmitError> {
+        let job = Submit { operations, tenant: self.tenant.clone() };
+        Box::pin(async move { self.write(job).await? })
     }
 
     fn lease(&self) -> LeaseGuard {
@@ -165,11 +176,11 @@ impl OperationStore for Store {
                 return Box::pin(std::future::ready(Ok(Vec::new())));
             }
         }
-        Box::pin(async move { Ok(answer!(self, Job::Claim(from), Claimed)) })
+        Box::pin(self.write(from))
     }
 
     fn release(&self, queue: Queue, fence: Fence) -> StoreFuture<'_, bool> {
-        Box::pin(async move { Ok(answer!(self, Job::Release(queue, fence), Released)) })
+        Box::pin(self.write(ReleaseQueue { queue, fence }))
     }
 
     fn load(&self, queue: Queue, after: u64, limit: usize) -> StoreFuture<'_, OperationPage> {
@@ -185,7 +196,7 @@ impl OperationStore for Store {
     }
 
     fn join_due(&self, queue: Queue, now: UnixMs, limit: usize) -> StoreFuture<'_, Option<UnixMs>> {
-        Box::pin(async move { Ok(answer!(self, Job::Join(queue, now, limit), Joined).next) })
+        Box::pin(self.write(JoinDue { queue, now, limit }))
     }
 
     fn count_scheduled(&self, queue: Queue, limit: usize) -> StoreFuture<'_, u64> {
@@ -193,7 +204,7 @@ impl OperationStore for Store {
     }
 
     fn record(&self, changes: Vec<OperationUpdate>) -> StoreFuture<'_, Vec<UpdateResult>> {
-        Box::pin(async move { Ok(answer!(self, Job::Record(changes), Recorded)) })
+        Box::pin(self.write(RecordUpdates(changes)))
     }
 
     fn resolve(
@@ -209,7 +220,7 @@ impl OperationStore for Store {
     }
 
     fn release_held(&self, now: UnixMs, limit: usize) -> StoreFuture<'_, usize> {
-        Box::pin(async move { Ok(answer!(self, Job::ReleaseHeld(now, limit), MadeDue)) })
+        Box::pin(self.write(ReleaseHeld { now, limit }))
     }
 
     fn next_due(&self) -> StoreFuture<'_, Option<UnixMs>> {
@@ -232,11 +243,11 @@ impl OperationStore for Store {
     }
 
     fn cancel(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(OperationState, Queue)>> {
-        Box::pin(async move { Ok(answer!(self, Job::Cancel(id, now), Moved)) })
+        Box::pin(self.write(Cancel(Target { id, now, tenant: self.tenant.clone() })))
     }
 
     fn expedite(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(OperationState, Queue)>> {
-        Box::pin(async move { Ok(answer!(self, Job::Expedite(id, now), Moved)) })
+        Box::pin(self.write(Expedite(Target { id, now, tenant: self.tenant.clone() })))
     }
 
     fn dead_letters(&self, filter: DeadLetterFilter) -> StoreFuture<'_, Vec<DeadLetter>> {
@@ -247,16 +258,17 @@ impl OperationStore for Store {
         })
     }
 
-    fn redrive(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<OperationId>, SubmitError> {
-        Box::pin(async move { answer!(self, Job::Redrive(batch), Redriven) })
+    fn redrive(&self, operations: Vec<NewOperation>) -> StoreFuture<'_, Vec<OperationId>, SubmitError> {
+        let job = Redrive { operations, tenant: self.tenant.clone() };
+        Box::pin(async move { self.write(job).await? })
     }
 
     fn discard(&self, filter: DeadLetterFilter) -> StoreFuture<'_, u64> {
-        Box::pin(async move { Ok(answer!(self, Job::Discard(filter), Discarded)) })
+        Box::pin(self.write(Discard { filter, tenant: self.tenant.clone() }))
     }
 
     fn pause(&self, target: PauseTarget, paused: bool) -> StoreFuture<'_, ()> {
-        Box::pin(async move { self.write(Job::Pause(target, paused)).await.map(drop) })
+        Box::pin(self.write(Pause { target, paused, tenant: self.tenant.clone() }))
     }
 
     fn paused(&self) -> StoreFuture<'_, (bool, Vec<Queue>)> {
@@ -281,7 +293,7 @@ impl OperationStore for Store {
     }
 
     fn sweep(&self, retention: Retention, now: UnixMs) -> StoreFuture<'_, SweepSummary> {
-        Box::pin(async move { Ok(answer!(self, Job::Sweep(retention, now), Swept)) })
+        Box::pin(self.write(Sweep { retention, now }))
     }
 
     fn state(&self, key: &str) -> StoreFuture<'_, Option<String>> {
@@ -292,7 +304,6 @@ impl OperationStore for Store {
     }
 
     fn set_state(&self, key: &str, value: Option<String>, expires_at: Option<UnixMs>) -> StoreFuture<'_, ()> {
-        let job = Job::SetState(StateWrite { key: key.to_owned(), value, expires_at });
-        Box::pin(async move { self.write(job).await.map(drop) })
+        Box::pin(self.write(StateWrite { key: key.to_owned(), value, expires_at }))
     }
 }

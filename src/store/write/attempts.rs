@@ -5,7 +5,7 @@ use guildhall_core::usage::{FIRST_ATTEMPTS, LAST_ATTEMPTS, attempt_bytes};
 use sea_orm::DatabaseTransaction;
 
 use super::{EngineError, signed};
-use crate::store::rows::{ColumnType, Columns, RowValue, Rows, with_rows};
+use crate::store::rows::{Columns, Rows, columns, row, with_rows};
 
 /// Number of attempts and delays of an operation, including this change.
 fn count(change: &OperationUpdate) -> u32 {
@@ -24,28 +24,17 @@ pub(super) fn growth(change: &OperationUpdate, error: Option<&str>) -> i64 {
 }
 
 pub(super) async fn insert(on: &DatabaseTransaction, done: &[&OperationUpdate]) -> Result<(), EngineError> {
-    const SHAPE: Columns = Columns(&[
-        ("op", ColumnType::Uuid),
-        ("n", ColumnType::Number),
-        ("started_at", ColumnType::Number),
-        ("ended_at", ColumnType::Number),
-        ("status", ColumnType::Number),
-        ("class", ColumnType::Text),
-        ("detail", ColumnType::Text),
-    ]);
+    const SHAPE: Columns = columns![
+        op: Uuid, n: Number, started_at: Number, ended_at: Number, status: Number, class: Text, detail: Text,
+    ];
     const INSERT: &str = "INSERT INTO operation_attempts (operation_id, n, started_at, ended_at, status, class, detail)
         SELECT op, n, started_at, ended_at, status, class, detail FROM {v} WHERE 1 = 1 ON CONFLICT DO NOTHING";
     let mut rows = Rows::new();
     for (change, attempt) in done.iter().filter_map(|change| change.attempt.as_ref().map(|attempt| (change, attempt))) {
-        rows.push(&[
-            RowValue::Uuid(change.id.uuid()),
-            RowValue::Number(attempt.n.into()),
-            RowValue::Number(signed(attempt.started_at.millis())),
-            RowValue::Number(signed(attempt.ended_at.millis())),
-            attempt.status.map(i64::from).into(),
-            RowValue::Text(&attempt.class),
-            attempt.detail.as_deref().into(),
-        ]);
+        rows.push(row! {
+            change.id, attempt.n, attempt.started_at, attempt.ended_at, attempt.status.map(i64::from), &attempt.class,
+            attempt.detail.as_deref(),
+        });
     }
     if rows.is_empty() {
         return Ok(());
@@ -56,9 +45,9 @@ pub(super) async fn insert(on: &DatabaseTransaction, done: &[&OperationUpdate]) 
 
 /// Removes attempts between the first and the last ones.
 async fn trim(on: &DatabaseTransaction, done: &[&OperationUpdate]) -> Result<(), EngineError> {
-    const IDS: Columns = Columns(&[("op", ColumnType::Uuid)]);
+    const IDS: Columns = columns![op: Uuid];
     let many = done.iter().filter(|change| change.attempt.is_some() && count(change) > FIRST_ATTEMPTS + LAST_ATTEMPTS);
-    let rows = Rows::of(many.map(|change| RowValue::Uuid(change.id.uuid())));
+    let rows = Rows::of(many.map(|change| change.id));
     let edge = |order: &str, nth: u32| {
         format!(
             "(SELECT a.started_at FROM operation_attempts a WHERE a.operation_id = operation_attempts.operation_id

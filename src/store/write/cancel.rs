@@ -1,102 +1,131 @@
 //! Cancels or expedites one operation.
 
-use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use guildhall_core::{
     operation::{OperationId, OperationState, Queue},
     time::UnixMs,
 };
-use sea_orm::{DatabaseTransaction, QueryResult, Value};
+use sea_orm::{QueryResult, Value};
 
 use super::{
-    Context, EngineError,
+    BatchNeeds, EngineError, WriteJob, WriteTx,
     finish::{self, FinishedOperation},
     queues, schedule, signed,
 };
 use crate::store::{operation_row::parse_state, rows::query};
 
-/// Cancels an operation, if it was never sent, or is known to have had no effect.
-pub(super) async fn cancel(
-    on: &DatabaseTransaction,
-    context: &Context,
-    id: OperationId,
-    now: UnixMs,
-    required_tenant: Option<&str>,
-    woken: &mut BTreeSet<i64>,
-) -> Result<Option<(OperationState, Queue)>, EngineError> {
-    const CANCEL: &str =
-        "UPDATE operations SET state = 'cancelled', updated_at = $2, finished_at = $2, joins_at = NULL, changed = {changed}
-        WHERE id = $1 AND tenant = COALESCE($3, tenant) AND state IN ('scheduled', 'queued', 'delayed') AND attempts = 0
-            AND progress IS NULL AND unknown_outcome IS NULL AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.operation_id = operations.id)
-        RETURNING state, queue, caller, tenant";
-    let (cancel, values) = context.change_seq.bind(CANCEL, values(id, now, required_tenant), 0);
-    let caller = context.tenant_scope(required_tenant);
-    caller.begin(on).await?;
-    let cancelled = query(on, &cancel, values).await?;
-    let current = current_state(on, id, required_tenant).await?;
-    caller.end(on).await?;
-    let Some((state, queue)) = cancelled.first().map(read_state).transpose()? else {
-        return Ok(current);
-    };
-    for row in &cancelled {
-        let (caller, tenant): (String, String) = (row.try_get_by_index(2)?, row.try_get_by_index(3)?);
-        context.usage.count_finished(&caller, &tenant, 0);
-    }
-    finish::finish_operations(on, context, &[FinishedOperation { id, queue, state, result: None, at: now }]).await?;
-    schedule::release(on, &[id.uuid()], signed(now.millis()), woken).await?;
-    // Operations behind it may be due long before it would have been.
-    queues::refresh_ready_at(on, queue).await?;
-    Ok(Some((state, queue)))
+/// State and queue of an operation after the job; `None` if the operation does not exist.
+type Moved = Option<(OperationState, Queue)>;
+
+/// The operation to change.
+pub(in crate::store) struct Target {
+    pub(in crate::store) id: OperationId,
+    pub(in crate::store) now: UnixMs,
+    /// Tenant that the operation must belong to.
+    pub(in crate::store) tenant: Option<Arc<str>>,
 }
+
+/// Cancels an operation, if it was never sent, or is known to have had no effect.
+pub(in crate::store) struct Cancel(pub(in crate::store) Target);
 
 /// Makes a waiting operation due now. Does not expedite an operation that is to be reconciled: its call may still be in
 /// flight.
-pub(super) async fn expedite(
-    on: &DatabaseTransaction,
-    context: &Context,
-    id: OperationId,
-    now: UnixMs,
-    required_tenant: Option<&str>,
-    woken: &mut BTreeSet<i64>,
-) -> Result<Option<(OperationState, Queue)>, EngineError> {
-    const EXPEDITE: &str = "UPDATE operations SET eligible_at = $2, updated_at = $2, changed = {changed}
-        WHERE id = $1 AND tenant = COALESCE($3, tenant) AND state IN ('scheduled', 'queued', 'delayed', 'retrying')
-        AND eligible_at > $2
-        RETURNING state, queue";
-    const READY: &str =
-        "UPDATE guild_queues SET ready_at = $2 WHERE queue = $1 AND (ready_at IS NULL OR ready_at > $2)";
-    let (expedite, values) = context.change_seq.bind(EXPEDITE, values(id, now, required_tenant), 0);
-    let caller = context.tenant_scope(required_tenant);
-    caller.begin(on).await?;
-    let expedited = query(on, &expedite, values).await?;
-    let current = current_state(on, id, required_tenant).await?;
-    caller.end(on).await?;
-    let Some((mut state, queue)) = expedited.first().map(read_state).transpose()? else {
-        return Ok(current);
-    };
-    if state == OperationState::Scheduled {
-        state = schedule::join_one(on, context, id, queue, now, woken).await?;
+pub(in crate::store) struct Expedite(pub(in crate::store) Target);
+
+impl WriteJob for Cancel {
+    type Output = Moved;
+
+    fn prepare(&self, needs: &mut BatchNeeds<'_>) {
+        needs.lock_queue_of(self.0.id);
     }
-    query(on, READY, vec![queue.number().into(), signed(now.millis()).into()]).await?;
-    Ok(Some((state, queue)))
+
+    async fn run(&self, tx: &mut WriteTx<'_>) -> Result<Moved, EngineError> {
+        const CANCEL: &str = "UPDATE operations SET state = 'cancelled', updated_at = $2, finished_at = $2,
+                joins_at = NULL, changed = {changed}
+            WHERE id = $1 AND tenant = COALESCE($3, tenant) AND state IN ('scheduled', 'queued', 'delayed') AND attempts = 0
+                AND progress IS NULL AND unknown_outcome IS NULL
+                AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.operation_id = operations.id)
+            RETURNING state, queue, caller, tenant";
+        let Target { id, now, .. } = self.0;
+        let (changed, moved) = self.0.update(tx, CANCEL).await?;
+        if let (Some(row), Some((state, queue))) = (changed, moved) {
+            let (caller, tenant): (String, String) = (row.try_get("", "caller")?, row.try_get("", "tenant")?);
+            tx.context.usage.count_finished(&caller, &tenant, 0);
+            let finished = FinishedOperation { id, queue, state, result: None, at: now };
+            finish::finish_operations(tx.on, tx.context, &[finished]).await?;
+            schedule::release(tx, &[id.uuid()], signed(now.millis())).await?;
+            // Operations behind it may be due long before it would have been.
+            queues::refresh_ready_at(tx.on, queue).await?;
+        }
+        // An operation that was not cancelled continues as before: its owner must not be notified.
+        if let Some((OperationState::Cancelled, queue)) = moved {
+            tx.operations_changed = true;
+            tx.notify_cancelled(queue, id);
+        }
+        Ok(moved)
+    }
+
+    fn is_change(moved: &Moved) -> bool {
+        moved.is_some_and(|(state, _)| state == OperationState::Cancelled)
+    }
 }
 
-/// The operation, the time, and the tenant that it must belong to.
-fn values(id: OperationId, now: UnixMs, tenant: Option<&str>) -> Vec<Value> {
-    vec![id.uuid().into(), signed(now.millis()).into(), tenant.map(str::to_owned).into()]
+impl WriteJob for Expedite {
+    type Output = Moved;
+
+    fn prepare(&self, needs: &mut BatchNeeds<'_>) {
+        needs.lock_queue_of(self.0.id);
+    }
+
+    async fn run(&self, tx: &mut WriteTx<'_>) -> Result<Moved, EngineError> {
+        const EXPEDITE: &str = "UPDATE operations SET eligible_at = $2, updated_at = $2, changed = {changed}
+            WHERE id = $1 AND tenant = COALESCE($3, tenant) AND state IN ('scheduled', 'queued', 'delayed', 'retrying')
+            AND eligible_at > $2 RETURNING state, queue";
+        const READY: &str =
+            "UPDATE guild_queues SET ready_at = $2 WHERE queue = $1 AND (ready_at IS NULL OR ready_at > $2)";
+        let Target { id, now, .. } = self.0;
+        let (changed, mut moved) = self.0.update(tx, EXPEDITE).await?;
+        if let (Some(_), Some((state, queue))) = (changed, &mut moved) {
+            if *state == OperationState::Scheduled {
+                *state = schedule::join_one(tx, id, *queue, now).await?;
+            }
+            query(tx.on, READY, vec![queue.number().into(), signed(now.millis()).into()]).await?;
+        }
+        // An operation that was not expedited continues as before: its owner must not be notified.
+        if let Some((state, queue)) = moved
+            && state.is_waiting()
+        {
+            tx.operations_changed = true;
+            tx.notify_expedited(queue, id);
+        }
+        Ok(moved)
+    }
+
+    fn is_change(moved: &Moved) -> bool {
+        moved.is_some_and(|(state, _)| state.is_waiting())
+    }
 }
 
-async fn current_state(
-    on: &DatabaseTransaction,
-    id: OperationId,
-    tenant: Option<&str>,
-) -> Result<Option<(OperationState, Queue)>, EngineError> {
-    const SELECT: &str = "SELECT state, queue FROM operations WHERE id = $1 AND tenant = COALESCE($2, tenant)";
-    let rows = query(on, SELECT, vec![id.uuid().into(), tenant.map(str::to_owned).into()]).await?;
-    rows.first().map(read_state).transpose()
+impl Target {
+    /// Updates the operation in the scope of the tenant, with its id, the time and the tenant as parameters. Returns
+    /// the changed row, if there is one, and the state afterwards.
+    async fn update(&self, tx: &WriteTx<'_>, sql: &str) -> Result<(Option<QueryResult>, Moved), EngineError> {
+        const SELECT: &str = "SELECT state, queue FROM operations WHERE id = $1 AND tenant = COALESCE($2, tenant)";
+        let (id, tenant) = (Value::from(self.id.uuid()), Value::from(self.tenant.as_deref().map(str::to_owned)));
+        let values = vec![id.clone(), signed(self.now.millis()).into(), tenant.clone()];
+        let (sql, values) = tx.context.change_seq.bind(sql, values, 0);
+        let caller = tx.context.tenant_scope(self.tenant.as_deref());
+        caller.begin(tx.on).await?;
+        let changed = query(tx.on, &sql, values).await?.pop();
+        let after = query(tx.on, SELECT, vec![id, tenant]).await?;
+        caller.end(tx.on).await?;
+        let moved = after.first().map(read_state).transpose()?;
+        Ok((changed, moved))
+    }
 }
 
 fn read_state(row: &QueryResult) -> Result<(OperationState, Queue), EngineError> {
-    let state: String = row.try_get_by_index(0)?;
-    Ok((parse_state(&state)?, Queue::from_number(row.try_get_by_index(1)?)))
+    let state: String = row.try_get("", "state")?;
+    Ok((parse_state(&state)?, Queue::from_number(row.try_get("", "queue")?)))
 }

@@ -8,7 +8,7 @@
 use sea_orm::{ConnectionTrait, Value};
 
 use super::EngineError;
-use crate::store::rows::query;
+use crate::store::rows::{query, query_scalar};
 
 /// Placeholder for the number in a statement.
 const PLACEHOLDER: &str = "{changed}";
@@ -55,8 +55,8 @@ impl ChangeSeq {
 
     /// The last number of a file.
     pub(super) async fn of_file(on: &impl ConnectionTrait) -> Result<Self, EngineError> {
-        let rows = query(on, HIGHEST, vec![FORGOTTEN.into()]).await?;
-        Ok(Self::Counted(rows.first().map_or(Ok(0), |row| row.try_get_by_index(0))?))
+        let highest = query_scalar(on, HIGHEST, vec![FORGOTTEN.into()]).await?;
+        Ok(Self::Counted(highest.unwrap_or(0)))
     }
 }
 

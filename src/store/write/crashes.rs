@@ -10,13 +10,14 @@ use guildhall_core::{
     operation::{Failure, FailureClass, OperationId, OperationKind, OperationState, Queue},
     time::UnixMs,
 };
-use sea_orm::DatabaseTransaction;
+use sea_orm::{DatabaseTransaction, FromQueryResult};
+use uuid::Uuid;
 
-use super::{Context, EngineError, record};
+use super::{EngineError, WriteJob, WriteTx, record};
 use crate::store::{
     crashes::{CrashKey, OPERATION},
-    operation_row::{read_u32, time},
-    rows::{ColumnType, Columns, RowValue, Rows, query, with_rows},
+    operation_row::time,
+    rows::{Columns, Rows, columns, query, query_as, row, with_rows},
 };
 
 /// Maximum number of rows that one sweep removes.
@@ -26,9 +27,26 @@ const SWEEP: i64 = 500;
 pub(in crate::store) const CRASHED: &str =
     "SELECT c.operation, c.crashes, c.part, c.cause, o.queue, o.state, o.attempts,
     o.delays, o.eligible_at, o.guild_id, o.kind, CAST(CASE WHEN o.unknown_outcome IS NOT NULL
-    OR o.progress IS NOT NULL OR EXISTS (SELECT 1 FROM intents i WHERE i.operation_id = o.id) THEN 1 ELSE 0 END AS BIGINT)
+    OR o.progress IS NOT NULL OR EXISTS (SELECT 1 FROM intents i WHERE i.operation_id = o.id) THEN 1 ELSE 0 END AS BIGINT) AS sent
     FROM crashed_inputs c JOIN operations o ON o.id = c.operation
     WHERE c.kind = $1 AND c.crashes >= $2 AND o.finished_at IS NULL";
+
+#[derive(FromQueryResult)]
+struct CrashedOperation {
+    operation: Uuid,
+    crashes: i64,
+    part: String,
+    cause: String,
+    queue: i64,
+    state: String,
+    attempts: i64,
+    delays: i64,
+    eligible_at: i64,
+    guild_id: Option<i64>,
+    kind: String,
+    /// Whether its call may have been sent.
+    sent: i64,
+}
 
 /// An operation that was finished because it ended processes.
 #[derive(Debug)]
@@ -48,45 +66,38 @@ impl SetAsideOperation {
 
 /// Finishes operations of queues that were just claimed if they ended processes before, so that they are not continued
 /// here.
-pub(super) async fn set_aside(
-    on: &DatabaseTransaction,
-    context: &Context,
-    claims: &[Claim],
-) -> Result<Vec<SetAsideOperation>, EngineError> {
+pub(super) async fn set_aside(tx: &mut WriteTx<'_>, claims: &[Claim]) -> Result<(), EngineError> {
     if claims.is_empty() {
-        return Ok(Vec::new());
+        return Ok(());
     }
-    let rows = query(on, CRASHED, vec![OPERATION.into(), i64::from(CRASHES_BEFORE_SET_ASIDE).into()]).await?;
+    let values = vec![OPERATION.into(), i64::from(CRASHES_BEFORE_SET_ASIDE).into()];
+    let rows: Vec<CrashedOperation> = query_as(tx.on, CRASHED, values).await?;
     if rows.is_empty() {
-        return Ok(Vec::new());
+        return Ok(());
     }
     let fences: HashMap<Queue, Fence> = claims.iter().map(|claim| (claim.queue, claim.fence)).collect();
     let mut finished = Vec::new();
-    for row in &rows {
-        let queue = Queue::from_number(row.try_get_by_index(4)?);
+    for row in rows {
+        let queue = Queue::from_number(row.queue);
         let Some(fence) = fences.get(&queue).copied() else { continue };
-        let id = OperationId::from_uuid(row.try_get_by_index(0)?);
-        let crashed = CrashedInput {
-            input: Input::Operation(id),
-            crashes: read_u32(row, 1)?,
-            part: row.try_get_by_index(2)?,
-            cause: row.try_get_by_index(3)?,
-        };
+        let id = OperationId::from_uuid(row.operation);
+        let crashes =
+            u32::try_from(row.crashes).map_err(|_| EngineError::Corrupt(format!("invalid count: {}", row.crashes)))?;
+        let crashed = CrashedInput { input: Input::Operation(id), crashes, part: row.part, cause: row.cause };
         // An invalid value must not prevent the claim of the queue.
-        let state = OperationState::from_name(&row.try_get_by_index::<String>(5)?);
+        let state = OperationState::from_name(&row.state);
         let started = state.is_none_or(|state| matches!(state, OperationState::Running | OperationState::Reconciling));
-        let sent = started || row.try_get_by_index::<i64>(11)? != 0;
-        let (end, error) = final_state(&crashed, sent);
-        let at = UnixMs::new(u64::try_from(context.now()).unwrap_or(0));
+        let (end, error) = final_state(&crashed, started || row.sent != 0);
+        let at = UnixMs::new(u64::try_from(tx.context.now()).unwrap_or(0));
         let change = OperationUpdate {
             queue,
             fence,
             id,
-            guild: row.try_get_by_index::<Option<i64>>(9)?.map(i64::cast_unsigned),
+            guild: row.guild_id.map(i64::cast_unsigned),
             state: end,
-            attempts: read_u32(row, 6).unwrap_or(0),
-            delays: read_u32(row, 7).unwrap_or(0),
-            eligible_at: time(row.try_get_by_index(8)?),
+            attempts: u32::try_from(row.attempts).unwrap_or(0),
+            delays: u32::try_from(row.delays).unwrap_or(0),
+            eligible_at: time(row.eligible_at),
             parked: false,
             error: Some(error),
             result: None,
@@ -99,18 +110,15 @@ pub(super) async fn set_aside(
             unbind: Vec::new(),
             at,
         };
-        finished.push(SetAsideOperation {
-            crashed,
-            kind: OperationKind::from_name(&row.try_get_by_index::<String>(10)?),
-            change,
-        });
+        finished.push(SetAsideOperation { crashed, kind: OperationKind::from_name(&row.kind), change });
     }
-    let changes: Vec<OperationUpdate> = finished.iter().map(|one| one.change.clone()).collect();
-    let recorded = record::record_updates(on, context, &[(0, changes.as_slice())]).await?;
-    forget(on, finished.iter().map(|one| &one.crashed.input)).await?;
-    let mut recorded = recorded.into_iter().flat_map(|(_, recorded)| recorded);
-    finished.retain(|_| recorded.next() == Some(UpdateResult::Done));
-    Ok(finished)
+    let changes: Vec<&OperationUpdate> = finished.iter().map(|one| &one.change).collect();
+    let recorded = record::record_updates(tx, &changes).await?;
+    forget(tx.on, finished.iter().map(|one| &one.crashed.input)).await?;
+    let done = finished.into_iter().zip(recorded).filter(|(_, recorded)| *recorded == UpdateResult::Done);
+    tx.set_aside.extend(done.map(|(one, _)| one));
+    tx.operations_changed |= !tx.set_aside.is_empty();
+    Ok(())
 }
 
 /// Final state of an operation that ended processes. It needs review if its call may have been sent.
@@ -124,29 +132,31 @@ fn final_state(crashed: &CrashedInput, sent: bool) -> (OperationState, Failure) 
     }
 }
 
+/// Removes the crash counts of inputs that were set aside.
+pub(in crate::store) struct ForgetCrashes(pub(in crate::store) Vec<Input>);
+
+impl WriteJob for ForgetCrashes {
+    type Output = ();
+
+    fn size(&self) -> (usize, usize) {
+        (self.0.len(), 0)
+    }
+
+    async fn run(&self, tx: &mut WriteTx<'_>) -> Result<(), EngineError> {
+        forget(tx.on, &self.0).await
+    }
+}
+
 /// Removes the crash counts of inputs.
-pub(super) async fn forget<'a>(
-    on: &DatabaseTransaction,
-    inputs: impl IntoIterator<Item = &'a Input>,
-) -> Result<(), EngineError> {
-    const SHAPE: Columns = Columns(&[
-        ("its_kind", ColumnType::Text),
-        ("its_operation", ColumnType::Uuid),
-        ("its_session", ColumnType::Text),
-        ("its_seq", ColumnType::Number),
-        ("its_handler", ColumnType::Text),
-    ]);
+async fn forget<'a>(on: &DatabaseTransaction, inputs: impl IntoIterator<Item = &'a Input>) -> Result<(), EngineError> {
+    const SHAPE: Columns = columns![
+        its_kind: Text, its_operation: Uuid, its_session: Text, its_seq: Number, its_handler: Text,
+    ];
     const FORGET: &str = "DELETE FROM crashed_inputs WHERE (kind, operation, session, seq, handler) IN
         (SELECT its_kind, its_operation, its_session, its_seq, its_handler FROM {v})";
     let mut rows = Rows::new();
     for key in inputs.into_iter().map(CrashKey::of) {
-        rows.push(&[
-            RowValue::Text(key.kind),
-            RowValue::Uuid(key.operation),
-            RowValue::Text(&key.session),
-            RowValue::Number(key.seq),
-            RowValue::Text(&key.handler),
-        ]);
+        rows.push(row! { key.kind, key.operation, &key.session, key.seq, &key.handler });
     }
     with_rows(on, FORGET, SHAPE, rows, Vec::new()).await?;
     Ok(())

@@ -1,9 +1,6 @@
 //! Redrives and discards dead letters.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use guildhall_actors::ports::{DeadLetterFilter, NewOperation, SubmitError, SubmitResult};
 use guildhall_core::operation::OperationId;
@@ -11,73 +8,103 @@ use sea_orm::DatabaseTransaction;
 use uuid::Uuid;
 
 use super::{
-    Context, EngineError,
-    guild_tenants::GuildTenants,
-    submit::{self, SubmitBatch},
+    BatchNeeds, EngineError, WriteJob, WriteTx,
+    submit::{self, SubmitBatch, payload_bytes},
 };
 use crate::store::{
     read::dead_letters::DeadLetterCondition,
-    rows::{ColumnType, Columns, RowValue, Rows, query, with_rows},
+    rows::{Columns, Rows, columns, query, row, with_rows},
 };
 
-const IDS: Columns = Columns(&[("op", ColumnType::Uuid)]);
-const PAIRS: Columns = Columns(&[("op", ColumnType::Uuid), ("again", ColumnType::Uuid)]);
+const IDS: Columns = columns![op: Uuid];
+const PAIRS: Columns = columns![op: Uuid, again: Uuid];
 
-/// Stores the operations of dead letters that are not redriven yet.
-pub(super) async fn redrive(
-    on: &DatabaseTransaction,
-    context: &Context,
-    tenants: &GuildTenants,
-    batch: &[NewOperation],
-    tenant: Option<&str>,
-    woken: &mut BTreeSet<i64>,
-) -> Result<Result<Vec<OperationId>, SubmitError>, EngineError> {
-    let caller = context.tenant_scope(tenant);
-    caller.begin(on).await?;
-    let mut origins = origins(on, batch, tenant).await?;
-    caller.end(on).await?;
-    let mut to_submit = Vec::new();
-    let mut redriven = Vec::new();
-    for operation in batch {
-        let Some(origin) = operation.redrive_of else { continue };
-        match origins.get(&origin) {
-            Some(None) => {
-                origins.insert(origin, Some(operation.id));
-                to_submit.push(operation.clone());
-            }
-            // It was stored before, and its caller did not get the result.
-            Some(Some(again)) if *again == operation.id && !redriven.contains(&operation.id) => {
-                redriven.push(operation.id);
-            }
-            Some(Some(_)) | None => {}
+/// Submits the operations of dead letters that are not redriven yet.
+pub(in crate::store) struct Redrive {
+    pub(in crate::store) operations: Vec<NewOperation>,
+    /// Tenant of the API key that redrives them, if any.
+    pub(in crate::store) tenant: Option<Arc<str>>,
+}
+
+/// Removes dead letters, the oldest first. Returns their number.
+pub(in crate::store) struct Discard {
+    pub(in crate::store) filter: DeadLetterFilter,
+    /// Tenant that the dead letters must belong to.
+    pub(in crate::store) tenant: Option<Arc<str>>,
+}
+
+impl WriteJob for Redrive {
+    type Output = Result<Vec<OperationId>, SubmitError>;
+
+    fn size(&self) -> (usize, usize) {
+        (self.operations.len(), payload_bytes(&self.operations))
+    }
+
+    fn prepare<'a>(&'a self, needs: &mut BatchNeeds<'a>) {
+        needs.submit(&self.operations);
+    }
+
+    async fn run(&self, tx: &mut WriteTx<'_>) -> Result<Self::Output, EngineError> {
+        let redriven = self.redrive(tx).await?;
+        if redriven.is_ok() {
+            tx.notify_added(&self.operations);
         }
+        tx.operations_changed |= Self::is_change(&redriven);
+        Ok(redriven)
     }
-    if to_submit.is_empty() {
-        return Ok(Ok(redriven));
+
+    fn is_change(redriven: &Self::Output) -> bool {
+        redriven.as_ref().is_ok_and(|redriven| !redriven.is_empty())
     }
-    let submitted =
-        match submit::submit_batches(on, context, tenants, &[SubmitBatch { operations: &to_submit, tenant }], woken)
-            .await?
-            .pop()
-        {
+}
+
+impl Redrive {
+    async fn redrive(&self, tx: &mut WriteTx<'_>) -> Result<Result<Vec<OperationId>, SubmitError>, EngineError> {
+        let (on, tenant) = (tx.on, self.tenant.as_deref());
+        let caller = tx.context.tenant_scope(tenant);
+        caller.begin(on).await?;
+        let mut origins = origins(on, &self.operations, tenant).await?;
+        caller.end(on).await?;
+        let mut to_submit = Vec::new();
+        let mut redriven = Vec::new();
+        for operation in &self.operations {
+            let Some(origin) = operation.redrive_of else { continue };
+            match origins.get(&origin) {
+                Some(None) => {
+                    origins.insert(origin, Some(operation.id));
+                    to_submit.push(operation.clone());
+                }
+                // It was stored before, and its caller did not get the result.
+                Some(Some(again)) if *again == operation.id && !redriven.contains(&operation.id) => {
+                    redriven.push(operation.id);
+                }
+                Some(Some(_)) | None => {}
+            }
+        }
+        if to_submit.is_empty() {
+            return Ok(Ok(redriven));
+        }
+        let batch = SubmitBatch { operations: &to_submit, tenant };
+        let submitted = match submit::submit_batches(tx, &[batch]).await?.pop() {
             Some(Ok(submitted)) => submitted,
             Some(Err(error)) => return Ok(Err(error)),
             None => Vec::new(),
         };
-    let mut pairs = Rows::new();
-    for (operation, submitted) in to_submit.iter().zip(submitted) {
-        let id = match submitted {
-            SubmitResult::Accepted { .. } => operation.id,
-            SubmitResult::Existing { id, .. } => id,
-        };
-        let origin = operation.redrive_of.expect("invariant: an operation to store is a redrive");
-        pairs.push(&[RowValue::Uuid(origin.uuid()), RowValue::Uuid(id.uuid())]);
-        redriven.push(id);
+        let mut pairs = Rows::new();
+        for (operation, submitted) in to_submit.iter().zip(submitted) {
+            let id = match submitted {
+                SubmitResult::Accepted { .. } => operation.id,
+                SubmitResult::Existing { id, .. } => id,
+            };
+            let origin = operation.redrive_of.expect("invariant: an operation to store is a redrive");
+            pairs.push(row! { origin, id });
+            redriven.push(id);
+        }
+        caller.begin(on).await?;
+        link_redrives(on, pairs).await?;
+        caller.end(on).await?;
+        Ok(Ok(redriven))
     }
-    caller.begin(on).await?;
-    link_redrives(on, pairs).await?;
-    caller.end(on).await?;
-    Ok(Ok(redriven))
 }
 
 /// Dead letters and operations that the batch redrives, and the operation that already redrives each of them, if any.
@@ -90,14 +117,11 @@ async fn origins(
         WHERE l.tenant = COALESCE($2, l.tenant)
         UNION SELECT o.id, o.redriven_as FROM {v} JOIN operations o ON o.id = v.op
         WHERE o.state = 'needs_review' AND o.tenant = COALESCE($2, o.tenant)";
-    let rows = Rows::of(batch.iter().filter_map(|operation| operation.redrive_of).map(|id| RowValue::Uuid(id.uuid())));
-    if rows.is_empty() {
-        return Ok(HashMap::new());
-    }
+    let rows = Rows::of(batch.iter().filter_map(|operation| operation.redrive_of));
     let mut origins = HashMap::new();
     for row in with_rows(on, SELECT, IDS, rows, vec![tenant.map(str::to_owned).into()]).await? {
-        let id: Uuid = row.try_get_by_index(0)?;
-        let again: Option<Uuid> = row.try_get_by_index(1)?;
+        let id: Uuid = row.try_get("", "id")?;
+        let again: Option<Uuid> = row.try_get("", "redriven_as")?;
         origins.insert(OperationId::from_uuid(id), again.map(OperationId::from_uuid));
     }
     Ok(origins)
@@ -112,24 +136,26 @@ async fn link_redrives(on: &DatabaseTransaction, pairs: Rows) -> Result<(), Engi
     Ok(())
 }
 
-/// Removes dead letters, the oldest first.
-pub(super) async fn discard(
-    on: &DatabaseTransaction,
-    context: &Context,
-    filter: &DeadLetterFilter,
-    of: Option<&str>,
-) -> Result<u64, EngineError> {
-    let tenant = of.map(Arc::from).or_else(|| filter.tenant.clone());
-    let DeadLetterCondition { sql, values } =
-        DeadLetterCondition::oldest_first(&DeadLetterFilter { tenant, ..filter.clone() });
-    let caller = context.tenant_scope(of);
-    caller.begin(on).await?;
-    let delete = format!(
-        "DELETE FROM dead_letters WHERE id IN (SELECT l.id FROM dead_letters l {sql})
-        RETURNING caller, tenant, bytes"
-    );
-    let gone = query(on, &delete, values).await?;
-    caller.end(on).await?;
-    context.count_removed(&gone, 0)?;
-    Ok(gone.len() as u64)
+impl WriteJob for Discard {
+    type Output = u64;
+
+    async fn run(&self, tx: &mut WriteTx<'_>) -> Result<u64, EngineError> {
+        let tenant = self.tenant.as_ref().or(self.filter.tenant.as_ref()).cloned();
+        let DeadLetterCondition { sql, values } =
+            DeadLetterCondition::oldest_first(&DeadLetterFilter { tenant, ..self.filter.clone() });
+        let caller = tx.context.tenant_scope(self.tenant.as_deref());
+        caller.begin(tx.on).await?;
+        let delete = format!(
+            "DELETE FROM dead_letters WHERE id IN (SELECT l.id FROM dead_letters l {sql})
+            RETURNING caller, tenant, bytes"
+        );
+        let gone = query(tx.on, &delete, values).await?;
+        caller.end(tx.on).await?;
+        tx.context.count_removed(&gone)?;
+        Ok(gone.len() as u64)
+    }
+
+    fn is_change(discarded: &u64) -> bool {
+        *discarded > 0
+    }
 }

@@ -1,35 +1,30 @@
 //! Commits of event handlers: the row of each handled event, with everything that its handler produced. Each commit is
 //! stored completely or not at all.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    sync::Arc,
+};
 
-use guildhall_actors::crash;
+use guildhall_actors::crash::{self, Input};
 use guildhall_actors::ports::{CommitResult, HandlerCommit, InboxKey, StateWrite};
 use sea_orm::{DatabaseTransaction, QueryResult};
 
 use super::{
-    Context, EngineError,
-    guild_tenants::GuildTenants,
-    inbox,
-    job::input_of,
-    shards, signed, state,
-    submit::{self, SubmitBatch},
+    BatchNeeds, EngineError, RunOrder, WriteJob, WriteTx, inbox, job, shards, signed, state,
+    submit::{self, SubmitBatch, payload_bytes},
 };
-use crate::store::rows::{ColumnType, Columns, RowValue, Rows, with_rows, without_nul};
+use crate::store::rows::{Columns, Rows, columns, row, with_rows, without_nul};
 
 /// Session, sequence number and handler, as the engines store them.
 pub(super) type HandledKey = (String, i64, String);
 
 /// Columns of such keys. No table has columns with these names.
-pub(in crate::store) const KEYS: Columns =
-    Columns(&[("its_session", ColumnType::Text), ("its_seq", ColumnType::Number), ("its_handler", ColumnType::Text)]);
+pub(in crate::store) const KEYS: Columns = columns![its_session: Text, its_seq: Number, its_handler: Text];
 
-pub(in crate::store) const HANDLED: Columns = Columns(&[
-    ("its_session", ColumnType::Text),
-    ("its_seq", ColumnType::Number),
-    ("its_handler", ColumnType::Text),
-    ("its_time", ColumnType::Number),
-]);
+pub(in crate::store) const HANDLED: Columns = columns![
+    its_session: Text, its_seq: Number, its_handler: Text, its_time: Number,
+];
 
 /// Inserts the rows of handlers. Returns those that did not exist. For events up to the confirmed position of a session
 /// the rows are already removed, and the inbox entry of an event may outlive its row.
@@ -42,16 +37,61 @@ pub(in crate::store) const INSERT: &str = "INSERT INTO handled (session, seq, ha
 pub(in crate::store) const REMOVE: &str =
     "DELETE FROM handled WHERE (session, seq, handler) IN (SELECT its_session, its_seq, its_handler FROM {v})";
 
-/// Stores what handlers produced, one result for each commit.
-pub(super) async fn commit_batch(
-    on: &DatabaseTransaction,
-    context: &Context,
-    tenants: &GuildTenants,
-    done: &[&HandlerCommit],
-    woken: &mut BTreeSet<i64>,
-) -> Result<Vec<CommitResult>, EngineError> {
+/// Stores what handlers produced, with one result for each of them.
+pub(in crate::store) struct CommitHandlers(pub(in crate::store) Vec<HandlerCommit>);
+
+impl WriteJob for CommitHandlers {
+    type Output = Vec<CommitResult>;
+
+    const ORDER: RunOrder = RunOrder::Commit;
+
+    fn size(&self) -> (usize, usize) {
+        self.0.iter().map(commit_size).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+    }
+
+    fn input(&self) -> Option<Input> {
+        match self.0.as_slice() {
+            [done] => Some(input_of(done)),
+            _ => None,
+        }
+    }
+
+    fn prepare<'a>(&'a self, needs: &mut BatchNeeds<'a>) {
+        self.0.iter().for_each(|done| needs.submit(&done.operations));
+    }
+
+    async fn run_all(jobs: &[&Self], tx: &mut WriteTx<'_>) -> Result<Vec<Vec<CommitResult>>, EngineError> {
+        let done: Vec<&HandlerCommit> = jobs.iter().flat_map(|job| &job.0).collect();
+        let committed = commit_batch(tx, &done).await?;
+        for (done, committed) in done.iter().zip(&committed) {
+            if matches!(committed, CommitResult::Done(_)) {
+                tx.operations_changed = true;
+                tx.notify_added(&done.operations);
+            }
+        }
+        Ok(job::split(committed, jobs.iter().map(|job| job.0.len())))
+    }
+}
+
+fn commit_size(done: &HandlerCommit) -> (usize, usize) {
+    let values: usize = done.set.iter().map(|set| set.value.as_ref().map_or(0, String::len)).sum();
+    let event = done.inbox.as_ref().map_or(0, |entry| entry.event.len());
+    (1 + done.operations.len() + done.set.len(), payload_bytes(&done.operations) + values + event)
+}
+
+/// The event that a handler has finished with, as the next process would receive it.
+fn input_of(done: &HandlerCommit) -> Input {
+    if done.from_inbox {
+        Input::InboxEntry(done.key.clone())
+    } else {
+        Input::Event { session: Arc::clone(&done.key.session), seq: done.key.seq }
+    }
+}
+
+async fn commit_batch(tx: &mut WriteTx<'_>, done: &[&HandlerCommit]) -> Result<Vec<CommitResult>, EngineError> {
     let mut results: BTreeMap<usize, CommitResult> = BTreeMap::new();
-    let valid_claims = shards::valid_claims(on, context, done.iter().filter_map(|done| done.claim)).await?;
+    let claims = done.iter().filter_map(|done| done.claim);
+    let valid_claims = shards::valid_claims(tx.on, tx.context, claims).await?;
     let mut remaining: Vec<CommitItem<'_>> = Vec::with_capacity(done.len());
     for (index, done) in done.iter().enumerate() {
         if done.claim.is_none_or(|claim| valid_claims.contains(&claim)) {
@@ -66,7 +106,7 @@ pub(super) async fn commit_batch(
         let mut seen = HashSet::new();
         let (first, later) = remaining.into_iter().partition(|item| seen.insert(item.key.clone()));
         remaining = later;
-        results.extend(commit_distinct(on, context, tenants, first, woken).await?);
+        results.extend(commit_distinct(tx, first).await?);
     }
     Ok(results.into_values().collect())
 }
@@ -85,13 +125,11 @@ impl<'a> CommitItem<'a> {
 }
 
 /// Stores commits with distinct keys.
-async fn commit_distinct<'a>(
-    on: &DatabaseTransaction,
-    context: &Context,
-    tenants: &GuildTenants,
-    items: Vec<CommitItem<'a>>,
-    woken: &mut BTreeSet<i64>,
+async fn commit_distinct(
+    tx: &mut WriteTx<'_>,
+    items: Vec<CommitItem<'_>>,
 ) -> Result<Vec<(usize, CommitResult)>, EngineError> {
+    let on = tx.on;
     let (from_inbox, fresh): (Vec<_>, Vec<_>) = items.iter().partition(|item| item.done.from_inbox);
     let mut new_keys = insert(on, &fresh).await?;
     new_keys.extend(inbox::present(on, from_inbox.iter().map(|item| &item.key)).await?);
@@ -100,7 +138,7 @@ async fn commit_distinct<'a>(
     let given =
         items.iter().filter(has_operations).map(|item| SubmitBatch { operations: &item.done.operations, tenant: None });
     let batches: Vec<SubmitBatch<'_>> = given.collect();
-    let mut accepted = submit::submit_batches(on, context, tenants, &batches, woken).await?.into_iter();
+    let mut accepted = submit::submit_batches(tx, &batches).await?.into_iter();
 
     let mut committed = Vec::with_capacity(items.len());
     let (mut refused, mut finished, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
@@ -143,7 +181,7 @@ async fn insert(on: &DatabaseTransaction, items: &[&CommitItem<'_>]) -> Result<H
         items.iter().map(|item| (&item.key, signed(item.done.at.millis()))).collect();
     let mut rows = Rows::new();
     for ((session, seq, handler), at) in in_order {
-        rows.push(&[RowValue::Text(session), RowValue::Number(*seq), RowValue::Text(handler), RowValue::Number(at)]);
+        rows.push(row! { session, *seq, handler, at });
     }
     with_rows(on, INSERT, HANDLED, rows, Vec::new()).await?.iter().map(read_key).collect()
 }
@@ -154,14 +192,14 @@ pub(super) fn key(key: &InboxKey) -> HandledKey {
 
 /// Reads session, seq and handler.
 pub(super) fn read_key(row: &QueryResult) -> Result<HandledKey, EngineError> {
-    Ok((row.try_get_by_index(0)?, row.try_get_by_index(1)?, row.try_get_by_index(2)?))
+    Ok((row.try_get("", "session")?, row.try_get("", "seq")?, row.try_get("", "handler")?))
 }
 
 pub(super) fn rows_of<'a>(keys: impl IntoIterator<Item = &'a HandledKey>) -> Rows {
     let in_order: BTreeSet<&HandledKey> = keys.into_iter().collect();
     let mut rows = Rows::new();
     for (session, seq, handler) in in_order {
-        rows.push(&[RowValue::Text(session), RowValue::Number(*seq), RowValue::Text(handler)]);
+        rows.push(row! { session, *seq, handler });
     }
     rows
 }

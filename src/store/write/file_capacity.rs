@@ -7,7 +7,7 @@ use guildhall_core::usage::{UsageBound, UsageBoundExceeded};
 use sea_orm::ConnectionTrait;
 
 use super::EngineError;
-use crate::store::{events::FileMeasured, rows::query};
+use crate::store::{events::FileMeasured, rows::query_scalar};
 
 /// New operations may fill this fraction (1/n) of a file. An operation that dies is stored twice, as itself and as a
 /// dead letter: an accepted operation can always finish, whatever its final state.
@@ -80,9 +80,8 @@ impl FileCapacity {
 pub(in crate::store) async fn measure(on: &impl ConnectionTrait) -> Result<u64, EngineError> {
     const USED: &str = "SELECT (c.page_count - f.freelist_count) * s.page_size
         FROM pragma_page_count() c, pragma_freelist_count() f, pragma_page_size() s";
-    let rows = query(on, USED, Vec::new()).await?;
-    let used: i64 = rows.first().map_or(Ok(0), |row| row.try_get_by_index(0))?;
-    Ok(used.max(0).unsigned_abs())
+    let used: Option<i64> = query_scalar(on, USED, Vec::new()).await?;
+    Ok(used.unwrap_or(0).max(0).unsigned_abs())
 }
 
 #[cfg(test)]

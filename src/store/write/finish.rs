@@ -11,7 +11,7 @@ use sea_orm::{DatabaseTransaction, QueryResult};
 use uuid::Uuid;
 
 use super::{Context, EngineError, signed};
-use crate::store::rows::{ColumnType, Columns, RowValue, Rows, with_rows};
+use crate::store::rows::{Columns, Rows, columns, row, with_rows};
 
 /// An operation that has just finished.
 #[derive(Debug)]
@@ -41,8 +41,8 @@ fn count_results(
     }
     let grown: HashMap<Uuid, i64> = finished.iter().map(|(end, _)| (end.id.uuid(), end.growth())).collect();
     for row in keys {
-        let (scope, tenant): (String, String) = (row.try_get_by_index(1)?, row.try_get_by_index(2)?);
-        let bytes = grown.get(&row.try_get_by_index::<Uuid>(0)?).copied().unwrap_or_default();
+        let (scope, tenant): (String, String) = (row.try_get("", "scope")?, row.try_get("", "tenant")?);
+        let bytes = grown.get(&row.try_get::<Uuid>("", "operation_id")?).copied().unwrap_or_default();
         context.usage.add(&scope, &tenant, Usage { operations: 0, bytes });
     }
     Ok(())
@@ -73,7 +73,7 @@ impl RelatedRows {
     }
 }
 
-const IDS: Columns = Columns(&[("op", ColumnType::Uuid)]);
+const IDS: Columns = columns![op: Uuid];
 
 /// Decrements the pending counts of queues, stores the results with idempotency keys, and removes references.
 pub(super) async fn finish_operations(
@@ -91,17 +91,11 @@ pub(super) async fn finish_with_related(
     context: &Context,
     finished: &[(&FinishedOperation<'_>, RelatedRows)],
 ) -> Result<(), EngineError> {
-    const COUNTS: Columns = Columns(&[("line", ColumnType::Number), ("n", ColumnType::Number)]);
+    const COUNTS: Columns = columns![line: Number, n: Number];
     const COUNT: &str = "UPDATE guild_queues SET pending = pending - v.n FROM {v} WHERE queue = v.line";
-    const KEYS: Columns = Columns(&[
-        ("op", ColumnType::Uuid),
-        ("state", ColumnType::Text),
-        ("result", ColumnType::Text),
-        ("expires_at", ColumnType::Number),
-        ("grown", ColumnType::Number),
-    ]);
+    const KEYS: Columns = columns![op: Uuid, state: Text, result: Text, expires_at: Number, grown: Number];
     const UPDATE_KEYS: &str = "UPDATE idempotency SET state = v.state, result = v.result, expires_at = v.expires_at,
-        bytes = idempotency.bytes + v.grown FROM {v} WHERE operation_id = v.op RETURNING operation_id, idempotency.scope, idempotency.tenant";
+        bytes = idempotency.bytes + v.grown FROM {v} WHERE operation_id = v.op RETURNING operation_id, idempotency.scope AS scope, idempotency.tenant AS tenant";
     const DELETE_REFS: &str = "DELETE FROM operation_refs WHERE operation_id IN (SELECT op FROM {v})";
     if finished.is_empty() {
         return Ok(());
@@ -114,17 +108,11 @@ pub(super) async fn finish_with_related(
             continue;
         }
         let expires_at = end.at + context.keep_keys;
-        keys.push(&[
-            RowValue::Uuid(end.id.uuid()),
-            RowValue::Text(end.state.name()),
-            end.result.into(),
-            RowValue::Number(signed(expires_at.millis())),
-            RowValue::Number(end.growth()),
-        ]);
+        keys.push(row! { end.id, end.state.name(), end.result, expires_at, end.growth() });
     }
     let mut rows = Rows::new();
     for (queue, count) in counts {
-        rows.push(&[RowValue::Number(queue), RowValue::Number(count)]);
+        rows.push(row! { queue, count });
     }
     with_rows(on, COUNT, COUNTS, rows, Vec::new()).await?;
     let ended_keys = with_rows(on, UPDATE_KEYS, KEYS, keys, Vec::new()).await?;
@@ -144,5 +132,5 @@ pub(super) async fn close_intents(on: &DatabaseTransaction, ids: &[OperationId])
 }
 
 fn rows_of(ids: &[OperationId]) -> Rows {
-    Rows::of(ids.iter().map(|id| RowValue::Uuid(id.uuid())))
+    Rows::of(ids.iter().copied())
 }

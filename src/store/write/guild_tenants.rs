@@ -10,28 +10,28 @@ use guildhall_actors::ports::NewOperation;
 use guildhall_core::operation::{Queue, QueueKey};
 use sea_orm::DatabaseTransaction;
 
-use super::{EngineError, Job};
-use crate::store::rows::{RowValue, Rows, with_rows};
+use super::EngineError;
+use crate::store::rows::{Rows, with_rows};
 
 /// Tenants of guilds whose operations are in other queues than the guild's own.
 #[derive(Debug, Default)]
 pub(super) struct GuildTenants(HashMap<u64, Arc<str>>);
 
 impl GuildTenants {
-    /// Reads the tenants that the operations of these jobs need: none, if all are in their guild's queue.
-    pub(super) async fn of(on: &DatabaseTransaction, jobs: &[&Job]) -> Result<Self, EngineError> {
+    /// Reads the tenants that these operations need: none, if all are in their guild's queue.
+    pub(super) async fn of(on: &DatabaseTransaction, operations: &[&NewOperation]) -> Result<Self, EngineError> {
         const SELECT: &str = "SELECT q.queue, q.tenant FROM {v} JOIN guild_queues q ON q.queue = v.line";
         let mut guilds = BTreeSet::new();
-        for operation in jobs.iter().flat_map(|job| job.operations()) {
+        for operation in operations {
             match operation.queue {
                 QueueKey::Keyed { .. } => guilds.extend(operation.guild),
                 QueueKey::Guild(_) | QueueKey::Existing(_) => {}
             }
         }
         let mut tenants = Self::default();
-        let rows = Rows::of(guilds.into_iter().map(|guild| RowValue::Number(guild.cast_signed())));
+        let rows = Rows::of(guilds.into_iter().map(u64::cast_signed));
         for row in with_rows(on, SELECT, super::QUEUE_NUMBERS, rows, Vec::new()).await? {
-            let (guild, tenant): (i64, String) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
+            let (guild, tenant): (i64, String) = (row.try_get("", "queue")?, row.try_get("", "tenant")?);
             tenants.0.insert(guild.cast_unsigned(), Arc::from(tenant));
         }
         Ok(tenants)

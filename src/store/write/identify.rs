@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use guildhall_actors::ports::{IdentifyDecision, IdentifyRequest};
-use sea_orm::DatabaseTransaction;
 
-use super::{EngineError, queues, signed};
-use crate::store::rows::query;
+use super::{EngineError, RunOrder, WriteJob, WriteTx, queues, signed};
+use crate::store::rows::{query, query_scalar};
 
 /// Period of the identify budget, in milliseconds.
 const DAY: i64 = 24 * 60 * 60 * 1_000;
@@ -24,28 +23,29 @@ pub(in crate::store) const FORGET: &str =
     "DELETE FROM identifies WHERE id IN (SELECT id FROM identifies WHERE at <= $1 ORDER BY at LIMIT 500)";
 
 /// Decides whether a shard may identify, and counts it if so.
-pub(super) async fn decide(
-    on: &DatabaseTransaction,
-    request: IdentifyRequest,
-) -> Result<IdentifyDecision, EngineError> {
-    const COUNT: &str = "INSERT INTO identifies (bucket, at) VALUES ($1, $2)";
-    queues::lock_exclusive(on, "identifies").await?;
-    let (bucket, now) = (i64::from(request.bucket), signed(request.now.millis()));
-    let Some(newer) = request.daily_limit.checked_sub(1) else { return Ok(IdentifyDecision::Exhausted(millis(DAY))) };
-    let spent = query(on, LAST_OF_BUDGET, vec![(now - DAY).into(), i64::from(newer).into()]).await?;
-    if let Some(row) = spent.first() {
-        let at: i64 = row.try_get_by_index(0)?;
-        return Ok(IdentifyDecision::Exhausted(millis((at + DAY - now).min(DAY))));
+impl WriteJob for IdentifyRequest {
+    type Output = IdentifyDecision;
+
+    const ORDER: RunOrder = RunOrder::Last;
+
+    async fn run(&self, WriteTx { on, .. }: &mut WriteTx<'_>) -> Result<IdentifyDecision, EngineError> {
+        const COUNT: &str = "INSERT INTO identifies (bucket, at) VALUES ($1, $2)";
+        queues::lock_exclusive(on, "identifies").await?;
+        let (bucket, now) = (i64::from(self.bucket), signed(self.now.millis()));
+        let Some(newer) = self.daily_limit.checked_sub(1) else { return Ok(IdentifyDecision::Exhausted(millis(DAY))) };
+        let budget = vec![(now - DAY).into(), i64::from(newer).into()];
+        if let Some(at) = query_scalar::<i64>(*on, LAST_OF_BUDGET, budget).await? {
+            return Ok(IdentifyDecision::Exhausted(millis((at + DAY - now).min(DAY))));
+        }
+        let spacing = i64::try_from(self.spacing.as_micros().div_ceil(1_000)).unwrap_or(DAY).min(DAY);
+        let near = vec![bucket.into(), (now - spacing).into(), (now + spacing).into()];
+        if let Some(at) = query_scalar::<i64>(*on, LAST_OF_BUCKET, near).await? {
+            return Ok(IdentifyDecision::Wait(millis(at + spacing - now)));
+        }
+        query(*on, COUNT, vec![bucket.into(), now.into()]).await?;
+        query(*on, FORGET, vec![(now - 2 * DAY).into()]).await?;
+        Ok(IdentifyDecision::Allowed)
     }
-    let spacing = i64::try_from(request.spacing.as_micros().div_ceil(1_000)).unwrap_or(DAY).min(DAY);
-    let near = vec![bucket.into(), (now - spacing).into(), (now + spacing).into()];
-    if let Some(row) = query(on, LAST_OF_BUCKET, near).await?.first() {
-        let at: i64 = row.try_get_by_index(0)?;
-        return Ok(IdentifyDecision::Wait(millis(at + spacing - now)));
-    }
-    query(on, COUNT, vec![bucket.into(), now.into()]).await?;
-    query(on, FORGET, vec![(now - 2 * DAY).into()]).await?;
-    Ok(IdentifyDecision::Allowed)
 }
 
 fn millis(millis: i64) -> Duration {

@@ -2,16 +2,17 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use guildhall_actors::crash::Input;
 use guildhall_actors::ports::{InboxDisposition, InboxEntry, InboxKey};
 use guildhall_core::time::UnixMs;
-use sea_orm::{DatabaseTransaction, QueryResult};
+use sea_orm::{DatabaseTransaction, FromQueryResult};
 
 use super::{
-    EngineError,
+    EngineError, RunOrder, WriteJob, WriteTx,
     event_commit::{HandledKey, KEYS, key, read_key, rows_of},
     queues, signed,
 };
-use crate::store::rows::{ColumnType, Columns, RowValue, Rows, query, with_rows};
+use crate::store::rows::{Columns, Rows, columns, query, row, with_rows};
 
 /// An entry to append.
 pub(super) struct NewInboxEntry<'a> {
@@ -69,21 +70,10 @@ pub(super) async fn remove<'a>(
 
 /// Appends entries, in this order.
 pub(super) async fn insert(on: &DatabaseTransaction, entries: &[NewInboxEntry<'_>]) -> Result<(), EngineError> {
-    const SHAPE: Columns = Columns(&[
-        ("n", ColumnType::Number),
-        ("session", ColumnType::Text),
-        ("seq", ColumnType::Number),
-        ("handler", ColumnType::Text),
-        ("lane", ColumnType::Number),
-        ("name", ColumnType::Text),
-        ("event", ColumnType::Text),
-        ("attempts", ColumnType::Number),
-        ("eligible_at", ColumnType::Number),
-        ("dead", ColumnType::Text),
-        ("why", ColumnType::Text),
-        ("created_at", ColumnType::Number),
-        ("died_at", ColumnType::Number),
-    ]);
+    const SHAPE: Columns = columns![
+        n: Number, session: Text, seq: Number, handler: Text, lane: Number, name: Text, event: Text, attempts: Number,
+        eligible_at: Number, dead: Text, why: Text, created_at: Number, died_at: Number,
+    ];
     // The condition is true for every actual row. Without it SQLite applies the order before the limit of `{v}`, and
     // treats its unused room as rows.
     const INSERT: &str = "INSERT INTO inbox (session, seq, handler, lane, name, event, attempts, eligible_at, dead, why,
@@ -97,35 +87,19 @@ pub(super) async fn insert(on: &DatabaseTransaction, entries: &[NewInboxEntry<'_
     let mut rows = Rows::new();
     for (n, new) in entries.iter().enumerate() {
         let (session, seq, handler) = new.key;
-        rows.push(&[
-            RowValue::Number(signed(n as u64)),
-            RowValue::Text(session),
-            RowValue::Number(*seq),
-            RowValue::Text(handler),
-            RowValue::Number(new.lane),
-            RowValue::Text(new.name),
-            RowValue::Text(new.event),
-            RowValue::Number(new.attempts),
-            RowValue::Number(new.eligible_at),
-            new.dead.into(),
-            new.last_error.into(),
-            RowValue::Number(new.created_at),
-            new.died_at.into(),
-        ]);
+        rows.push(row! {
+            signed(n as u64), session, *seq, handler, new.lane, new.name, new.event, new.attempts, new.eligible_at,
+            new.dead, new.last_error, new.created_at, new.died_at,
+        });
     }
     with_rows(on, INSERT, SHAPE, rows, Vec::new()).await?;
     Ok(())
 }
 
-pub(in crate::store) const POSTPONE_COLUMNS: Columns = Columns(&[
-    ("its_session", ColumnType::Text),
-    ("its_seq", ColumnType::Number),
-    ("its_handler", ColumnType::Text),
-    ("tried", ColumnType::Number),
-    ("says", ColumnType::Text),
-    ("again_at", ColumnType::Number),
-    ("ends_at", ColumnType::Number),
-]);
+pub(in crate::store) const POSTPONE_COLUMNS: Columns = columns![
+    its_session: Text, its_seq: Number, its_handler: Text, tried: Number, says: Text, again_at: Number,
+    ends_at: Number,
+];
 
 pub(in crate::store) const POSTPONE: &str =
     "UPDATE inbox SET attempts = v.tried, why = v.says, eligible_at = COALESCE(v.again_at, eligible_at),
@@ -134,62 +108,83 @@ pub(in crate::store) const POSTPONE: &str =
     FROM {v} WHERE session = v.its_session AND seq = v.its_seq AND handler = v.its_handler
     AND (dead IS NULL OR v.again_at IS NULL) RETURNING session, seq, handler";
 
-/// Stores the result of entries that could not be handled. Returns which of them exist. A late retry does not revive a
+/// Stores the result of an entry that could not be handled. Returns whether it exists. A late retry does not revive a
 /// dead entry.
-pub(super) async fn postpone(
-    on: &DatabaseTransaction,
-    requests: &[(usize, (&InboxKey, &InboxDisposition, UnixMs))],
-) -> Result<Vec<(usize, bool)>, EngineError> {
-    let keys: Vec<HandledKey> = requests.iter().map(|(_, (inbox_key, ..))| key(inbox_key)).collect();
-    // Sorted; for each entry the last result counts.
-    let last: BTreeMap<&HandledKey, &(&InboxKey, &InboxDisposition, UnixMs)> =
-        keys.iter().zip(requests.iter().map(|(_, requests)| requests)).collect();
-    let mut rows = Rows::new();
-    for ((session, seq, handler), (_, disposition, now)) in last {
-        let (attempts, cause, again_at) = match disposition {
-            InboxDisposition::Retry { at, attempts, reason: cause } => (*attempts, cause, Some(signed(at.millis()))),
-            InboxDisposition::Dead { attempts, reason: cause } => (*attempts, cause, None),
-        };
-        rows.push(&[
-            RowValue::Text(session),
-            RowValue::Number(*seq),
-            RowValue::Text(handler),
-            RowValue::Number(attempts.into()),
-            RowValue::Text(cause),
-            again_at.into(),
-            RowValue::Number(signed(now.millis())),
-        ]);
-    }
-    let changed = with_rows(on, POSTPONE, POSTPONE_COLUMNS, rows, Vec::new()).await?;
-    let changed: HashSet<HandledKey> = changed.iter().map(read_key).collect::<Result<_, _>>()?;
-    Ok(requests.iter().zip(&keys).map(|((index, _), key)| (*index, changed.contains(key))).collect())
+pub(in crate::store) struct Postpone {
+    pub(in crate::store) key: InboxKey,
+    pub(in crate::store) disposition: InboxDisposition,
+    pub(in crate::store) now: UnixMs,
 }
 
 /// Appends a dead entry again, without its attempts. Returns whether it exists.
-pub(super) async fn revive(on: &DatabaseTransaction, position: i64, now: UnixMs) -> Result<bool, EngineError> {
-    const TAKE: &str = "DELETE FROM inbox WHERE place = $1 AND dead IS NOT NULL
-        RETURNING session, seq, handler, lane, name, event, why, created_at";
-    let rows = query(on, TAKE, vec![position.into()]).await?;
-    let Some(row) = rows.first() else { return Ok(false) };
-    append_again(on, row, now).await?;
-    Ok(true)
+pub(in crate::store) struct Revive {
+    pub(in crate::store) position: i64,
+    pub(in crate::store) now: UnixMs,
 }
 
-async fn append_again(on: &DatabaseTransaction, row: &QueryResult, now: UnixMs) -> Result<(), EngineError> {
-    let name: String = row.try_get_by_index(4)?;
-    let event: String = row.try_get_by_index(5)?;
-    let last_error: Option<String> = row.try_get_by_index(6)?;
-    let new = NewInboxEntry {
-        key: &read_key(row)?,
-        lane: row.try_get_by_index(3)?,
-        name: &name,
-        event: &event,
-        attempts: 0,
-        eligible_at: signed(now.millis()),
-        dead: None,
-        last_error: last_error.as_deref(),
-        created_at: row.try_get_by_index(7)?,
-        died_at: None,
-    };
-    insert(on, &[new]).await
+impl WriteJob for Postpone {
+    type Output = bool;
+
+    const ORDER: RunOrder = RunOrder::Postpone;
+
+    fn input(&self) -> Option<Input> {
+        Some(Input::InboxEntry(self.key.clone()))
+    }
+
+    async fn run_all(jobs: &[&Self], tx: &mut WriteTx<'_>) -> Result<Vec<bool>, EngineError> {
+        let keys: Vec<HandledKey> = jobs.iter().map(|job| key(&job.key)).collect();
+        // Sorted; for each entry the last result counts.
+        let last: BTreeMap<&HandledKey, &&Self> = keys.iter().zip(jobs).collect();
+        let mut rows = Rows::new();
+        for ((session, seq, handler), job) in last {
+            let (attempts, cause, again_at) = match &job.disposition {
+                InboxDisposition::Retry { at, attempts, reason } => (*attempts, reason, Some(signed(at.millis()))),
+                InboxDisposition::Dead { attempts, reason } => (*attempts, reason, None),
+            };
+            rows.push(row! { session, *seq, handler, attempts, cause, again_at, job.now });
+        }
+        let changed = with_rows(tx.on, POSTPONE, POSTPONE_COLUMNS, rows, Vec::new()).await?;
+        let changed: HashSet<HandledKey> = changed.iter().map(read_key).collect::<Result<_, _>>()?;
+        Ok(keys.iter().map(|key| changed.contains(key)).collect())
+    }
+}
+
+/// What a dead entry consists of, besides its key.
+#[derive(FromQueryResult)]
+struct DeadEntry {
+    lane: i64,
+    name: String,
+    event: String,
+    why: Option<String>,
+    created_at: i64,
+}
+
+impl WriteJob for Revive {
+    type Output = bool;
+
+    async fn run(&self, WriteTx { on, .. }: &mut WriteTx<'_>) -> Result<bool, EngineError> {
+        const TAKE: &str = "DELETE FROM inbox WHERE place = $1 AND dead IS NOT NULL
+            RETURNING session, seq, handler, lane, name, event, why, created_at";
+        let rows = query(*on, TAKE, vec![self.position.into()]).await?;
+        let Some(row) = rows.first() else { return Ok(false) };
+        let dead = DeadEntry::from_query_result(row, "")?;
+        let again = NewInboxEntry {
+            key: &read_key(row)?,
+            lane: dead.lane,
+            name: &dead.name,
+            event: &dead.event,
+            attempts: 0,
+            eligible_at: signed(self.now.millis()),
+            dead: None,
+            last_error: dead.why.as_deref(),
+            created_at: dead.created_at,
+            died_at: None,
+        };
+        insert(on, &[again]).await?;
+        Ok(true)
+    }
+
+    fn is_change(found: &bool) -> bool {
+        *found
+    }
 }

@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use guildhall_actors::ports::{DelayedBy, NewOperation};
-use guildhall_core::operation::{OperationId, Queue, QueueClass};
+use guildhall_core::operation::{Queue, QueueClass};
 use sea_orm::DatabaseTransaction;
 
-use super::{Context, EngineError, signed, usage};
-use crate::store::rows::{ColumnType, Columns, RowValue, Rows, with_rows};
+use super::{Context, EngineError, WriteTx, signed, usage};
+use crate::store::rows::{Columns, Rows, columns, row, with_rows};
 
 /// A new operation, with its position in its queue and its tenant.
 #[derive(Debug)]
@@ -25,69 +25,33 @@ pub(super) struct OperationInsert<'a> {
     pub(super) caller_tenant: Option<&'a str>,
 }
 
-const OPERATIONS: Columns = Columns(&[
-    ("id", ColumnType::Uuid),
-    ("tenant", ColumnType::Text),
-    ("queue", ColumnType::Number),
-    ("guild_id", ColumnType::Number),
-    ("caller", ColumnType::Text),
-    ("packed", ColumnType::Number),
-    ("seq", ColumnType::Number),
-    ("kind", ColumnType::Text),
-    ("payload", ColumnType::Text),
-    ("payload_hash", ColumnType::Bytes),
-    ("lane", ColumnType::Text),
-    ("eligible_at", ColumnType::Number),
-    ("deadline_at", ColumnType::Number),
-    ("deployment_id", ColumnType::Uuid),
-    ("trace", ColumnType::Text),
-    ("reason", ColumnType::Text),
-    ("redrive_of", ColumnType::Uuid),
-    ("created_at", ColumnType::Number),
-]);
+/// Columns of the rows of new operations, and the statement that inserts them.
+macro_rules! operation_insert {
+    ($columns:ident, $insert:ident, $state:literal $(, $more:ident)*) => {
+        const $columns: Columns = columns![
+            id: Uuid, tenant: Text, queue: Number, guild_id: Number, caller: Text, packed: Number, seq: Number,
+            kind: Text, payload: Text, payload_hash: Bytes, lane: Text, eligible_at: Number, deadline_at: Number,
+            deployment_id: Uuid, trace: Text, reason: Text, redrive_of: Uuid, created_at: Number $(, $more: Number)*
+        ];
+        const $insert: &str = concat!(
+            "INSERT INTO operations (id, tenant, queue, guild_id, caller, bounds, scopes, seq, kind, payload,
+            payload_hash, lane, max_attempts, eligible_at, deadline_at, deployment_id, trace, reason, redrive_of,
+            created_at, updated_at, ", $(stringify!($more), ", ",)* "state, attempts, delays, parked, bytes, changed)
+            SELECT id, tenant, queue, guild_id, caller, (packed >> 24) & 3, packed & 16777215, seq, kind, payload,
+            payload_hash, lane, (packed >> 26) & 255, eligible_at, deadline_at, deployment_id, trace, reason, redrive_of,
+            created_at, created_at, ", $(stringify!($more), ", ",)* "'", $state, "', 0, 0, 0, packed >> 34, {changed}
+            FROM {v}"
+        );
+    };
+}
 
-const INSERT: &str = "INSERT INTO operations (id, tenant, queue, guild_id, caller, bounds, scopes, seq, kind, payload, payload_hash, lane,
-    max_attempts, eligible_at, deadline_at, deployment_id, trace, reason, redrive_of, created_at, updated_at,
-    state, attempts, delays, parked, bytes, changed)
-    SELECT id, tenant, queue, guild_id, caller, (packed >> 24) & 3, packed & 16777215, seq, kind, payload, payload_hash, lane,
-    (packed >> 26) & 255, eligible_at, deadline_at,
-    deployment_id, trace, reason, redrive_of, created_at, created_at, 'queued', 0, 0, 0, packed >> 34, {changed} FROM {v}";
-
-const SCHEDULED: Columns = Columns(&[
-    ("id", ColumnType::Uuid),
-    ("tenant", ColumnType::Text),
-    ("queue", ColumnType::Number),
-    ("guild_id", ColumnType::Number),
-    ("caller", ColumnType::Text),
-    ("packed", ColumnType::Number),
-    ("seq", ColumnType::Number),
-    ("kind", ColumnType::Text),
-    ("payload", ColumnType::Text),
-    ("payload_hash", ColumnType::Bytes),
-    ("lane", ColumnType::Text),
-    ("eligible_at", ColumnType::Number),
-    ("deadline_at", ColumnType::Number),
-    ("deployment_id", ColumnType::Uuid),
-    ("trace", ColumnType::Text),
-    ("reason", ColumnType::Text),
-    ("redrive_of", ColumnType::Uuid),
-    ("created_at", ColumnType::Number),
-    ("joins_at", ColumnType::Number),
-    ("put_off", ColumnType::Number),
-]);
-
-const INSERT_SCHEDULED: &str = "INSERT INTO operations (id, tenant, queue, guild_id, caller, bounds, scopes, seq, kind, payload, payload_hash, lane,
-    max_attempts, eligible_at, deadline_at, deployment_id, trace, reason, redrive_of, created_at, updated_at, joins_at, put_off,
-    state, attempts, delays, parked, bytes, changed)
-    SELECT id, tenant, queue, guild_id, caller, (packed >> 24) & 3, packed & 16777215, seq, kind, payload, payload_hash, lane,
-    (packed >> 26) & 255, eligible_at, deadline_at,
-    deployment_id, trace, reason, redrive_of, created_at, created_at, joins_at, put_off, 'scheduled', 0, 0, 0, packed >> 34, {changed} FROM {v}";
+operation_insert!(OPERATIONS, INSERT, "queued");
+operation_insert!(SCHEDULED, INSERT_SCHEDULED, "scheduled", joins_at, put_off);
 
 /// Inserts accepted operations: each in the scope of its caller's tenant, so that no tenant can get a row by mistake.
 /// The queues are written by the engine itself.
 pub(super) async fn insert_operations(
-    on: &DatabaseTransaction,
-    context: &Context,
+    WriteTx { on, context, .. }: &WriteTx<'_>,
     accepted: &[OperationInsert<'_>],
 ) -> Result<(), EngineError> {
     if accepted.is_empty() {
@@ -113,18 +77,13 @@ async fn insert(
     context: &Context,
     accepted: &[&OperationInsert<'_>],
 ) -> Result<(), EngineError> {
-    const KEYS: Columns = Columns(&[
-        ("scope", ColumnType::Text),
-        ("key", ColumnType::Text),
-        ("payload_hash", ColumnType::Bytes),
-        ("operation_id", ColumnType::Uuid),
-        ("tenant", ColumnType::Text),
-        ("bytes", ColumnType::Number),
-    ]);
+    const KEYS: Columns = columns![
+        scope: Text, key: Text, payload_hash: Bytes, operation_id: Uuid, tenant: Text, bytes: Number,
+    ];
     // Another process may insert the same key at the same moment: the retry finds it.
     const INSERT_KEYS: &str = "INSERT INTO idempotency (scope, key, payload_hash, operation_id, tenant, bytes)
         SELECT scope, key, payload_hash, operation_id, tenant, bytes FROM {v} WHERE 1 = 1 ON CONFLICT DO NOTHING RETURNING key";
-    const REFS: Columns = Columns(&[("operation_id", ColumnType::Uuid), ("target", ColumnType::Uuid)]);
+    const REFS: Columns = columns![operation_id: Uuid, target: Uuid];
     const INSERT_REFS: &str = "INSERT INTO operation_refs (operation_id, target)
         SELECT operation_id, target FROM {v} WHERE 1 = 1 ON CONFLICT DO NOTHING";
     let (mut operations, mut scheduled) = (Rows::new(), Rows::new());
@@ -136,16 +95,15 @@ async fn insert(
             Some(joins_at) => {
                 push(&mut scheduled, new);
                 let postponed = i64::from(new.operation.delayed_by == DelayedBy::Policy);
-                scheduled.push(&[RowValue::Number(joins_at), RowValue::Number(postponed)]);
+                scheduled.push(row! { joins_at, postponed });
             }
         }
         let operation = new.operation;
-        let id = RowValue::Uuid(operation.id.uuid());
         if let Some(key) = &operation.idempotency {
-            keyed.insert(key, (operation, &new.tenant));
+            keyed.insert(key, (operation, &*new.tenant));
         }
         for target in &operation.refers_to {
-            refs.push(&[id, RowValue::Uuid(target.uuid())]);
+            refs.push(row! { operation.id, *target });
         }
     }
     let (insert, values) = context.change_seq.bind(INSERT, Vec::new(), 1);
@@ -154,51 +112,28 @@ async fn insert(
         let (insert, values) = context.change_seq.bind(INSERT_SCHEDULED, Vec::new(), 1);
         with_rows(on, &insert, SCHEDULED, scheduled, values).await?;
     }
-    if !keyed.is_empty() {
-        // Sorted, so that no two processes wait for each other's keys.
-        let mut keys = Rows::new();
-        for (key, (operation, tenant)) in &keyed {
-            keys.push(&[
-                RowValue::Text(&key.scope),
-                RowValue::Text(&key.key),
-                RowValue::Bytes(&operation.payload_hash),
-                RowValue::Uuid(operation.id.uuid()),
-                RowValue::Text(tenant),
-                RowValue::Number(signed(usage::key_bytes(key))),
-            ]);
-        }
-        if with_rows(on, INSERT_KEYS, KEYS, keys, Vec::new()).await?.len() < keyed.len() {
-            return Err(EngineError::Raced("another process used the same idempotency key at the same moment"));
-        }
+    // Sorted, so that no two processes wait for each other's keys.
+    let mut keys = Rows::new();
+    for (key, (operation, tenant)) in &keyed {
+        keys.push(row! {
+            &key.scope, &key.key, &operation.payload_hash, operation.id, *tenant, signed(usage::key_bytes(key)),
+        });
     }
-    if !refs.is_empty() {
-        with_rows(on, INSERT_REFS, REFS, refs, Vec::new()).await?;
+    if with_rows(on, INSERT_KEYS, KEYS, keys, Vec::new()).await?.len() < keyed.len() {
+        return Err(EngineError::Raced("another process used the same idempotency key at the same moment"));
     }
+    with_rows(on, INSERT_REFS, REFS, refs, Vec::new()).await?;
     Ok(())
 }
 
 fn push(rows: &mut Rows, OperationInsert { operation, queue, seq, tenant, .. }: &OperationInsert<'_>) {
     let trace = operation.trace.map(|trace| trace.to_string());
-    rows.push(&[
-        RowValue::Uuid(operation.id.uuid()),
-        RowValue::Text(tenant),
-        RowValue::Number(queue.number()),
-        operation.guild.map(u64::cast_signed).into(),
-        RowValue::Text(&operation.caller),
-        RowValue::Number(packed(operation)),
-        RowValue::Number(*seq),
-        RowValue::Text(operation.kind.name()),
-        RowValue::Text(&operation.payload),
-        RowValue::Bytes(&operation.payload_hash),
-        RowValue::Text(operation.lane.name()),
-        RowValue::Number(signed(operation.eligible_at.millis())),
-        operation.deadline_at.map(|at| signed(at.millis())).into(),
-        operation.deployment.map(OperationId::uuid).into(),
-        trace.as_deref().into(),
-        operation.reason.as_deref().into(),
-        operation.redrive_of.map(OperationId::uuid).into(),
-        RowValue::Number(signed(operation.created_at.millis())),
-    ]);
+    rows.push(row! {
+        operation.id, tenant, *queue, operation.guild.map(u64::cast_signed), &operation.caller, packed(operation),
+        *seq, operation.kind.name(), &operation.payload, &operation.payload_hash, operation.lane.name(),
+        operation.eligible_at, operation.deadline_at, operation.deployment, trace.as_deref(),
+        operation.reason.as_deref(), operation.redrive_of, operation.created_at,
+    });
 }
 
 /// Packs the small numbers of an operation into one parameter, which [`INSERT`] unpacks: on SQLite each parameter of
@@ -226,35 +161,33 @@ async fn add_to_queues(
     context: &Context,
     accepted: &[OperationInsert<'_>],
 ) -> Result<(), EngineError> {
-    const SHAPE: Columns = Columns(&[
-        ("line", ColumnType::Number),
-        ("tenant", ColumnType::Text),
-        ("next_seq", ColumnType::Number),
-        ("n", ColumnType::Number),
-        ("ready_at", ColumnType::Number),
-    ]);
-    const UPSERT: &str = "INSERT INTO guild_queues (queue, tenant, next_seq, pending, paused, ready_at, fence)
-        SELECT line, tenant, next_seq, n, 0, ready_at, $2 FROM {v} WHERE 1 = 1
-        ON CONFLICT (queue) DO UPDATE SET next_seq = excluded.next_seq, pending = guild_queues.pending + excluded.pending,
-        ready_at = CASE WHEN guild_queues.ready_at IS NULL OR guild_queues.ready_at > excluded.ready_at
-        THEN excluded.ready_at ELSE guild_queues.ready_at END";
-    const KEYED: Columns = Columns(&[
-        ("line", ColumnType::Number),
-        ("tenant", ColumnType::Text),
-        ("next_seq", ColumnType::Number),
-        ("n", ColumnType::Number),
-        ("ready_at", ColumnType::Number),
-        ("class", ColumnType::Text),
-        ("key", ColumnType::Text),
-    ]);
-    const UPSERT_KEYED: &str =
-        "INSERT INTO guild_queues (queue, tenant, class, key, next_seq, pending, paused, ready_at, fence)
-        SELECT line, tenant, class, key, next_seq, n, 0, ready_at, $2 FROM {v} WHERE 1 = 1
-        ON CONFLICT (queue) DO UPDATE SET next_seq = excluded.next_seq, pending = guild_queues.pending + excluded.pending,
-        ready_at = CASE WHEN guild_queues.ready_at IS NULL OR guild_queues.ready_at > excluded.ready_at
-        THEN excluded.ready_at ELSE guild_queues.ready_at END
-        WHERE guild_queues.tenant = excluded.tenant AND guild_queues.class = excluded.class
-        AND guild_queues.key = excluded.key RETURNING queue";
+    macro_rules! upsert {
+        ($identity:literal, $condition:literal) => {
+            concat!(
+                "INSERT INTO guild_queues (queue, tenant, ",
+                $identity,
+                "next_seq, pending, paused, ready_at, fence)
+                SELECT line, tenant, ",
+                $identity,
+                "next_seq, n, 0, ready_at, $2 FROM {v} WHERE 1 = 1
+                ON CONFLICT (queue) DO UPDATE SET next_seq = excluded.next_seq,
+                pending = guild_queues.pending + excluded.pending,
+                ready_at = CASE WHEN guild_queues.ready_at IS NULL OR guild_queues.ready_at > excluded.ready_at
+                THEN excluded.ready_at ELSE guild_queues.ready_at END",
+                $condition
+            )
+        };
+    }
+    const SHAPE: Columns = columns![line: Number, tenant: Text, next_seq: Number, n: Number, ready_at: Number];
+    const UPSERT: &str = upsert!("", "");
+    const KEYED: Columns = columns![
+        line: Number, tenant: Text, next_seq: Number, n: Number, ready_at: Number, class: Text, key: Text,
+    ];
+    const UPSERT_KEYED: &str = upsert!(
+        "class, key, ",
+        " WHERE guild_queues.tenant = excluded.tenant AND guild_queues.class = excluded.class
+        AND guild_queues.key = excluded.key RETURNING queue"
+    );
     let mut added: BTreeMap<Queue, QueueAddition<'_>> = BTreeMap::new();
     for OperationInsert { operation, queue, identity, seq, joins_at, tenant, .. } in accepted {
         let due = joins_at.unwrap_or_else(|| signed(operation.eligible_at.millis()));
@@ -267,19 +200,13 @@ async fn add_to_queues(
     }
     let (mut rows, mut keyed, mut count) = (Rows::new(), Rows::new(), 0);
     for (queue, addition) in &added {
-        let cells = [
-            RowValue::Number(queue.number()),
-            RowValue::Text(&addition.tenant),
-            RowValue::Number(addition.next_seq),
-            RowValue::Number(addition.count),
-            RowValue::Number(addition.ready_at),
-        ];
+        let cells = row! { *queue, &addition.tenant, addition.next_seq, addition.count, addition.ready_at };
         if let Some((class, key)) = addition.identity {
-            keyed.push(&cells);
-            keyed.push(&[RowValue::Text(class.name()), RowValue::Text(key)]);
+            keyed.push(cells);
+            keyed.push(row! { class.name(), key });
             count += 1;
         } else {
-            rows.push(&cells);
+            rows.push(cells);
         }
     }
     let fence = || vec![context.first_fence().into()];

@@ -8,8 +8,8 @@ use guildhall_core::{
 };
 use sea_orm::DatabaseTransaction;
 
-use super::{EngineError, signed};
-use crate::store::rows::{ColumnType, Columns, RowValue, Rows, query, with_rows};
+use super::{EngineError, RunOrder, WriteJob, WriteTx, signed};
+use crate::store::rows::{Columns, Rows, columns, query, query_scalar, row, with_rows};
 
 /// Maximum number of rows that one sweep removes for one reason.
 const SWEEP: i64 = 500;
@@ -18,14 +18,10 @@ const SWEEP: i64 = 500;
 /// 15 minutes.
 const MAX_RECORDED: i64 = 1_000_000;
 
-pub(in crate::store) const RECORDED: Columns = Columns(&[
-    ("its_token", ColumnType::Bytes),
-    ("its_id", ColumnType::Number),
-    ("its_application", ColumnType::Number),
-    ("its_guild", ColumnType::Number),
-    ("its_receipt", ColumnType::Number),
-    ("its_expiry", ColumnType::Number),
-]);
+pub(in crate::store) const RECORDED: Columns = columns![
+    its_token: Bytes, its_id: Number, its_application: Number, its_guild: Number, its_receipt: Number,
+    its_expiry: Number,
+];
 
 pub(in crate::store) const RECORD: &str =
     "INSERT INTO received_interactions (token, id, application_id, guild_id, received_at, expires_at)
@@ -48,7 +44,24 @@ pub(super) struct SweptInteractions {
 }
 
 /// Records received interactions. An interaction that is already recorded stays unchanged.
-pub(super) async fn record<'a>(
+pub(in crate::store) struct RecordInteractions(pub(in crate::store) Vec<ReceivedInteraction>);
+
+impl WriteJob for RecordInteractions {
+    type Output = ();
+
+    const ORDER: RunOrder = RunOrder::RecordInteractions;
+
+    fn size(&self) -> (usize, usize) {
+        (self.0.len(), 0)
+    }
+
+    async fn run_all(jobs: &[&Self], tx: &mut WriteTx<'_>) -> Result<Vec<()>, EngineError> {
+        record(tx.on, jobs.iter().flat_map(|job| &job.0)).await?;
+        Ok(vec![(); jobs.len()])
+    }
+}
+
+async fn record<'a>(
     on: &DatabaseTransaction,
     received: impl Iterator<Item = &'a ReceivedInteraction>,
 ) -> Result<(), EngineError> {
@@ -56,14 +69,10 @@ pub(super) async fn record<'a>(
     let received: BTreeMap<TokenDigest, &ReceivedInteraction> = received.map(|one| (one.token, one)).collect();
     let mut rows = Rows::new();
     for (token, one) in &received {
-        rows.push(&[
-            RowValue::Bytes(&token.0),
-            RowValue::Number(one.id.cast_signed()),
-            RowValue::Number(one.application.cast_signed()),
-            RowValue::Number(one.guild.unwrap_or(0).cast_signed()),
-            RowValue::Number(signed(one.received_at.millis())),
-            RowValue::Number(signed(one.expires_at.millis())),
-        ]);
+        rows.push(row! {
+            &token.0, one.id.cast_signed(), one.application.cast_signed(), one.guild.unwrap_or(0).cast_signed(),
+            one.received_at, one.expires_at,
+        });
     }
     with_rows(on, RECORD, RECORDED, rows, Vec::new()).await?;
     Ok(())
@@ -77,9 +86,8 @@ pub(super) async fn sweep(on: &DatabaseTransaction, now: UnixMs) -> Result<Swept
 }
 
 async fn drop_past(on: &DatabaseTransaction, bound: i64) -> Result<u64, EngineError> {
-    let past = query(on, PAST_BOUND, vec![bound.into()]).await?;
-    let Some(row) = past.first() else { return Ok(0) };
-    let until: i64 = row.try_get_by_index(0)?;
+    let past: Option<i64> = query_scalar(on, PAST_BOUND, vec![bound.into()]).await?;
+    let Some(until) = past else { return Ok(0) };
     Ok(query(on, SWEEP_EXPIRED, vec![until.into(), SWEEP.into()]).await?.len() as u64)
 }
 
@@ -111,10 +119,9 @@ mod tests {
         assert_eq!(drop_past(&on, 10).await.unwrap(), 0);
         assert_eq!(drop_past(&on, 7).await.unwrap(), 3);
         assert_eq!(drop_past(&on, 7).await.unwrap(), 0);
-        let remaining = query(&on, "SELECT MIN(id), COUNT(*) FROM received_interactions", Vec::new()).await.unwrap();
-        let (first, count): (i64, i64) =
-            (remaining[0].try_get_by_index(0).unwrap(), remaining[0].try_get_by_index(1).unwrap());
-        assert_eq!((first, count), (4, 7));
+        let first: Option<i64> = query_scalar(&on, "SELECT MIN(id) FROM received_interactions", vec![]).await.unwrap();
+        let count: Option<i64> = query_scalar(&on, "SELECT COUNT(*) FROM received_interactions", vec![]).await.unwrap();
+        assert_eq!((first, count), (Some(4), Some(7)));
         assert_eq!(sweep(&on, UnixMs::new(105)).await.unwrap(), SweptInteractions { expired: 2, dropped: 0 });
     }
 }

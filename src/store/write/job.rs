@@ -1,323 +1,230 @@
-//! Jobs of the writer, and their results.
+//! Jobs of the writer, and the requests that carry them.
+//!
+//! ```text
+//!  Store::write(job) ──▶ Request<J>, as a JobRequest ──▶ batch: sorted by RunOrder, one kind after the other ──▶ commit
+//!        ▲                                                                                                        │
+//!        └───────────────────────────────── J::Output, by WriteJob::deliver ◀─────────────────────────────────────┘
+//! ```
 
-use std::sync::Arc;
+use std::any::{Any, TypeId};
 
-use guildhall_actors::access::{AuditRecord, DataSubject, ErasureCursor, ErasureStep};
+use futures_util::future::BoxFuture;
+use guildhall_actors::access::AuditRecord;
 use guildhall_actors::crash::Input;
-use guildhall_actors::ports::{
-    AddKeyResult, Claim, ClaimFrom, CommitResult, DeadLetterFilter, Fence, HandlerCommit, IdentifyDecision,
-    IdentifyRequest, InboxDisposition, InboxKey, NewApiKey, NewOperation, OperationUpdate, PauseTarget, Retention,
-    RevokeResult, RotateResult, StateWrite, StoreError, StoredSession, SubmitError, SubmitResult, SweepSummary,
-    UpdateResult,
-};
-use guildhall_actors::shard::{ClaimedShards, DesiredShards, ShardClaim};
-use guildhall_core::{
-    access::KeyId,
-    budget::{Hour, SpendRecord},
-    interaction::ReceivedInteraction,
-    operation::{OperationId, OperationState, Queue, payload::Location},
-    time::UnixMs,
-};
+use guildhall_actors::ports::StoreError;
 use tokio::sync::oneshot;
 
-use super::schedule::EnqueueResult;
+use super::{
+    EngineError,
+    batch::{BatchNeeds, WriteTx},
+};
+use crate::store::cluster::ProcessLease;
 
-/// A change to write.
-#[derive(Debug)]
-pub(in crate::store) enum Job {
-    Submit(Vec<NewOperation>),
-    Redrive(Vec<NewOperation>),
-    Claim(ClaimFrom),
-    Release(Queue, Fence),
-    /// Lets due scheduled operations of a queue join it, up to a limit.
-    Join(Queue, UnixMs, usize),
-    /// Makes queues without an owner due in which operations wait for the gate, up to a limit.
-    ReleaseHeld(UnixMs, usize),
-    Record(Vec<OperationUpdate>),
-    Cancel(OperationId, UnixMs),
-    Expedite(OperationId, UnixMs),
-    Discard(DeadLetterFilter),
-    Pause(PauseTarget, bool),
-    Sweep(Retention, UnixMs),
-    SetState(StateWrite),
-    Commit(Vec<HandlerCommit>),
-    StoreSessions(Vec<StoredSession>),
-    Postpone(InboxKey, InboxDisposition, UnixMs),
-    Revive(i64, UnixMs),
-    SweepEvents(UnixMs),
-    RecordInteractions(Vec<ReceivedInteraction>),
-    Identify(IdentifyRequest),
-    ClaimShards(DesiredShards),
-    ReleaseShards(Vec<ShardClaim>),
-    AddKey(NewApiKey),
-    RevokeKey(KeyId, UnixMs),
-    RotateKey {
-        old: KeyId,
-        new: NewApiKey,
-        until: UnixMs,
-    },
-    /// Stores the guild of a channel or a webhook.
-    StoreLocation(Location, Option<u64>),
-    /// Only writes the audit record of the request.
-    AuditOnly,
-    SweepAccess(UnixMs),
-    StoreSpend(Arc<str>, Vec<SpendRecord>),
-    SweepSpend(Hour),
-    Erase(DataSubject, ErasureCursor),
-    /// Removes the crash counts of inputs that were set aside.
-    ForgetCrashes(Vec<Input>),
+/// Channel for the result of a job.
+pub(in crate::store) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
+
+/// A change that the writer stores. A kind of job implements [`Self::run`], or [`Self::run_all`] if its jobs run
+/// together.
+pub(in crate::store) trait WriteJob: Send + Sync + Sized + 'static {
+    /// Result of the job.
+    type Output: Send + Sync + 'static;
+
+    /// When jobs of this kind run in their transaction.
+    const ORDER: RunOrder = RunOrder::AsRequested;
+
+    /// Approximate number of rows and of text bytes that the job writes.
+    fn size(&self) -> (usize, usize) {
+        (1, 0)
+    }
+
+    /// The input that the job is for, if it is exactly one. Requests of callers, who can repeat them, have none.
+    fn input(&self) -> Option<Input> {
+        None
+    }
+
+    /// Adds what the transaction must read or lock before any of its jobs runs.
+    fn prepare<'a>(&'a self, _needs: &mut BatchNeeds<'a>) {}
+
+    /// Runs the job.
+    fn run(&self, tx: &mut WriteTx<'_>) -> impl Future<Output = Result<Self::Output, EngineError>> + Send {
+        async move {
+            let output = Self::run_all(&[self], tx).await?.pop();
+            Ok(output.expect("invariant: every job has a result"))
+        }
+    }
+
+    /// Runs all jobs of this kind in a batch. Returns one result for each.
+    fn run_all(
+        jobs: &[&Self],
+        tx: &mut WriteTx<'_>,
+    ) -> impl Future<Output = Result<Vec<Self::Output>, EngineError>> + Send {
+        async move {
+            let mut outputs = Vec::with_capacity(jobs.len());
+            for job in jobs {
+                outputs.push(job.run(tx).await?);
+            }
+            Ok(outputs)
+        }
+    }
+
+    /// Whether the job changed something: only then is the audit record of its request stored.
+    fn is_change(_output: &Self::Output) -> bool {
+        true
+    }
+
+    /// Replies, after the commit. Updates what this process owns before the caller can act on it.
+    fn deliver(&self, output: Self::Output, reply: Reply<Self::Output>, _lease: &ProcessLease) -> Delivery {
+        // The caller may have stopped waiting.
+        let _ = reply.send(Ok(output));
+        Delivery::Done
+    }
 }
 
-/// Result of a [`Job`].
-#[derive(Debug)]
-pub(in crate::store) enum JobResult {
-    Submitted(Result<Vec<SubmitResult>, SubmitError>),
-    Redriven(Result<Vec<OperationId>, SubmitError>),
-    Claimed(Vec<Claim>),
-    Released(bool),
-    Joined(EnqueueResult),
-    MadeDue(usize),
-    Recorded(Vec<UpdateResult>),
-    Moved(Option<(OperationState, Queue)>),
-    Discarded(u64),
-    Swept(SweepSummary),
-    Committed(Vec<CommitResult>),
-    Identified(IdentifyDecision),
-    Shards(ClaimedShards),
-    /// Whether the row to change exists.
-    Found(bool),
-    SweptEvents(u64),
-    KeyAdded(AddKeyResult),
-    KeyRevoked(RevokeResult),
-    KeyRotated(RotateResult),
-    Erased(ErasureStep),
-    Stored,
+/// When a job runs in its transaction. Jobs of a batch were requested concurrently, so they may run in any order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::store) enum RunOrder {
+    // First the kinds whose jobs run together, in this order.
+    Record,
+    Submit,
+    Commit,
+    Release,
+    SetState,
+    /// After the commits of handlers: everything up to the confirmed position of a session is in the store by then.
+    StoreSessions,
+    RecordInteractions,
+    StoreSpend,
+    Postpone,
+    /// Alone, in the order of the requests.
+    AsRequested,
+    /// Alone. All processes take turns for these jobs, so no process waits for one that waits for another.
+    Last,
+}
+
+impl RunOrder {
+    /// Whether the jobs run together.
+    pub(super) fn is_grouped(self) -> bool {
+        self < Self::AsRequested
+    }
+}
+
+/// What became of a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store) enum Delivery {
+    Done,
+    /// The caller has stopped waiting: the store lists queues for this process that no part of it knows.
+    ClaimsInDoubt,
 }
 
 /// A job, and the channel for its result.
-#[derive(Debug)]
-pub(in crate::store) struct JobRequest {
-    pub(in crate::store) job: Job,
+pub(in crate::store) struct Request<J: WriteJob> {
+    job: J,
     /// Audit record to store if the job changes something.
-    pub(in crate::store) audit_record: Option<AuditRecord>,
-    /// Tenant of the caller, if any.
-    pub(in crate::store) tenant: Option<Arc<str>>,
-    pub(in crate::store) reply: oneshot::Sender<Result<JobResult, StoreError>>,
+    audit_record: Option<AuditRecord>,
+    /// Result of the last attempt.
+    output: Option<J::Output>,
+    reply: Reply<J::Output>,
 }
 
-/// A job in a batch, with its audit record and tenant.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct BatchJob<'a> {
-    pub(super) job: &'a Job,
-    pub(super) audit_record: Option<&'a AuditRecord>,
-    pub(super) tenant: Option<&'a str>,
-}
+/// A request for a job of any kind.
+pub(in crate::store) type JobRequest = Box<dyn AnyRequest>;
 
-impl<'a> BatchJob<'a> {
-    pub(super) fn of(request: &'a JobRequest) -> Self {
-        Self { job: &request.job, audit_record: request.audit_record.as_ref(), tenant: request.tenant.as_deref() }
+impl<J: WriteJob> Request<J> {
+    pub(in crate::store) fn boxed(job: J, audit_record: Option<AuditRecord>, reply: Reply<J::Output>) -> JobRequest {
+        Box::new(Self { job, audit_record, output: None, reply })
     }
 }
 
-impl Job {
-    /// The input that this job is for, if it is exactly one. Requests of callers, who can repeat them, have none.
-    pub(super) fn input(&self) -> Option<Input> {
-        match self {
-            Self::Record(changes) => match changes.as_slice() {
-                [change] => Some(Input::Operation(change.id)),
-                _ => None,
-            },
-            Self::Commit(done) => match done.as_slice() {
-                [done] => Some(input_of(done)),
-                _ => None,
-            },
-            Self::Postpone(key, ..) => Some(Input::InboxEntry(key.clone())),
-            Self::Submit(_)
-            | Self::Redrive(_)
-            | Self::Claim(_)
-            | Self::Release(..)
-            | Self::Join(..)
-            | Self::ReleaseHeld(..)
-            | Self::Cancel(..)
-            | Self::Expedite(..)
-            | Self::Discard(_)
-            | Self::Pause(..)
-            | Self::Sweep(..)
-            | Self::SetState(_)
-            | Self::StoreSessions(_)
-            | Self::Revive(..)
-            | Self::SweepEvents(_)
-            | Self::RecordInteractions(_)
-            | Self::Identify(_)
-            | Self::ClaimShards(_)
-            | Self::ReleaseShards(_)
-            | Self::AddKey(_)
-            | Self::RevokeKey(..)
-            | Self::RotateKey { .. }
-            | Self::StoreLocation(..)
-            | Self::AuditOnly
-            | Self::SweepAccess(_)
-            | Self::StoreSpend(..)
-            | Self::SweepSpend(_)
-            | Self::Erase(..)
-            | Self::ForgetCrashes(_) => None,
-        }
+/// A [`Request`] whose kind of job is not known.
+pub(in crate::store) trait AnyRequest: Any + Send + Sync {
+    fn order(&self) -> RunOrder;
+    fn size(&self) -> (usize, usize);
+    fn input(&self) -> Option<Input>;
+    fn prepare<'a>(&'a self, needs: &mut BatchNeeds<'a>);
+
+    /// Runs the job together with others of the same kind.
+    fn run_with<'a>(
+        &'a mut self,
+        others: &'a mut [JobRequest],
+        tx: &'a mut WriteTx<'_>,
+    ) -> BoxFuture<'a, Result<(), EngineError>>;
+
+    /// The audit record to store, after the job has run.
+    fn audit_record(&self) -> Option<&AuditRecord>;
+
+    /// Replies, after the commit.
+    fn deliver(self: Box<Self>, lease: &ProcessLease) -> Delivery;
+
+    /// Replies that the job failed.
+    fn reject(self: Box<Self>, error: StoreError);
+}
+
+impl dyn AnyRequest {
+    /// The kind of job.
+    pub(super) fn kind(&self) -> TypeId {
+        (self as &dyn Any).type_id()
+    }
+
+    /// Whether this is a request for this kind of job.
+    pub(super) fn is_for<J: WriteJob>(&self) -> bool {
+        self.kind() == TypeId::of::<Request<J>>()
     }
 }
 
-/// The event that a handler has finished with, as the next process would receive it.
-pub(super) fn input_of(done: &HandlerCommit) -> Input {
-    if done.from_inbox {
-        Input::InboxEntry(done.key.clone())
-    } else {
-        Input::Event { session: Arc::clone(&done.key.session), seq: done.key.seq }
+impl<J: WriteJob> AnyRequest for Request<J> {
+    fn order(&self) -> RunOrder {
+        J::ORDER
     }
-}
 
-impl JobResult {
-    /// Whether the job changed something for the caller.
-    pub(in crate::store) fn is_change(&self) -> bool {
-        match self {
-            Self::Submitted(Ok(submitted)) => submitted.iter().any(|one| matches!(one, SubmitResult::Accepted { .. })),
-            Self::Redriven(Ok(redriven)) => !redriven.is_empty(),
-            Self::Submitted(Err(_)) | Self::Redriven(Err(_)) => false,
-            Self::Moved(moved) => {
-                moved.is_some_and(|(state, _)| state == OperationState::Cancelled || state.is_waiting())
+    fn size(&self) -> (usize, usize) {
+        self.job.size()
+    }
+
+    fn input(&self) -> Option<Input> {
+        self.job.input()
+    }
+
+    fn prepare<'a>(&'a self, needs: &mut BatchNeeds<'a>) {
+        self.job.prepare(needs);
+    }
+
+    fn run_with<'a>(
+        &'a mut self,
+        others: &'a mut [JobRequest],
+        tx: &'a mut WriteTx<'_>,
+    ) -> BoxFuture<'a, Result<(), EngineError>> {
+        Box::pin(async move {
+            let mut requests = vec![self];
+            requests.extend(others.iter_mut().map(|other| {
+                let other: &mut dyn Any = &mut **other;
+                other.downcast_mut().expect("invariant: only jobs of one kind run together")
+            }));
+            let jobs: Vec<&J> = requests.iter().map(|request| &request.job).collect();
+            let outputs = J::run_all(&jobs, tx).await?;
+            debug_assert_eq!(outputs.len(), requests.len(), "every job has a result");
+            for (request, output) in requests.into_iter().zip(outputs) {
+                request.output = Some(output);
             }
-            Self::Discarded(count) => *count > 0,
-            Self::Found(found) => *found,
-            Self::KeyAdded(added) => *added == AddKeyResult::Done,
-            Self::KeyRevoked(revoked) => *revoked == RevokeResult::Revoked,
-            Self::KeyRotated(rotated) => *rotated == RotateResult::Done,
-            Self::Stored | Self::Erased(_) => true,
-            Self::Claimed(_)
-            | Self::Released(_)
-            | Self::Joined(_)
-            | Self::MadeDue(_)
-            | Self::Recorded(_)
-            | Self::Swept(_)
-            | Self::Committed(_)
-            | Self::Identified(_)
-            | Self::Shards(_)
-            | Self::SweptEvents(_) => false,
-        }
+            Ok(())
+        })
+    }
+
+    fn audit_record(&self) -> Option<&AuditRecord> {
+        self.audit_record.as_ref().filter(|_| self.output.as_ref().is_some_and(J::is_change))
+    }
+
+    fn deliver(self: Box<Self>, lease: &ProcessLease) -> Delivery {
+        let Self { job, output, reply, .. } = *self;
+        job.deliver(output.expect("invariant: every job of a committed batch has a result"), reply, lease)
+    }
+
+    fn reject(self: Box<Self>, error: StoreError) {
+        // The caller may have stopped waiting.
+        let _ = self.reply.send(Err(error));
     }
 }
 
-impl JobResult {
-    /// Whether operations may have changed, for change feeds.
-    pub(super) fn touches_operations(&self) -> bool {
-        match self {
-            Self::Recorded(recorded) => recorded.contains(&UpdateResult::Done),
-            Self::Committed(committed) => committed.iter().any(|one| matches!(one, CommitResult::Done(_))),
-            Self::Joined(joined) => joined.count > 0,
-            Self::Submitted(_) | Self::Redriven(_) | Self::Moved(_) => self.is_change(),
-            Self::Claimed(_)
-            | Self::Released(_)
-            | Self::MadeDue(_)
-            | Self::Discarded(_)
-            | Self::Swept(_)
-            | Self::Identified(_)
-            | Self::Shards(_)
-            | Self::Found(_)
-            | Self::SweptEvents(_)
-            | Self::KeyAdded(_)
-            | Self::KeyRevoked(_)
-            | Self::KeyRotated(_)
-            | Self::Erased(_)
-            | Self::Stored => false,
-        }
-    }
-}
-
-impl Job {
-    /// The operations that this job submits.
-    pub(super) fn operations(&self) -> Box<dyn Iterator<Item = &NewOperation> + '_> {
-        match self {
-            Self::Submit(batch) | Self::Redrive(batch) => Box::new(batch.iter()),
-            Self::Commit(done) => Box::new(done.iter().flat_map(|done| &done.operations)),
-            Self::Claim(_)
-            | Self::Release(..)
-            | Self::Join(..)
-            | Self::ReleaseHeld(..)
-            | Self::Record(_)
-            | Self::Cancel(..)
-            | Self::Expedite(..)
-            | Self::Discard(_)
-            | Self::Pause(..)
-            | Self::Sweep(..)
-            | Self::SetState(_)
-            | Self::StoreSessions(_)
-            | Self::Postpone(..)
-            | Self::Revive(..)
-            | Self::SweepEvents(_)
-            | Self::Identify(_)
-            | Self::ClaimShards(_)
-            | Self::ReleaseShards(_)
-            | Self::AddKey(_)
-            | Self::RevokeKey(..)
-            | Self::RotateKey { .. }
-            | Self::StoreLocation(..)
-            | Self::AuditOnly
-            | Self::SweepAccess(_)
-            | Self::StoreSpend(..)
-            | Self::SweepSpend(_)
-            | Self::RecordInteractions(_)
-            | Self::Erase(..)
-            | Self::ForgetCrashes(_) => Box::new(std::iter::empty()),
-        }
-    }
-
-    /// Approximate number of rows and of text bytes that this job writes.
-    pub(super) fn size(&self) -> (usize, usize) {
-        match self {
-            Self::Submit(batch) | Self::Redrive(batch) => (batch.len(), payload_bytes(batch)),
-            Self::Record(changes) => {
-                let text = |change: &OperationUpdate| change.result.as_ref().map_or(0, String::len);
-                (changes.len(), changes.iter().map(text).sum())
-            }
-            Self::SetState(set) => (1, set.value.as_ref().map_or(0, String::len)),
-            Self::Commit(done) => {
-                let sizes = done.iter().map(commit_size);
-                sizes.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
-            }
-            Self::StoreSessions(sessions) => (sessions.len(), 0),
-            Self::RecordInteractions(received) => (received.len(), 0),
-            Self::ReleaseShards(claims) => (claims.len(), 0),
-            Self::StoreSpend(_, spend) => (spend.len(), 0),
-            Self::ForgetCrashes(inputs) => (inputs.len(), 0),
-            Self::Claim(_)
-            | Self::Release(..)
-            | Self::Join(..)
-            | Self::ReleaseHeld(..)
-            | Self::Cancel(..)
-            | Self::Expedite(..)
-            | Self::Discard(_)
-            | Self::Pause(..)
-            | Self::Sweep(..)
-            | Self::Postpone(..)
-            | Self::Revive(..)
-            | Self::SweepEvents(_)
-            | Self::Identify(_)
-            | Self::ClaimShards(_)
-            | Self::AddKey(_)
-            | Self::RevokeKey(..)
-            | Self::RotateKey { .. }
-            | Self::StoreLocation(..)
-            | Self::AuditOnly
-            | Self::SweepAccess(_)
-            | Self::SweepSpend(_)
-            | Self::Erase(..) => (1, 0),
-        }
-    }
-}
-
-fn commit_size(done: &HandlerCommit) -> (usize, usize) {
-    let values: usize = done.set.iter().map(|set| set.value.as_ref().map_or(0, String::len)).sum();
-    let event = done.inbox.as_ref().map_or(0, |entry| entry.event.len());
-    (1 + done.operations.len() + done.set.len(), payload_bytes(&done.operations) + values + event)
-}
-
-fn payload_bytes(batch: &[NewOperation]) -> usize {
-    batch.iter().map(|operation| operation.payload.len()).sum()
+/// Splits the results of items that several jobs have run together: as many for each job as it has items.
+pub(super) fn split<T>(results: Vec<T>, sizes: impl Iterator<Item = usize>) -> Vec<Vec<T>> {
+    let mut results = results.into_iter();
+    sizes.map(|size| results.by_ref().take(size).collect()).collect()
 }

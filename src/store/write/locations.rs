@@ -5,8 +5,8 @@ use std::time::Duration;
 use guildhall_core::{operation::payload::Location, time::UnixMs};
 use sea_orm::DatabaseTransaction;
 
-use super::{Context, EngineError, guild_number, signed};
-use crate::store::rows::{ColumnType, Columns, RowValue, Rows, query, with_rows};
+use super::{EngineError, WriteJob, WriteTx, guild_number, signed};
+use crate::store::rows::{Columns, Rows, columns, query, with_rows};
 
 /// How long a guild is stored. It does not change; but many channels are deleted by then, and another lookup is cheap.
 const RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -14,24 +14,29 @@ const RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 const SWEEP: i64 = 500;
 
 /// Stores the guild of a channel or webhook.
-pub(super) async fn store_guild(
-    on: &DatabaseTransaction,
-    context: &Context,
-    location: &Location,
-    guild: Option<u64>,
-) -> Result<(), EngineError> {
-    const UPSERT: &str = "INSERT INTO channel_guilds (kind, id, guild_id, seen_at) VALUES ($1, $2, $3, $4)
-        ON CONFLICT (kind, id) DO UPDATE SET guild_id = excluded.guild_id, seen_at = excluded.seen_at";
-    let (kind, id) = (location.type_name(), location.id().cast_signed());
-    query(on, UPSERT, vec![kind.into(), id.into(), guild_number(guild).into(), context.now().into()]).await?;
-    Ok(())
+pub(in crate::store) struct StoreLocation {
+    pub(in crate::store) location: Location,
+    pub(in crate::store) guild: Option<u64>,
+}
+
+impl WriteJob for StoreLocation {
+    type Output = ();
+
+    async fn run(&self, tx: &mut WriteTx<'_>) -> Result<(), EngineError> {
+        const UPSERT: &str = "INSERT INTO channel_guilds (kind, id, guild_id, seen_at) VALUES ($1, $2, $3, $4)
+            ON CONFLICT (kind, id) DO UPDATE SET guild_id = excluded.guild_id, seen_at = excluded.seen_at";
+        let (kind, id) = (self.location.type_name(), self.location.id().cast_signed());
+        let values = vec![kind.into(), id.into(), guild_number(self.guild).into(), tx.context.now().into()];
+        query(tx.on, UPSERT, values).await?;
+        Ok(())
+    }
 }
 
 /// Removes channels that were deleted.
 pub(super) async fn forget(on: &DatabaseTransaction, channels: &[u64]) -> Result<(), EngineError> {
-    const GONE: Columns = Columns(&[("its_id", ColumnType::Number)]);
+    const GONE: Columns = columns![its_id: Number];
     const FORGET: &str = "DELETE FROM channel_guilds WHERE kind = 'channel' AND id IN (SELECT its_id FROM {v})";
-    let rows = Rows::of(channels.iter().map(|id| RowValue::Number(id.cast_signed())));
+    let rows = Rows::of(channels.iter().map(|id| id.cast_signed()));
     with_rows(on, FORGET, GONE, rows, Vec::new()).await?;
     Ok(())
 }

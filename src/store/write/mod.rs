@@ -1,36 +1,35 @@
 //! The writer: takes all pending jobs, runs them in one transaction, and replies after the commit.
 
-mod access;
+pub(super) mod access;
 mod attempts;
 mod batch;
-mod cancel;
+pub(super) mod cancel;
 mod change_seq;
-mod crashes;
-mod dead_letters;
-mod erase;
-mod event_commit;
+pub(super) mod crashes;
+pub(super) mod dead_letters;
+pub(super) mod erase;
+pub(super) mod event_commit;
 mod file_capacity;
 mod finish;
 mod guild_tenants;
 mod identify;
-mod inbox;
+pub(super) mod inbox;
 mod insert;
-mod interactions;
+pub(super) mod interactions;
 mod job;
-mod locations;
-mod queues;
-mod record;
-mod schedule;
-mod sessions;
-mod shards;
-mod spend;
+pub(super) mod locations;
+pub(super) mod queues;
+pub(super) mod record;
+pub(super) mod schedule;
+pub(super) mod sessions;
+pub(super) mod shards;
+pub(super) mod spend;
 mod state;
-mod submit;
-mod sweep;
+pub(super) mod submit;
+pub(super) mod sweep;
 mod usage;
 
 use std::{
-    collections::VecDeque,
     panic::{AssertUnwindSafe, resume_unwind},
     pin::pin,
     sync::Arc,
@@ -39,7 +38,7 @@ use std::{
 
 use futures_util::FutureExt as _;
 use guildhall_actors::failpoint::Point;
-use guildhall_actors::ports::UpdateResult;
+use guildhall_actors::ports::ClaimFrom;
 use guildhall_actors::supervision::{Part, spawn_work};
 use guildhall_actors::{crash, failpoint};
 use guildhall_core::time::UnixMs;
@@ -52,11 +51,15 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use self::{batch::BatchResult, job::BatchJob, usage::UsageCounters};
+use self::{
+    batch::{BatchNeeds, BatchResult, WriteTx},
+    job::{Delivery, Reply, RunOrder},
+    usage::UsageCounters,
+};
 pub(super) use self::{
     change_seq::{ChangeSeq, FORGOTTEN},
     file_capacity::{FileCapacity, measure as measure_file},
-    job::{Job, JobRequest, JobResult},
+    job::{JobRequest, Request, WriteJob},
     queues::{NEXT_DUE, PAUSED, QUEUE_NUMBERS},
     record::guild_number,
     schedule::FIRST as FIRST_SCHEDULED,
@@ -80,9 +83,7 @@ use super::{
     EngineError, ErrorClass, Health, close_connection,
     cluster::{ClusterMember, Notification},
     connect::{self, TransactionSetup},
-    events::{
-        BatchCommitted, ChangeSeqsRepaired, QueuesClaimed, StoreAttached, StoreFailed, StoreHealthChanged, WritesFenced,
-    },
+    events::{BatchCommitted, ChangeSeqsRepaired, StoreAttached, StoreFailed, StoreHealthChanged},
     file_lock::FileLock,
     row_security::{TenantRole, TenantScope},
 };
@@ -177,25 +178,23 @@ impl Writer {
         row_security: Option<TenantRole>,
         health: watch::Sender<Health>,
     ) -> Result<Self, EngineError> {
-        let (max_queued, keep_keys, lease) =
-            (settings.max_queued, settings.idempotency_retention, settings.lease.duration);
-        let change_seq = if file.is_some() { ChangeSeq::Counted(0) } else { ChangeSeq::Postgres };
-        let max_audit = settings.max_audit;
-        let instance = if file.is_some() { usage::MERGED_INSTANCE } else { members.id() };
-        let bounds = settings.usage.for_file(settings.max_bytes);
-        let usage = Arc::new(UsageCounters::new(bounds, instance, FileCapacity::new(settings.max_bytes)));
+        let (change_seq, instance) = match file {
+            Some(_) => (ChangeSeq::Counted(0), usage::MERGED_INSTANCE),
+            None => (ChangeSeq::Postgres, members.id()),
+        };
+        let limits = settings.usage.for_file(settings.max_bytes);
         let context = Context {
-            max_audit,
+            usage: Arc::new(UsageCounters::new(limits, instance, FileCapacity::new(settings.max_bytes))),
+            max_queued: settings.max_queued,
+            max_audit: settings.max_audit,
+            keep_keys: settings.idempotency_retention,
+            lease: settings.lease.duration,
             members,
             clocks,
             channel,
-            max_queued,
-            keep_keys,
-            lease,
             row_security,
             change_seq,
             notifies_changes: false,
-            usage,
         };
         let session = TransactionSetup::of(&settings);
         let mut writer = Self {
@@ -231,7 +230,7 @@ impl Writer {
                 () = tokio::time::sleep(idle) => self.check_connection().await,
             }
             if self.claims_in_doubt && self.connection.is_some() {
-                self.write(VecDeque::new()).await;
+                self.write(Vec::new()).await;
             }
         }
         if self.has_unsent_changes {
@@ -259,15 +258,12 @@ impl Writer {
     }
 
     /// Writes a batch, and replies to all its requests.
-    async fn write(&mut self, mut batch: VecDeque<JobRequest>) {
+    async fn write(&mut self, mut batch: Vec<JobRequest>) {
         failpoint::message(Part::StoreWriter);
-        if batch.len() == 1
-            && let Some(request) = batch.pop_front()
-        {
-            return self.write_one(request).await;
+        if batch.len() == 1 {
+            return self.write_each(batch).await;
         }
-        let jobs: Vec<BatchJob<'_>> = batch.iter().map(BatchJob::of).collect();
-        let outcome = match AssertUnwindSafe(self.attempt_with_retries(&jobs)).catch_unwind().await {
+        let outcome = match AssertUnwindSafe(self.attempt_with_retries(&mut batch)).catch_unwind().await {
             Ok(outcome) => outcome,
             Err(panic) if batch.is_empty() => resume_unwind(panic),
             Err(_) => {
@@ -280,103 +276,45 @@ impl Writer {
             }
         };
         match outcome {
-            Ok(done) => self.reply(batch, done),
             // One request may be at fault: the others must not fail because of it.
             Err(error) if may_be_caused_by_one(error.class()) => self.write_each(batch).await,
-            Err(error) => self.reject(batch, &error),
+            outcome => self.reply(batch, outcome),
         }
     }
 
-    async fn write_each(&mut self, batch: VecDeque<JobRequest>) {
+    /// Writes each request in a transaction of its own. If that panics, the input of the request is the cause.
+    async fn write_each(&mut self, batch: Vec<JobRequest>) {
         for request in batch {
-            self.write_one(request).await;
+            let (input, mut batch) = (request.input(), vec![request]);
+            let outcome = crash::with_input(input, pin!(self.attempt_with_retries(&mut batch))).await;
+            self.reply(batch, outcome);
         }
     }
 
-    /// Writes one request in a transaction of its own. If that panics, the input of the request is the cause.
-    async fn write_one(&mut self, request: JobRequest) {
-        let jobs = [BatchJob::of(&request)];
-        let attempted = crash::with_input(request.job.input(), pin!(self.attempt_with_retries(&jobs))).await;
-        match attempted {
-            Ok(done) => self.reply(VecDeque::from([request]), done),
-            Err(error) => self.reject(VecDeque::from([request]), &error),
-        }
-    }
-
-    fn reject(&mut self, batch: VecDeque<JobRequest>, error: &EngineError) {
-        self.on_failure("write", error);
-        for request in batch {
-            // The caller may have stopped waiting.
-            let _ = request.reply.send(Err(error.to_store_error()));
-        }
-    }
-
-    fn reply(&mut self, batch: VecDeque<JobRequest>, BatchResult { results, woken, set_aside }: BatchResult) {
+    fn reply(&mut self, batch: Vec<JobRequest>, outcome: Result<BatchResult, EngineError>) {
+        let done = match outcome {
+            Ok(done) => done,
+            Err(error) => {
+                self.on_failure("write", &error);
+                return batch.into_iter().for_each(|request| request.reject(error.to_store_error()));
+            }
+        };
         self.set_health(Health::Up);
-        self.context.members.wake(woken);
-        if results.iter().any(JobResult::touches_operations) || !set_aside.is_empty() {
+        self.context.members.wake(done.woken);
+        if done.operations_changed {
             self.on_operations_changed();
         }
-        set_aside.iter().for_each(|one| emit(one.telemetry()));
-        for (request, answer) in batch.into_iter().zip(results) {
-            let claims = match &answer {
-                JobResult::Claimed(claims) => claims.clone(),
-                JobResult::Recorded(recorded) => {
-                    emit(WritesFenced { writes: recorded.iter().filter(|one| **one == UpdateResult::Fenced).count() });
-                    Vec::new()
-                }
-                JobResult::Submitted(_)
-                | JobResult::Redriven(_)
-                | JobResult::Released(_)
-                | JobResult::Joined(_)
-                | JobResult::MadeDue(_)
-                | JobResult::Moved(_)
-                | JobResult::Discarded(_)
-                | JobResult::Swept(_)
-                | JobResult::Committed(_)
-                | JobResult::Identified(_)
-                | JobResult::Shards(_)
-                | JobResult::Found(_)
-                | JobResult::SweptEvents(_)
-                | JobResult::KeyAdded(_)
-                | JobResult::KeyRevoked(_)
-                | JobResult::KeyRotated(_)
-                | JobResult::Erased(_)
-                | JobResult::Stored => Vec::new(),
-            };
-            let lease = self.context.members.process_lease();
-            if let Job::Release(queue, fence) = &request.job {
-                lease.remove_queue(queue.number(), signed(fence.0));
-            }
-            if let Job::ReleaseShards(claims) = &request.job {
-                claims.iter().for_each(|claim| lease.remove_shard(claim));
-            }
-            if let JobResult::Shards(claimed) = &answer {
-                claimed.claims.iter().for_each(|claim| lease.add_shard(claim));
-            }
-            // Before the caller can act on them.
-            claims.iter().for_each(|claim| lease.add_queue(claim.queue.number(), signed(claim.fence.0)));
-            let unsent = request.reply.send(Ok(answer)).err();
-            if let Some(Ok(JobResult::Shards(claimed))) = &unsent {
-                // The caller has stopped waiting. Only the store lists these shards; they are taken at the next
-                // request.
-                claimed.claims.iter().for_each(|claim| lease.remove_shard(claim));
-            }
-            if unsent.is_none() {
-                emit(QueuesClaimed { queues: claims.len() });
-            } else {
-                // No part of the process will handle these queues, so they are released.
-                claims.iter().for_each(|claim| lease.remove_queue(claim.queue.number(), signed(claim.fence.0)));
-                self.claims_in_doubt |= !claims.is_empty();
-            }
+        done.set_aside.iter().for_each(|one| emit(one.telemetry()));
+        for request in batch {
+            self.claims_in_doubt |= request.deliver(self.context.members.process_lease()) == Delivery::ClaimsInDoubt;
         }
     }
 
     /// Runs jobs; repeats them after a conflict with another process.
-    async fn attempt_with_retries(&mut self, jobs: &[BatchJob<'_>]) -> Result<BatchResult, EngineError> {
+    async fn attempt_with_retries(&mut self, requests: &mut [JobRequest]) -> Result<BatchResult, EngineError> {
         let mut attempts = 1;
         loop {
-            match self.attempt(jobs).await {
+            match self.attempt(requests).await {
                 Err(error) if error.class() == ErrorClass::Raced && attempts < CONFLICT_ATTEMPTS => {
                     attempts += 1;
                     emit(StoreFailed { action: "write", class: error.class().name(), message: &error.message() });
@@ -387,21 +325,20 @@ impl Writer {
     }
 
     /// Runs jobs in one transaction. Afterwards it is committed, rolled back, or its outcome is unknown.
-    async fn attempt(&mut self, jobs: &[BatchJob<'_>]) -> Result<BatchResult, EngineError> {
+    async fn attempt(&mut self, requests: &mut [JobRequest]) -> Result<BatchResult, EngineError> {
         let deadline = Instant::now() + self.settings.timeout;
         if self.connection.is_none() {
             tokio::time::timeout_at(deadline, self.connect()).await.map_err(|_| timeout_error())??;
         }
         let started = Instant::now();
-        let may_claim = jobs.iter().any(|request| matches!(request.job, Job::Claim(_)));
-        let outcome = match tokio::time::timeout_at(deadline, self.transact(jobs)).await {
+        let outcome = match tokio::time::timeout_at(deadline, self.transact(requests)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(timeout_error()),
         };
         match &outcome {
-            Ok(_) => emit(BatchCommitted { requests: jobs.len(), elapsed: started.elapsed() }),
+            Ok(_) => emit(BatchCommitted { requests: requests.len(), elapsed: started.elapsed() }),
             Err(error) => {
-                self.claims_in_doubt |= may_claim;
+                self.claims_in_doubt |= requests.iter().any(|request| request.is_for::<ClaimFrom>());
                 if error.class() == ErrorClass::Lost {
                     self.drop_connection(error);
                 }
@@ -410,7 +347,7 @@ impl Writer {
         outcome
     }
 
-    async fn transact(&mut self, jobs: &[BatchJob<'_>]) -> Result<BatchResult, EngineError> {
+    async fn transact(&mut self, requests: &mut [JobRequest]) -> Result<BatchResult, EngineError> {
         let members = Arc::clone(&self.context.members);
         let _writes = members.write_guard().await.ok_or_else(|| connection_error("the process is ending"))?;
         self.context.change_seq = self.context.change_seq.next(now_in_micros());
@@ -423,7 +360,7 @@ impl Writer {
         }
         self.context.usage.clear();
         let transaction = self.begin().await?;
-        let done = batch::run_jobs(&transaction, &self.context, jobs).await;
+        let done = batch::run_jobs(&transaction, &self.context, requests).await;
         if done.is_ok() {
             failpoint::pass(Point::BeforeCommit);
         }
@@ -549,14 +486,14 @@ impl Writer {
 }
 
 /// Takes all pending requests after the first, up to the batch limits.
-fn gather(first: JobRequest, waiting: &mut mpsc::Receiver<JobRequest>) -> VecDeque<JobRequest> {
-    let mut size = first.job.size();
-    let mut batch = VecDeque::from([first]);
+fn gather(first: JobRequest, waiting: &mut mpsc::Receiver<JobRequest>) -> Vec<JobRequest> {
+    let mut size = first.size();
+    let mut batch = vec![first];
     while size.0 < BATCH_ROWS && size.1 < BATCH_BYTES {
         let Ok(next) = waiting.try_recv() else { break };
-        let more = next.job.size();
+        let more = next.size();
         size = (size.0 + more.0, size.1 + more.1);
-        batch.push_back(next);
+        batch.push(next);
     }
     batch
 }

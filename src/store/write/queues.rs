@@ -1,6 +1,9 @@
 //! Ownership of queues.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::Arc,
+};
 
 use guildhall_actors::ports::{Claim, ClaimFrom, Fence, PauseTarget};
 use guildhall_core::operation::{OperationId, Queue};
@@ -8,15 +11,17 @@ use guildhall_core::time::UnixMs;
 use sea_orm::{ConnectionTrait as _, DatabaseTransaction, DbBackend, QueryResult, Value};
 use uuid::Uuid;
 
-use super::{Context, EngineError, signed};
+use super::{BatchNeeds, Context, Delivery, EngineError, Reply, RunOrder, WriteJob, WriteTx, crashes, signed};
+use crate::events::emit;
 use crate::store::{
-    cluster::SLOT,
-    rows::{ColumnType, Columns, RowValue, Rows, query, with_rows},
+    cluster::{ProcessLease, SLOT},
+    events::QueuesClaimed,
+    rows::{Columns, Rows, columns, query, row, scalars, with_rows},
 };
 
 /// Queues by their numbers.
-pub(in crate::store) const QUEUE_NUMBERS: Columns = Columns(&[("line", ColumnType::Number)]);
-const HELD: Columns = Columns(&[("line", ColumnType::Number), ("held", ColumnType::Number)]);
+pub(in crate::store) const QUEUE_NUMBERS: Columns = columns![line: Number];
+const HELD: Columns = columns![line: Number, held: Number];
 
 /// The switch that pauses everything.
 pub(in crate::store) const PAUSED: &str = "paused";
@@ -83,9 +88,8 @@ pub(super) async fn lock(
     if numbers.is_empty() {
         return Ok(HashMap::new());
     }
-    let rows =
-        with_rows(on, LOCK, QUEUE_NUMBERS, Rows::of(numbers.into_iter().map(RowValue::Number)), Vec::new()).await?;
-    let owner = |row: &QueryResult| Ok::<_, EngineError>((row.try_get_by_index(0)?, row.try_get_by_index(1)?));
+    let rows = with_rows(on, LOCK, QUEUE_NUMBERS, Rows::of(numbers), Vec::new()).await?;
+    let owner = |row: &QueryResult| Ok::<_, EngineError>((row.try_get("", "queue")?, row.try_get("", "owner")?));
     rows.iter().map(owner).collect()
 }
 
@@ -105,26 +109,22 @@ pub(super) async fn queues_of_operations(
     on: &DatabaseTransaction,
     operations: impl IntoIterator<Item = OperationId>,
 ) -> Result<Vec<i64>, EngineError> {
-    const SHAPE: Columns = Columns(&[("op", ColumnType::Uuid)]);
+    const SHAPE: Columns = columns![op: Uuid];
     const SELECT: &str = "SELECT o.queue FROM {v} JOIN operations o ON o.id = v.op";
-    let rows = Rows::of(operations.into_iter().map(|id| RowValue::Uuid(id.uuid())));
-    if rows.is_empty() {
-        return Ok(Vec::new());
-    }
+    let rows = Rows::of(operations);
     let rows = with_rows(on, SELECT, SHAPE, rows, Vec::new()).await?;
-    Ok(rows.iter().map(|row| row.try_get_by_index(0)).collect::<Result<_, _>>()?)
+    Ok(scalars(&rows)?)
 }
 
 /// Frees queues that this process owns according to the store, but that no part of the process knows.
 pub(super) async fn free_unknown(on: &DatabaseTransaction, context: &Context) -> Result<(), EngineError> {
     let lock = if is_shared(on) { "ORDER BY queue FOR UPDATE" } else { "" };
     let select = format!("SELECT queue, fence FROM guild_queues WHERE owner = $1 {lock}");
-    let rows = query(on, &select, vec![context.members.id().into()]).await?;
     let mut unknown = Rows::new();
-    for row in rows {
-        let (queue, fence): (i64, i64) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
+    for row in query(on, &select, vec![context.members.id().into()]).await? {
+        let (queue, fence) = held(&row)?;
         if !context.members.process_lease().has_queue(queue, fence) {
-            unknown.push(&[RowValue::Number(queue), RowValue::Number(fence)]);
+            unknown.push(row! { queue, fence });
         }
     }
     if !unknown.is_empty() {
@@ -138,11 +138,29 @@ pub(super) async fn free_unknown(on: &DatabaseTransaction, context: &Context) ->
 }
 
 /// Takes queues that have no owner.
-pub(super) async fn claim(
-    on: &DatabaseTransaction,
-    context: &Context,
-    from: &ClaimFrom,
-) -> Result<Vec<Claim>, EngineError> {
+impl WriteJob for ClaimFrom {
+    type Output = Vec<Claim>;
+
+    async fn run(&self, tx: &mut WriteTx<'_>) -> Result<Vec<Claim>, EngineError> {
+        let claims = claim(tx.on, tx.context, self).await?;
+        crashes::set_aside(tx, &claims).await?;
+        Ok(claims)
+    }
+
+    fn deliver(&self, claims: Vec<Claim>, reply: Reply<Vec<Claim>>, lease: &ProcessLease) -> Delivery {
+        let taken: Vec<(i64, i64)> = claims.iter().map(|claim| numbers(claim.queue, claim.fence)).collect();
+        taken.iter().for_each(|(queue, fence)| lease.add_queue(*queue, *fence));
+        if reply.send(Ok(claims)).is_ok() {
+            emit(QueuesClaimed { queues: taken.len() });
+            return Delivery::Done;
+        }
+        // No part of the process will handle these queues, so they are released.
+        taken.iter().for_each(|(queue, fence)| lease.remove_queue(*queue, *fence));
+        if taken.is_empty() { Delivery::Done } else { Delivery::ClaimsInDoubt }
+    }
+}
+
+async fn claim(on: &DatabaseTransaction, context: &Context, from: &ClaimFrom) -> Result<Vec<Claim>, EngineError> {
     const MAKE: &str = "INSERT INTO guild_queues (queue, tenant, next_seq, pending, paused, fence)
         SELECT line, 'default', 1, 0, 0, $2 FROM {v} WHERE 1 = 1 ON CONFLICT DO NOTHING";
     const TAKE: &str = "UPDATE guild_queues SET owner = $2, fence = fence + 1 FROM {v}
@@ -170,12 +188,12 @@ pub(super) async fn claim(
         ClaimFrom::Queues(queues) => {
             let ours = |line: &i64| !shared || context.members.is_ours(*line);
             let numbers: BTreeSet<i64> = queues.iter().map(|queue| queue.number()).filter(ours).collect();
-            let rows = || Rows::of(numbers.iter().copied().map(RowValue::Number));
+            let rows = || Rows::of(numbers.iter().copied());
             if numbers.is_empty() {
                 return Ok(Vec::new());
             }
             // Queues with keys of their own exist if they contain operations.
-            let guilds = Rows::of(numbers.iter().copied().filter(|line| *line > 0).map(RowValue::Number));
+            let guilds = Rows::of(numbers.iter().copied().filter(|line| *line > 0));
             with_rows(on, MAKE, QUEUE_NUMBERS, guilds, vec![context.first_fence().into()]).await?;
             with_rows(on, if shared { TAKE_SHARED } else { TAKE }, QUEUE_NUMBERS, rows(), vec![own_id.into()]).await?
         }
@@ -198,40 +216,66 @@ pub(super) async fn is_alive(on: &DatabaseTransaction, own_id: Uuid) -> Result<b
 }
 
 fn claim_of(row: &QueryResult, all_paused: bool) -> Result<(Option<i64>, Claim), EngineError> {
-    let queue = Queue::from_number(row.try_get_by_index(0)?);
-    let fence: i64 = row.try_get_by_index(1)?;
-    let paused: i64 = row.try_get_by_index(2)?;
-    let claim = Claim { queue, fence: Fence(fence.unsigned_abs()), paused: paused != 0 || all_paused };
-    Ok((row.try_get_by_index(3)?, claim))
+    let (queue, fence) = held(row)?;
+    let paused = row.try_get::<i64>("", "paused")? != 0 || all_paused;
+    let claim = Claim { queue: Queue::from_number(queue), fence: Fence(fence.unsigned_abs()), paused };
+    Ok((row.try_get("", "ready_at")?, claim))
 }
 
-/// Releases queues. A queue that was released before, and that no process has taken since, counts as released.
-pub(super) async fn release(
-    on: &DatabaseTransaction,
-    context: &Context,
-    requests: &[(usize, (Queue, Fence))],
-) -> Result<Vec<(usize, bool)>, EngineError> {
-    if requests.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut rows = Rows::new();
-    let distinct: HashSet<(i64, i64)> = requests.iter().map(|(_, held)| numbers(*held)).collect();
-    for (queue, fence) in &distinct {
-        rows.push(&[RowValue::Number(*queue), RowValue::Number(*fence)]);
-    }
-    let sql = format!(
-        "UPDATE guild_queues SET owner = NULL, ready_at = {NEXT_DUE} FROM {{v}}
-        WHERE queue = v.line AND fence = v.held AND (owner = $2 OR owner IS NULL) RETURNING queue, fence"
-    );
-    let released = with_rows(on, &sql, HELD, rows, vec![context.members.id().into()]).await?;
-    let released: HashSet<(i64, i64)> = released
-        .iter()
-        .map(|row| Ok::<_, EngineError>((row.try_get_by_index(0)?, row.try_get_by_index(1)?)))
-        .collect::<Result<_, _>>()?;
-    Ok(requests.iter().map(|(index, held)| (*index, released.contains(&numbers(*held)))).collect())
+/// Releases a queue. One that was released before, and that no process has taken since, counts as released.
+pub(in crate::store) struct ReleaseQueue {
+    pub(in crate::store) queue: Queue,
+    pub(in crate::store) fence: Fence,
 }
 
-fn numbers((queue, fence): (Queue, Fence)) -> (i64, i64) {
+impl ReleaseQueue {
+    fn numbers(&self) -> (i64, i64) {
+        numbers(self.queue, self.fence)
+    }
+}
+
+impl WriteJob for ReleaseQueue {
+    type Output = bool;
+
+    const ORDER: RunOrder = RunOrder::Release;
+
+    fn prepare(&self, needs: &mut BatchNeeds<'_>) {
+        needs.lock_queues([self.queue.number()]);
+    }
+
+    async fn run_all(jobs: &[&Self], tx: &mut WriteTx<'_>) -> Result<Vec<bool>, EngineError> {
+        let mut rows = Rows::new();
+        let distinct: HashSet<(i64, i64)> = jobs.iter().map(|job| job.numbers()).collect();
+        for (queue, fence) in &distinct {
+            rows.push(row! { *queue, *fence });
+        }
+        let sql = format!(
+            "UPDATE guild_queues SET owner = NULL, ready_at = {NEXT_DUE} FROM {{v}}
+            WHERE queue = v.line AND fence = v.held AND (owner = $2 OR owner IS NULL) RETURNING queue, fence"
+        );
+        let released = with_rows(tx.on, &sql, HELD, rows, vec![tx.context.members.id().into()]).await?;
+        let released: HashSet<(i64, i64)> = released.iter().map(held).collect::<Result<_, _>>()?;
+        let results: Vec<bool> = jobs.iter().map(|job| released.contains(&job.numbers())).collect();
+        for (job, _) in jobs.iter().zip(&results).filter(|(_, released)| **released) {
+            tx.notify_released(job.queue);
+        }
+        Ok(results)
+    }
+
+    fn deliver(&self, released: bool, reply: Reply<bool>, lease: &ProcessLease) -> Delivery {
+        let (queue, fence) = self.numbers();
+        lease.remove_queue(queue, fence);
+        let _ = reply.send(Ok(released));
+        Delivery::Done
+    }
+}
+
+/// Reads a queue and its fence.
+fn held(row: &QueryResult) -> Result<(i64, i64), EngineError> {
+    Ok((row.try_get("", "queue")?, row.try_get("", "fence")?))
+}
+
+fn numbers(queue: Queue, fence: Fence) -> (i64, i64) {
     (queue.number(), signed(fence.0))
 }
 
@@ -242,61 +286,74 @@ pub(super) async fn refresh_ready_at(on: &DatabaseTransaction, queue: Queue) -> 
     Ok(())
 }
 
-/// Makes queues without an owner due in which an operation waits for the gate. Returns their number.
-pub(super) async fn release_held(
-    on: &DatabaseTransaction,
-    now: UnixMs,
-    limit: usize,
-    woken: &mut BTreeSet<i64>,
-) -> Result<usize, EngineError> {
-    let page = if is_shared(on) { "LIMIT $2 FOR NO KEY UPDATE OF q" } else { "LIMIT $2 + 0" };
-    // As `Failure` is serialized: the field exists only if the gate holds the operation.
-    let update = format!(
-        "UPDATE guild_queues SET ready_at = $1 WHERE queue IN (SELECT q.queue FROM guild_queues q
-        WHERE q.owner IS NULL AND q.paused = 0 AND q.ready_at > $1 AND EXISTS (SELECT 1 FROM operations o
-        WHERE o.queue = q.queue AND o.finished_at IS NULL AND o.state IN ('delayed', 'reconciling')
-        AND o.error LIKE '%\"held_by\":%') ORDER BY q.queue {page}) RETURNING queue"
-    );
-    let rows = query(on, &update, vec![signed(now.millis()).into(), signed(limit as u64).into()]).await?;
-    for row in &rows {
-        woken.insert(row.try_get_by_index(0)?);
+/// Makes queues without an owner due in which an operation waits for the gate, up to a limit. Returns their number.
+pub(in crate::store) struct ReleaseHeld {
+    pub(in crate::store) now: UnixMs,
+    pub(in crate::store) limit: usize,
+}
+
+impl WriteJob for ReleaseHeld {
+    type Output = usize;
+
+    async fn run(&self, tx: &mut WriteTx<'_>) -> Result<usize, EngineError> {
+        let page = if is_shared(tx.on) { "LIMIT $2 FOR NO KEY UPDATE OF q" } else { "LIMIT $2 + 0" };
+        // As `Failure` is serialized: the field exists only if the gate holds the operation.
+        let update = format!(
+            "UPDATE guild_queues SET ready_at = $1 WHERE queue IN (SELECT q.queue FROM guild_queues q
+            WHERE q.owner IS NULL AND q.paused = 0 AND q.ready_at > $1 AND EXISTS (SELECT 1 FROM operations o
+            WHERE o.queue = q.queue AND o.finished_at IS NULL AND o.state IN ('delayed', 'reconciling')
+            AND o.error LIKE '%\"held_by\":%') ORDER BY q.queue {page}) RETURNING queue"
+        );
+        let values = vec![signed(self.now.millis()).into(), signed(self.limit as u64).into()];
+        let rows = query(tx.on, &update, values).await?;
+        tx.woken.extend(scalars::<i64>(&rows)?);
+        Ok(rows.len())
     }
-    Ok(rows.len())
 }
 
 /// Pauses or resumes queues.
-pub(super) async fn pause(
-    on: &DatabaseTransaction,
-    context: &Context,
-    target: PauseTarget,
-    paused: bool,
-    tenant: Option<&str>,
-) -> Result<(), EngineError> {
-    const ALL: &str = "INSERT INTO switches (name, is_on) VALUES ($1, $2)
-        ON CONFLICT (name) DO UPDATE SET is_on = excluded.is_on";
-    const KEYED: &str = "UPDATE guild_queues SET paused = $2 WHERE queue = $1 AND tenant = COALESCE($3, tenant)";
-    const ONE: &str = "INSERT INTO guild_queues (queue, tenant, next_seq, pending, paused, fence)
-        VALUES ($1, COALESCE($4, 'default'), 1, 0, $2, $3) ON CONFLICT (queue) DO UPDATE SET paused = excluded.paused
-        WHERE guild_queues.tenant = COALESCE($4, guild_queues.tenant)";
-    let paused = i64::from(paused);
-    let values: Vec<Value> = match target {
-        PauseTarget::All => vec![PAUSED.into(), paused.into()],
-        PauseTarget::Queue(queue) => {
-            let tenant = tenant.map(str::to_owned);
-            let fence = queue.guild().map(|_| context.first_fence().into());
-            [queue.number().into(), paused.into()].into_iter().chain(fence).chain([tenant.into()]).collect()
+pub(in crate::store) struct Pause {
+    pub(in crate::store) target: PauseTarget,
+    pub(in crate::store) paused: bool,
+    /// Tenant that a single queue must belong to. A caller who may pause everything may do so for all tenants.
+    pub(in crate::store) tenant: Option<Arc<str>>,
+}
+
+impl WriteJob for Pause {
+    type Output = ();
+
+    fn prepare(&self, needs: &mut BatchNeeds<'_>) {
+        match self.target {
+            PauseTarget::Queue(queue) => needs.lock_queues([queue.number()]),
+            PauseTarget::All => {}
         }
-    };
-    // A caller who may pause everything may do so for all tenants; a single queue must belong to the caller's tenant.
-    let (sql, caller) = match target {
-        PauseTarget::All => (ALL, context.tenant_scope(None)),
-        PauseTarget::Queue(Queue::Guild(_)) => (ONE, context.tenant_scope(tenant)),
-        PauseTarget::Queue(Queue::Keyed(_)) => (KEYED, context.tenant_scope(tenant)),
-    };
-    caller.begin(on).await?;
-    query(on, sql, values).await?;
-    caller.end(on).await?;
-    Ok(())
+    }
+
+    async fn run(&self, tx: &mut WriteTx<'_>) -> Result<(), EngineError> {
+        const ALL: &str = "INSERT INTO switches (name, is_on) VALUES ($1, $2)
+            ON CONFLICT (name) DO UPDATE SET is_on = excluded.is_on";
+        const KEYED: &str = "UPDATE guild_queues SET paused = $2 WHERE queue = $1 AND tenant = COALESCE($3, tenant)";
+        const ONE: &str = "INSERT INTO guild_queues (queue, tenant, next_seq, pending, paused, fence)
+            VALUES ($1, COALESCE($3, 'default'), 1, 0, $2, $4) ON CONFLICT (queue) DO UPDATE SET paused = excluded.paused
+            WHERE guild_queues.tenant = COALESCE($3, guild_queues.tenant)";
+        let (on, paused, tenant) = (tx.on, i64::from(self.paused), self.tenant.as_deref());
+        let of = |queue: Queue| -> Vec<Value> {
+            vec![queue.number().into(), paused.into(), tenant.map(str::to_owned).into()]
+        };
+        let (sql, values, tenant) = match self.target {
+            PauseTarget::All => (ALL, vec![PAUSED.into(), paused.into()], None),
+            PauseTarget::Queue(queue @ Queue::Keyed(_)) => (KEYED, of(queue), tenant),
+            PauseTarget::Queue(queue @ Queue::Guild(_)) => {
+                (ONE, [of(queue), vec![tx.context.first_fence().into()]].concat(), tenant)
+            }
+        };
+        let caller = tx.context.tenant_scope(tenant);
+        caller.begin(on).await?;
+        query(on, sql, values).await?;
+        caller.end(on).await?;
+        tx.notify_pauses();
+        Ok(())
+    }
 }
 
 async fn is_all_paused(on: &DatabaseTransaction) -> Result<bool, EngineError> {

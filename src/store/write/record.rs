@@ -10,34 +10,24 @@ use guildhall_core::{
     operation::{Failure, FailureClass, ManagedKind, Marker, OperationId, OperationState},
     usage::Usage,
 };
-use sea_orm::DatabaseTransaction;
+use sea_orm::{DatabaseTransaction, FromQueryResult, QueryResult};
 use uuid::Uuid;
 
 use super::{
-    Context, EngineError, attempts,
+    BatchNeeds, Context, Delivery, EngineError, Reply, RunOrder, WriteJob, WriteTx, attempts,
     finish::{self, FinishedOperation, RelatedRows},
-    locations, signed,
+    job, locations, signed,
 };
-use crate::store::rows::{ColumnType, Columns, RowValue, Rows, with_rows};
+use crate::events::emit;
+use crate::store::cluster::ProcessLease;
+use crate::store::events::WritesFenced;
+use crate::store::rows::{Columns, Rows, columns, row, with_rows, with_rows_as};
 
 /// Columns of [`UPDATE`].
-pub(in crate::store) const CHANGES: Columns = Columns(&[
-    ("op", ColumnType::Uuid),
-    ("line", ColumnType::Number),
-    ("held", ColumnType::Number),
-    ("state", ColumnType::Text),
-    ("attempts", ColumnType::Number),
-    ("delays", ColumnType::Number),
-    ("eligible_at", ColumnType::Number),
-    ("parked", ColumnType::Number),
-    ("error", ColumnType::Text),
-    ("result", ColumnType::Text),
-    ("made", ColumnType::Number),
-    ("at", ColumnType::Number),
-    ("finished_at", ColumnType::Number),
-    ("grown", ColumnType::Number),
-    ("progress", ColumnType::Text),
-]);
+pub(in crate::store) const CHANGES: Columns = columns![
+    op: Uuid, line: Number, held: Number, state: Text, attempts: Number, delays: Number, eligible_at: Number,
+    parked: Number, error: Text, result: Text, made: Number, at: Number, finished_at: Number, grown: Number, progress: Text,
+];
 
 /// Changes operations that are not finished, if the caller owns their queues. Returns which related rows exist for
 /// those that it finishes.
@@ -55,33 +45,72 @@ pub(in crate::store) const UPDATE: &str =
     + CASE WHEN EXISTS (SELECT 1 FROM intents i WHERE i.operation_id = operations.id) THEN 4 ELSE 0 END
     END AS BIGINT), operations.caller, operations.tenant";
 
-const STATUS_COLUMNS: Columns = Columns(&[("op", ColumnType::Uuid), ("line", ColumnType::Number)]);
+/// Reads a row of [`UPDATE`], by position: there is one for every change of an operation.
+fn read_updated(row: &QueryResult) -> Result<(Uuid, RelatedRows), EngineError> {
+    Ok((row.try_get_by_index(0)?, RelatedRows::from_number(row.try_get_by_index(1)?)))
+}
 
-const SELECT_STATUS: &str = "SELECT v.op, o.state, o.attempts, o.delays, q.fence, q.owner
+/// Reads the caller and the tenant of a row of [`UPDATE`]. Most changes do not need them.
+fn read_charged(row: &QueryResult) -> Result<(String, String), EngineError> {
+    Ok((row.try_get_by_index(2)?, row.try_get_by_index(3)?))
+}
+
+const STATUS_COLUMNS: Columns = columns![op: Uuid, line: Number];
+
+const SELECT_STATUS: &str = "SELECT v.op AS id, o.state, o.attempts, o.delays, q.fence, q.owner
     FROM {v} LEFT JOIN operations o ON o.id = v.op LEFT JOIN guild_queues q ON q.queue = v.line";
 
-/// Stores the changes of several callers. Returns one result for each change.
-pub(super) async fn record_updates(
-    on: &DatabaseTransaction,
-    context: &Context,
-    requests: &[(usize, &[OperationUpdate])],
-) -> Result<Vec<(usize, Vec<UpdateResult>)>, EngineError> {
-    let mut results: Vec<(usize, Vec<UpdateResult>)> = Vec::with_capacity(requests.len());
-    let mut flat = Vec::new();
-    for (nth, (position, changes)) in requests.iter().enumerate() {
-        results.push((*position, vec![UpdateResult::Finished; changes.len()]));
-        flat.extend(changes.iter().enumerate().map(|(index, change)| (nth, index, change)));
+/// Changes operations, with one result for each of them.
+pub(in crate::store) struct RecordUpdates(pub(in crate::store) Vec<OperationUpdate>);
+
+impl WriteJob for RecordUpdates {
+    type Output = Vec<UpdateResult>;
+
+    const ORDER: RunOrder = RunOrder::Record;
+
+    fn size(&self) -> (usize, usize) {
+        let text = |change: &OperationUpdate| change.result.as_ref().map_or(0, String::len);
+        (self.0.len(), self.0.iter().map(text).sum())
     }
+
+    fn input(&self) -> Option<Input> {
+        match self.0.as_slice() {
+            [change] => Some(Input::Operation(change.id)),
+            _ => None,
+        }
+    }
+
+    fn prepare(&self, needs: &mut BatchNeeds<'_>) {
+        needs.lock_queues(self.0.iter().map(|change| change.queue.number()));
+    }
+
+    async fn run_all(jobs: &[&Self], tx: &mut WriteTx<'_>) -> Result<Vec<Vec<UpdateResult>>, EngineError> {
+        let changes: Vec<&OperationUpdate> = jobs.iter().flat_map(|job| &job.0).collect();
+        let recorded = record_updates(tx, &changes).await?;
+        tx.operations_changed |= recorded.contains(&UpdateResult::Done);
+        Ok(job::split(recorded, jobs.iter().map(|job| job.0.len())))
+    }
+
+    fn deliver(&self, recorded: Vec<UpdateResult>, reply: Reply<Vec<UpdateResult>>, _: &ProcessLease) -> Delivery {
+        emit(WritesFenced { writes: recorded.iter().filter(|one| **one == UpdateResult::Fenced).count() });
+        let _ = reply.send(Ok(recorded));
+        Delivery::Done
+    }
+}
+
+/// Stores changes, with one result for each of them.
+pub(super) async fn record_updates(
+    tx: &WriteTx<'_>,
+    changes: &[&OperationUpdate],
+) -> Result<Vec<UpdateResult>, EngineError> {
+    let mut results = Vec::with_capacity(changes.len());
     // One statement can change an operation only once: further changes of it follow in another statement.
-    let mut remaining = flat.as_slice();
+    let mut remaining = changes;
     while !remaining.is_empty() {
         let mut seen = HashSet::new();
-        let length = remaining.iter().position(|(_, _, change)| !seen.insert(change.id)).unwrap_or(remaining.len());
+        let length = remaining.iter().position(|change| !seen.insert(change.id)).unwrap_or(remaining.len());
         let (wave, later) = remaining.split_at(length);
-        let changes: Vec<&OperationUpdate> = wave.iter().map(|(_, _, change)| *change).collect();
-        for ((nth, index, _), recorded) in wave.iter().zip(apply(on, context, &changes).await?) {
-            results[*nth].1[*index] = recorded;
-        }
+        results.extend(apply(tx.on, tx.context, wave).await?);
         remaining = later;
     }
     Ok(results)
@@ -101,35 +130,24 @@ async fn apply(
         let error = change.error.as_ref().map(json);
         let more = attempts::growth(change, error.as_deref());
         grown.insert(change.id.uuid(), more);
-        rows.push(&[
-            RowValue::Uuid(change.id.uuid()),
-            RowValue::Number(change.queue.number()),
-            RowValue::Number(signed(change.fence.0)),
-            RowValue::Text(change.state.name()),
-            RowValue::Number(change.attempts.into()),
-            RowValue::Number(change.delays.into()),
-            RowValue::Number(signed(change.eligible_at.millis())),
-            RowValue::Number(change.parked.into()),
-            error.as_deref().into(),
-            change.result.as_deref().into(),
-            change.created.map(u64::cast_signed).into(),
-            RowValue::Number(signed(change.at.millis())),
-            change.state.is_final().then(|| signed(change.at.millis())).into(),
-            RowValue::Number(more),
-            change.progress.as_ref().map(|progress| progress.json.as_str()).into(),
-        ]);
+        rows.push(row! {
+            change.id, change.queue, signed(change.fence.0), change.state.name(), change.attempts, change.delays,
+            change.eligible_at, change.parked, error.as_deref(), change.result.as_deref(),
+            change.created.map(u64::cast_signed), change.at, change.state.is_final().then_some(change.at), more,
+            change.progress.as_ref().map(|progress| &progress.json),
+        });
     }
     let finished: HashSet<Uuid> =
         changes.iter().filter(|change| change.state.is_final()).map(|change| change.id.uuid()).collect();
     let mut stored: HashMap<Uuid, RelatedRows> = HashMap::new();
     let (update, values) = context.change_seq.bind(UPDATE, vec![context.members.id().into()], 1);
     for row in with_rows(on, &update, CHANGES, rows, values).await? {
-        let id: Uuid = row.try_get_by_index(0)?;
-        stored.insert(id, RelatedRows::from_number(row.try_get_by_index(1)?));
+        let (id, related) = read_updated(&row)?;
+        stored.insert(id, related);
         let more = grown.get(&id).copied().unwrap_or_default();
         let change = Usage { operations: -i64::from(finished.contains(&id)), bytes: more };
         if !change.is_zero() {
-            let (caller, tenant): (String, String) = (row.try_get_by_index(2)?, row.try_get_by_index(3)?);
+            let (caller, tenant) = read_charged(&row)?;
             context.usage.add(&caller, &tenant, change);
         }
     }
@@ -153,34 +171,43 @@ async fn rejection_reasons(
     }
     let mut rows = Rows::new();
     for change in rejected {
-        rows.push(&[RowValue::Uuid(change.id.uuid()), RowValue::Number(change.queue.number())]);
+        rows.push(row! { change.id, change.queue });
     }
-    let mut status = HashMap::new();
-    for row in with_rows(on, SELECT_STATUS, STATUS_COLUMNS, rows, Vec::new()).await? {
-        let id: Uuid = row.try_get_by_index(0)?;
-        let state: Option<String> = row.try_get_by_index(1)?;
-        let attempts: Option<i64> = row.try_get_by_index(2)?;
-        let delays: Option<i64> = row.try_get_by_index(3)?;
-        let fence: Option<i64> = row.try_get_by_index(4)?;
-        let owner: Option<Uuid> = row.try_get_by_index(5)?;
-        status.insert(id, (state, attempts, delays, fence, owner));
-    }
+    let status: Vec<OperationStatus> = with_rows_as(on, SELECT_STATUS, STATUS_COLUMNS, rows, Vec::new()).await?;
+    let status: HashMap<Uuid, OperationStatus> = status.into_iter().map(|status| (status.id, status)).collect();
     let reason = |change: &&OperationUpdate| {
-        let Some((state, attempts, delays, fence, owner)) = status.get(&change.id.uuid()) else {
-            return (change.id, UpdateResult::Finished);
-        };
-        let ours = *fence == Some(signed(change.fence.0)) && *owner == Some(context.members.id());
-        let same = state.as_deref() == Some(change.state.name())
-            && *attempts == Some(change.attempts.into())
-            && *delays == Some(change.delays.into());
-        let recorded = match (ours, same) {
-            (false, _) => UpdateResult::Fenced,
-            (true, true) => UpdateResult::Done,
-            (true, false) => UpdateResult::Finished,
+        let recorded = match status.get(&change.id.uuid()) {
+            None => UpdateResult::Finished,
+            Some(status) if !status.is_ours(change, context) => UpdateResult::Fenced,
+            Some(status) if status.is_result_of(change) => UpdateResult::Done,
+            Some(_) => UpdateResult::Finished,
         };
         (change.id, recorded)
     };
     Ok(rejected.iter().map(reason).collect())
+}
+
+/// An operation and its queue, if they exist.
+#[derive(FromQueryResult)]
+struct OperationStatus {
+    id: Uuid,
+    state: Option<String>,
+    attempts: Option<i64>,
+    delays: Option<i64>,
+    fence: Option<i64>,
+    owner: Option<Uuid>,
+}
+
+impl OperationStatus {
+    fn is_ours(&self, change: &OperationUpdate, context: &Context) -> bool {
+        self.fence == Some(signed(change.fence.0)) && self.owner == Some(context.members.id())
+    }
+
+    fn is_result_of(&self, change: &OperationUpdate) -> bool {
+        self.state.as_deref() == Some(change.state.name())
+            && self.attempts == Some(change.attempts.into())
+            && self.delays == Some(change.delays.into())
+    }
 }
 
 /// Stores everything that belongs to the stored changes.
@@ -210,8 +237,7 @@ async fn store_related(
 }
 
 async fn store_intents(on: &DatabaseTransaction, done: &[&OperationUpdate]) -> Result<(), EngineError> {
-    const SHAPE: Columns =
-        Columns(&[("op", ColumnType::Uuid), ("marker", ColumnType::Text), ("at", ColumnType::Number)]);
+    const SHAPE: Columns = columns![op: Uuid, marker: Text, at: Number];
     const OPEN: &str = "INSERT INTO intents (operation_id, marker, at) SELECT op, marker, at FROM {v} WHERE 1 = 1
         ON CONFLICT (operation_id) DO NOTHING";
     let mut open = Rows::new();
@@ -220,53 +246,40 @@ async fn store_intents(on: &DatabaseTransaction, done: &[&OperationUpdate]) -> R
         match change.intent {
             IntentUpdate::Open(at) if !change.state.is_final() => {
                 let marker = Marker::of(change.id).to_string();
-                open.push(&[
-                    RowValue::Uuid(change.id.uuid()),
-                    RowValue::Text(&marker),
-                    RowValue::Number(signed(at.millis())),
-                ]);
+                open.push(row! { change.id, &marker, at });
             }
             // Intents of operations that finish are removed with them.
             IntentUpdate::Close if !change.state.is_final() => closed.push(change.id),
             IntentUpdate::Open(_) | IntentUpdate::Close | IntentUpdate::Unchanged => {}
         }
     }
-    if !open.is_empty() {
-        with_rows(on, OPEN, SHAPE, open, Vec::new()).await?;
-    }
+    with_rows(on, OPEN, SHAPE, open, Vec::new()).await?;
     finish::close_intents(on, &closed).await
 }
 
 /// Stores which operations may have taken effect. Rare, so it is not a column of [`UPDATE`].
 async fn store_unknown_outcomes(on: &DatabaseTransaction, done: &[&OperationUpdate]) -> Result<(), EngineError> {
-    const SHAPE: Columns = Columns(&[("op", ColumnType::Uuid), ("unknown_outcome", ColumnType::Text)]);
+    const SHAPE: Columns = columns![op: Uuid, unknown_outcome: Text];
     const SET: &str = "UPDATE operations SET unknown_outcome = v.unknown_outcome FROM {v} WHERE id = v.op";
     let mut rows = Rows::new();
     for change in done {
         if let Some(unknown) = &change.unknown_outcome {
             let text = serde_json::to_string(unknown).expect("invariant: an unknown outcome serializes to JSON");
-            rows.push(&[RowValue::Uuid(change.id.uuid()), RowValue::Text(&text)]);
+            rows.push(row! { change.id, &text });
         }
     }
-    if !rows.is_empty() {
-        with_rows(on, SET, SHAPE, rows, Vec::new()).await?;
-    }
+    with_rows(on, SET, SHAPE, rows, Vec::new()).await?;
     Ok(())
 }
 
 /// Stores the net effect of all changes on managed objects: each object is bound to one key, or to none.
 async fn store_objects(on: &DatabaseTransaction, done: &[&OperationUpdate]) -> Result<(), EngineError> {
-    const OBJECTS: Columns = Columns(&[("sort", ColumnType::Text), ("object", ColumnType::Number)]);
+    const OBJECTS: Columns = columns![sort: Text, object: Number];
     const FORGET: &str = "DELETE FROM managed_objects WHERE (kind, discord_id) IN (SELECT sort, object FROM {v})";
-    const BINDINGS: Columns = Columns(&[
-        ("guild_id", ColumnType::Number),
-        ("kind", ColumnType::Text),
-        ("key", ColumnType::Text),
-        ("discord_id", ColumnType::Number),
-        ("channel_id", ColumnType::Number),
-        ("origin", ColumnType::Text),
-        ("updated_at", ColumnType::Number),
-    ]);
+    const BINDINGS: Columns = columns![
+        guild_id: Number, kind: Text, key: Text, discord_id: Number, channel_id: Number, origin: Text,
+        updated_at: Number,
+    ];
     const BIND: &str = "INSERT INTO managed_objects
         (guild_id, kind, key, discord_id, channel_id, origin, updated_at)
         SELECT guild_id, kind, key, discord_id, channel_id, origin, updated_at FROM {v} WHERE 1 = 1
@@ -279,25 +292,18 @@ async fn store_objects(on: &DatabaseTransaction, done: &[&OperationUpdate]) -> R
     let mut objects = Rows::new();
     let mut bindings = Rows::new();
     for ((kind, object), binding) in &bound {
-        objects.push(&[RowValue::Text(kind.name()), RowValue::Number(object.cast_signed())]);
+        objects.push(row! { kind.name(), object.cast_signed() });
         if let Some((change, binding)) = binding {
-            bindings.push(&[
-                RowValue::Number(guild_number(change.guild)),
-                RowValue::Text(kind.name()),
-                RowValue::Text(&binding.key),
-                RowValue::Number(object.cast_signed()),
-                binding.channel.map(u64::cast_signed).into(),
-                RowValue::Text(binding.origin),
-                RowValue::Number(signed(change.at.millis())),
-            ]);
+            bindings.push(row! {
+                guild_number(change.guild), kind.name(), &binding.key, object.cast_signed(),
+                binding.channel.map(u64::cast_signed), binding.origin, change.at,
+            });
         }
     }
     with_rows(on, FORGET, OBJECTS, objects, Vec::new()).await?;
     let gone = bound.iter().filter(|((kind, _), bound)| *kind == ManagedKind::Channel && bound.is_none());
     locations::forget(on, &gone.map(|((_, id), _)| *id).collect::<Vec<_>>()).await?;
-    if !bindings.is_empty() {
-        with_rows(on, BIND, BINDINGS, bindings, Vec::new()).await?;
-    }
+    with_rows(on, BIND, BINDINGS, bindings, Vec::new()).await?;
     Ok(())
 }
 
@@ -330,13 +336,7 @@ async fn store_dead_letters(
     context: &Context,
     done: &[&OperationUpdate],
 ) -> Result<(), EngineError> {
-    const SHAPE: Columns = Columns(&[
-        ("op", ColumnType::Uuid),
-        ("class", ColumnType::Text),
-        ("error", ColumnType::Text),
-        ("wording", ColumnType::Text),
-        ("at", ColumnType::Number),
-    ]);
+    const SHAPE: Columns = columns![op: Uuid, class: Text, error: Text, wording: Text, at: Number];
     const INSERT: &str = "INSERT INTO dead_letters
         (id, tenant, queue, guild_id, kind, payload, class, error, wording, attempts, reason, created_at, died_at,
         redrive_of, caller, bounds, scopes, bytes)
@@ -347,18 +347,13 @@ async fn store_dead_letters(
     for change in done.iter().filter(|change| change.state == OperationState::Dead) {
         let missing_error = || Failure::new(FailureClass::Transient, "the operation failed without an error message");
         let error = change.error.clone().unwrap_or_else(missing_error);
-        rows.push(&[
-            RowValue::Uuid(change.id.uuid()),
-            RowValue::Text(error.class.name()),
-            RowValue::Text(&json(&error)),
-            // Converted to lower case here: the engines have different rules.
-            RowValue::Text(&error.message.to_lowercase()),
-            RowValue::Number(signed(change.at.millis())),
-        ]);
+        // Converted to lower case here: the engines have different rules.
+        let wording = error.message.to_lowercase();
+        rows.push(row! { change.id, error.class.name(), &json(&error), &wording, change.at });
     }
     for row in with_rows(on, INSERT, SHAPE, rows, Vec::new()).await? {
-        let (caller, tenant): (String, String) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
-        context.usage.add(&caller, &tenant, Usage { operations: 0, bytes: row.try_get_by_index(2)? });
+        let (caller, tenant): (String, String) = (row.try_get("", "caller")?, row.try_get("", "tenant")?);
+        context.usage.add(&caller, &tenant, Usage { operations: 0, bytes: row.try_get("", "bytes")? });
     }
     Ok(())
 }

@@ -9,17 +9,17 @@
 //! operation in memory, so any writer to the queue may let due ones join. Every submission does, so a scheduled
 //! operation precedes all that were accepted after it was due.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use guildhall_core::{
     operation::{OperationId, OperationState, Queue},
     time::UnixMs,
 };
-use sea_orm::DatabaseTransaction;
+use sea_orm::{DatabaseTransaction, FromQueryResult};
 use uuid::Uuid;
 
-use super::{Context, EngineError, signed};
-use crate::store::rows::{ColumnType, Columns, RowValue, Rows, query, with_rows};
+use super::{BatchNeeds, Context, EngineError, WriteJob, WriteTx, signed};
+use crate::store::rows::{Columns, Rows, columns, query_as, query_scalar, row, with_rows, with_rows_as};
 
 /// Maximum number of operations that join in one statement.
 const BATCH_SIZE: usize = 500;
@@ -27,8 +27,8 @@ const BATCH_SIZE: usize = 500;
 /// it when it joins; this is the fallback.
 const RETRY_DELAY_MS: i64 = 60_000;
 
-const IDS: Columns = Columns(&[("op", ColumnType::Uuid)]);
-const TIMES: Columns = Columns(&[("op", ColumnType::Uuid), ("at", ColumnType::Number)]);
+const IDS: Columns = columns![op: Uuid];
+const TIMES: Columns = columns![op: Uuid, at: Number];
 
 /// Due operations of a queue, in the order in which they join.
 pub(in crate::store) const DUE: &str = "SELECT o.id, o.deadline_at FROM operations o
@@ -38,54 +38,51 @@ pub(in crate::store) const DUE: &str = "SELECT o.id, o.deadline_at FROM operatio
 pub(in crate::store) const FIRST: &str =
     "SELECT MIN(s.joins_at) FROM operations s WHERE s.queue = $1 AND s.joins_at IS NOT NULL";
 
-/// Result of a join.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(in crate::store) struct EnqueueResult {
-    /// Number of operations that have joined.
-    pub(in crate::store) count: usize,
-    /// Time when the next one of the queue is due.
-    pub(in crate::store) next: Option<UnixMs>,
+/// Lets due scheduled operations of a queue join it, up to a limit. Returns the time when the next one is due.
+pub(in crate::store) struct JoinDue {
+    pub(in crate::store) queue: Queue,
+    pub(in crate::store) now: UnixMs,
+    pub(in crate::store) limit: usize,
+}
+
+impl WriteJob for JoinDue {
+    type Output = Option<UnixMs>;
+
+    fn prepare(&self, needs: &mut BatchNeeds<'_>) {
+        needs.lock_queues([self.queue.number()]);
+    }
+
+    async fn run(&self, tx: &mut WriteTx<'_>) -> Result<Option<UnixMs>, EngineError> {
+        let joined = join(tx, self.queue.number(), self.now, self.limit).await?;
+        tx.operations_changed |= joined > 0;
+        next_due(tx.on, self.queue.number()).await
+    }
 }
 
 /// An operation that is due.
+#[derive(FromQueryResult)]
 struct DueOperation {
     id: Uuid,
-    deadline: Option<i64>,
+    deadline_at: Option<i64>,
 }
 
-/// Lets due scheduled operations of a queue join it, up to a limit. Adds queues to `woken` in which others may join
-/// now.
-pub(super) async fn join(
-    on: &DatabaseTransaction,
-    context: &Context,
-    queue: i64,
-    now: UnixMs,
-    limit: usize,
-    woken: &mut BTreeSet<i64>,
-) -> Result<EnqueueResult, EngineError> {
-    let now = signed(now.millis());
-    let mut joined = EnqueueResult::default();
-    while joined.count < limit {
-        let batch = signed(BATCH_SIZE.min(limit - joined.count) as u64);
-        let rows = query(on, DUE, vec![queue.into(), now.into(), batch.into()]).await?;
-        let due: Vec<DueOperation> = rows
-            .iter()
-            .map(|row| {
-                Ok::<_, EngineError>(DueOperation { id: row.try_get_by_index(0)?, deadline: row.try_get_by_index(1)? })
-            })
-            .collect::<Result<_, _>>()?;
+/// Lets due scheduled operations of a queue join it, up to a limit. Returns their number.
+pub(super) async fn join(tx: &mut WriteTx<'_>, queue: i64, now: UnixMs, limit: usize) -> Result<usize, EngineError> {
+    let (on, now, mut count) = (tx.on, signed(now.millis()), 0);
+    while count < limit {
+        let batch = signed(BATCH_SIZE.min(limit - count) as u64);
+        let due: Vec<DueOperation> = query_as(on, DUE, vec![queue.into(), now.into(), batch.into()]).await?;
         if due.is_empty() {
             break;
         }
         let targets = scheduled_targets(on, due.iter().map(|due| due.id)).await?;
         let (enqueued, postponed) = partition_due(&due, &targets, now);
         postpone(on, &postponed).await?;
-        enqueue(on, context, queue, &enqueued, now).await?;
-        release(on, &enqueued, now, woken).await?;
-        joined.count += enqueued.len();
+        enqueue(on, tx.context, queue, &enqueued, now).await?;
+        release(tx, &enqueued, now).await?;
+        count += enqueued.len();
     }
-    joined.next = next_due(on, queue).await?;
-    Ok(joined)
+    Ok(count)
 }
 
 /// Separates operations that join, in order, from those that have to wait for another, with the time until which they
@@ -96,7 +93,7 @@ fn partition_due(
     now: i64,
 ) -> (Vec<Uuid>, Vec<(Uuid, i64)>) {
     let (mut enqueued, mut postponed, mut joins) = (Vec::new(), Vec::new(), HashSet::new());
-    for DueOperation { id, deadline } in due {
+    for DueOperation { id, deadline_at: deadline } in due {
         let expired = deadline.is_some_and(|deadline| deadline <= now);
         let targets = held.get(id).into_iter().flatten().filter(|(target, _)| !joins.contains(target));
         match targets.map(|(_, at)| *at).max() {
@@ -122,9 +119,9 @@ async fn scheduled_targets(
     const SELECT: &str = "SELECT r.operation_id, t.id, t.joins_at FROM {v}
         JOIN operation_refs r ON r.operation_id = v.op JOIN operations t ON t.id = r.target WHERE t.joins_at IS NOT NULL";
     let mut held: HashMap<Uuid, Vec<(Uuid, i64)>> = HashMap::new();
-    for row in with_rows(on, SELECT, IDS, Rows::of(ids.map(RowValue::Uuid)), Vec::new()).await? {
-        let target = (row.try_get_by_index(1)?, row.try_get_by_index(2)?);
-        held.entry(row.try_get_by_index(0)?).or_default().push(target);
+    for row in with_rows(on, SELECT, IDS, Rows::of(ids), Vec::new()).await? {
+        let target = (row.try_get("", "id")?, row.try_get("", "joins_at")?);
+        held.entry(row.try_get("", "operation_id")?).or_default().push(target);
     }
     Ok(held)
 }
@@ -138,23 +135,19 @@ async fn enqueue(
     now: i64,
 ) -> Result<(), EngineError> {
     const TAKE: &str = "UPDATE guild_queues SET next_seq = next_seq + $2 WHERE queue = $1 RETURNING next_seq";
-    const PLACES: Columns = Columns(&[("op", ColumnType::Uuid), ("place", ColumnType::Number)]);
+    const PLACES: Columns = columns![op: Uuid, place: Number];
     const PLACE: &str = "UPDATE operations SET state = 'queued', seq = v.place, joins_at = NULL, updated_at = $2,
         changed = {changed} FROM {v} WHERE id = v.op AND joins_at IS NOT NULL";
     if ids.is_empty() {
         return Ok(());
     }
     let count = signed(ids.len() as u64);
-    let rows = query(on, TAKE, vec![queue.into(), count.into()]).await?;
-    let next: i64 = match rows.first() {
-        Some(row) => row.try_get_by_index(0)?,
-        None => {
-            return Err(EngineError::Corrupt(format!("queue {queue} of scheduled operations does not exist")));
-        }
-    };
+    let next: Option<i64> = query_scalar(on, TAKE, vec![queue.into(), count.into()]).await?;
+    let missing = || EngineError::Corrupt(format!("queue {queue} of scheduled operations does not exist"));
+    let next = next.ok_or_else(missing)?;
     let mut rows = Rows::new();
     for (id, place) in ids.iter().zip(next - count..) {
-        rows.push(&[RowValue::Uuid(*id), RowValue::Number(place)]);
+        rows.push(row! { *id, place });
     }
     let (place, values) = context.change_seq.bind(PLACE, vec![now.into()], 1);
     with_rows(on, &place, PLACES, rows, values).await?;
@@ -165,40 +158,43 @@ async fn postpone(on: &DatabaseTransaction, times: &[(Uuid, i64)]) -> Result<(),
     const UPDATE: &str = "UPDATE operations SET joins_at = v.at FROM {v} WHERE id = v.op AND joins_at IS NOT NULL";
     let mut rows = Rows::new();
     for (id, at) in times {
-        rows.push(&[RowValue::Uuid(*id), RowValue::Number(*at)]);
+        rows.push(row! { *id, *at });
     }
     with_rows(on, UPDATE, TIMES, rows, Vec::new()).await?;
     Ok(())
 }
 
-/// These operations are no longer scheduled: those that refer to them join when they are due themselves. Adds their
-/// queues to `woken`.
-pub(super) async fn release(
-    on: &DatabaseTransaction,
-    targets: &[Uuid],
-    now: i64,
-    woken: &mut BTreeSet<i64>,
-) -> Result<(), EngineError> {
+/// A scheduled operation that refers to another one.
+#[derive(FromQueryResult)]
+struct Follower {
+    id: Uuid,
+    queue: i64,
+    eligible_at: i64,
+    deadline_at: Option<i64>,
+    joins_at: i64,
+}
+
+/// These operations are no longer scheduled: those that refer to them join when they are due themselves, and their
+/// queues are woken.
+pub(super) async fn release(tx: &mut WriteTx<'_>, targets: &[Uuid], now: i64) -> Result<(), EngineError> {
     const FOLLOW: &str = "SELECT o.id, o.queue, o.eligible_at, o.deadline_at, o.joins_at FROM {v}
         JOIN operation_refs r ON r.target = v.op JOIN operations o ON o.id = r.operation_id WHERE o.joins_at IS NOT NULL";
-    const READY: Columns = Columns(&[("line", ColumnType::Number), ("at", ColumnType::Number)]);
+    const READY: Columns = columns![line: Number, at: Number];
     const MAKE_READY: &str = "UPDATE guild_queues SET ready_at = v.at FROM {v} WHERE queue = v.line
         AND (ready_at IS NULL OR ready_at > v.at)";
-    let rows = Rows::of(targets.iter().copied().map(RowValue::Uuid));
-    let follow = with_rows(on, FOLLOW, IDS, rows, Vec::new()).await?;
+    let on = tx.on;
+    let rows = Rows::of(targets.iter().copied());
+    let follow: Vec<Follower> = with_rows_as(on, FOLLOW, IDS, rows, Vec::new()).await?;
     if follow.is_empty() {
         return Ok(());
     }
-    let ids: Vec<Uuid> = follow.iter().map(|row| row.try_get_by_index(0)).collect::<Result<_, _>>()?;
-    let held = scheduled_targets(on, ids.iter().copied()).await?;
+    let held = scheduled_targets(on, follow.iter().map(|follower| follower.id)).await?;
     let (mut times, mut ready) = (Vec::new(), HashMap::new());
-    for (row, id) in follow.iter().zip(ids) {
-        let (queue, own): (i64, i64) = (row.try_get_by_index(1)?, row.try_get_by_index(2)?);
-        let (deadline, before): (Option<i64>, i64) = (row.try_get_by_index(3)?, row.try_get_by_index(4)?);
+    for Follower { id, queue, eligible_at, deadline_at, joins_at } in follow {
         let others = held.get(&id).into_iter().flatten().map(|(_, at)| *at).max();
         // An operation that was already due keeps its turn.
-        let at = now.max(own).min(before).max(others.unwrap_or(i64::MIN));
-        let at = deadline.map_or(at, |deadline| at.min(deadline));
+        let at = now.max(eligible_at).min(joins_at).max(others.unwrap_or(i64::MIN));
+        let at = deadline_at.map_or(at, |deadline| at.min(deadline));
         times.push((id, at));
         let first = ready.entry(queue).or_insert(at);
         *first = at.min(*first);
@@ -208,35 +204,32 @@ pub(super) async fn release(
     lines.sort_unstable();
     let mut rows = Rows::new();
     for (queue, at) in &lines {
-        rows.push(&[RowValue::Number(*queue), RowValue::Number(*at)]);
+        rows.push(row! { *queue, *at });
     }
     with_rows(on, MAKE_READY, READY, rows, Vec::new()).await?;
-    woken.extend(lines.into_iter().map(|(queue, _)| queue));
+    tx.woken.extend(lines.into_iter().map(|(queue, _)| queue));
     Ok(())
 }
 
 /// Lets an expedited operation join, unless it refers to a scheduled one. Returns its new state.
 pub(super) async fn join_one(
-    on: &DatabaseTransaction,
-    context: &Context,
+    tx: &mut WriteTx<'_>,
     id: OperationId,
     queue: Queue,
     now: UnixMs,
-    woken: &mut BTreeSet<i64>,
 ) -> Result<OperationState, EngineError> {
-    let now = signed(now.millis());
+    let (on, now) = (tx.on, signed(now.millis()));
     let held = scheduled_targets(on, std::iter::once(id.uuid())).await?;
     if let Some(at) = held.get(&id.uuid()).into_iter().flatten().map(|(_, at)| *at).max() {
         postpone(on, &[(id.uuid(), at)]).await?;
         return Ok(OperationState::Scheduled);
     }
-    enqueue(on, context, queue.number(), &[id.uuid()], now).await?;
-    release(on, &[id.uuid()], now, woken).await?;
+    enqueue(on, tx.context, queue.number(), &[id.uuid()], now).await?;
+    release(tx, &[id.uuid()], now).await?;
     Ok(OperationState::Queued)
 }
 
 async fn next_due(on: &DatabaseTransaction, queue: i64) -> Result<Option<UnixMs>, EngineError> {
-    let rows = query(on, FIRST, vec![queue.into()]).await?;
-    let first: Option<i64> = rows.first().map_or(Ok(None), |row| row.try_get_by_index(0))?;
-    Ok(first.map(crate::store::operation_row::time))
+    let first: Option<Option<i64>> = query_scalar(on, FIRST, vec![queue.into()]).await?;
+    Ok(first.flatten().map(crate::store::operation_row::time))
 }

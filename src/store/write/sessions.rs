@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use guildhall_actors::ports::StoredSession;
 use guildhall_actors::shard::ShardClaim;
 use guildhall_core::time::UnixMs;
-use sea_orm::DatabaseTransaction;
+use sea_orm::{DatabaseTransaction, FromQueryResult};
 
-use super::{Context, EngineError, crashes, queues, shards, signed};
-use crate::store::rows::{ColumnType, Columns, RowValue, Rows, query, with_rows, without_nul};
+use super::{EngineError, RunOrder, WriteJob, WriteTx, crashes, queues, shards, signed};
+use crate::store::rows::{Columns, Rows, columns, query, row, scalars, with_rows, without_nul};
 
 /// Maximum number of rows of a kind that one sweep removes.
 const SWEEP: i64 = 500;
@@ -19,15 +19,14 @@ const SWEEP_SESSIONS: i64 = 20;
 /// Shard count and shard ID.
 type ShardKey = (i64, i64);
 
-pub(in crate::store) const SHARDS: Columns = Columns(&[("of_shards", ColumnType::Number), ("nth", ColumnType::Number)]);
+pub(in crate::store) const SHARDS: Columns = columns![of_shards: Number, nth: Number];
 
 pub(in crate::store) const SELECT_SESSIONS: &str =
     "SELECT shards, shard, session, resume_url, confirmed, updated_at FROM sessions
     WHERE (shards, shard) IN (SELECT of_shards, nth FROM {v})";
 
 /// Rows up to a sequence number, by session.
-pub(in crate::store) const CONFIRMED: Columns =
-    Columns(&[("its_session", ColumnType::Text), ("up_to", ColumnType::Number)]);
+pub(in crate::store) const CONFIRMED: Columns = columns![its_session: Text, up_to: Number];
 
 pub(in crate::store) const FORGET: &str = "DELETE FROM handled WHERE (session, seq, handler) IN
     (SELECT h.session, h.seq, h.handler FROM {v} JOIN handled h ON h.session = v.its_session AND h.seq <= v.up_to)";
@@ -35,6 +34,7 @@ pub(in crate::store) const FORGET: &str = "DELETE FROM handled WHERE (session, s
 pub(in crate::store) const FORGET_ON_POSTGRES: &str =
     "DELETE FROM handled USING {v} WHERE session = v.its_session AND seq <= v.up_to";
 
+#[derive(FromQueryResult)]
 struct SessionRow {
     session: String,
     resume_url: Option<String>,
@@ -65,13 +65,28 @@ impl SessionRow {
 
 /// Stores sessions. Removes the handled rows up to their confirmed positions, and all rows of sessions that were
 /// replaced.
-pub(super) async fn store_sessions<'a>(
-    on: &DatabaseTransaction,
-    context: &Context,
-    sessions: impl IntoIterator<Item = &'a StoredSession>,
+pub(in crate::store) struct StoreSessions(pub(in crate::store) Vec<StoredSession>);
+
+impl WriteJob for StoreSessions {
+    type Output = ();
+
+    const ORDER: RunOrder = RunOrder::StoreSessions;
+
+    fn size(&self) -> (usize, usize) {
+        (self.0.len(), 0)
+    }
+
+    async fn run_all(jobs: &[&Self], tx: &mut WriteTx<'_>) -> Result<Vec<()>, EngineError> {
+        store_sessions(tx, jobs.iter().flat_map(|job| &job.0).collect()).await?;
+        Ok(vec![(); jobs.len()])
+    }
+}
+
+async fn store_sessions(
+    WriteTx { on, context, .. }: &WriteTx<'_>,
+    sessions: Vec<&StoredSession>,
 ) -> Result<(), EngineError> {
     let claim = |one: &StoredSession| Some(ShardClaim { shards: one.shards, shard: one.shard, fence: one.fence? });
-    let sessions: Vec<&StoredSession> = sessions.into_iter().collect();
     let valid_claims = shards::valid_claims(on, context, sessions.iter().filter_map(|one| claim(one))).await?;
     let is_ours = |one: &&StoredSession| claim(one).is_none_or(|claim| valid_claims.contains(&claim));
     let sessions: Vec<(ShardKey, &StoredSession)> =
@@ -100,10 +115,10 @@ pub(super) async fn store_sessions<'a>(
     upsert(on, &stored).await?;
     let mut rows = Rows::new();
     for (session, up_to) in &forget {
-        rows.push(&[RowValue::Text(session), RowValue::Number(*up_to)]);
+        rows.push(row! { session, *up_to });
     }
     let sql = if queues::is_shared(on) { FORGET_ON_POSTGRES } else { FORGET };
-    with_rows(on, sql, CONFIRMED, rows, Vec::new()).await?;
+    with_rows(*on, sql, CONFIRMED, rows, Vec::new()).await?;
     Ok(())
 }
 
@@ -113,31 +128,21 @@ async fn read_sessions(
 ) -> Result<BTreeMap<ShardKey, SessionRow>, EngineError> {
     let mut rows = Rows::new();
     for (shards, shard) in keys {
-        rows.push(&[RowValue::Number(shards), RowValue::Number(shard)]);
+        rows.push(row! { shards, shard });
     }
     let lock = if queues::is_shared(on) { " ORDER BY shards, shard FOR NO KEY UPDATE" } else { "" };
     let mut sessions = BTreeMap::new();
     for row in with_rows(on, &format!("{SELECT_SESSIONS}{lock}"), SHARDS, rows, Vec::new()).await? {
-        let session = SessionRow {
-            session: row.try_get_by_index(2)?,
-            resume_url: row.try_get_by_index(3)?,
-            confirmed: row.try_get_by_index(4)?,
-            updated_at: row.try_get_by_index(5)?,
-        };
-        sessions.insert((row.try_get_by_index(0)?, row.try_get_by_index(1)?), session);
+        let key = (row.try_get("", "shards")?, row.try_get("", "shard")?);
+        sessions.insert(key, SessionRow::from_query_result(&row, "")?);
     }
     Ok(sessions)
 }
 
 async fn upsert(on: &DatabaseTransaction, sessions: &BTreeMap<ShardKey, SessionRow>) -> Result<(), EngineError> {
-    const SHAPE: Columns = Columns(&[
-        ("shards", ColumnType::Number),
-        ("shard", ColumnType::Number),
-        ("session", ColumnType::Text),
-        ("resume_url", ColumnType::Text),
-        ("confirmed", ColumnType::Number),
-        ("updated_at", ColumnType::Number),
-    ]);
+    const SHAPE: Columns = columns![
+        shards: Number, shard: Number, session: Text, resume_url: Text, confirmed: Number, updated_at: Number,
+    ];
     // Another process may have inserted the same row in the meantime.
     const UPSERT: &str = "INSERT INTO sessions (shards, shard, session, resume_url, confirmed, updated_at)
         SELECT shards, shard, session, resume_url, confirmed, updated_at FROM {v} WHERE 1 = 1
@@ -146,14 +151,9 @@ async fn upsert(on: &DatabaseTransaction, sessions: &BTreeMap<ShardKey, SessionR
         THEN sessions.confirmed ELSE excluded.confirmed END, updated_at = excluded.updated_at";
     let mut rows = Rows::new();
     for ((shards, shard), session) in sessions {
-        rows.push(&[
-            RowValue::Number(*shards),
-            RowValue::Number(*shard),
-            RowValue::Text(&session.session),
-            session.resume_url.as_deref().into(),
-            RowValue::Number(session.confirmed),
-            RowValue::Number(session.updated_at),
-        ]);
+        rows.push(row! {
+            *shards, *shard, &session.session, session.resume_url.as_deref(), session.confirmed, session.updated_at,
+        });
     }
     with_rows(on, UPSERT, SHAPE, rows, Vec::new()).await?;
     Ok(())
@@ -176,16 +176,21 @@ pub(in crate::store) const SWEEP_ORPHANED: &str = "DELETE FROM handled WHERE (se
 
 /// Removes dead events, sessions that were not updated since then, crashes that did not recur since then, and rows of
 /// sessions that no shard has; a small batch of each. Returns the total number.
-pub(super) async fn sweep(on: &DatabaseTransaction, before: UnixMs) -> Result<u64, EngineError> {
-    // There are only as many sessions as shards.
-    const SESSIONS: &str = "DELETE FROM sessions WHERE updated_at < $1 RETURNING shard";
-    let before = signed(before.millis());
-    let mut swept = query(on, SWEEP_DEAD, vec![before.into(), SWEEP.into()]).await?.len();
-    swept += query(on, SESSIONS, vec![before.into()]).await?.len();
-    swept += crashes::sweep(on, before).await?;
-    for row in query(on, ORPHANED_SESSIONS, vec![SWEEP_SESSIONS.into()]).await? {
-        let session: String = row.try_get_by_index(0)?;
-        swept += query(on, SWEEP_ORPHANED, vec![session.into(), before.into(), SWEEP.into()]).await?.len();
+pub(in crate::store) struct SweepEvents(pub(in crate::store) UnixMs);
+
+impl WriteJob for SweepEvents {
+    type Output = u64;
+
+    async fn run(&self, WriteTx { on, .. }: &mut WriteTx<'_>) -> Result<u64, EngineError> {
+        // There are only as many sessions as shards.
+        const SESSIONS: &str = "DELETE FROM sessions WHERE updated_at < $1 RETURNING shard";
+        let before = signed(self.0.millis());
+        let mut swept = query(*on, SWEEP_DEAD, vec![before.into(), SWEEP.into()]).await?.len();
+        swept += query(*on, SESSIONS, vec![before.into()]).await?.len();
+        swept += crashes::sweep(on, before).await?;
+        for session in scalars::<String>(&query(*on, ORPHANED_SESSIONS, vec![SWEEP_SESSIONS.into()]).await?)? {
+            swept += query(*on, SWEEP_ORPHANED, vec![session.into(), before.into(), SWEEP.into()]).await?.len();
+        }
+        Ok(swept as u64)
     }
-    Ok(swept as u64)
 }

@@ -6,19 +6,18 @@ use guildhall_actors::shard::{ClaimedShards, DesiredShards, ShardClaim};
 use sea_orm::{DatabaseTransaction, QueryResult, Value};
 use uuid::Uuid;
 
-use super::{Context, EngineError, queues, signed};
+use super::{Context, Delivery, EngineError, Reply, WriteJob, WriteTx, batch, queues, signed};
 use crate::store::{
-    cluster::MemberPhase,
-    rows::{ColumnType, Columns, RowValue, Rows, query, with_rows},
+    cluster::{MemberPhase, Notification, ProcessLease},
+    rows::{Columns, Rows, columns, query, row, with_rows},
 };
 
 /// Present time of PostgreSQL's clock, in milliseconds.
 const CLOCK: &str = "(EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint";
 
-const NUMBERS: Columns = Columns(&[("nth", ColumnType::Number)]);
-const FENCED: Columns = Columns(&[("nth", ColumnType::Number), ("held", ColumnType::Number)]);
-const HELD: Columns =
-    Columns(&[("of_shards", ColumnType::Number), ("nth", ColumnType::Number), ("held", ColumnType::Number)]);
+const NUMBERS: Columns = columns![nth: Number];
+const FENCED: Columns = columns![nth: Number, held: Number];
+const HELD: Columns = columns![of_shards: Number, nth: Number, held: Number];
 
 /// Number of attempts to take shards that another process is taking.
 const TAKE_ATTEMPTS: usize = 3;
@@ -50,7 +49,24 @@ struct FairShare {
 }
 
 /// Takes shards that have no owner.
-pub(super) async fn claim(
+impl WriteJob for DesiredShards {
+    type Output = ClaimedShards;
+
+    async fn run(&self, tx: &mut WriteTx<'_>) -> Result<ClaimedShards, EngineError> {
+        claim(tx.on, tx.context, *self).await
+    }
+
+    fn deliver(&self, claimed: ClaimedShards, reply: Reply<ClaimedShards>, lease: &ProcessLease) -> Delivery {
+        claimed.claims.iter().for_each(|claim| lease.add_shard(claim));
+        if let Err(Ok(claimed)) = reply.send(Ok(claimed)) {
+            // The caller has stopped waiting. Only the store lists these shards; they are taken at the next request.
+            claimed.claims.iter().for_each(|claim| lease.remove_shard(claim));
+        }
+        Delivery::Done
+    }
+}
+
+async fn claim(
     on: &DatabaseTransaction,
     context: &Context,
     desired: DesiredShards,
@@ -119,14 +135,15 @@ fn choose(shards: &[KnownShard], max: Option<usize>, offset: usize) -> Vec<(i64,
 /// The part of this process among those that are alive and not leaving.
 async fn fair_share(on: &DatabaseTransaction, context: &Context, shards: u32) -> Result<FairShare, EngineError> {
     let count = format!(
-        "SELECT COUNT(*), COALESCE(SUM(CASE WHEN id = $1 THEN 0 ELSE seeks END), 0)::bigint FROM instances
+        "SELECT COUNT(*) AS live, COALESCE(SUM(CASE WHEN id = $1 THEN 0 ELSE seeks END), 0)::bigint AS requested
+        FROM instances
         WHERE leaving <> $2 AND (id = $1 OR lease_until > {CLOCK})"
     );
     let values = vec![context.members.id().into(), MemberPhase::Leaving.number().into()];
     let rows = query(on, &count, values).await?;
     let row =
         rows.first().ok_or_else(|| super::connection_error("PostgreSQL did not return the number of processes"))?;
-    let (live, requested): (i64, i64) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
+    let (live, requested): (i64, i64) = (row.try_get("", "live")?, row.try_get("", "requested")?);
     let live = usize::try_from(live).unwrap_or(1).max(1);
     Ok(FairShare { max: (shards as usize).div_ceil(live), requested: requested.max(0).unsigned_abs() })
 }
@@ -143,10 +160,7 @@ async fn publish_demand(on: &DatabaseTransaction, context: &Context, seeks: i64)
 
 /// Notifies the other processes that shards were freed, or are requested.
 async fn notify_shards(on: &DatabaseTransaction, context: &Context) -> Result<(), EngineError> {
-    if let Some(payload) = crate::store::cluster::Notification::shards().payload() {
-        query(on, "SELECT pg_notify($1, $2)", vec![context.channel.clone().into(), payload.into()]).await?;
-    }
-    Ok(())
+    batch::send_notification(on, context, &Notification::shards()).await
 }
 
 async fn insert_missing(
@@ -156,7 +170,7 @@ async fn insert_missing(
 ) -> Result<(), EngineError> {
     const MAKE: &str = "INSERT INTO shard_owners (shards, shard, fence, freed_at) SELECT $2, nth, $3, {now} FROM {v}
         WHERE 1 = 1 ON CONFLICT DO NOTHING";
-    let rows = Rows::of((desired.first..=desired.last).map(|shard| RowValue::Number(i64::from(shard))));
+    let rows = Rows::of(desired.first..=desired.last);
     let values = vec![i64::from(desired.shards).into(), context.first_fence().into()];
     with_rows(on, &for_engine(on, context, MAKE), NUMBERS, rows, values).await?;
     Ok(())
@@ -169,16 +183,16 @@ async fn read_shards(
     taken: &[ShardClaim],
 ) -> Result<Vec<KnownShard>, EngineError> {
     // A shard of a process without a row in `instances` has no owner.
-    const SELECT_SHARDS: &str = "SELECT s.shard, s.fence, i.id, CASE WHEN s.freed_at <= {now} - $4 THEN 1 ELSE 0 END
-        FROM shard_owners s LEFT JOIN instances i ON i.id = s.owner
+    const SELECT_SHARDS: &str = "SELECT s.shard, s.fence, i.id AS owner,
+        CAST(CASE WHEN s.freed_at <= {now} - $4 THEN 1 ELSE 0 END AS BIGINT) AS overdue FROM shard_owners s LEFT JOIN instances i ON i.id = s.owner
         WHERE s.shards = $1 AND s.shard >= $2 AND s.shard <= $3 ORDER BY s.shard";
     let number = |number: u32| Value::from(i64::from(number));
     let lease = i64::try_from(context.lease.as_millis()).unwrap_or(i64::MAX);
     let values = vec![number(desired.shards), number(desired.first), number(desired.last), lease.into()];
     let taken: HashSet<(i64, i64)> = taken.iter().map(|claim| (i64::from(claim.shard), signed(claim.fence))).collect();
     let parse_row = |row: &QueryResult| {
-        let (shard, fence): (i64, i64) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
-        let (owner, overdue): (Option<Uuid>, i64) = (row.try_get_by_index(2)?, read_number(row, 3)?);
+        let (shard, fence): (i64, i64) = (row.try_get("", "shard")?, row.try_get("", "fence")?);
+        let (owner, overdue): (Option<Uuid>, i64) = (row.try_get("", "owner")?, row.try_get("", "overdue")?);
         let shard_owner = match owner {
             Some(owner) if owner == context.members.id() => {
                 let which = (desired.shards, u32::try_from(shard).unwrap_or(u32::MAX));
@@ -192,14 +206,6 @@ async fn read_shards(
         Ok(KnownShard { shard, fence, owner: shard_owner })
     };
     query(on, &for_engine(on, context, SELECT_SHARDS), values).await?.iter().map(parse_row).collect()
-}
-
-/// Reads a number that PostgreSQL returns as a 32-bit integer.
-fn read_number(row: &QueryResult, index: usize) -> Result<i64, EngineError> {
-    match row.try_get_by_index::<i32>(index) {
-        Ok(small) => Ok(i64::from(small)),
-        Err(_) => Ok(row.try_get_by_index(index)?),
-    }
 }
 
 /// Takes the shards that have not changed since they were read; another process has taken the others.
@@ -216,12 +222,12 @@ async fn take(
         ORDER BY s.shard FOR UPDATE OF s SKIP LOCKED) RETURNING shard, fence";
     let mut rows = Rows::new();
     for (shard, fence) in chosen {
-        rows.push(&[RowValue::Number(*shard), RowValue::Number(*fence)]);
+        rows.push(row! { *shard, *fence });
     }
     let sql = if queues::is_shared(on) { TAKE_SHARED } else { TAKE };
     let values = vec![context.members.id().into(), i64::from(desired.shards).into()];
     let claim = |row: &QueryResult| {
-        let (shard, fence): (i64, i64) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
+        let (shard, fence): (i64, i64) = (row.try_get("", "shard")?, row.try_get("", "fence")?);
         let shard = u32::try_from(shard).unwrap_or(u32::MAX);
         Ok(ShardClaim { shards: desired.shards, shard, fence: fence.unsigned_abs() })
     };
@@ -229,27 +235,35 @@ async fn take(
 }
 
 /// Releases shards.
-pub(super) async fn release(
-    on: &DatabaseTransaction,
-    context: &Context,
-    claims: &[ShardClaim],
-) -> Result<(), EngineError> {
-    const RELEASE: &str = "UPDATE shard_owners SET owner = NULL, fence = fence + 1, freed_at = {now} FROM {v}
-        WHERE shards = v.of_shards AND shard = v.nth AND fence = v.held AND owner = $2 RETURNING shard";
-    let mut rows = Rows::new();
-    for claim in claims {
-        rows.push(&[
-            RowValue::Number(i64::from(claim.shards)),
-            RowValue::Number(i64::from(claim.shard)),
-            RowValue::Number(signed(claim.fence)),
-        ]);
+pub(in crate::store) struct ReleaseShards(pub(in crate::store) Vec<ShardClaim>);
+
+impl WriteJob for ReleaseShards {
+    type Output = ();
+
+    fn size(&self) -> (usize, usize) {
+        (self.0.len(), 0)
     }
-    let values = vec![context.members.id().into()];
-    let released = with_rows(on, &for_engine(on, context, RELEASE), HELD, rows, values).await?;
-    if queues::is_shared(on) && !released.is_empty() {
-        notify_shards(on, context).await?;
+
+    async fn run(&self, WriteTx { on, context, .. }: &mut WriteTx<'_>) -> Result<(), EngineError> {
+        const RELEASE: &str = "UPDATE shard_owners SET owner = NULL, fence = fence + 1, freed_at = {now} FROM {v}
+            WHERE shards = v.of_shards AND shard = v.nth AND fence = v.held AND owner = $2 RETURNING shard";
+        let mut rows = Rows::new();
+        for claim in &self.0 {
+            rows.push(row! { claim.shards, claim.shard, signed(claim.fence) });
+        }
+        let values = vec![context.members.id().into()];
+        let released = with_rows(*on, &for_engine(on, context, RELEASE), HELD, rows, values).await?;
+        if queues::is_shared(on) && !released.is_empty() {
+            notify_shards(on, context).await?;
+        }
+        Ok(())
     }
-    Ok(())
+
+    fn deliver(&self, (): (), reply: Reply<()>, lease: &ProcessLease) -> Delivery {
+        self.0.iter().for_each(|claim| lease.remove_shard(claim));
+        let _ = reply.send(Ok(()));
+        Delivery::Done
+    }
 }
 
 /// Claims that permit writes: this process counts as alive until the transaction ends, and has not lost them.

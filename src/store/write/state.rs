@@ -5,20 +5,35 @@ use std::collections::BTreeMap;
 use guildhall_actors::ports::StateWrite;
 use sea_orm::DatabaseTransaction;
 
-use super::{EngineError, signed};
-use crate::store::rows::{ColumnType, Columns, RowValue, Rows, with_rows, without_nul};
+use super::{EngineError, RunOrder, WriteJob, WriteTx, signed};
+use crate::store::rows::{Columns, Rows, columns, row, with_rows, without_nul};
+
+/// Stores or removes a value.
+impl WriteJob for StateWrite {
+    type Output = ();
+
+    const ORDER: RunOrder = RunOrder::SetState;
+
+    fn size(&self) -> (usize, usize) {
+        (1, self.value.as_ref().map_or(0, String::len))
+    }
+
+    async fn run_all(jobs: &[&Self], tx: &mut WriteTx<'_>) -> Result<Vec<()>, EngineError> {
+        set(tx.on, jobs.iter().copied()).await?;
+        Ok(vec![(); jobs.len()])
+    }
+}
 
 /// Stores or removes values. If a key occurs several times, the last one counts.
 pub(super) async fn set<'a>(
     on: &DatabaseTransaction,
     values: impl IntoIterator<Item = &'a StateWrite>,
 ) -> Result<(), EngineError> {
-    const VALUES: Columns =
-        Columns(&[("its_key", ColumnType::Text), ("value", ColumnType::Text), ("expires_at", ColumnType::Number)]);
+    const VALUES: Columns = columns![its_key: Text, value: Text, expires_at: Number];
     const UPSERT: &str =
         "INSERT INTO state (key, value, expires_at) SELECT its_key, value, expires_at FROM {v} WHERE 1 = 1
         ON CONFLICT (key) DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at";
-    const KEYS: Columns = Columns(&[("its_key", ColumnType::Text)]);
+    const KEYS: Columns = columns![its_key: Text];
     const REMOVE: &str = "DELETE FROM state WHERE key IN (SELECT its_key FROM {v})";
     // Sorted, so that no two processes wait for each other's keys.
     let last: BTreeMap<String, &StateWrite> = values.into_iter().map(|set| (without_nul(&set.key), set)).collect();
@@ -27,9 +42,9 @@ pub(super) async fn set<'a>(
         match &set.value {
             Some(value) => {
                 let expires_at = set.expires_at.map(|at| signed(at.millis()));
-                stored.push(&[RowValue::Text(key), RowValue::Text(value), expires_at.into()]);
+                stored.push(row! { key, value, expires_at });
             }
-            None => removed.push(&[RowValue::Text(key)]),
+            None => removed.push(row! { key }),
         }
     }
     with_rows(on, UPSERT, VALUES, stored, Vec::new()).await?;

@@ -1,7 +1,7 @@
 //! Accepts operations.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -15,7 +15,7 @@ use sea_orm::{DatabaseTransaction, QueryResult};
 use uuid::Uuid;
 
 use super::{
-    Context, EngineError,
+    BatchNeeds, Context, EngineError, RunOrder, WriteJob, WriteTx,
     guild_tenants::GuildTenants,
     insert::{self, OperationInsert},
     schedule, signed,
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::store::{
     operation_row::parse_state,
-    rows::{ColumnType, Columns, RowValue, Rows, with_rows, without_nul},
+    rows::{Columns, Rows, columns, row, with_rows, without_nul},
 };
 
 /// An operation that already exists under the key or ID of a new one.
@@ -75,18 +75,60 @@ struct SubmitBatchState {
     queues: HashMap<i64, SubmitQueue>,
 }
 
+/// Accepts operations, all of them or none.
+pub(in crate::store) struct Submit {
+    pub(in crate::store) operations: Vec<NewOperation>,
+    /// Tenant of the API key that submits them, if any.
+    pub(in crate::store) tenant: Option<Arc<str>>,
+}
+
+impl WriteJob for Submit {
+    type Output = Result<Vec<SubmitResult>, SubmitError>;
+
+    const ORDER: RunOrder = RunOrder::Submit;
+
+    fn size(&self) -> (usize, usize) {
+        (self.operations.len(), payload_bytes(&self.operations))
+    }
+
+    fn prepare<'a>(&'a self, needs: &mut BatchNeeds<'a>) {
+        needs.submit(&self.operations);
+    }
+
+    async fn run_all(jobs: &[&Self], tx: &mut WriteTx<'_>) -> Result<Vec<Self::Output>, EngineError> {
+        let batches: Vec<_> =
+            jobs.iter().map(|job| SubmitBatch { operations: &job.operations, tenant: job.tenant.as_deref() }).collect();
+        let submitted = submit_batches(tx, &batches).await?;
+        for (job, submitted) in jobs.iter().zip(&submitted) {
+            if submitted.is_ok() {
+                tx.notify_added(&job.operations);
+            }
+            tx.operations_changed |= Self::is_change(submitted);
+        }
+        Ok(submitted)
+    }
+
+    fn is_change(submitted: &Self::Output) -> bool {
+        let is_new = |one: &SubmitResult| matches!(one, SubmitResult::Accepted { .. });
+        submitted.as_ref().is_ok_and(|submitted| submitted.iter().any(is_new))
+    }
+}
+
+/// Number of bytes of the payloads.
+pub(super) fn payload_bytes(operations: &[NewOperation]) -> usize {
+    operations.iter().map(|operation| operation.payload.len()).sum()
+}
+
 /// Accepts batches one after the other, each as a whole or not at all.
 pub(super) async fn submit_batches(
-    on: &DatabaseTransaction,
-    context: &Context,
-    tenants: &GuildTenants,
+    tx: &mut WriteTx<'_>,
     batches: &[SubmitBatch<'_>],
-    woken: &mut BTreeSet<i64>,
 ) -> Result<Vec<Result<Vec<SubmitResult>, SubmitError>>, EngineError> {
     if batches.is_empty() {
         return Ok(Vec::new());
     }
-    let mut state = SubmitBatchState::read(on, context, tenants, batches, woken).await?;
+    let mut state = SubmitBatchState::read(tx, batches).await?;
+    let WriteTx { on, context, tenants, .. } = &*tx;
     let mut acceptance = context.usage.acceptance(on, batches).await?;
     let mut accepted: Vec<OperationInsert<'_>> = Vec::new();
     let mut results = Vec::with_capacity(batches.len());
@@ -97,28 +139,22 @@ pub(super) async fn submit_batches(
         }));
     }
     remove_expired(on, context, &state.expired).await?;
-    insert::insert_operations(on, context, &accepted).await?;
+    insert::insert_operations(tx, &accepted).await?;
     Ok(results)
 }
 
 impl SubmitBatchState {
     /// Reads the state as the engine, not as the caller's tenant: it decides what the caller may do.
-    async fn read(
-        on: &DatabaseTransaction,
-        context: &Context,
-        tenants: &GuildTenants,
-        batches: &[SubmitBatch<'_>],
-        woken: &mut BTreeSet<i64>,
-    ) -> Result<Self, EngineError> {
-        let mut state = Self::default();
+    async fn read(tx: &mut WriteTx<'_>, batches: &[SubmitBatch<'_>]) -> Result<Self, EngineError> {
+        let (on, context, mut state) = (tx.on, tx.context, Self::default());
         let all = || batches.iter().flat_map(|batch| batch.operations);
         // Due scheduled operations join before operations that are accepted later; and before the scheduled operations
         // are read.
-        let due = state.read_queues(on, tenants, all()).await?;
+        let due = state.read_queues(on, &tx.tenants, all()).await?;
         for (queue, now) in due {
-            let joined = schedule::join(on, context, queue, now, usize::MAX, woken).await?;
+            let joined = schedule::join(tx, queue, now, usize::MAX).await?;
             if let Some(line) = state.queues.get_mut(&queue) {
-                line.next_seq += signed(joined.count as u64);
+                line.next_seq += signed(joined as u64);
             }
         }
         state.read_keys(on, context, all()).await?;
@@ -132,27 +168,23 @@ impl SubmitBatchState {
         context: &Context,
         all: impl Iterator<Item = &'a NewOperation>,
     ) -> Result<(), EngineError> {
-        const SHAPE: Columns =
-            Columns(&[("scope", ColumnType::Text), ("key", ColumnType::Text), ("at", ColumnType::Number)]);
-        const SELECT: &str = "SELECT i.scope, i.key, i.operation_id, i.payload_hash, COALESCE(i.state, o.state),
-            COALESCE(i.result, o.result), i.expires_at <= v.at FROM {v}
+        const SHAPE: Columns = columns![scope: Text, key: Text, at: Number];
+        const SELECT: &str = "SELECT i.operation_id, i.payload_hash, COALESCE(i.state, o.state),
+            COALESCE(i.result, o.result), i.scope, i.key, i.expires_at <= v.at FROM {v}
             JOIN idempotency i ON i.scope = v.scope AND i.key = v.key LEFT JOIN operations o ON o.id = i.operation_id";
         let mut rows = Rows::new();
         for operation in all {
             if let Some(key) = &operation.idempotency {
                 let at = signed(context.expiry(operation.created_at).millis());
-                rows.push(&[RowValue::Text(&key.scope), RowValue::Text(&key.key), RowValue::Number(at)]);
+                rows.push(row! { &key.scope, &key.key, at });
             }
         }
-        if rows.is_empty() {
-            return Ok(());
-        }
         for row in with_rows(on, SELECT, SHAPE, rows, Vec::new()).await? {
-            let key = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
+            let key = (row.try_get_by_index(4)?, row.try_get_by_index(5)?);
             if row.try_get_by_index::<Option<bool>>(6)? == Some(true) {
                 self.expired.push(key);
             } else {
-                self.keys.insert(key, read_existing(&row, 2)?);
+                self.keys.insert(key, ExistingOperation::read(&row)?);
             }
         }
         Ok(())
@@ -163,20 +195,26 @@ impl SubmitBatchState {
         on: &DatabaseTransaction,
         all: impl Iterator<Item = &'a NewOperation>,
     ) -> Result<(), EngineError> {
-        const SHAPE: Columns = Columns(&[("op", ColumnType::Uuid)]);
-        const SELECT: &str = "SELECT o.tenant, o.guild_id, o.id, o.payload_hash, o.state, o.result, o.joins_at
+        const SHAPE: Columns = columns![op: Uuid];
+        const SELECT: &str = "SELECT o.id, o.payload_hash, o.state, o.result, o.tenant, o.guild_id, o.joins_at
             FROM {v} JOIN operations o ON o.id = v.op";
         let mut ids = HashSet::new();
         for operation in all {
             ids.insert(operation.id);
             ids.extend(&operation.refers_to);
         }
-        let rows = Rows::of(ids.iter().map(|id| RowValue::Uuid(id.uuid())));
+        let rows = Rows::of(ids);
+        // Rows are read by position here and below: there are some for every submission.
+        let read = |row: &QueryResult| {
+            Ok::<_, EngineError>(ReferenceTarget {
+                operation: ExistingOperation::read(row)?,
+                tenant: Arc::from(row.try_get_by_index::<String>(4)?),
+                guild: row.try_get_by_index(5)?,
+                joins_at: row.try_get_by_index(6)?,
+            })
+        };
         for row in with_rows(on, SELECT, SHAPE, rows, Vec::new()).await? {
-            let existing = read_existing(&row, 2)?;
-            let tenant: String = row.try_get_by_index(0)?;
-            let (guild, joins_at) = (row.try_get_by_index(1)?, row.try_get_by_index(6)?);
-            let target = ReferenceTarget { tenant: Arc::from(tenant), guild, operation: existing, joins_at };
+            let target = read(&row)?;
             self.operations.insert(target.operation.id, target);
         }
         Ok(())
@@ -189,7 +227,7 @@ impl SubmitBatchState {
         tenants: &GuildTenants,
         all: impl Iterator<Item = &'a NewOperation>,
     ) -> Result<BTreeMap<i64, UnixMs>, EngineError> {
-        const SHAPE: Columns = Columns(&[("line", ColumnType::Number)]);
+        const SHAPE: Columns = columns![line: Number];
         const SELECT: &str = "SELECT q.queue, q.next_seq, q.pending, q.tenant, q.key, (SELECT MIN(s.joins_at)
             FROM operations s WHERE s.queue = q.queue AND s.joins_at IS NOT NULL)
             FROM {v} JOIN guild_queues q ON q.queue = v.line";
@@ -198,15 +236,19 @@ impl SubmitBatchState {
             let now = queues.entry(tenants.queue(operation).number()).or_default();
             *now = operation.created_at.max(*now);
         }
+        let read = |row: &QueryResult| {
+            let line = SubmitQueue {
+                next_seq: row.try_get_by_index(1)?,
+                pending: row.try_get_by_index(2)?,
+                tenant: Some(Arc::from(row.try_get_by_index::<String>(3)?)),
+                key: row.try_get_by_index::<Option<String>>(4)?.map(Arc::from),
+            };
+            Ok::<_, EngineError>((row.try_get_by_index::<i64>(0)?, line, row.try_get_by_index::<Option<i64>>(5)?))
+        };
         let mut due = BTreeMap::new();
-        let rows = Rows::of(queues.keys().copied().map(RowValue::Number));
+        let rows = Rows::of(queues.keys().copied());
         for row in with_rows(on, SELECT, SHAPE, rows, Vec::new()).await? {
-            let queue: i64 = row.try_get_by_index(0)?;
-            let tenant: String = row.try_get_by_index(3)?;
-            let key: Option<String> = row.try_get_by_index(4)?;
-            let first: Option<i64> = row.try_get_by_index(5)?;
-            let (next_seq, pending) = (row.try_get_by_index(1)?, row.try_get_by_index(2)?);
-            let line = SubmitQueue { tenant: Some(Arc::from(tenant)), key: key.map(Arc::from), next_seq, pending };
+            let (queue, line, first) = read(&row)?;
             self.queues.insert(queue, line);
             if let Some(now) = queues.get(&queue).filter(|now| first.is_some_and(|at| at <= signed(now.millis()))) {
                 due.insert(queue, *now);
@@ -307,6 +349,23 @@ impl ExistingOperation {
     fn of(operation: &NewOperation, joins_at: Option<i64>) -> Self {
         Self { id: operation.id, hash: operation.payload_hash, state: state_of(joins_at), result: None }
     }
+
+    /// Reads the ID, the hash, the state and the result: the first columns of a row.
+    fn read(row: &QueryResult) -> Result<Self, EngineError> {
+        let id: Uuid = row.try_get_by_index(0)?;
+        let hash: Vec<u8> = row.try_get_by_index(1)?;
+        let state: Option<String> = row.try_get_by_index(2)?;
+        let state = state.ok_or_else(|| {
+            EngineError::Corrupt(format!("the key of operation {id} has no state, and the operation does not exist"))
+        })?;
+        let unreadable = |_| EngineError::Corrupt(format!("operation {id} has an invalid hash"));
+        Ok(Self {
+            id: OperationId::from_uuid(id),
+            hash: hash.try_into().map_err(unreadable)?,
+            state: parse_state(&state)?,
+            result: row.try_get_by_index(3)?,
+        })
+    }
 }
 
 /// The state of a new operation.
@@ -377,33 +436,13 @@ impl SubmitQueue {
     }
 }
 
-/// Reads an operation's ID, hash, state and result, starting at this column.
-fn read_existing(row: &QueryResult, from: usize) -> Result<ExistingOperation, EngineError> {
-    let id: Uuid = row.try_get_by_index(from)?;
-    let state: Option<String> = row.try_get_by_index(from + 2)?;
-    let state = state.ok_or_else(|| {
-        EngineError::Corrupt(format!("the key of operation {id} has no state, and the operation does not exist"))
-    })?;
-    let hash: Vec<u8> = row.try_get_by_index(from + 1)?;
-    let unreadable = |_| EngineError::Corrupt(format!("operation {id} has an invalid hash"));
-    Ok(ExistingOperation {
-        id: OperationId::from_uuid(id),
-        hash: hash.try_into().map_err(unreadable)?,
-        state: parse_state(&state)?,
-        result: row.try_get_by_index(from + 3)?,
-    })
-}
-
 async fn remove_expired(on: &DatabaseTransaction, context: &Context, expired: &[ScopedKey]) -> Result<(), EngineError> {
-    const SHAPE: Columns = Columns(&[("its_scope", ColumnType::Text), ("its_key", ColumnType::Text)]);
+    const SHAPE: Columns = columns![its_scope: Text, its_key: Text];
     const DELETE: &str = "DELETE FROM idempotency WHERE (scope, key) IN (SELECT its_scope, its_key FROM {v})
-        RETURNING scope, tenant, bytes";
+        RETURNING scope AS caller, tenant, bytes";
     let mut rows = Rows::new();
     for (scope, key) in expired {
-        rows.push(&[RowValue::Text(scope), RowValue::Text(key)]);
+        rows.push(row! { scope, key });
     }
-    if !rows.is_empty() {
-        context.count_removed(&with_rows(on, DELETE, SHAPE, rows, Vec::new()).await?, 0)?;
-    }
-    Ok(())
+    context.count_removed(&with_rows(on, DELETE, SHAPE, rows, Vec::new()).await?)
 }

@@ -28,18 +28,18 @@ use crate::{
     events::emit,
     store::{
         events::SubmissionOverLimit,
-        rows::{ColumnType, Columns, RowValue, Rows, query, with_rows},
+        rows::{Columns, Rows, columns, query, row, with_rows},
     },
 };
 
 /// Instance of rows that belong to no live process. An SQLite file has only these rows.
 pub(in crate::store) const MERGED_INSTANCE: Uuid = Uuid::nil();
 
-const SCOPES: Columns = Columns(&[("its_scope", ColumnType::Text)]);
+const SCOPES: Columns = columns![its_scope: Text];
 
 /// Usage of scopes, summed over all processes.
 pub(in crate::store) const USED: &str =
-    "SELECT u.scope, CAST(SUM(u.operations) AS BIGINT), CAST(SUM(u.bytes) AS BIGINT)
+    "SELECT u.scope, CAST(SUM(u.operations) AS BIGINT) AS operations, CAST(SUM(u.bytes) AS BIGINT) AS bytes
     FROM {v} JOIN usage u ON u.scope = v.its_scope GROUP BY u.scope";
 
 /// The counters of one writer.
@@ -155,11 +155,6 @@ impl UsageCounters {
         *self.lock().scopes().entry(UsageScope::Audit(key.to_owned())).or_default() += change;
     }
 
-    /// Counts rows that were removed, with this many bytes.
-    pub(super) fn count_removed(&self, caller: &str, tenant: &str, bytes: i64) {
-        self.add(caller, tenant, Usage { operations: 0, bytes: -bytes });
-    }
-
     /// Counts a finished operation. Its row stays until it is swept, and has grown by this many bytes.
     pub(super) fn count_finished(&self, caller: &str, tenant: &str, grown: i64) {
         self.add(caller, tenant, Usage { operations: -1, bytes: grown });
@@ -167,11 +162,7 @@ impl UsageCounters {
 
     /// Writes the changes of the transaction, before its commit.
     pub(super) async fn flush(&self, on: &DatabaseTransaction) -> Result<(), EngineError> {
-        const CHANGES: Columns = Columns(&[
-            ("its_scope", ColumnType::Text),
-            ("operations", ColumnType::Number),
-            ("bytes", ColumnType::Number),
-        ]);
+        const CHANGES: Columns = columns![its_scope: Text, operations: Number, bytes: Number];
         const ADD: &str = "INSERT INTO usage (scope, instance, operations, bytes)
             SELECT its_scope, $2, operations, bytes FROM {v} WHERE 1 = 1
             ON CONFLICT (scope, instance) DO UPDATE
@@ -180,7 +171,7 @@ impl UsageCounters {
         let mut rows = Rows::new();
         for (scope, change) in changes.iter().filter(|(_, change)| !change.is_zero()) {
             let scope = scope.to_string();
-            rows.push(&[RowValue::Text(&scope), RowValue::Number(change.operations), RowValue::Number(change.bytes)]);
+            rows.push(row! { &scope, change.operations, change.bytes });
         }
         with_rows(on, ADD, CHANGES, rows, vec![self.instance.into()]).await?;
         if let Some(mut cache) = self.cache() {
@@ -275,10 +266,10 @@ pub(in crate::store) async fn used(
     scopes: impl IntoIterator<Item = &str>,
 ) -> Result<HashMap<UsageScope, Usage>, EngineError> {
     let mut used = HashMap::new();
-    let rows = Rows::of(scopes.into_iter().map(RowValue::Text));
+    let rows = Rows::of(scopes);
     for row in with_rows(on, USED, SCOPES, rows, Vec::new()).await? {
-        let scope: String = row.try_get_by_index(0)?;
-        let usage = Usage { operations: row.try_get_by_index(1)?, bytes: row.try_get_by_index(2)? };
+        let scope: String = row.try_get("", "scope")?;
+        let usage = Usage { operations: row.try_get("", "operations")?, bytes: row.try_get("", "bytes")? };
         used.extend(UsageScope::read(&scope).map(|scope| (scope, usage)));
     }
     Ok(used)
@@ -363,11 +354,11 @@ pub(super) fn key_bytes(key: &IdempotencyKey) -> u64 {
 }
 
 impl Context {
-    /// Counts removed rows. Each row has the caller, the tenant and the bytes, starting at column `from`.
-    pub(super) fn count_removed(&self, rows: &[sea_orm::QueryResult], from: usize) -> Result<(), EngineError> {
+    /// Counts removed rows, which have the columns `caller`, `tenant` and `bytes`.
+    pub(super) fn count_removed(&self, rows: &[sea_orm::QueryResult]) -> Result<(), EngineError> {
         for row in rows {
-            let (caller, tenant): (String, String) = (row.try_get_by_index(from)?, row.try_get_by_index(from + 1)?);
-            self.usage.count_removed(&caller, &tenant, row.try_get_by_index(from + 2)?);
+            let (caller, tenant): (String, String) = (row.try_get("", "caller")?, row.try_get("", "tenant")?);
+            self.usage.add(&caller, &tenant, Usage { operations: 0, bytes: -row.try_get::<i64>("", "bytes")? });
         }
         Ok(())
     }
