@@ -15,6 +15,7 @@ mod admin_key;
 mod cluster;
 mod connect;
 mod crashes;
+mod entities;
 mod error;
 mod events;
 mod file_bound;
