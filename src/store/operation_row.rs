@@ -2,9 +2,13 @@
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{Arc, LazyLock},
 };
 
+use super::{
+    entities::{idempotency, intents, operation_attempts, operations},
+    error::{EngineError, ErrorClass},
+};
 use guildhall_actors::crash::Input;
 use guildhall_actors::ports::{
     Attempt, DelayedBy, IdempotencyKey, NewOperation, OperationDetails, StoredOperation, UnknownOutcome,
@@ -21,25 +25,43 @@ use guildhall_core::{
     time::UnixMs,
     trace::TraceContext,
 };
-use sea_orm::QueryResult;
-use uuid::Uuid;
+use sea_orm::{
+    EntityTrait as _, FromQueryResult as _, JoinType, QueryResult, QuerySelect as _, QueryTrait as _,
+    RelationTrait as _, Select, sea_query::SqliteQueryBuilder,
+};
 
-use super::error::{EngineError, ErrorClass};
+/// Select list of [`stored`], for statements in SQL on `operations` and `intents`.
+pub(super) static STORED: LazyLock<String> = LazyLock::new(|| select_list(stored_columns));
 
-/// Columns that [`stored`] reads, of `operations o` and `intents i`.
-pub(super) const STORED: &str = "o.id, o.tenant, o.queue, o.guild_id, o.seq, o.kind, o.payload, o.payload_hash, o.lane,
-    o.state, o.attempts, o.delays, o.max_attempts, o.eligible_at, o.deadline_at, o.parked, o.deployment_id, o.trace,
-    o.reason, o.error, o.redrive_of, o.created_at, i.at, o.bounds, o.caller, o.scopes, o.put_off,
-    o.progress, o.unknown_outcome";
+/// Select list of [`details`], for statements in SQL on `operations`, `intents` and `idempotency`.
+pub(super) static DETAILS: LazyLock<String> = LazyLock::new(|| select_list(details_columns));
 
-/// Further columns for display, of `operations o` and `idempotency k`.
-pub(super) const DETAILS: &str = "o.result, o.updated_at, o.finished_at, k.scope, k.key";
+/// Joins of [`DETAILS`].
+pub(super) const DETAILS_JOINS: &str = "LEFT JOIN intents ON intents.operation_id = operations.id
+    LEFT JOIN idempotency ON idempotency.operation_id = operations.id";
 
-/// Number of columns in [`STORED`].
-pub(super) const AFTER_STORED: usize = 29;
+/// Selects operations with all that [`details`] reads.
+pub(super) fn select_details() -> Select<operations::Entity> {
+    let select = details_columns(operations::Entity::find());
+    select
+        .join(JoinType::LeftJoin, operations::Relation::Intent.def())
+        .join(JoinType::LeftJoin, operations::Relation::Idempotency.def())
+}
 
-/// Number of columns in [`STORED`] and the display columns together.
-pub(super) const AFTER_DETAILS: usize = AFTER_STORED + 5;
+fn stored_columns(select: Select<operations::Entity>) -> Select<operations::Entity> {
+    select.column_as(intents::Column::At, "intent_at")
+}
+
+fn details_columns(select: Select<operations::Entity>) -> Select<operations::Entity> {
+    use idempotency::Column::{Key, Scope};
+    stored_columns(select).column_as(Scope, "key_scope").column_as(Key, "key")
+}
+
+/// The text of the columns that are selected. It is the same for both engines.
+fn select_list(columns: fn(Select<operations::Entity>) -> Select<operations::Entity>) -> String {
+    let select = columns(operations::Entity::find()).into_query().from_clear().to_string(SqliteQueryBuilder);
+    select.strip_prefix("SELECT ").map(str::to_owned).expect("invariant: a select starts with this word")
+}
 
 /// How to treat an invalid value.
 #[derive(Clone, Copy, Debug)]
@@ -59,18 +81,18 @@ impl ReadMode {
     }
 }
 
-/// Reads the columns of [`STORED`], to continue the operation.
+/// Reads an operation to continue it.
 pub(super) fn stored(row: &QueryResult) -> Result<StoredOperation, EngineError> {
-    read(row, ReadMode::ToContinue)
+    read(operations::Model::from_query_result(row, "")?, row.try_get("", "intent_at")?, ReadMode::ToContinue)
 }
 
-/// Reads the columns of [`STORED`] of one row. A row that cannot be read, or whose reading panics, is returned as
+/// Reads an operation to continue it. A row that cannot be read, or whose reading panics, is returned as
 /// unreadable.
 pub(super) fn stored_or_unreadable(
     row: &QueryResult,
 ) -> Result<Result<StoredOperation, UnreadableOperation>, EngineError> {
     // Without an ID the row cannot be set aside.
-    let id = OperationId::from_uuid(row.try_get_by_index(0)?);
+    let id = OperationId::from_uuid(row.try_get("", "id")?);
     let read = catch_unwind(AssertUnwindSafe(|| {
         let _entered = crash::enter(Some(Input::Operation(id)));
         failpoint::input(Part::OperationGuild, || format!("load {id}"));
@@ -84,23 +106,24 @@ pub(super) fn stored_or_unreadable(
     Ok(Err(unreadable(row, id, problem)))
 }
 
-/// The part of a row of [`STORED`] that can be read, for a row that cannot be read as a whole.
+/// The part of an operation that can be read, for a row that cannot be read as a whole.
 fn unreadable(row: &QueryResult, id: OperationId, problem: String) -> UnreadableOperation {
+    let number = |column| row.try_get::<Option<i64>>("", column).ok().flatten();
     // A value that cannot be read may be set.
-    let has = |index| !matches!(row.try_get_by_index::<Option<String>>(index), Ok(None));
-    let intent = !matches!(row.try_get_by_index::<Option<i64>>(22), Ok(None));
-    let state = row.try_get_by_index::<String>(9).ok().and_then(|name| OperationState::from_name(&name));
+    let may_be_set = |column| !matches!(row.try_get::<Option<String>>("", column), Ok(None));
+    let intent = !matches!(row.try_get::<Option<i64>>("", "intent_at"), Ok(None));
+    let state = row.try_get::<String>("", "state").ok().and_then(|name| OperationState::from_name(&name));
     let started = match state {
         Some(state) => matches!(state, OperationState::Running | OperationState::Reconciling),
         None => true,
     };
     UnreadableOperation {
         id,
-        guild: row.try_get_by_index::<Option<i64>>(3).ok().flatten().map(i64::cast_unsigned),
-        seq: row.try_get_by_index::<i64>(4).ok().and_then(|seq| u64::try_from(seq).ok()).unwrap_or(0),
-        attempts: read_u32(row, 10).unwrap_or(0),
-        delays: read_u32(row, 11).unwrap_or(0),
-        may_have_been_sent: started || intent || has(27) || has(28),
+        guild: number("guild_id").map(i64::cast_unsigned),
+        seq: number("seq").and_then(|seq| u64::try_from(seq).ok()).unwrap_or(0),
+        attempts: number("attempts").and_then(|attempts| count(attempts).ok()).unwrap_or(0),
+        delays: number("delays").and_then(|delays| count(delays).ok()).unwrap_or(0),
+        may_have_been_sent: started || intent || may_be_set("progress") || may_be_set("unknown_outcome"),
         problem,
     }
 }
@@ -125,86 +148,77 @@ pub(super) fn unless_corrupt<T>(read: Result<T, EngineError>) -> Result<Option<T
     }
 }
 
-fn read(row: &QueryResult, reading: ReadMode) -> Result<StoredOperation, EngineError> {
-    let id: Uuid = row.try_get_by_index(0)?;
+fn read(row: operations::Model, intent: Option<i64>, reading: ReadMode) -> Result<StoredOperation, EngineError> {
+    let id = row.id;
     let _entered = crash::enter(Some(Input::Operation(OperationId::from_uuid(id))));
     let corrupt = |what: &str| EngineError::Corrupt(format!("operation {id} has {what}"));
-    let tenant: String = row.try_get_by_index(1)?;
-    let kind: String = row.try_get_by_index(5)?;
-    let hash: Vec<u8> = row.try_get_by_index(7)?;
-    let lane: String = row.try_get_by_index(8)?;
-    let state: String = row.try_get_by_index(9)?;
-    let error: Option<String> = row.try_get_by_index(19)?;
-    let progress: Option<String> = row.try_get_by_index(27)?;
-    let unknown: Option<String> = row.try_get_by_index(28)?;
-    let trace: Option<String> = row.try_get_by_index(17)?;
-    let deployment: Option<Uuid> = row.try_get_by_index(16)?;
-    let redrive_of: Option<Uuid> = row.try_get_by_index(20)?;
+    let unknown_kind = || corrupt(&format!("the kind {:?}, which this version does not know", row.kind));
     let operation = NewOperation {
         id: OperationId::from_uuid(id),
-        tenant: Arc::from(tenant),
-        queue: Queue::from_number(row.try_get_by_index(2)?).into(),
-        guild: row.try_get_by_index::<Option<i64>>(3)?.map(i64::cast_unsigned),
-        caller: Arc::from(row.try_get_by_index::<String>(24)?),
-        bounds: Bounds::from_number(row.try_get_by_index(23)?),
-        scopes: ScopeSet::from_number(row.try_get_by_index(25)?),
-        kind: OperationKind::from_name(&kind)
-            .ok_or_else(|| corrupt(&format!("the kind {kind:?}, which this version does not know")))?,
-        payload: row.try_get_by_index(6)?,
-        payload_hash: reading.or(hash.try_into().map_err(|_| corrupt("a hash of invalid length")), [0; 32])?,
-        lane: reading.or(parse_lane(&lane).ok_or_else(|| corrupt("an unknown lane")), Lane::Operation)?,
-        max_attempts: reading.or(read_u32(row, 12), 0)?,
-        eligible_at: time(row.try_get_by_index(13)?),
-        delayed_by: if row.try_get_by_index::<i64>(26)? == 0 { DelayedBy::Caller } else { DelayedBy::Policy },
-        deadline_at: row.try_get_by_index::<Option<i64>>(14)?.map(time),
-        deployment: deployment.map(OperationId::from_uuid),
-        trace: trace.as_deref().and_then(TraceContext::read),
-        reason: row.try_get_by_index(18)?,
+        kind: OperationKind::from_name(&row.kind).ok_or_else(unknown_kind)?,
+        tenant: Arc::from(row.tenant),
+        queue: Queue::from_number(row.queue).into(),
+        guild: row.guild_id.map(i64::cast_unsigned),
+        caller: Arc::from(row.caller),
+        bounds: Bounds::from_number(row.bounds),
+        scopes: ScopeSet::from_number(row.scopes),
+        payload: row.payload,
+        payload_hash: reading
+            .or(row.payload_hash.try_into().map_err(|_| corrupt("a hash of invalid length")), [0; 32])?,
+        lane: reading.or(parse_lane(&row.lane).ok_or_else(|| corrupt("an unknown lane")), Lane::Operation)?,
+        max_attempts: reading.or(count(row.max_attempts), 0)?,
+        eligible_at: time(row.eligible_at),
+        delayed_by: if row.put_off == 0 { DelayedBy::Caller } else { DelayedBy::Policy },
+        deadline_at: row.deadline_at.map(time),
+        deployment: row.deployment_id.map(OperationId::from_uuid),
+        trace: row.trace.as_deref().and_then(TraceContext::read),
+        reason: row.reason,
         idempotency: None,
         refers_to: Vec::new(),
-        redrive_of: redrive_of.map(OperationId::from_uuid),
-        created_at: time(row.try_get_by_index(21)?),
+        redrive_of: row.redrive_of.map(OperationId::from_uuid),
+        created_at: time(row.created_at),
     };
     Ok(StoredOperation {
         operation,
         // For a scheduled operation this is the order of acceptance, not a position in the queue.
-        seq: u64::try_from(row.try_get_by_index::<i64>(4)?).unwrap_or(0),
-        state: parse_state(&state)?,
-        attempts: reading.or(read_u32(row, 10), 0)?,
-        delays: reading.or(read_u32(row, 11), 0)?,
-        parked: row.try_get_by_index::<i64>(15)? != 0,
-        intent: row.try_get_by_index::<Option<i64>>(22)?.map(time),
-        progress: reading.or(progress.map(|text| self::progress(&text)).transpose(), None)?.unwrap_or_default(),
-        error: reading.or(error.map(|text| failure(&text)).transpose(), None)?,
-        unknown_outcome: reading.or(unknown.map(|text| unknown_outcome(&text)).transpose(), None)?,
+        seq: u64::try_from(row.seq).unwrap_or(0),
+        state: parse_state(&row.state)?,
+        attempts: reading.or(count(row.attempts), 0)?,
+        delays: reading.or(count(row.delays), 0)?,
+        parked: row.parked != 0,
+        intent: intent.map(time),
+        progress: reading.or(row.progress.map(|text| progress(&text)).transpose(), None)?.unwrap_or_default(),
+        error: reading.or(row.error.map(|text| failure(&text)).transpose(), None)?,
+        unknown_outcome: reading.or(row.unknown_outcome.map(|text| unknown_outcome(&text)).transpose(), None)?,
     })
 }
 
-/// Reads the columns of [`STORED`] and the display columns, without the attempts.
+/// Reads a row of [`select_details`], without the attempts.
 pub(super) fn details(row: &QueryResult) -> Result<OperationDetails, EngineError> {
-    let mut stored = read(row, ReadMode::ToShow)?;
-    let scope: Option<String> = row.try_get_by_index(AFTER_STORED + 3)?;
-    let key: Option<String> = row.try_get_by_index(AFTER_STORED + 4)?;
+    let mut model = operations::Model::from_query_result(row, "")?;
+    let (result, updated_at, finished_at) = (model.result.take(), model.updated_at, model.finished_at);
+    let mut stored = read(model, row.try_get("", "intent_at")?, ReadMode::ToShow)?;
+    let scope: Option<String> = row.try_get("", "key_scope")?;
+    let key: Option<String> = row.try_get("", "key")?;
     stored.operation.idempotency = scope.zip(key).map(|(scope, key)| IdempotencyKey { scope: Arc::from(scope), key });
     Ok(OperationDetails {
         stored,
-        result: row.try_get_by_index(AFTER_STORED)?,
-        updated_at: time(row.try_get_by_index(AFTER_STORED + 1)?),
-        finished_at: row.try_get_by_index::<Option<i64>>(AFTER_STORED + 2)?.map(time),
+        result,
+        updated_at: time(updated_at),
+        finished_at: finished_at.map(time),
         attempts: Vec::new(),
         waits_for: None,
     })
 }
 
-/// Reads n, started_at, ended_at, status, class and detail.
-pub(super) fn attempt(row: &QueryResult) -> Result<Attempt, EngineError> {
+pub(super) fn attempt(row: operation_attempts::Model) -> Result<Attempt, EngineError> {
     Ok(Attempt {
-        n: read_u32(row, 0)?,
-        started_at: time(row.try_get_by_index(1)?),
-        ended_at: time(row.try_get_by_index(2)?),
-        status: row.try_get_by_index::<Option<i64>>(3)?.and_then(|status| u16::try_from(status).ok()),
-        class: row.try_get_by_index(4)?,
-        detail: row.try_get_by_index(5)?,
+        n: count(row.n)?,
+        started_at: time(row.started_at),
+        ended_at: time(row.ended_at),
+        status: row.status.and_then(|status| u16::try_from(status).ok()),
+        class: row.class,
+        detail: row.detail,
     })
 }
 
@@ -228,10 +242,14 @@ pub(super) fn time(millis: i64) -> UnixMs {
     UnixMs::new(u64::try_from(millis).unwrap_or(0))
 }
 
-/// Reads a count that was written as a `u32`.
-pub(super) fn read_u32(row: &QueryResult, index: usize) -> Result<u32, EngineError> {
-    let number: i64 = row.try_get_by_index(index)?;
+/// A count that was written as a `u32`.
+pub(super) fn count(number: i64) -> Result<u32, EngineError> {
     u32::try_from(number).map_err(|_| EngineError::Corrupt(format!("invalid count: {number}")))
+}
+
+/// Reads a [`count`].
+pub(super) fn read_u32(row: &QueryResult, index: usize) -> Result<u32, EngineError> {
+    count(row.try_get_by_index(index)?)
 }
 
 fn parse_lane(name: &str) -> Option<Lane> {

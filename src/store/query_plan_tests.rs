@@ -5,7 +5,9 @@ use std::time::Duration;
 use guildhall_actors::ports::OperationFilter;
 use guildhall_core::operation::{ChangeCursor, OperationKind, OperationState, VisibleChanges};
 use guildhall_testkit::postgres;
-use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, Statement, TransactionTrait as _, Value};
+use sea_orm::{
+    ConnectionTrait, DatabaseConnection, DbBackend, QueryTrait as _, Statement, TransactionTrait as _, Value,
+};
 use uuid::Uuid;
 
 use super::{
@@ -44,7 +46,7 @@ pub(super) fn settings(url: &str) -> Settings {
 }
 
 /// The query plan of a statement, as the engine prints it.
-async fn plan(on: &impl ConnectionTrait, explain: &str, mut statement: Statement) -> String {
+pub(super) async fn plan(on: &impl ConnectionTrait, explain: &str, mut statement: Statement) -> String {
     statement.sql = format!("{explain} {}", statement.sql);
     let rows = on.query_all_raw(statement).await.unwrap();
     let column = usize::from(explain.contains("QUERY PLAN")) * 3;
@@ -55,39 +57,39 @@ async fn plan(on: &impl ConnectionTrait, explain: &str, mut statement: Statement
 /// Checks the statements that run often, and the index that each should use.
 async fn check(on: &DatabaseConnection, explain: &str, is_scan: impl Fn(&str) -> bool) {
     let engine = on.get_database_backend();
-    let page = |filter: OperationFilter| operations::list_sql(engine, &OperationFilter { limit: 50, ..filter });
+    let page = |filter: OperationFilter| operations::select_list(engine, &OperationFilter { limit: 50, ..filter });
     let any = OperationFilter::default;
-    let (by_state, state) = page(OperationFilter { state: Some(OperationState::Dead), ..any() });
-    let (by_kind, kind) = page(OperationFilter { kind: Some(OperationKind::CreateRole), ..any() });
+    let by_state = page(OperationFilter { state: Some(OperationState::Dead), ..any() });
+    let by_kind = page(OperationFilter { kind: Some(OperationKind::CreateRole), ..any() });
     let deployment = Some(guildhall_core::operation::OperationId::from_uuid(Uuid::nil()));
-    let (by_deployment, deployed) = page(OperationFilter { deployment, ..any() });
+    let by_deployment = page(OperationFilter { deployment, ..any() });
     let time = |at| Some(guildhall_core::time::UnixMs::new(at));
-    let (by_time, times) = page(OperationFilter { created_after: time(5), created_before: time(9), ..any() });
-    let (newest, nothing) = page(any());
-    let by_key = |table, key| if on.get_database_backend() == DbBackend::Postgres { table } else { key };
+    let by_time = page(OperationFilter { created_after: time(5), created_before: time(9), ..any() });
+    let newest = page(any());
+    let by_key = |table, key| if engine == DbBackend::Postgres { table } else { key };
     let after = ChangeCursor::at(VisibleChanges { next: 99_000, ..VisibleChanges::default() });
-    let (follow, followed) = changes::follow_sql(on.get_database_backend(), &after, &any(), 50);
+    let follow = changes::select_changes(engine, &after, &any(), 50);
     let mut after = ChangeCursor::at(VisibleChanges { next: 99_000, open: [7, 98_000].into() });
-    let (follow_open, followed_open) = changes::follow_sql(on.get_database_backend(), &after, &any(), 50);
+    let follow_open = changes::select_changes(engine, &after, &any(), 50);
     after.on_delivered(&VisibleChanges { next: 99_000, open: [98_000].into() }, 7, Uuid::nil());
-    let (follow_begun, followed_begun) = changes::follow_sql(on.get_database_backend(), &after, &any(), 50);
+    let follow_begun = changes::select_changes(engine, &after, &any(), 50);
     let me = || Value::from(Uuid::nil());
+    let in_sql = |sql: &str, values: Vec<Value>| Statement::from_sql_and_values(engine, sql, values);
     let plain = [
-        (operations::load_sql(), vec![7_i64.into(), 0_i64.into(), 10_i64.into()], "operations_pending"),
-        (write::TAKE_DUE.to_owned(), vec![me(), 5_i64.into(), 10_i64.into()], "guild_queues_due"),
-        (write::SCHEDULED_DUE.to_owned(), vec![7_i64.into(), 5_i64.into(), 10_i64.into()], "operations_scheduled"),
-        (write::FIRST_SCHEDULED.to_owned(), vec![7_i64.into()], "operations_scheduled"),
-        (by_state, state, "operations_state"),
-        (by_kind, kind, "operations_kind"),
-        (by_deployment, deployed, "operations_deployment"),
-        (by_time, times, by_key("Index Cond: ((id >= ", "(id>? AND id<?)")),
-        (newest, nothing, "operations"),
-        (follow, followed, "operations_changed"),
-        (follow_open, followed_open, "operations_changed"),
-        (follow_begun, followed_begun, "operations_changed"),
-        (write::SWEEP.to_owned(), vec!["dead".into(), 90_i64.into(), 10_i64.into()], "operations_finished"),
+        (in_sql(&operations::LOAD, vec![7_i64.into(), 0_i64.into(), 10_i64.into()]), "operations_pending"),
+        (in_sql(write::TAKE_DUE, vec![me(), 5_i64.into(), 10_i64.into()]), "guild_queues_due"),
+        (in_sql(write::SCHEDULED_DUE, vec![7_i64.into(), 5_i64.into(), 10_i64.into()]), "operations_scheduled"),
+        (in_sql(write::FIRST_SCHEDULED, vec![7_i64.into()]), "operations_scheduled"),
+        (by_state, "operations_state"),
+        (by_kind, "operations_kind"),
+        (by_deployment, "operations_deployment"),
+        (by_time, by_key("Index Cond: ((id >= ", "(id>? AND id<?)")),
+        (newest, "operations"),
+        (follow, "operations_changed"),
+        (follow_open, "operations_changed"),
+        (follow_begun, "operations_changed"),
+        (in_sql(write::SWEEP, vec!["dead".into(), 90_i64.into(), 10_i64.into()]), "operations_finished"),
     ];
-    let plain = plain.map(|(sql, values, index)| (Statement::from_sql_and_values(engine, sql, values), index));
     let stamp = if engine == DbBackend::Postgres { write::ChangeSeq::Postgres } else { write::ChangeSeq::Counted(7) };
     let (update, updated) = stamp.bind(write::UPDATE, vec![me()], 1);
     let with_rows = [
@@ -119,15 +121,13 @@ async fn check(on: &DatabaseConnection, explain: &str, is_scan: impl Fn(&str) ->
 fn event_statements(engine: DbBackend) -> Vec<(Statement, &'static str)> {
     let number = |number: i64| Value::from(number);
     let by_key = |table, key| if engine == DbBackend::Postgres { table } else { key };
-    let all = [
-        (events::SESSIONS, vec![], by_key("sessions_pkey", "sqlite_autoindex_sessions_1")),
-        (
-            events::HANDLED_AFTER,
-            vec!["s7".into(), number(5), "h".into(), number(10)],
-            by_key("handled_pkey", "USING PRIMARY KEY (session=? AND "),
-        ),
-        (events::WAITING, vec![number(5), number(10)], "inbox_waiting"),
-        (events::DEAD, vec![number(50_000), number(10)], "inbox_dead"),
+    let selects = [
+        (events::select_sessions().build(engine), by_key("sessions_pkey", "sqlite_autoindex_sessions_1")),
+        (events::select_handled(engine, "s7", 5, "h"), by_key("handled_pkey", "USING PRIMARY KEY (session=? AND ")),
+        (events::select_waiting(engine, 5, 10), "inbox_waiting"),
+        (events::select_dead(engine, 50_000, 10), "inbox_dead"),
+    ];
+    let in_sql = [
         (write::SWEEP_DEAD, vec![number(90), number(10)], "inbox_died"),
         (write::ORPHANED_SESSIONS, vec![number(10)], by_key("handled_pkey", "SEARCH h USING PRIMARY KEY (session>?)")),
         (write::SWEEP_ORPHANED, vec!["s7".into(), number(50), number(10)], by_key("handled_pkey", "USING PRIMARY KEY")),
@@ -137,7 +137,9 @@ fn event_statements(engine: DbBackend) -> Vec<(Statement, &'static str)> {
         (write::SWEEP_EXPIRED, vec![number(90), number(10)], "received_interactions_expiry"),
         (write::PAST_BOUND, vec![number(90)], "received_interactions_expiry"),
     ];
-    all.into_iter().map(|(sql, values, index)| (Statement::from_sql_and_values(engine, sql, values), index)).collect()
+    let in_sql =
+        in_sql.into_iter().map(|(sql, values, index)| (Statement::from_sql_and_values(engine, sql, values), index));
+    selects.into_iter().chain(in_sql).collect()
 }
 
 fn event_row_statements(engine: DbBackend) -> Vec<(&'static str, rows::Columns, Vec<Value>, &'static str)> {
@@ -196,9 +198,7 @@ async fn fill(on: &DatabaseConnection, uuid: &str, hash: &str, numbers: &str) {
 async fn check_guild_indexes(on: &DatabaseConnection) {
     let found_in = async |state| {
         let filter = OperationFilter { guilds: Some(vec![7]), state, limit: 50, ..OperationFilter::default() };
-        let (sql, values) = operations::list_sql(DbBackend::Sqlite, &filter);
-        let statement = Statement::from_sql_and_values(DbBackend::Sqlite, sql, values);
-        let plan = plan(on, "EXPLAIN QUERY PLAN", statement).await;
+        let plan = plan(on, "EXPLAIN QUERY PLAN", operations::select_list(DbBackend::Sqlite, &filter)).await;
         let scans = plan.lines().filter(|line| line.contains("SCAN ") && !line.contains("SCAN piece"));
         assert_eq!(scans.count(), 0, "{plan}");
         let indexes = ["operations_guild (guild_id=?", "operations_pending (queue=?", "operations_apart (guild_id=?"];
@@ -250,15 +250,15 @@ async fn check_tenant_indexes(on: &DatabaseConnection) {
     let whole = on.begin().await.unwrap();
     let security = "SET LOCAL ROLE guildhall_api; SET LOCAL guildhall.tenant = 'default'";
     whole.execute_unprepared(security).await.unwrap();
-    let page =
-        |filter: OperationFilter| operations::list_sql(DbBackend::Postgres, &OperationFilter { limit: 50, ..filter });
+    let page = |filter: OperationFilter| {
+        operations::select_list(DbBackend::Postgres, &OperationFilter { limit: 50, ..filter })
+    };
     for (filter, index) in [
         (OperationFilter { guilds: Some(vec![7]), ..OperationFilter::default() }, "operations_guild"),
         (OperationFilter { state: Some(OperationState::Dead), ..OperationFilter::default() }, "operations_state"),
         (OperationFilter::default(), "operations_pkey"),
     ] {
-        let (sql, values) = page(filter);
-        let plan = plan(&whole, "EXPLAIN", Statement::from_sql_and_values(DbBackend::Postgres, sql, values)).await;
+        let plan = plan(&whole, "EXPLAIN", page(filter)).await;
         assert!(plan.contains(index) && plan.contains("(tenant = $"), "{plan}");
         assert!(!plan.contains("Seq Scan") && !plan.contains("Sort"), "{plan}");
     }

@@ -1,4 +1,6 @@
-//! Statements with many rows.
+//! Statements in SQL: with many rows, composed of several parts, or read into named columns.
+//!
+//! A statement that SeaORM's builders can express is built by them, from the [`entities`](super::entities).
 //!
 //! For PostgreSQL each column is an array parameter that the statement unnests, so its text is the same for one row and
 //! for a thousand. For SQLite each value is a parameter: a text has room for a power of two of rows, and a limit says
@@ -11,11 +13,16 @@ use guildhall_core::{
     time::UnixMs,
 };
 use sea_orm::{
-    ConnectionTrait, DbBackend, DbErr, FromQueryResult, QueryResult, Statement, TryGetable, Value, sea_query::ArrayType,
+    Condition, ConnectionTrait, DbBackend, DbErr, FromQueryResult, QueryResult, QueryTrait, Statement, TryGetable,
+    Value,
+    sea_query::{
+        ArrayType, Expr, PostgresQueryBuilder, QueryBuilder as _, SelectStatement, SqlWriter as _, SqlWriterValues,
+        SqliteQueryBuilder,
+    },
 };
 use uuid::Uuid;
 
-use super::write::signed;
+use super::{read::limit, write::signed};
 
 /// Maximum number of rows in one statement on SQLite; more rows use several statements. This limits the size of
 /// prepared statements, and the parameters of the widest rows stay far below the limit of the engine.
@@ -351,6 +358,72 @@ pub(super) fn scalars<T: TryGetable>(rows: &[QueryResult]) -> Result<Vec<T>, DbE
     rows.iter().map(|row| row.try_get_by_index(0)).collect()
 }
 
+/// The first rows of a select: as many as requested, within the limit of all reads.
+pub(super) fn first_rows(
+    engine: DbBackend,
+    select: &impl QueryTrait<QueryStatement = SelectStatement>,
+    requested: usize,
+) -> Statement {
+    let mut sql = SqlText::new(engine);
+    sql.select(select.as_query()).limit(requested);
+    sql.finish()
+}
+
+/// SQL that is composed of text and of parts that SeaORM's builders render, with the values of both.
+#[derive(Debug)]
+pub(super) struct SqlText {
+    engine: DbBackend,
+    sql: SqlWriterValues,
+}
+
+impl SqlText {
+    pub(super) fn new(engine: DbBackend) -> Self {
+        let (placeholder, numbered) = match engine {
+            DbBackend::Postgres => PostgresQueryBuilder.placeholder(),
+            _ => SqliteQueryBuilder.placeholder(),
+        };
+        Self { engine, sql: SqlWriterValues::new(placeholder, numbered) }
+    }
+
+    pub(super) fn push(&mut self, sql: &str) -> &mut Self {
+        self.sql.write_str(sql).expect("invariant: writing to a String cannot fail");
+        self
+    }
+
+    pub(super) fn value(&mut self, value: impl Into<Value>) -> &mut Self {
+        self.sql.push_param(value.into(), &SqliteQueryBuilder);
+        self
+    }
+
+    pub(super) fn condition(&mut self, condition: Condition) -> &mut Self {
+        let condition = Expr::from(condition);
+        match self.engine {
+            DbBackend::Postgres => PostgresQueryBuilder.prepare_expr(&condition, &mut self.sql),
+            _ => SqliteQueryBuilder.prepare_expr(&condition, &mut self.sql),
+        }
+        self
+    }
+
+    fn select(&mut self, select: &SelectStatement) -> &mut Self {
+        match self.engine {
+            DbBackend::Postgres => select.build_collect_into(PostgresQueryBuilder, &mut self.sql),
+            _ => select.build_collect_into(SqliteQueryBuilder, &mut self.sql),
+        }
+        self
+    }
+
+    /// A limit. Here and elsewhere it is a sum, because SQLite prepares a statement again when a limit that is a plain
+    /// parameter is bound.
+    pub(super) fn limit(&mut self, requested: usize) -> &mut Self {
+        self.push(" LIMIT ").value(limit(requested)).push(" + 0")
+    }
+
+    pub(super) fn finish(self) -> Statement {
+        let (sql, values) = self.sql.into_parts();
+        Statement::from_sql_and_values(self.engine, sql, values.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use guildhall_testkit::postgres::PostgresServer;
@@ -367,6 +440,17 @@ mod tests {
     ]);
 
     type Row = (i64, Option<String>, Option<Uuid>, Option<Vec<u8>>, Option<i64>);
+
+    #[derive(FromQueryResult)]
+    struct Found {
+        n: i64,
+        words: Option<String>,
+        name: Option<Uuid>,
+        bytes: Option<Vec<u8>>,
+        size: Option<i64>,
+        here: String,
+        five: i64,
+    }
 
     /// Every second, third, fourth and fifth row has a NULL; two rows contain the value that is the placeholder for
     /// NULL elsewhere.
@@ -389,17 +473,9 @@ mod tests {
             rows.push(&[RowValue::Number(n), words.as_deref().into(), name.into(), bytes, size.into()]);
         }
         let mut found: Vec<Row> = Vec::new();
-        for row in with_rows(on, sql, SHAPE, rows, vec!["here".into(), 5_i64.into()]).await.unwrap() {
-            assert_eq!(row.try_get_by_index::<String>(5).unwrap(), "here");
-            assert_eq!(row.try_get_by_index::<i64>(6).unwrap(), 5);
-            let at = |index| row.try_get_by_index(index).unwrap();
-            found.push((
-                at(0),
-                row.try_get_by_index(1).unwrap(),
-                row.try_get_by_index(2).unwrap(),
-                row.try_get_by_index(3).unwrap(),
-                row.try_get_by_index(4).unwrap(),
-            ));
+        for row in with_rows_as::<Found>(on, sql, SHAPE, rows, vec!["here".into(), 5_i64.into()]).await.unwrap() {
+            assert_eq!((row.here.as_str(), row.five), ("here", 5));
+            found.push((row.n, row.words, row.name, row.bytes, row.size));
         }
         found.sort();
         let expected = (1..=count).map(row).map(|(n, words, name, bytes, size)| {
@@ -409,9 +485,10 @@ mod tests {
     }
 
     async fn check_all_sizes(on: &DatabaseConnection) {
-        const ONCE: &str = "SELECT v.n, v.words, v.name, v.bytes, v.size, $2, $3 FROM {v}";
-        const TWICE: &str = "SELECT v.n, v.words, v.name, v.bytes, v.size, $2, $3 FROM {v} WHERE v.n % 2 = 0
-            UNION ALL SELECT v.n, v.words, v.name, v.bytes, v.size, $2, $3 FROM {v} WHERE v.n % 2 = 1";
+        const ONCE: &str = "SELECT v.n, v.words, v.name, v.bytes, v.size, $2 AS here, $3 AS five FROM {v}";
+        const TWICE: &str =
+            "SELECT v.n, v.words, v.name, v.bytes, v.size, $2 AS here, $3 AS five FROM {v} WHERE v.n % 2 = 0
+            UNION ALL SELECT v.n, v.words, v.name, v.bytes, v.size, $2 AS here, $3 AS five FROM {v} WHERE v.n % 2 = 1";
         for count in [0, 1, 2, 3, 5, 100, 255, 256, 257, 600] {
             check_round_trip(on, ONCE, count).await;
             check_round_trip(on, TWICE, count).await;

@@ -8,32 +8,33 @@ use guildhall_core::{
     access::{Grant, KeyId},
     time::UnixMs,
 };
-use sea_orm::{ConnectionTrait, DbBackend, QueryResult};
+use sea_orm::{
+    ColumnTrait as _, Condition, ConnectionTrait, DbBackend, EntityTrait as _, FromQueryResult as _, QueryFilter as _,
+    QueryOrder as _, QuerySelect as _, Statement,
+    sea_query::{self, Expr},
+};
 
-use super::{WhereClause, limit};
+use super::limit;
 use crate::store::{
+    entities::{api_keys, audit, guild_queues},
     error::EngineError,
     operation_row::time,
-    rows::{ColumnType, Columns, RowValue, Rows, query, with_rows},
+    rows::{ColumnType, Columns, RowValue, Rows, SqlText, first_rows, query_scalar, with_rows_as},
     write::signed,
 };
 
-const KEY_COLUMNS: &str =
-    "SELECT k.id, k.tenant, k.name, k.digest, k.scopes, k.created_at, k.expires_at, k.revoked_at, k.rotated_to";
-
 pub(in crate::store) async fn key(on: &impl ConnectionTrait, id: KeyId) -> Result<Option<ApiKey>, EngineError> {
-    let rows =
-        query(on, &format!("{KEY_COLUMNS} FROM api_keys k WHERE k.id = $1"), vec![id.to_string().into()]).await?;
-    rows.first().map(read_key).transpose()
+    let found = api_keys::Entity::find_by_id(id.to_string()).all(on).await?;
+    found.into_iter().next().map(read_key).transpose()
 }
 
 /// The keys with these IDs.
 pub(in crate::store) async fn find_keys(on: &impl ConnectionTrait, ids: &[KeyId]) -> Result<Vec<ApiKey>, EngineError> {
-    const IDS: Columns = Columns(&[("id", ColumnType::Text)]);
+    const IDS: Columns = Columns(&[("its_id", ColumnType::Text)]);
     // A cross join, so that SQLite searches the keys by ID, whatever it estimates about their number.
-    let sql = format!("{KEY_COLUMNS} FROM {{v}} CROSS JOIN api_keys k WHERE k.id = v.id");
+    const SELECT: &str = "SELECT k.* FROM {v} CROSS JOIN api_keys k WHERE k.id = v.its_id";
     let rows = Rows::of(ids.iter().map(|id| RowValue::Text(id.as_str())));
-    with_rows(on, &sql, IDS, rows, Vec::new()).await?.iter().map(read_key).collect()
+    with_rows_as(on, SELECT, IDS, rows, Vec::new()).await?.into_iter().map(read_key).collect()
 }
 
 /// IDs of the newest keys.
@@ -42,57 +43,45 @@ pub(in crate::store) async fn key_ids(
     since: UnixMs,
     limit: usize,
 ) -> Result<Vec<KeyId>, EngineError> {
-    const IDS: &str = "SELECT k.id FROM api_keys k WHERE k.created_at >= $1 ORDER BY k.created_at DESC, k.id DESC
-        LIMIT $2 + 0";
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let rows = query(on, IDS, vec![signed(since.millis()).into(), limit.into()]).await?;
-    let read = |row: &QueryResult| {
-        let id: String = row.try_get_by_index(0)?;
-        id.parse().map_err(|_| EngineError::Corrupt(format!("API key {id:?} has an invalid ID")))
-    };
-    rows.iter().map(read).collect()
+    use api_keys::Column::{CreatedAt, Id};
+    let select = api_keys::Entity::find().select_only().column(Id).filter(CreatedAt.gte(signed(since.millis())));
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX).cast_unsigned();
+    let select = select.order_by_desc(CreatedAt).order_by_desc(Id).limit(limit);
+    let parse = |id: String| id.parse().map_err(|_| EngineError::Corrupt(format!("API key {id:?} has an invalid ID")));
+    select.into_tuple::<String>().all(on).await?.into_iter().map(parse).collect()
 }
 
 pub(in crate::store) async fn keys(on: &impl ConnectionTrait, filter: &KeyFilter) -> Result<Vec<ApiKey>, EngineError> {
-    let mut conditions = WhereClause::default();
-    if let Some(tenant) = &filter.tenant {
-        conditions.and("k.tenant = ?", tenant.to_string());
-    }
-    if let Some((at, id)) = &filter.before {
-        // Keys of the same millisecond are ordered by their IDs, which are plain letters and digits.
-        conditions.and(&format!("(k.created_at, k.id) < (?, '{id}')"), signed(at.millis()));
-    }
-    let (rest, values) = conditions.ordered("k.created_at DESC, k.id DESC", filter.limit);
-    query(on, &format!("{KEY_COLUMNS} FROM api_keys k {rest}"), values).await?.iter().map(read_key).collect()
+    use api_keys::Column::{CreatedAt, Id, Tenant};
+    let before = filter.before.as_ref().map(|(at, id)| {
+        let last = [Expr::from(signed(at.millis())), Expr::from(id.to_string())];
+        sea_query::ExprTrait::lt(Expr::tuple([CreatedAt.into_expr(), Id.into_expr()]), Expr::tuple(last))
+    });
+    let conditions =
+        Condition::all().add_option(filter.tenant.as_deref().map(|tenant| Tenant.eq(tenant))).add_option(before);
+    let select = api_keys::Entity::find().filter(conditions).order_by_desc(CreatedAt).order_by_desc(Id);
+    let select = first_rows(on.get_database_backend(), &select, filter.limit);
+    api_keys::Model::find_by_statement(select).all(on).await?.into_iter().map(read_key).collect()
 }
 
-fn read_key(row: &QueryResult) -> Result<ApiKey, EngineError> {
-    let id: String = row.try_get_by_index(0)?;
+fn read_key(row: api_keys::Model) -> Result<ApiKey, EngineError> {
     let corrupt =
-        |column_name: &str| EngineError::Corrupt(format!("API key {id:?} has an invalid value: {column_name}"));
+        |column_name: &str| EngineError::Corrupt(format!("API key {:?} has an invalid value: {column_name}", row.id));
     let parse_id = |name: &str| name.parse::<KeyId>().map_err(|_| corrupt("ID"));
-    let tenant: String = row.try_get_by_index(1)?;
-    let digest: Vec<u8> = row.try_get_by_index(3)?;
-    let scopes: String = row.try_get_by_index(4)?;
-    let rotated_to: Option<String> = row.try_get_by_index(8)?;
-    let time_at = |column| row.try_get_by_index::<Option<i64>>(column).map(|at| at.map(time));
     Ok(ApiKey {
         key: NewApiKey {
-            id: parse_id(&id)?,
-            tenant: Arc::from(tenant),
-            name: row.try_get_by_index(2)?,
-            digest: digest.try_into().map_err(|_| corrupt("digest"))?,
-            grant: Grant::read(scopes.split(' ')).map_err(|_| corrupt("scopes"))?,
-            created_at: time(row.try_get_by_index(5)?),
-            expires_at: time_at(6)?,
+            id: parse_id(&row.id)?,
+            tenant: Arc::from(row.tenant),
+            name: row.name,
+            digest: row.digest.try_into().map_err(|_| corrupt("digest"))?,
+            grant: Grant::read(row.scopes.split(' ')).map_err(|_| corrupt("scopes"))?,
+            created_at: time(row.created_at),
+            expires_at: row.expires_at.map(time),
         },
-        revoked_at: time_at(7)?,
-        rotated_to: rotated_to.as_deref().map(parse_id).transpose()?,
+        revoked_at: row.revoked_at.map(time),
+        rotated_to: row.rotated_to.as_deref().map(parse_id).transpose()?,
     })
 }
-
-const AUDIT_COLUMNS: &str =
-    "SELECT a.place, a.at, a.tenant, a.api_key, a.action, a.guild_id, a.target, a.detail, a.request";
 
 /// Audit records, newest first.
 pub(in crate::store) async fn audit(
@@ -102,28 +91,19 @@ pub(in crate::store) async fn audit(
     if filter.guilds.is_some() && on.get_database_backend() == DbBackend::Sqlite {
         return audit_of_guilds(on, filter, PIECES).await;
     }
-    let mut conditions = WhereClause::default();
-    apply_filter(&mut conditions, filter);
-    let (rest, values) = conditions.ordered("a.place DESC", filter.limit);
-    query(on, &format!("{AUDIT_COLUMNS} FROM audit a {rest}"), values).await?.iter().map(read_audit_record).collect()
+    let select = audit::Entity::find().filter(conditions(filter)).order_by_desc(audit::Column::Place);
+    let select = first_rows(on.get_database_backend(), &select, filter.limit);
+    audit::Model::find_by_statement(select).all(on).await?.into_iter().map(read_audit_record).collect()
 }
 
-fn apply_filter(conditions: &mut WhereClause, filter: &AuditFilter) {
-    if let Some(tenant) = &filter.tenant {
-        conditions.and("a.tenant = ?", tenant.to_string());
-    }
-    if let Some(key) = &filter.key {
-        conditions.and("a.api_key = ?", key.clone());
-    }
-    if let Some(action) = filter.action {
-        conditions.and("a.action = ?", action.name());
-    }
-    if let Some(guilds) = &filter.guilds {
-        conditions.and_in("a.guild_id", guilds);
-    }
-    if let Some(before) = filter.before {
-        conditions.and("a.place < ?", before);
-    }
+fn conditions(filter: &AuditFilter) -> Condition {
+    use audit::Column::{Action, ApiKey, GuildId, Place, Tenant};
+    Condition::all()
+        .add_option(filter.tenant.as_deref().map(|tenant| Tenant.eq(tenant)))
+        .add_option(filter.key.as_deref().map(|key| ApiKey.eq(key)))
+        .add_option(filter.action.map(|action| Action.eq(action.name())))
+        .add_option(filter.guilds.as_ref().map(|guilds| GuildId.is_in(guilds.iter().map(|id| id.cast_signed()))))
+        .add_option(filter.before.map(|before| Place.lt(before)))
 }
 
 /// Number of audit records in one piece of the SQLite index; the index uses the same number.
@@ -137,68 +117,71 @@ async fn audit_of_guilds(
     filter: &AuditFilter,
     pieces: i64,
 ) -> Result<Vec<StoredAuditRecord>, EngineError> {
-    const ENDS: &str = "SELECT (SELECT MIN(place) FROM audit), (SELECT MAX(place) FROM audit)";
-    let ends = query(on, ENDS, Vec::new()).await?;
-    let end = |column| ends.first().map_or(Ok(None), |row| row.try_get_by_index::<Option<i64>>(column));
-    let (Some(first), Some(last)) = (end(0)?, end(1)?) else { return Ok(Vec::new()) };
+    const FIRST: &str = "SELECT MIN(place) FROM audit";
+    const LAST: &str = "SELECT MAX(place) FROM audit";
+    let first: Option<i64> = query_scalar(on, FIRST, Vec::new()).await?.flatten();
+    let last: Option<i64> = query_scalar(on, LAST, Vec::new()).await?.flatten();
+    let (Some(first), Some(last)) = (first, last) else { return Ok(Vec::new()) };
     let first = first / PIECE;
     let mut from = filter.before.map_or(last, |before| last.min(before.saturating_sub(1))) / PIECE;
     let max = usize::try_from(limit(filter.limit)).unwrap_or(filter.limit);
     let mut found = Vec::new();
     while from >= first && found.len() < max {
         let to = first.max(from.saturating_sub(pieces - 1));
-        let (select, values) = piece_sql(filter, (from, to), max - found.len());
-        for row in query(on, &select, values).await? {
-            found.push(read_audit_record(&row)?);
+        let select = piece_statement(filter, (from, to), max - found.len());
+        for row in audit::Model::find_by_statement(select).all(on).await? {
+            found.push(read_audit_record(row)?);
         }
         from = to - 1;
     }
     Ok(found)
 }
 
-/// The statement that finds a guild's records from one piece down to another.
-fn piece_sql(filter: &AuditFilter, (from, to): (i64, i64), max: usize) -> (String, Vec<sea_orm::Value>) {
-    let mut conditions = WhereClause::after(vec![from.into(), to.into()]);
-    apply_filter(&mut conditions, filter);
-    let (rest, values) = conditions.ordered("a.place DESC", max);
-    let select = format!(
-        "WITH RECURSIVE piece (n) AS (SELECT $1 + 0 UNION ALL SELECT n - 1 FROM piece WHERE n > $2)
-        {AUDIT_COLUMNS} FROM piece CROSS JOIN audit a INDEXED BY audit_guild ON a.place / {PIECE} = piece.n {rest}"
-    );
-    (select, values)
+/// The statement that finds a guild's records from one piece down to another. SeaORM's builders cannot name an index.
+fn piece_statement(filter: &AuditFilter, (from, to): (i64, i64), max: usize) -> Statement {
+    let mut sql = SqlText::new(DbBackend::Sqlite);
+    sql.push("WITH RECURSIVE piece (n) AS (SELECT ")
+        .value(from)
+        .push(" + 0 UNION ALL SELECT n - 1 FROM piece WHERE n > ");
+    sql.value(to).push(&format!(
+        ") SELECT audit.* FROM piece CROSS JOIN audit INDEXED BY audit_guild ON audit.place / {PIECE} = piece.n WHERE "
+    ));
+    sql.condition(conditions(filter)).push(" ORDER BY audit.place DESC").limit(max);
+    sql.finish()
 }
 
-fn read_audit_record(row: &QueryResult) -> Result<StoredAuditRecord, EngineError> {
-    let text = |column| row.try_get_by_index::<String>(column);
-    let (place, action): (i64, String) = (row.try_get_by_index(0)?, text(4)?);
-    let unknown = || EngineError::Corrupt(format!("audit record {place} has an unknown action: {action:?}"));
-    let note = AuditRecord {
-        at: time(row.try_get_by_index(1)?),
-        tenant: Arc::from(text(2)?),
-        key: Arc::from(text(3)?),
-        action: AuditAction::from_name(&action).ok_or_else(unknown)?,
-        guild: row.try_get_by_index::<Option<i64>>(5)?.map(i64::cast_unsigned),
-        target: text(6)?,
-        detail: text(7)?,
-        request: Arc::from(text(8)?),
+fn read_audit_record(row: audit::Model) -> Result<StoredAuditRecord, EngineError> {
+    let action = AuditAction::from_name(&row.action).ok_or_else(|| {
+        EngineError::Corrupt(format!("audit record {} has an unknown action: {:?}", row.place, row.action))
+    })?;
+    let record = AuditRecord {
+        at: time(row.at),
+        tenant: Arc::from(row.tenant),
+        key: Arc::from(row.api_key),
+        action,
+        guild: row.guild_id.map(i64::cast_unsigned),
+        target: row.target,
+        detail: row.detail,
+        request: Arc::from(row.request),
     };
-    Ok(StoredAuditRecord { position: place, record: note })
+    Ok(StoredAuditRecord { position: row.place, record })
 }
 
 /// Tenant of a guild, if the guild is in the store.
 pub(in crate::store) async fn tenant(on: &impl ConnectionTrait, guild: u64) -> Result<Option<Arc<str>>, EngineError> {
-    let select = "SELECT tenant FROM guild_queues WHERE queue = $1";
-    let rows = query(on, select, vec![guild.cast_signed().into()]).await?;
-    let tenant: Option<String> = rows.first().map(|row| row.try_get_by_index(0)).transpose()?;
-    Ok(tenant.map(Arc::from))
+    let select = guild_queues::Entity::find_by_id(guild.cast_signed()).select_only();
+    let found = select.column(guild_queues::Column::Tenant).into_tuple::<String>().all(on).await?;
+    Ok(found.into_iter().next().map(Arc::from))
 }
 
 #[cfg(test)]
 mod tests {
-    use sea_orm::Statement;
-
     use super::*;
-    use crate::store::{Store, connect, query_plan_tests::settings};
+    use crate::store::{
+        Store, connect,
+        query_plan_tests::{plan, settings},
+        rows::query,
+    };
 
     /// Records 1 to 9,000. Every thousandth belongs to guild 7, except in the last pieces.
     const FILL: &str = "INSERT INTO audit (at, tenant, api_key, action, guild_id, target, detail, request)
@@ -229,10 +212,7 @@ mod tests {
         assert_eq!(found(None, 9, 1).await, [5_000, 4_000, 3_000]);
 
         let filter = AuditFilter { guilds: Some(vec![7]), limit: 9, ..AuditFilter::default() };
-        let (sql, values) = piece_sql(&filter, (8, 0), 9);
-        let plan = Statement::from_sql_and_values(DbBackend::Sqlite, format!("EXPLAIN QUERY PLAN {sql}"), values);
-        let plan = on.query_all_raw(plan).await.unwrap();
-        let plan: Vec<String> = plan.iter().map(|row| row.try_get_by_index(3).unwrap()).collect();
-        assert!(plan.iter().any(|line| line.contains("audit_guild (<expr>=? AND guild_id=?)")), "{plan:?}");
+        let plan = plan(&on, "EXPLAIN QUERY PLAN", piece_statement(&filter, (8, 0), 9)).await;
+        assert!(plan.contains("audit_guild (<expr>=? AND guild_id=?)"), "{plan}");
     }
 }

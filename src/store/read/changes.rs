@@ -2,18 +2,30 @@
 
 use guildhall_actors::ports::{ChangePage, ChangedOperation, OperationFilter};
 use guildhall_core::operation::{ChangeCursor, VisibleChanges};
-use sea_orm::{ConnectionTrait, DbBackend, QueryResult, Value};
-
-use super::{
-    WhereClause, limit,
-    operations::{JOINS, apply_filter},
+use sea_orm::{
+    ColumnTrait as _, Condition, ConnectionTrait, DbBackend, FromQueryResult, Statement,
+    sea_query::{self, Expr},
 };
+
+use super::{limit, operations::conditions};
 use crate::store::{
+    entities::operations::Column::{Changed, Id},
     error::EngineError,
-    operation_row::{self, AFTER_DETAILS, DETAILS, STORED},
-    rows::query,
+    operation_row::{self, DETAILS, DETAILS_JOINS},
+    rows::{SqlText, query_as},
     write::{FORGOTTEN, signed},
 };
+
+/// What is visible at the time of a statement.
+#[derive(FromQueryResult)]
+struct Snapshot {
+    /// The snapshot, on PostgreSQL.
+    seen: Option<String>,
+    /// The highest change, on SQLite.
+    highest: Option<i64>,
+    /// The highest change of the operations that were removed.
+    forgotten: Option<i64>,
+}
 
 /// SQL for what is visible at the time of a statement: PostgreSQL's snapshot, and the highest change.
 fn snapshot_sql(engine: DbBackend) -> String {
@@ -29,67 +41,57 @@ pub(in crate::store) async fn visible_changes(on: &impl ConnectionTrait) -> Resu
         "SELECT moment.seen, moment.highest, moment.forgotten FROM {}",
         snapshot_sql(on.get_database_backend())
     );
-    let rows = query(on, &select, Vec::new()).await?;
-    let row = rows.first().ok_or_else(|| EngineError::Corrupt("the engine returned no snapshot".to_owned()))?;
-    Ok(read_snapshot(row, 0)?.0)
+    let rows: Vec<Snapshot> = query_as(on, &select, Vec::new()).await?;
+    let snapshot = rows.into_iter().next().ok_or_else(no_snapshot)?;
+    Ok(snapshot.visible()?.0)
 }
 
-/// The statement that finds changes after a cursor.
-pub(in crate::store) fn follow_sql(
+fn no_snapshot() -> EngineError {
+    EngineError::Corrupt("the engine returned no snapshot".to_owned())
+}
+
+/// The statement that finds changes after a cursor. In SQL, because it reads what is visible and the changes at once.
+///
+/// Each of its pieces has as many rows as are requested in total: which of them come first is determined afterwards.
+pub(in crate::store) fn select_changes(
     engine: DbBackend,
     from: &ChangeCursor,
     filter: &OperationFilter,
     max: usize,
-) -> (String, Vec<Value>) {
+) -> Statement {
     let (next, open, partial) = (from.next(), from.open(), from.partial());
     // If no change is open, and no other change was started, all later changes are in one piece.
     let started = partial.filter(|(change, _)| change + 1 == next);
-    let mut pieces = ChangesQuery { engine, filter, max, sql: Vec::new(), values: Vec::new() };
-    pieces.add(|piece| match started {
-        Some((change, last)) => piece.and_pair("(o.changed, o.id) > (?, ?)", signed(change), last),
-        None => piece.and("o.changed >= ?", signed(next)),
-    });
+    let mut pieces = vec![match started {
+        Some((change, last)) => {
+            let last = [Expr::from(signed(change)), Expr::from(last)];
+            sea_query::ExprTrait::gt(Expr::tuple([Changed.into_expr(), Id.into_expr()]), Expr::tuple(last))
+        }
+        None => Changed.gte(signed(next)),
+    }];
     if let Some((change, last)) = partial.filter(|_| started.is_none()) {
-        pieces.add(|piece| piece.and_pair("o.changed = ? AND o.id > ?", signed(change), last));
+        pieces.push(sea_query::ExprTrait::and(Changed.eq(signed(change)), Id.gt(last)));
     }
     if !open.is_empty() {
-        let open: Vec<_> = open.iter().map(ToString::to_string).collect();
-        pieces.add(|piece| piece.and_sql(&format!("o.changed IN ({})", open.join(", "))));
+        pieces.push(Changed.is_in(open.iter().map(|change| signed(*change))));
     }
-    let ChangesQuery { sql, values, .. } = pieces;
-    let found = sql.join(" UNION ALL ");
-    let select = format!(
-        "SELECT {STORED}, {DETAILS}, found.changed, moment.seen, moment.highest, moment.forgotten
-        FROM {} LEFT JOIN ({found}) found ON 1 = 1 LEFT JOIN operations o ON o.id = found.id {JOINS}",
+    let mut sql = SqlText::new(engine);
+    sql.push(&format!(
+        "SELECT {}, moment.seen, moment.highest, moment.forgotten FROM {} LEFT JOIN (",
+        &*DETAILS,
         snapshot_sql(engine)
-    );
-    (select, values)
-}
-
-/// Pieces of the later changes. Each has as many rows as are requested in total: which of them come first is determined
-/// afterwards.
-struct ChangesQuery<'a> {
-    engine: DbBackend,
-    filter: &'a OperationFilter,
-    max: usize,
-    sql: Vec<String>,
-    values: Vec<Value>,
-}
-
-impl ChangesQuery<'_> {
-    fn add(&mut self, which: impl FnOnce(&mut WhereClause)) {
-        let mut piece = WhereClause::after(std::mem::take(&mut self.values));
-        which(&mut piece);
-        apply_filter(&mut piece, self.filter);
-        if self.engine == DbBackend::Postgres {
-            // Operations that were copied from another server may have numbers that are not in use here yet.
-            piece.and_sql("o.changed < pg_snapshot_xmax(pg_current_snapshot())::text::bigint");
-        }
-        let (rest, values) = piece.ordered("o.changed, o.id", self.max);
-        self.values = values;
-        let found = format!("SELECT o.id, o.changed FROM operations o {rest}");
-        self.sql.push(format!("SELECT * FROM ({found}) piece{}", self.sql.len()));
+    ));
+    for (nth, piece) in pieces.into_iter().enumerate() {
+        // Operations that were copied from another server may have numbers that are not in use here yet.
+        let in_use = (engine == DbBackend::Postgres)
+            .then(|| Expr::cust("operations.changed < pg_snapshot_xmax(pg_current_snapshot())::text::bigint"));
+        let condition = Condition::all().add(piece).add(conditions(filter)).add_option(in_use);
+        sql.push(if nth == 0 { "" } else { " UNION ALL " });
+        sql.push("SELECT * FROM (SELECT id FROM operations WHERE ").condition(condition);
+        sql.push(" ORDER BY changed, id").limit(max).push(&format!(") piece{nth}"));
     }
+    sql.push(&format!(") found ON 1 = 1 LEFT JOIN operations ON operations.id = found.id {DETAILS_JOINS}"));
+    sql.finish()
 }
 
 pub(in crate::store) async fn follow(
@@ -98,15 +100,14 @@ pub(in crate::store) async fn follow(
     filter: &OperationFilter,
     max: usize,
 ) -> Result<ChangePage, EngineError> {
-    let (sql, values) = follow_sql(on.get_database_backend(), from, filter, max);
-    let rows = query(on, &sql, values).await?;
-    let first = rows.first().ok_or_else(|| EngineError::Corrupt("the engine returned no snapshot".to_owned()))?;
-    // After the operation come the change, the snapshot, and the highest removed change.
-    let (seen, forgotten) = read_snapshot(first, AFTER_DETAILS + 1)?;
+    let rows = on.query_all_raw(select_changes(on.get_database_backend(), from, filter, max)).await?;
+    let first = rows.first().ok_or_else(no_snapshot)?;
+    let (seen, forgotten) = Snapshot::from_query_result(first, "")?.visible()?;
     let mut changed = Vec::new();
     let mut found = 0;
     for row in &rows {
-        if let Some(change) = row.try_get_by_index::<Option<i64>>(AFTER_DETAILS)? {
+        // Without changes, the snapshot is alone in its row.
+        if let Some(change) = row.try_get::<Option<i64>>("", "changed")? {
             found += 1;
             let details = operation_row::unless_corrupt(operation_row::details(row))?;
             changed.extend(details.map(|details| ChangedOperation { change: change.unsigned_abs(), details }));
@@ -126,21 +127,20 @@ pub(in crate::store) async fn follow(
     Ok(ChangePage { visible: seen, max_deleted: forgotten, changed, has_more: more })
 }
 
-/// Reads the visible changes and the highest removed change, starting at this column.
-fn read_snapshot(row: &QueryResult, from: usize) -> Result<(VisibleChanges, Option<u64>), EngineError> {
-    let seen: Option<String> = row.try_get_by_index(from)?;
-    let highest: Option<i64> = row.try_get_by_index(from + 1)?;
-    let forgotten: Option<i64> = row.try_get_by_index(from + 2)?;
-    let forgotten = forgotten.map(i64::unsigned_abs);
-    let seen = match seen {
-        Some(text) => parse_snapshot(&text)
-            .ok_or_else(|| EngineError::Corrupt(format!("invalid PostgreSQL snapshot: {text:?}")))?,
-        None => {
-            let last = highest.map(i64::unsigned_abs).max(forgotten);
-            VisibleChanges { next: last.map_or(0, |last| last + 1), ..VisibleChanges::default() }
-        }
-    };
-    Ok((seen, forgotten))
+impl Snapshot {
+    /// The visible changes, and the highest removed change.
+    fn visible(self) -> Result<(VisibleChanges, Option<u64>), EngineError> {
+        let forgotten = self.forgotten.map(i64::unsigned_abs);
+        let seen = match self.seen {
+            Some(text) => parse_snapshot(&text)
+                .ok_or_else(|| EngineError::Corrupt(format!("invalid PostgreSQL snapshot: {text:?}")))?,
+            None => {
+                let last = self.highest.map(i64::unsigned_abs).max(forgotten);
+                VisibleChanges { next: last.map_or(0, |last| last + 1), ..VisibleChanges::default() }
+            }
+        };
+        Ok((seen, forgotten))
+    }
 }
 
 /// Reads `xmin:xmax:xip,xip`: all transactions below xmin have ended, none from xmax on, and of the others all except
@@ -170,8 +170,8 @@ mod tests {
     #[test]
     fn changes_are_one_piece_unless_some_were_open() {
         let pieces = |from: &ChangeCursor| {
-            let (sql, values) = follow_sql(DbBackend::Sqlite, from, &OperationFilter::default(), 10);
-            (sql.matches("UNION ALL").count() + 1, values.len())
+            let select = select_changes(DbBackend::Sqlite, from, &OperationFilter::default(), 10);
+            (select.sql.matches("UNION ALL").count() + 1, select.values.map_or(0, |values| values.0.len()))
         };
         let mut from = ChangeCursor::at(VisibleChanges { next: 10, ..VisibleChanges::default() });
         assert_eq!(pieces(&from), (1, 2));

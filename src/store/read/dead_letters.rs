@@ -7,71 +7,33 @@ use guildhall_core::{
     access::{Bounds, ScopeSet},
     operation::{OperationId, OperationKind, Queue},
 };
-use sea_orm::{ConnectionTrait, QueryResult, Value};
-use uuid::Uuid;
+use sea_orm::{
+    ColumnTrait as _, Condition, ConnectionTrait, DbBackend, EntityTrait as _, FromQueryResult as _, QueryFilter as _,
+    QueryOrder as _, QueryResult, QuerySelect as _, Statement, sea_query::LikeExpr,
+};
 
-use super::WhereClause;
 use crate::store::{
+    entities::dead_letters::{Column, Entity, Model},
     error::EngineError,
-    operation_row::{failure, read_u32, readable, time},
-    rows::{query, without_nul},
+    operation_row::{count, failure, readable, time},
+    rows::{first_rows, without_nul},
     write::signed,
 };
 
-/// Selects dead letters: the SQL after `dead_letters l`, and its values.
-pub(in crate::store) struct DeadLetterCondition {
-    pub(in crate::store) sql: String,
-    pub(in crate::store) values: Vec<Value>,
-}
-
-impl DeadLetterCondition {
-    /// Newest first.
-    pub(in crate::store) fn newest_first(filter: &DeadLetterFilter) -> Self {
-        Self::ordered(filter, "l.id DESC")
-    }
-
-    /// Oldest first.
-    pub(in crate::store) fn oldest_first(filter: &DeadLetterFilter) -> Self {
-        Self::ordered(filter, "l.id")
-    }
-
-    fn ordered(filter: &DeadLetterFilter, order: &str) -> Self {
-        let mut conditions = WhereClause::default();
-        if let Some(tenant) = &filter.tenant {
-            conditions.and("l.tenant = ?", tenant.to_string());
-        }
-        if let Some(id) = filter.id {
-            conditions.and("l.id = ?", id.uuid());
-        }
-        if let Some(guilds) = &filter.guilds {
-            conditions.and_in("l.guild_id", guilds);
-        }
-        if let Some(kind) = filter.kind {
-            conditions.and("l.kind = ?", kind.name());
-        }
-        if let Some(class) = &filter.class {
-            conditions.and("l.class = ?", class.clone());
-        }
-        if let Some(text) = &filter.message_contains {
-            conditions.and("l.wording LIKE ? ESCAPE '!'", like_pattern(text));
-        }
-        if let Some(after) = filter.died_after {
-            conditions.and("l.died_at >= ?", signed(after.millis()));
-        }
-        if let Some(before) = filter.died_before {
-            conditions.and("l.died_at < ?", signed(before.millis()));
-        }
-        match filter.redriven {
-            Some(true) => conditions.and_sql("l.redriven_as IS NOT NULL"),
-            Some(false) => conditions.and_sql("l.redriven_as IS NULL"),
-            None => {}
-        }
-        if let Some(before) = filter.before {
-            conditions.and("l.id < ?", before.uuid());
-        }
-        let (sql, values) = conditions.ordered(order, filter.limit);
-        Self { sql, values }
-    }
+fn conditions(filter: &DeadLetterFilter) -> Condition {
+    let redriven = |yes| if yes { Column::RedrivenAs.is_not_null() } else { Column::RedrivenAs.is_null() };
+    let containing = |text: &String| Column::Wording.like(LikeExpr::new(like_pattern(text)).escape('!'));
+    Condition::all()
+        .add_option(filter.tenant.as_deref().map(|tenant| Column::Tenant.eq(tenant)))
+        .add_option(filter.id.map(|id| Column::Id.eq(id.uuid())))
+        .add_option(filter.guilds.as_ref().map(|ids| Column::GuildId.is_in(ids.iter().map(|id| id.cast_signed()))))
+        .add_option(filter.kind.map(|kind| Column::Kind.eq(kind.name())))
+        .add_option(filter.class.as_deref().map(|class| Column::Class.eq(class)))
+        .add_option(filter.message_contains.as_ref().map(containing))
+        .add_option(filter.died_after.map(|after| Column::DiedAt.gte(signed(after.millis()))))
+        .add_option(filter.died_before.map(|before| Column::DiedAt.lt(signed(before.millis()))))
+        .add_option(filter.redriven.map(redriven))
+        .add_option(filter.before.map(|before| Column::Id.lt(before.uuid())))
 }
 
 /// A pattern that matches texts with these words. Messages of dead letters are stored in lower case.
@@ -86,43 +48,44 @@ fn like_pattern(words: &str) -> String {
     pattern + "%"
 }
 
+/// Selects the IDs of dead letters, oldest first.
+pub(in crate::store) fn oldest_ids(engine: DbBackend, filter: &DeadLetterFilter) -> Statement {
+    let select = Entity::find().select_only().column(Column::Id).filter(conditions(filter));
+    first_rows(engine, &select.order_by_asc(Column::Id), filter.limit)
+}
+
+/// Newest first.
 pub(in crate::store) async fn list(
     on: &impl ConnectionTrait,
     filter: &DeadLetterFilter,
 ) -> Result<Vec<DeadLetter>, EngineError> {
-    let DeadLetterCondition { sql, values } = DeadLetterCondition::newest_first(filter);
-    let select = format!(
-        "SELECT l.id, l.tenant, l.queue, l.guild_id, l.kind, l.payload, l.error, l.attempts, l.reason, l.created_at,
-        l.died_at, l.redrive_of, l.redriven_as, l.bounds, l.caller, l.scopes FROM dead_letters l {sql}"
-    );
-    readable(&query(on, &select, values).await?, read_dead_letter)
+    let select = Entity::find().filter(conditions(filter)).order_by_desc(Column::Id);
+    let select = first_rows(on.get_database_backend(), &select, filter.limit);
+    readable(&on.query_all_raw(select).await?, read_dead_letter)
 }
 
 fn read_dead_letter(row: &QueryResult) -> Result<DeadLetter, EngineError> {
-    let id: Uuid = row.try_get_by_index(0)?;
-    let tenant: String = row.try_get_by_index(1)?;
-    let kind: String = row.try_get_by_index(4)?;
-    let error: String = row.try_get_by_index(6)?;
-    let redrive_of: Option<Uuid> = row.try_get_by_index(11)?;
-    let redriven_as: Option<Uuid> = row.try_get_by_index(12)?;
+    let row = Model::from_query_result(row, "")?;
+    let unknown_kind = || {
+        let (id, kind) = (row.id, &row.kind);
+        EngineError::Corrupt(format!("dead letter {id} has the kind {kind:?}, which this version does not know"))
+    };
     Ok(DeadLetter {
-        id: OperationId::from_uuid(id),
-        tenant: Arc::from(tenant),
-        queue: Queue::from_number(row.try_get_by_index(2)?),
-        guild: row.try_get_by_index::<Option<i64>>(3)?.map(i64::cast_unsigned),
-        caller: Arc::from(row.try_get_by_index::<String>(14)?),
-        bounds: Bounds::from_number(row.try_get_by_index(13)?),
-        scopes: ScopeSet::from_number(row.try_get_by_index(15)?),
-        kind: OperationKind::from_name(&kind).ok_or_else(|| {
-            EngineError::Corrupt(format!("dead letter {id} has the kind {kind:?}, which this version does not know"))
-        })?,
-        payload: row.try_get_by_index(5)?,
-        error: failure(&error)?,
-        attempts: read_u32(row, 7)?,
-        reason: row.try_get_by_index(8)?,
-        created_at: time(row.try_get_by_index(9)?),
-        died_at: time(row.try_get_by_index(10)?),
-        redrive_of: redrive_of.map(OperationId::from_uuid),
-        redriven_as: redriven_as.map(OperationId::from_uuid),
+        id: OperationId::from_uuid(row.id),
+        kind: OperationKind::from_name(&row.kind).ok_or_else(unknown_kind)?,
+        tenant: Arc::from(row.tenant),
+        queue: Queue::from_number(row.queue),
+        guild: row.guild_id.map(i64::cast_unsigned),
+        caller: Arc::from(row.caller),
+        bounds: Bounds::from_number(row.bounds),
+        scopes: ScopeSet::from_number(row.scopes),
+        payload: row.payload,
+        error: failure(&row.error)?,
+        attempts: count(row.attempts)?,
+        reason: row.reason,
+        created_at: time(row.created_at),
+        died_at: time(row.died_at),
+        redrive_of: row.redrive_of.map(OperationId::from_uuid),
+        redriven_as: row.redriven_as.map(OperationId::from_uuid),
     })
 }

@@ -4,36 +4,59 @@ use std::{collections::HashMap, sync::Arc};
 
 use guildhall_actors::ports::{InboxEntry, InboxKey, StoredSession};
 use guildhall_core::time::UnixMs;
-use sea_orm::{ConnectionTrait, QueryResult};
+use sea_orm::{
+    ColumnTrait as _, ConnectionTrait, DbBackend, EntityTrait as _, FromQueryResult, QueryFilter as _, QueryOrder as _,
+    QuerySelect as _, Select, Statement,
+    sea_query::{Expr, ExprTrait as _},
+};
 
-use super::{MAX_ROWS, limit};
+use super::MAX_ROWS;
 use crate::store::{
+    entities::{handled, inbox, sessions, state},
     error::EngineError,
-    operation_row::{read_u32, time},
-    rows::{ColumnType, Columns, RowValue, Rows, query, with_rows, without_nul},
+    operation_row::{count, time},
+    rows::{ColumnType, Columns, RowValue, Rows, first_rows, with_rows_as, without_nul},
     write::signed,
 };
 
-pub(in crate::store) const SESSIONS: &str =
-    "SELECT shards, shard, session, resume_url, confirmed, updated_at FROM sessions ORDER BY shards, shard";
+pub(in crate::store) fn select_sessions() -> Select<sessions::Entity> {
+    sessions::Entity::find().order_by_asc(sessions::Column::Shards).order_by_asc(sessions::Column::Shard)
+}
 
 pub(in crate::store) async fn sessions(on: &impl ConnectionTrait) -> Result<Vec<StoredSession>, EngineError> {
-    let session = |row: &QueryResult| {
+    let session = |row: sessions::Model| {
         Ok(StoredSession {
-            shards: read_u32(row, 0)?,
-            shard: read_u32(row, 1)?,
-            session: Arc::from(row.try_get_by_index::<String>(2)?),
-            resume_url: row.try_get_by_index(3)?,
-            confirmed: row.try_get_by_index::<i64>(4)?.unsigned_abs(),
-            at: time(row.try_get_by_index(5)?),
+            shards: count(row.shards)?,
+            shard: count(row.shard)?,
+            session: Arc::from(row.session),
+            resume_url: row.resume_url,
+            confirmed: row.confirmed.unsigned_abs(),
+            at: time(row.updated_at),
             fence: None,
         })
     };
-    query(on, SESSIONS, Vec::new()).await?.iter().map(session).collect()
+    select_sessions().all(on).await?.into_iter().map(session).collect()
 }
 
-pub(in crate::store) const HANDLED_AFTER: &str = "SELECT seq, handler FROM handled WHERE session = $1
-    AND (seq, handler) > ($2, $3) ORDER BY seq, handler LIMIT $4 + 0";
+#[derive(FromQueryResult)]
+struct HandledRow {
+    seq: i64,
+    handler: String,
+}
+
+/// Selects the next page of the events of a session that are handled.
+pub(in crate::store) fn select_handled(engine: DbBackend, session: &str, seq: i64, handler: &str) -> Statement {
+    use handled::Column::{Handler, Seq, Session};
+    let after = Expr::tuple([Expr::from(seq), Expr::from(handler)]);
+    let select = handled::Entity::find()
+        .select_only()
+        .columns([Seq, Handler])
+        .filter(Session.eq(session))
+        .filter(Expr::tuple([Seq.into_expr(), Handler.into_expr()]).gt(after))
+        .order_by_asc(Seq)
+        .order_by_asc(Handler);
+    first_rows(engine, &select, MAX_ROWS)
+}
 
 /// Reads all of them, page by page: if one was missing, a handler would get an event twice.
 pub(in crate::store) async fn handled_after(
@@ -41,35 +64,44 @@ pub(in crate::store) async fn handled_after(
     session: &str,
     seq: u64,
 ) -> Result<Vec<(u64, Arc<str>)>, EngineError> {
+    let session = without_nul(session);
     let mut found: Vec<(u64, Arc<str>)> = Vec::new();
     // The empty string sorts before every handler of the first sequence number to read.
-    let mut after = (signed(seq.saturating_add(1)), String::new());
+    let mut after = HandledRow { seq: signed(seq.saturating_add(1)), handler: String::new() };
     loop {
-        let values = vec![without_nul(session).into(), after.0.into(), after.1.clone().into(), limit(MAX_ROWS).into()];
-        let page = query(on, HANDLED_AFTER, values).await?;
-        for row in &page {
-            after = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
-            found.push((after.0.unsigned_abs(), Arc::from(after.1.as_str())));
+        let select = select_handled(on.get_database_backend(), &session, after.seq, &after.handler);
+        let page = HandledRow::find_by_statement(select).all(on).await?;
+        let is_last = page.len() < MAX_ROWS;
+        for row in page {
+            found.push((row.seq.unsigned_abs(), Arc::from(row.handler.as_str())));
+            after = row;
         }
-        if page.len() < MAX_ROWS {
+        if is_last {
             return Ok(found);
         }
     }
 }
 
-pub(in crate::store) const WAITING: &str =
-    "SELECT place, session, seq, handler, lane, name, event, attempts, eligible_at,
-    dead, created_at FROM inbox WHERE dead IS NULL AND place > $1 ORDER BY place LIMIT $2 + 0";
+/// Selects events that wait, in order.
+pub(in crate::store) fn select_waiting(engine: DbBackend, after: i64, max: usize) -> Statement {
+    use inbox::Column::{Dead, Place};
+    let select = inbox::Entity::find().filter(Dead.is_null()).filter(Place.gt(after)).order_by_asc(Place);
+    first_rows(engine, &select, max)
+}
 
-pub(in crate::store) const DEAD: &str = "SELECT place, session, seq, handler, lane, name, event, attempts, eligible_at,
-    dead, created_at FROM inbox WHERE dead IS NOT NULL AND place < $1 ORDER BY place DESC LIMIT $2 + 0";
+/// Selects events that were given up, newest first.
+pub(in crate::store) fn select_dead(engine: DbBackend, before: i64, max: usize) -> Statement {
+    use inbox::Column::{Dead, Place};
+    let select = inbox::Entity::find().filter(Dead.is_not_null()).filter(Place.lt(before)).order_by_desc(Place);
+    first_rows(engine, &select, max)
+}
 
 pub(in crate::store) async fn inbox(
     on: &impl ConnectionTrait,
     after: i64,
     max: usize,
 ) -> Result<Vec<InboxEntry>, EngineError> {
-    query(on, WAITING, vec![after.into(), limit(max).into()]).await?.iter().map(read_entry).collect()
+    entries(on, select_waiting(on.get_database_backend(), after, max)).await
 }
 
 pub(in crate::store) async fn dead(
@@ -77,32 +109,31 @@ pub(in crate::store) async fn dead(
     before: Option<i64>,
     max: usize,
 ) -> Result<Vec<InboxEntry>, EngineError> {
-    let before = before.unwrap_or(i64::MAX);
-    query(on, DEAD, vec![before.into(), limit(max).into()]).await?.iter().map(read_entry).collect()
+    entries(on, select_dead(on.get_database_backend(), before.unwrap_or(i64::MAX), max)).await
 }
 
-fn read_entry(row: &QueryResult) -> Result<InboxEntry, EngineError> {
-    let key = InboxKey {
-        session: Arc::from(row.try_get_by_index::<String>(1)?),
-        seq: row.try_get_by_index::<i64>(2)?.unsigned_abs(),
-        handler: Arc::from(row.try_get_by_index::<String>(3)?),
+async fn entries(on: &impl ConnectionTrait, select: Statement) -> Result<Vec<InboxEntry>, EngineError> {
+    let entry = |row: inbox::Model| {
+        let key =
+            InboxKey { session: Arc::from(row.session), seq: row.seq.unsigned_abs(), handler: Arc::from(row.handler) };
+        Ok(InboxEntry {
+            key,
+            position: row.place,
+            lane: row.lane,
+            name: row.name,
+            event: row.event,
+            attempts: count(row.attempts)?,
+            eligible_at: time(row.eligible_at),
+            dead: row.dead,
+            created_at: time(row.created_at),
+        })
     };
-    Ok(InboxEntry {
-        key,
-        position: row.try_get_by_index(0)?,
-        lane: row.try_get_by_index(4)?,
-        name: row.try_get_by_index(5)?,
-        event: row.try_get_by_index(6)?,
-        attempts: read_u32(row, 7)?,
-        eligible_at: time(row.try_get_by_index(8)?),
-        dead: row.try_get_by_index(9)?,
-        created_at: time(row.try_get_by_index(10)?),
-    })
+    inbox::Model::find_by_statement(select).all(on).await?.into_iter().map(entry).collect()
 }
 
 pub(in crate::store) const STATE_KEYS: Columns = Columns(&[("its_key", ColumnType::Text)]);
 
-pub(in crate::store) const VALUES: &str = "SELECT s.key, s.value FROM {v} JOIN state s ON s.key = v.its_key
+pub(in crate::store) const VALUES: &str = "SELECT s.* FROM {v} JOIN state s ON s.key = v.its_key
     WHERE s.expires_at IS NULL OR s.expires_at > $2";
 
 /// Values by their keys, unless they have expired.
@@ -112,8 +143,7 @@ pub(in crate::store) async fn values(
     now: UnixMs,
 ) -> Result<Vec<Option<String>>, EngineError> {
     let rows = Rows::of(keys.iter().map(|key| RowValue::Text(key)));
-    let found = with_rows(on, VALUES, STATE_KEYS, rows, vec![signed(now.millis()).into()]).await?;
-    let value = |row: &QueryResult| Ok::<_, EngineError>((row.try_get_by_index(0)?, row.try_get_by_index(1)?));
-    let found: HashMap<String, String> = found.iter().map(value).collect::<Result<_, _>>()?;
+    let found = with_rows_as(on, VALUES, STATE_KEYS, rows, vec![signed(now.millis()).into()]).await?;
+    let found: HashMap<_, _> = found.into_iter().map(|row: state::Model| (row.key, row.value)).collect();
     Ok(keys.iter().map(|key| found.get(&without_nul(key)).cloned()).collect())
 }

@@ -4,73 +4,82 @@ use std::{collections::HashMap, time::Duration};
 
 use guildhall_actors::ports::Instance;
 use guildhall_core::time::UnixMs;
-use sea_orm::{ConnectionTrait, DbBackend};
+use sea_orm::{
+    ColumnTrait as _, ConnectionTrait, DbBackend, EntityTrait as _, FromQueryResult, QueryFilter as _, QueryOrder as _,
+};
 use uuid::Uuid;
 
 use crate::store::{
-    cluster::MemberPhase,
+    cluster::{MemberPhase, NOW},
+    entities::shard_owners,
     error::EngineError,
-    operation_row::{read_u32, time},
-    rows::query,
+    operation_row::{count, time},
+    rows::query_as,
     write::signed,
 };
 
 /// Maximum number of processes in a list.
 const MAX_LISTED: i64 = 1_000;
 
+#[derive(FromQueryResult)]
+struct InstanceRow {
+    id: Uuid,
+    name: String,
+    started_at: i64,
+    lag: i64,
+    remaining: i64,
+    leaving: i64,
+    queues: i64,
+    fence: Option<i64>,
+}
+
 pub(in crate::store) async fn instances(
     on: &impl ConnectionTrait,
     own_id: Uuid,
     now: UnixMs,
 ) -> Result<Vec<Instance>, EngineError> {
+    let is_postgres = on.get_database_backend() == DbBackend::Postgres;
     // Leases use the clock of the database; an SQLite file has none of its own.
-    let clock = match on.get_database_backend() {
-        DbBackend::Postgres => "(EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint",
-        _ => "CAST($2 AS BIGINT)",
-    };
+    let clock = if is_postgres { NOW } else { "CAST($2 AS BIGINT)" };
     let select = format!(
-        "SELECT i.id, i.name, i.started_at, {clock} - i.seen_at, i.lease_until - {clock}, i.leaving,
-        (SELECT COUNT(*) FROM guild_queues q WHERE q.owner = i.id),
-        (SELECT MAX(q.fence) FROM guild_queues q WHERE q.owner = i.id)
+        "SELECT i.id, i.name, i.started_at, {clock} - i.seen_at AS lag, i.lease_until - {clock} AS remaining, i.leaving,
+        (SELECT COUNT(*) FROM guild_queues q WHERE q.owner = i.id) AS queues,
+        (SELECT MAX(q.fence) FROM guild_queues q WHERE q.owner = i.id) AS fence
         FROM instances i ORDER BY i.started_at, i.id LIMIT $1"
     );
     let mut values = vec![MAX_LISTED.into()];
-    if on.get_database_backend() != DbBackend::Postgres {
-        values.push(signed(now.millis()).into());
-    }
+    values.extend((!is_postgres).then(|| signed(now.millis()).into()));
     let millis = |count: i64| Duration::from_millis(count.max(0).unsigned_abs());
     let mut shards = shards(on).await?;
-    let mut instances = Vec::new();
-    for row in query(on, &select, values).await? {
-        let id: Uuid = row.try_get_by_index(0)?;
-        let (lag, remaining): (i64, i64) = (row.try_get_by_index(3)?, row.try_get_by_index(4)?);
-        let (phase, queues): (i64, i64) = (row.try_get_by_index(5)?, row.try_get_by_index(6)?);
-        let fence: Option<i64> = row.try_get_by_index(7)?;
-        let alone = id == own_id && on.get_database_backend() != DbBackend::Postgres;
-        instances.push(Instance {
-            id,
-            name: row.try_get_by_index(1)?,
-            is_self: id == own_id,
-            started_at: time(row.try_get_by_index(2)?),
+    let instance = |row: InstanceRow| {
+        let is_self = row.id == own_id;
+        let alone = is_self && !is_postgres;
+        Instance {
+            id: row.id,
+            name: row.name,
+            is_self,
+            started_at: time(row.started_at),
             // A process that is alone needs no heartbeat.
-            heartbeat_age: if alone { Duration::ZERO } else { millis(lag) },
-            lease_remaining: (!alone).then(|| millis(remaining)),
-            starting: phase == MemberPhase::Arriving.number(),
-            stopping: phase == MemberPhase::Leaving.number(),
-            queues: queues.unsigned_abs(),
-            highest_fence: fence.map(i64::unsigned_abs),
-            shards: shards.remove(&id).unwrap_or_default(),
-        });
-    }
-    Ok(instances)
+            heartbeat_age: if alone { Duration::ZERO } else { millis(row.lag) },
+            lease_remaining: (!alone).then(|| millis(row.remaining)),
+            starting: row.leaving == MemberPhase::Arriving.number(),
+            stopping: row.leaving == MemberPhase::Leaving.number(),
+            queues: row.queues.unsigned_abs(),
+            highest_fence: row.fence.map(i64::unsigned_abs),
+            shards: shards.remove(&row.id).unwrap_or_default(),
+        }
+    };
+    Ok(query_as(on, &select, values).await?.into_iter().map(instance).collect())
 }
 
 /// The shards of each process, in order.
 async fn shards(on: &impl ConnectionTrait) -> Result<HashMap<Uuid, Vec<u32>>, EngineError> {
-    const OWNED: &str = "SELECT owner, shard FROM shard_owners WHERE owner IS NOT NULL ORDER BY shard";
+    use shard_owners::Column::{Owner, Shard};
     let mut owned: HashMap<Uuid, Vec<u32>> = HashMap::new();
-    for row in query(on, OWNED, Vec::new()).await? {
-        owned.entry(row.try_get_by_index(0)?).or_default().push(read_u32(&row, 1)?);
+    for row in shard_owners::Entity::find().filter(Owner.is_not_null()).order_by_asc(Shard).all(on).await? {
+        if let Some(owner) = row.owner {
+            owned.entry(owner).or_default().push(count(row.shard)?);
+        }
     }
     Ok(owned)
 }

@@ -4,17 +4,17 @@ use guildhall_core::{
     interaction::{ReceivedInteraction, TokenDigest},
     time::UnixMs,
 };
-use sea_orm::{ConnectionTrait, QueryResult};
+use sea_orm::ConnectionTrait;
 
 use crate::store::{
+    entities::received_interactions::Model,
     error::EngineError,
-    rows::{ColumnType, Columns, RowValue, Rows, with_rows},
+    rows::{ColumnType, Columns, RowValue, Rows, with_rows_as},
 };
 
 pub(in crate::store) const TOKENS: Columns = Columns(&[("its_token", ColumnType::Bytes)]);
 
-pub(in crate::store) const RECEIVED: &str = "SELECT r.token, r.id, r.application_id, r.guild_id, r.received_at,
-    r.expires_at FROM {v} JOIN received_interactions r ON r.token = v.its_token";
+pub(in crate::store) const RECEIVED: &str = "SELECT r.* FROM {v} JOIN received_interactions r ON r.token = v.its_token";
 
 /// The recorded interactions with these tokens.
 pub(in crate::store) async fn received(
@@ -22,21 +22,19 @@ pub(in crate::store) async fn received(
     tokens: &[TokenDigest],
 ) -> Result<Vec<ReceivedInteraction>, EngineError> {
     let rows = Rows::of(tokens.iter().map(|token| RowValue::Bytes(&token.0)));
-    with_rows(on, RECEIVED, TOKENS, rows, Vec::new()).await?.iter().map(read).collect()
+    with_rows_as(on, RECEIVED, TOKENS, rows, Vec::new()).await?.into_iter().map(read).collect()
 }
 
-fn read(row: &QueryResult) -> Result<ReceivedInteraction, EngineError> {
-    let token: Vec<u8> = row.try_get_by_index(0)?;
-    let number = |index: usize| row.try_get_by_index::<i64>(index).map(i64::cast_unsigned);
-    let token = token.try_into().map_err(|_| {
+fn read(row: Model) -> Result<ReceivedInteraction, EngineError> {
+    let token = row.token.try_into().map_err(|_| {
         EngineError::Corrupt("the token digest of a received interaction is not 32 bytes long".to_owned())
     })?;
     Ok(ReceivedInteraction {
         token: TokenDigest(token),
-        id: number(1)?,
-        application: number(2)?,
-        guild: Some(number(3)?).filter(|guild| *guild != 0),
-        received_at: UnixMs::new(number(4)?),
-        expires_at: UnixMs::new(number(5)?),
+        id: row.id.cast_unsigned(),
+        application: row.application_id.cast_unsigned(),
+        guild: Some(row.guild_id.cast_unsigned()).filter(|guild| *guild != 0),
+        received_at: UnixMs::new(row.received_at.cast_unsigned()),
+        expires_at: UnixMs::new(row.expires_at.cast_unsigned()),
     })
 }

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use guildhall_actors::access::DEFAULT_TENANT;
 use guildhall_core::{access::Owner, operation::payload::Location};
-use sea_orm::ConnectionTrait;
+use sea_orm::{ConnectionTrait, FromQueryResult};
 
 use crate::store::{
     error::EngineError,
-    rows::{ColumnType, Columns, RowValue, Rows, with_rows},
+    rows::{ColumnType, Columns, RowValue, Rows, with_rows_as},
 };
 
 /// Parameter columns of the owner query.
@@ -17,11 +17,20 @@ pub(in crate::store) const LOCATION_COLUMNS: Columns =
 
 /// Finds their guilds, and the tenants of those. A channel that an operation created under a key is found by that key.
 pub(in crate::store) const SELECT_OWNERS: &str = "SELECT v.its_kind, v.its_id,
-    COALESCE(c.guild_id, m.guild_id, CASE WHEN v.its_kind = 'guild' THEN v.its_id END), q.tenant FROM {v}
+    COALESCE(c.guild_id, m.guild_id, CASE WHEN v.its_kind = 'guild' THEN v.its_id END) AS guild,
+    q.tenant FROM {v}
     LEFT JOIN channel_guilds c ON c.kind = v.its_kind AND c.id = v.its_id
     LEFT JOIN managed_objects m ON m.kind = v.its_kind AND m.discord_id = v.its_id
     LEFT JOIN guild_queues q
     ON q.queue = COALESCE(c.guild_id, m.guild_id, CASE WHEN v.its_kind = 'guild' THEN v.its_id END)";
+
+#[derive(FromQueryResult)]
+struct OwnerRow {
+    its_kind: String,
+    its_id: i64,
+    guild: Option<i64>,
+    tenant: Option<String>,
+}
 
 pub(in crate::store) async fn owners(
     on: &impl ConnectionTrait,
@@ -35,12 +44,9 @@ pub(in crate::store) async fn owners(
         return Ok(Vec::new());
     }
     let mut found: HashMap<(String, i64), Owner> = HashMap::new();
-    for row in with_rows(on, SELECT_OWNERS, LOCATION_COLUMNS, rows, Vec::new()).await? {
-        let guild: Option<i64> = row.try_get_by_index(2)?;
-        let tenant: Option<String> = row.try_get_by_index(3)?;
-        if let Some(guild) = guild {
-            let key = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
-            found.insert(key, guild_owner(guild, tenant));
+    for row in with_rows_as::<OwnerRow>(on, SELECT_OWNERS, LOCATION_COLUMNS, rows, Vec::new()).await? {
+        if let Some(guild) = row.guild {
+            found.insert((row.its_kind, row.its_id), guild_owner(guild, row.tenant));
         }
     }
     let owner_of =

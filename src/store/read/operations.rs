@@ -1,33 +1,43 @@
 //! Operations, for their guilds and for display.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::LazyLock, time::Duration};
 
 use guildhall_actors::ports::{Attempt, OperationDetails, OperationFilter, OperationPage};
 use guildhall_core::{
     operation::{OperationId, Queue},
     time::UnixMs,
 };
-use sea_orm::{ConnectionTrait, DbBackend};
+use sea_orm::{
+    ColumnTrait as _, Condition, ConnectionTrait, DbBackend, EntityTrait as _, QueryFilter as _, QueryOrder as _,
+    QuerySelect as _, QueryTrait as _, Statement, sea_query::Expr,
+};
 use uuid::Uuid;
 
-use super::{WhereClause, limit, wait_reasons};
+use super::{limit, wait_reasons};
 use crate::store::{
+    entities::{operation_attempts, operations::Column},
     error::EngineError,
-    operation_row::{self, AFTER_STORED, DETAILS, STORED},
-    rows::{ColumnType, Columns, RowValue, Rows, query, with_rows},
+    operation_row::{self, DETAILS, DETAILS_JOINS, STORED, select_details},
+    rows::{
+        ColumnType, Columns, RowValue, Rows, SqlText, first_rows, query, query_scalar, scalars, with_rows, with_rows_as,
+    },
     write::{FIRST_SCHEDULED, signed},
 };
 
 /// Maximum number of attempts that are returned for one operation.
-const MAX_ATTEMPTS: i64 = 1_000;
+const MAX_ATTEMPTS: u64 = 1_000;
 
-/// Operations of a queue that are neither finished nor scheduled, and the time when the first scheduled one is due.
-pub(in crate::store) fn load_sql() -> String {
+/// Operations of a queue that are neither finished nor scheduled, and the time when the first scheduled one is due. In
+/// SQL, because its text is built only once: it runs whenever a queue is claimed.
+pub(in crate::store) static LOAD: LazyLock<String> = LazyLock::new(|| {
+    let stored = &*STORED;
     format!(
-        "SELECT {STORED}, ({FIRST_SCHEDULED}) FROM operations o LEFT JOIN intents i ON i.operation_id = o.id
-        WHERE o.queue = $1 AND o.seq > $2 AND o.finished_at IS NULL ORDER BY o.seq LIMIT $3 + 0"
+        "SELECT {stored}, ({FIRST_SCHEDULED}) AS first_scheduled FROM operations
+        LEFT JOIN intents ON intents.operation_id = operations.id
+        WHERE operations.queue = $1 AND operations.seq > $2 AND operations.finished_at IS NULL
+        ORDER BY operations.seq LIMIT $3 + 0"
     )
-}
+});
 
 pub(in crate::store) async fn load(
     on: &impl ConnectionTrait,
@@ -36,13 +46,10 @@ pub(in crate::store) async fn load(
     max: usize,
 ) -> Result<OperationPage, EngineError> {
     let values = vec![queue.number().into(), signed(after).into(), limit(max).into()];
-    let rows = query(on, &load_sql(), values).await?;
+    let rows = query(on, &LOAD, values).await?;
     let first: Option<i64> = match rows.first() {
-        Some(row) => row.try_get_by_index(AFTER_STORED)?,
-        None => {
-            let rows = query(on, FIRST_SCHEDULED, vec![queue.number().into()]).await?;
-            rows.first().map_or(Ok(None), |row| row.try_get_by_index(0))?
-        }
+        Some(row) => row.try_get("", "first_scheduled")?,
+        None => query_scalar(on, FIRST_SCHEDULED, vec![queue.number().into()]).await?.flatten(),
     };
     let mut page = OperationPage { scheduled: first.map(operation_row::time), ..OperationPage::default() };
     for row in &rows {
@@ -63,29 +70,20 @@ pub(in crate::store) async fn scheduled(
     const SELECT: &str =
         "SELECT COUNT(*) FROM (SELECT 1 FROM operations o WHERE o.queue = $1 AND o.joins_at IS NOT NULL
         LIMIT $2 + 0) counted";
-    let rows = query(on, SELECT, vec![queue.number().into(), limit(max).into()]).await?;
-    let count: i64 = rows.first().map_or(Ok(0), |row| row.try_get_by_index(0))?;
-    Ok(count.unsigned_abs())
-}
-
-/// Joins that the display columns need in addition to `operations o`.
-pub(super) const JOINS: &str =
-    "LEFT JOIN intents i ON i.operation_id = o.id LEFT JOIN idempotency k ON k.operation_id = o.id";
-
-fn select_details() -> String {
-    format!("SELECT {STORED}, {DETAILS} FROM operations o {JOINS}")
+    let count: Option<i64> = query_scalar(on, SELECT, vec![queue.number().into(), limit(max).into()]).await?;
+    Ok(count.unwrap_or_default().unsigned_abs())
 }
 
 pub(in crate::store) async fn show(
     on: &impl ConnectionTrait,
     id: OperationId,
 ) -> Result<Option<OperationDetails>, EngineError> {
-    const ATTEMPTS: &str = "SELECT n, started_at, ended_at, status, class, detail FROM operation_attempts
-        WHERE operation_id = $1 ORDER BY n, started_at LIMIT $2 + 0";
-    let rows = query(on, &format!("{} WHERE o.id = $1", select_details()), vec![id.uuid().into()]).await?;
+    use operation_attempts::Column::{N, OperationId as Operation, StartedAt};
+    let rows = on.query_all(&select_details().filter(Column::Id.eq(id.uuid())).into_query()).await?;
     let Some(mut details) = rows.first().map(operation_row::details).transpose()? else { return Ok(None) };
-    let attempts = query(on, ATTEMPTS, vec![id.uuid().into(), MAX_ATTEMPTS.into()]).await?;
-    details.attempts = attempts.iter().map(operation_row::attempt).collect::<Result<_, _>>()?;
+    let attempts = operation_attempts::Entity::find().filter(Operation.eq(id.uuid()));
+    let attempts = attempts.order_by_asc(N).order_by_asc(StartedAt).limit(MAX_ATTEMPTS).all(on).await?;
+    details.attempts = attempts.into_iter().map(operation_row::attempt).collect::<Result<_, _>>()?;
     wait_reasons::fill_in(on, std::slice::from_mut(&mut details)).await?;
     Ok(Some(details))
 }
@@ -106,7 +104,7 @@ pub(in crate::store) async fn finished(
     ids: &[OperationId],
 ) -> Result<Vec<OperationId>, EngineError> {
     let rows = with_rows(on, FINISHED, IDS, rows_of(ids), Vec::new()).await?;
-    Ok(rows.iter().map(|row| row.try_get_by_index(0).map(OperationId::from_uuid)).collect::<Result<_, _>>()?)
+    Ok(scalars(&rows)?.into_iter().map(OperationId::from_uuid).collect())
 }
 
 /// Operations with their attempts.
@@ -114,12 +112,12 @@ pub(in crate::store) async fn show_all(
     on: &impl ConnectionTrait,
     ids: &[OperationId],
 ) -> Result<Vec<OperationDetails>, EngineError> {
-    const ATTEMPTS: &str = "SELECT a.n, a.started_at, a.ended_at, a.status, a.class, a.detail, a.operation_id
-        FROM {v} JOIN operation_attempts a ON a.operation_id = v.op";
-    let select = format!("SELECT {STORED}, {DETAILS} FROM {{v}} JOIN operations o ON o.id = v.op {JOINS}");
+    const ATTEMPTS: &str = "SELECT a.* FROM {v} JOIN operation_attempts a ON a.operation_id = v.op";
+    let details = &*DETAILS;
+    let select = format!("SELECT {details} FROM {{v}} JOIN operations ON operations.id = v.op {DETAILS_JOINS}");
     let mut attempts_by_id: HashMap<Uuid, Vec<Attempt>> = HashMap::new();
-    for row in with_rows(on, ATTEMPTS, IDS, rows_of(ids), Vec::new()).await? {
-        attempts_by_id.entry(row.try_get_by_index(6)?).or_default().push(operation_row::attempt(&row)?);
+    for row in with_rows_as::<operation_attempts::Model>(on, ATTEMPTS, IDS, rows_of(ids), Vec::new()).await? {
+        attempts_by_id.entry(row.operation_id).or_default().push(operation_row::attempt(row)?);
     }
     let mut all = Vec::with_capacity(ids.len());
     for row in with_rows(on, &select, IDS, rows_of(ids), Vec::new()).await? {
@@ -132,31 +130,20 @@ pub(in crate::store) async fn show_all(
 }
 
 /// Conditions of a filter that apply to lists and to change feeds.
-pub(super) fn apply_filter(conditions: &mut WhereClause, filter: &OperationFilter) {
-    if let Some(tenant) = &filter.tenant {
-        conditions.and("o.tenant = ?", tenant.to_string());
-    }
-    if let Some(guilds) = &filter.guilds {
-        conditions.and_in("o.guild_id", guilds);
-    }
-    if let Some(state) = filter.state {
-        conditions.and("o.state = ?", state.name());
-    }
-    if let Some(kind) = filter.kind {
-        conditions.and("o.kind = ?", kind.name());
-    }
-    if let Some(parked) = filter.parked {
-        conditions.and("o.parked = ?", i64::from(parked));
-    }
-    if let Some(deployment) = filter.deployment {
-        conditions.and("o.deployment_id = ?", deployment.uuid());
-    }
-    if let Some(after) = filter.created_after {
-        conditions.and("o.created_at >= ?", signed(after.millis()));
-    }
-    if let Some(before) = filter.created_before {
-        conditions.and("o.created_at < ?", signed(before.millis()));
-    }
+pub(super) fn conditions(filter: &OperationFilter) -> Condition {
+    Condition::all()
+        .add_option(filter.tenant.as_deref().map(|tenant| Column::Tenant.eq(tenant)))
+        .add_option(filter.guilds.as_deref().map(|guilds| one_of(Column::GuildId, guilds)))
+        .add_option(filter.state.map(|state| Column::State.eq(state.name())))
+        .add_option(filter.kind.map(|kind| Column::Kind.eq(kind.name())))
+        .add_option(filter.parked.map(|parked| Column::Parked.eq(i64::from(parked))))
+        .add_option(filter.deployment.map(|deployment| Column::DeploymentId.eq(deployment.uuid())))
+        .add_option(filter.created_after.map(|after| Column::CreatedAt.gte(signed(after.millis()))))
+        .add_option(filter.created_before.map(|before| Column::CreatedAt.lt(signed(before.millis()))))
+}
+
+fn one_of(column: Column, ids: &[u64]) -> Expr {
+    column.is_in(ids.iter().map(|id| id.cast_signed()))
 }
 
 /// IDs contain the time, so that a time range limits the rows to read. A clock that is set back leaves IDs that are
@@ -169,72 +156,58 @@ fn lowest_id(at: UnixMs) -> Uuid {
 }
 
 /// Conditions of a filter for lists, newest first.
-fn apply_list_filter(conditions: &mut WhereClause, filter: &OperationFilter) {
-    apply_filter(conditions, filter);
-    if let Some(after) = filter.created_after {
-        conditions.and("o.id >= ?", lowest_id(after));
-    }
-    if let Some(before) = filter.created_before {
-        conditions.and("o.id < ?", lowest_id(before + MAX_CLOCK_SETBACK));
-    }
-    if let Some(before) = filter.before {
-        conditions.and("o.id < ?", before.uuid());
-    }
+fn list_conditions(filter: &OperationFilter) -> Condition {
+    conditions(filter)
+        .add_option(filter.created_after.map(|after| Column::Id.gte(lowest_id(after))))
+        .add_option(filter.created_before.map(|before| Column::Id.lt(lowest_id(before + MAX_CLOCK_SETBACK))))
+        .add_option(filter.before.map(|before| Column::Id.lt(before.uuid())))
 }
 
 /// The statement that lists the operations of a filter.
-pub(in crate::store) fn list_sql(engine: DbBackend, filter: &OperationFilter) -> (String, Vec<sea_orm::Value>) {
+pub(in crate::store) fn select_list(engine: DbBackend, filter: &OperationFilter) -> Statement {
     match &filter.guilds {
-        Some(guilds) if engine == DbBackend::Sqlite => list_of_guilds(guilds, filter),
+        Some(guilds) if engine == DbBackend::Sqlite => select_list_of_guilds(guilds, filter),
         Some(_) | None => {
-            let mut conditions = WhereClause::default();
-            apply_list_filter(&mut conditions, filter);
-            let (rest, values) = conditions.ordered("o.id DESC", filter.limit);
-            (format!("{} {rest}", select_details()), values)
+            let select = select_details().filter(list_conditions(filter)).order_by_desc(Column::Id);
+            first_rows(engine, &select, filter.limit)
         }
     }
 }
 
 /// The same for guilds on SQLite. There finished operations, pending operations in the guild's own queue, and pending
-/// ones in other queues each have an index. The newest of all are among the newest of each.
-fn list_of_guilds(guilds: &[u64], filter: &OperationFilter) -> (String, Vec<sea_orm::Value>) {
-    type Which = fn(&mut WhereClause, &[u64]);
-    const DONE: (&str, Which) = ("operations_guild", |done, _| done.and_sql("o.finished_at IS NOT NULL"));
-    const WAITING: (&str, Which) = ("operations_pending", |waiting, guilds| {
-        waiting.and_sql("o.finished_at IS NULL");
-        waiting.and_in("o.queue", guilds);
-    });
-    const APART: (&str, Which) = ("operations_apart", |apart, _| {
-        apart.and_sql("o.finished_at IS NULL AND o.guild_id <> o.queue");
-    });
-    let pieces: &[(&str, Which)] = match filter.state {
-        Some(state) if state.is_final() => &[DONE],
-        Some(_) => &[WAITING, APART],
-        None => &[DONE, WAITING, APART],
+/// ones in other queues each have an index. The newest of all are among the newest of each. In SQL, because SeaORM's
+/// builders cannot name an index.
+fn select_list_of_guilds(guilds: &[u64], filter: &OperationFilter) -> Statement {
+    let is_pending = || Condition::all().add(Column::FinishedAt.is_null());
+    let finished = ("operations_guild", Condition::all().add(Column::FinishedAt.is_not_null()));
+    let own_queue = ("operations_pending", is_pending().add(one_of(Column::Queue, guilds)));
+    let other_queue = ("operations_apart", is_pending().add(Expr::cust("operations.guild_id <> operations.queue")));
+    let pieces = match filter.state {
+        Some(state) if state.is_final() => vec![finished],
+        Some(_) => vec![own_queue, other_queue],
+        None => vec![finished, own_queue, other_queue],
     };
-    let (mut found, mut values) = (Vec::new(), Vec::new());
-    for (nth, (index, which)) in pieces.iter().enumerate() {
-        let mut piece = WhereClause::after(values);
-        which(&mut piece, guilds);
-        apply_list_filter(&mut piece, filter);
-        let (rest, so_far) = piece.ordered("o.id DESC", filter.limit);
-        values = so_far;
-        found.push(format!("SELECT * FROM (SELECT o.id FROM operations o INDEXED BY {index} {rest}) piece{nth}"));
+    let mut sql = SqlText::new(DbBackend::Sqlite);
+    sql.push(&format!("SELECT {} FROM (", &*DETAILS));
+    for (nth, (index, piece)) in pieces.into_iter().enumerate() {
+        let union = if nth == 0 { "" } else { " UNION ALL " };
+        sql.push(&format!("{union}SELECT * FROM (SELECT id FROM operations INDEXED BY {index} WHERE "));
+        sql.condition(piece.add(list_conditions(filter))).push(" ORDER BY id DESC").limit(filter.limit);
+        sql.push(&format!(") piece{nth}"));
     }
-    let (rest, values) = WhereClause::after(values).ordered("o.id DESC", filter.limit);
-    let found = found.join(" UNION ALL ");
-    (
-        format!("SELECT {STORED}, {DETAILS} FROM ({found}) found JOIN operations o ON o.id = found.id {JOINS} {rest}"),
-        values,
-    )
+    sql.push(&format!(
+        ") found JOIN operations ON operations.id = found.id {DETAILS_JOINS} ORDER BY operations.id DESC"
+    ));
+    sql.limit(filter.limit);
+    sql.finish()
 }
 
 pub(in crate::store) async fn list(
     on: &impl ConnectionTrait,
     filter: &OperationFilter,
 ) -> Result<Vec<OperationDetails>, EngineError> {
-    let (sql, values) = list_sql(on.get_database_backend(), filter);
-    let mut details = operation_row::readable(&query(on, &sql, values).await?, operation_row::details)?;
+    let select = select_list(on.get_database_backend(), filter);
+    let mut details = operation_row::readable(&on.query_all_raw(select).await?, operation_row::details)?;
     wait_reasons::fill_in(on, &mut details).await?;
     Ok(details)
 }

@@ -4,13 +4,13 @@ use std::collections::{HashMap, HashSet};
 
 use guildhall_actors::ports::{ResolvedReference, UnresolvedReference};
 use guildhall_core::operation::{ManagedKind, OperationId};
-use sea_orm::ConnectionTrait;
+use sea_orm::{ConnectionTrait, FromQueryResult};
 use uuid::Uuid;
 
 use crate::store::{
     error::EngineError,
     operation_row::parse_state,
-    rows::{ColumnType, Columns, RowValue, Rows, with_rows, without_nul},
+    rows::{ColumnType, Columns, RowValue, Rows, scalars, with_rows, with_rows_as, without_nul},
     write::guild_number,
 };
 
@@ -26,6 +26,14 @@ pub(in crate::store) async fn resolve(
         UnresolvedReference::Operation(id) => operations.get(id).copied(),
     };
     Ok(references.iter().map(|reference| resolved(reference).unwrap_or(ResolvedReference::Missing(None))).collect())
+}
+
+#[derive(FromQueryResult)]
+struct KeyRow {
+    kind: String,
+    key: String,
+    discord_id: i64,
+    channel_id: Option<i64>,
 }
 
 async fn keys(
@@ -47,13 +55,23 @@ async fn keys(
         return Ok(HashMap::new());
     }
     let mut found = HashMap::new();
-    for row in with_rows(on, SELECT, SHAPE, rows, vec![guild_number(guild).into()]).await? {
-        let id: i64 = row.try_get_by_index(2)?;
-        let channel: Option<i64> = row.try_get_by_index(3)?;
-        let object = ResolvedReference::Object { id: id.cast_unsigned(), channel: channel.map(i64::cast_unsigned) };
-        found.insert((row.try_get_by_index(0)?, row.try_get_by_index(1)?), object);
+    for row in with_rows_as::<KeyRow>(on, SELECT, SHAPE, rows, vec![guild_number(guild).into()]).await? {
+        found.insert((row.kind, row.key), object(row.discord_id, row.channel_id));
     }
     Ok(found)
+}
+
+fn object(id: i64, channel: Option<i64>) -> ResolvedReference {
+    ResolvedReference::Object { id: id.cast_unsigned(), channel: channel.map(i64::cast_unsigned) }
+}
+
+#[derive(FromQueryResult)]
+struct TargetRow {
+    id: Uuid,
+    guild_id: Option<i64>,
+    state: String,
+    made: Option<i64>,
+    channel_id: Option<i64>,
 }
 
 async fn operations(
@@ -77,23 +95,17 @@ async fn operations(
         return Ok(HashMap::new());
     }
     let mut found = HashMap::new();
-    for row in with_rows(on, SELECT, SHAPE, rows, Vec::new()).await? {
-        let id: Uuid = row.try_get_by_index(0)?;
-        let its_guild: Option<i64> = row.try_get_by_index(1)?;
-        if its_guild != guild.map(u64::cast_signed) {
+    for row in with_rows_as::<TargetRow>(on, SELECT, SHAPE, rows, Vec::new()).await? {
+        if row.guild_id != guild.map(u64::cast_signed) {
             continue;
         }
-        let state = parse_state(&row.try_get_by_index::<String>(2)?)?;
-        let made: Option<i64> = row.try_get_by_index(3)?;
-        let channel: Option<i64> = row.try_get_by_index(4)?;
-        let resolved = match (state.is_final(), made) {
+        let state = parse_state(&row.state)?;
+        let resolved = match (state.is_final(), row.made) {
             (false, _) => ResolvedReference::Pending,
-            (true, Some(made)) => {
-                ResolvedReference::Object { id: made.cast_unsigned(), channel: channel.map(i64::cast_unsigned) }
-            }
+            (true, Some(made)) => object(made, row.channel_id),
             (true, None) => ResolvedReference::Missing(Some(state)),
         };
-        found.insert(OperationId::from_uuid(id), resolved);
+        found.insert(OperationId::from_uuid(row.id), resolved);
     }
     Ok(found)
 }
@@ -117,6 +129,6 @@ pub(in crate::store) async fn bound(
     }
     let rows = Rows::of(ids.iter().map(|id| RowValue::Number(id.cast_signed())));
     let found = with_rows(on, BOUND, OBJECTS, rows, vec![kind.name().into()]).await?;
-    let found: HashSet<i64> = found.iter().map(|row| row.try_get_by_index(0)).collect::<Result<_, _>>()?;
+    let found: HashSet<i64> = scalars(&found)?.into_iter().collect();
     Ok(ids.iter().copied().filter(|id| found.contains(&id.cast_signed())).collect())
 }

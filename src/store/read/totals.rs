@@ -6,13 +6,17 @@ use guildhall_core::{
     operation::{OperationState, Queue},
     time::UnixMs,
 };
-use sea_orm::ConnectionTrait;
+use sea_orm::{
+    ColumnTrait as _, Condition, ConnectionTrait, EntityTrait as _, FromQueryResult, QueryFilter as _, QueryOrder as _,
+    QuerySelect as _, sea_query::Expr,
+};
 
 use super::MAX_ROWS;
 use crate::store::{
+    entities::{guild_queues, state, switches},
     error::EngineError,
     operation_row::{parse_state, time},
-    rows::query,
+    rows::{query_as, query_scalar},
     write::{PAUSED, signed},
 };
 
@@ -25,43 +29,47 @@ pub(in crate::store) async fn next_due(on: &impl ConnectionTrait) -> Result<Opti
     const SELECT: &str = "SELECT ready_at FROM guild_queues
         WHERE owner IS NULL AND paused = 0 AND ready_at IS NOT NULL
         AND NOT EXISTS (SELECT 1 FROM switches WHERE name = $1 AND is_on = 1) ORDER BY ready_at LIMIT 1";
-    let rows = query(on, SELECT, vec![PAUSED.into()]).await?;
-    Ok(rows.first().map(|row| row.try_get_by_index(0)).transpose()?.map(time))
+    Ok(query_scalar(on, SELECT, vec![PAUSED.into()]).await?.map(time))
 }
 
 pub(in crate::store) async fn paused(
     on: &impl ConnectionTrait,
     tenant: Option<&str>,
 ) -> Result<(bool, Vec<Queue>), EngineError> {
-    let all = query(on, "SELECT 1 FROM switches WHERE name = $1 AND is_on = 1", vec![PAUSED.into()]).await?;
-    let max = i64::try_from(MAX_ROWS).unwrap_or(i64::MAX);
-    let select = "SELECT queue FROM guild_queues WHERE paused = 1 AND tenant = COALESCE($2, tenant)
-        ORDER BY queue LIMIT $1 + 0";
-    let queues = query(on, select, vec![max.into(), tenant.map(str::to_owned).into()]).await?;
-    let queues = queues.iter().map(|row| row.try_get_by_index(0).map(Queue::from_number)).collect::<Result<_, _>>()?;
-    Ok((!all.is_empty(), queues))
+    use guild_queues::Column::{Queue as Number, Tenant};
+    let switch = switches::Entity::find_by_id(PAUSED).all(on).await?;
+    let of_tenant = Condition::all().add_option(tenant.map(|tenant| Tenant.eq(tenant)));
+    // A constant: SQLite uses a partial index only if the text has the condition of the index.
+    let queues = guild_queues::Entity::find().filter(Expr::cust("paused = 1")).filter(of_tenant);
+    let queues = queues.select_only().column(Number).order_by_asc(Number).limit(MAX_ROWS as u64);
+    let queues = queues.into_tuple::<i64>().all(on).await?;
+    Ok((switch.iter().any(|switch| switch.is_on == 1), queues.into_iter().map(Queue::from_number).collect()))
+}
+
+#[derive(FromQueryResult)]
+struct Depth {
+    state: String,
+    depth: i64,
 }
 
 pub(in crate::store) async fn depths(on: &impl ConnectionTrait) -> Result<BTreeMap<&'static str, u64>, EngineError> {
     let pending = OperationState::ALL.into_iter().filter(|state| !state.is_final());
     // One count for each state, each from the index by state: grouping would also read finished operations.
-    let count =
-        |state: OperationState| format!("SELECT '{0}', COUNT(*) FROM operations WHERE state = '{0}'", state.name());
+    let count = |state: OperationState| {
+        format!("SELECT '{0}' AS state, COUNT(*) AS depth FROM operations WHERE state = '{0}'", state.name())
+    };
     let select = pending.map(count).collect::<Vec<_>>().join(" UNION ALL ");
     let mut depths = BTreeMap::new();
-    for row in query(on, &select, Vec::new()).await? {
-        let state = parse_state(&row.try_get_by_index::<String>(0)?)?;
-        let count: i64 = row.try_get_by_index(1)?;
-        depths.insert(state.name(), count.unsigned_abs());
+    for row in query_as::<Depth>(on, &select, Vec::new()).await? {
+        depths.insert(parse_state(&row.state)?.name(), row.depth.unsigned_abs());
     }
     // A dead letter that was redriven no longer needs attention.
     for (name, select) in [
         (DEAD_LETTERS, "SELECT COUNT(*) FROM dead_letters WHERE redriven_as IS NULL"),
         (DEAD_EVENTS, "SELECT COUNT(*) FROM inbox WHERE dead IS NOT NULL"),
     ] {
-        let counted = query(on, select, Vec::new()).await?;
-        let count: i64 = counted.first().map_or(Ok(0), |row| row.try_get_by_index(0))?;
-        depths.insert(name, count.unsigned_abs());
+        let count: Option<i64> = query_scalar(on, select, Vec::new()).await?;
+        depths.insert(name, count.unwrap_or_default().unsigned_abs());
     }
     Ok(depths)
 }
@@ -72,7 +80,8 @@ pub(in crate::store) async fn state(
     key: &str,
     now: UnixMs,
 ) -> Result<Option<String>, EngineError> {
-    let select = "SELECT value FROM state WHERE key = $1 AND (expires_at IS NULL OR expires_at > $2)";
-    let rows = query(on, select, vec![key.into(), signed(now.millis()).into()]).await?;
-    Ok(rows.first().map(|row| row.try_get_by_index(0)).transpose()?)
+    use state::Column::ExpiresAt;
+    let is_valid = Condition::any().add(ExpiresAt.is_null()).add(ExpiresAt.gt(signed(now.millis())));
+    let found = state::Entity::find_by_id(key).filter(is_valid).all(on).await?;
+    Ok(found.into_iter().next().map(|row| row.value))
 }

@@ -2,11 +2,11 @@
 
 use guildhall_actors::ports::{FileUsage, ScopeUsage, StoreUsage};
 use guildhall_core::usage::{Usage, UsageLimits, UsageScope};
-use sea_orm::ConnectionTrait;
+use sea_orm::{ConnectionTrait, FromQueryResult};
 
 use crate::store::{
     error::EngineError,
-    rows::query,
+    rows::query_as,
     write::{FileCapacity, measure_file, used},
 };
 
@@ -44,13 +44,21 @@ async fn usage_of(on: &impl ConnectionTrait, scopes: Vec<UsageScope>) -> Result<
     Ok(scopes.into_iter().map(each).collect())
 }
 
+#[derive(FromQueryResult)]
+struct UsageRow {
+    scope: String,
+    operations: i64,
+    bytes: i64,
+}
+
 async fn all_usage(on: &impl ConnectionTrait) -> Result<Vec<(UsageScope, Usage)>, EngineError> {
-    const SELECT: &str = "SELECT scope, CAST(SUM(operations) AS BIGINT), CAST(SUM(bytes) AS BIGINT)
+    // PostgreSQL's sums have another type than their operands.
+    const SELECT: &str =
+        "SELECT scope, CAST(SUM(operations) AS BIGINT) AS operations, CAST(SUM(bytes) AS BIGINT) AS bytes
         FROM usage WHERE scope NOT LIKE 'audit:%' GROUP BY scope ORDER BY scope LIMIT $1 + 0";
     let mut found = Vec::new();
-    for row in query(on, SELECT, vec![MAX_SCOPES.into()]).await? {
-        let scope: String = row.try_get_by_index(0)?;
-        let usage = Usage { operations: row.try_get_by_index(1)?, bytes: row.try_get_by_index(2)? };
+    for UsageRow { scope, operations, bytes } in query_as(on, SELECT, vec![MAX_SCOPES.into()]).await? {
+        let usage = Usage { operations, bytes };
         found.extend(UsageScope::read(&scope).filter(|_| !usage.is_zero()).map(|scope| (scope, usage)));
     }
     Ok(found)

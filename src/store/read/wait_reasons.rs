@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use guildhall_actors::ports::{DelayedBy, OperationDetails, WaitReason};
 use guildhall_core::operation::{OperationId, OperationState};
-use sea_orm::ConnectionTrait;
+use sea_orm::{ConnectionTrait, FromQueryResult};
 use uuid::Uuid;
 
 use crate::store::{
     error::EngineError,
-    rows::{ColumnType, Columns, RowValue, Rows, with_rows},
+    rows::{ColumnType, Columns, RowValue, Rows, with_rows_as},
     write::{PAUSED, signed},
 };
 
@@ -40,6 +40,17 @@ pub(super) async fn fill_in(on: &impl ConnectionTrait, operations: &mut [Operati
     Ok(())
 }
 
+#[derive(FromQueryResult)]
+struct QueuedRow {
+    op: Uuid,
+    paused: i64,
+    owner: Option<Uuid>,
+    all_paused: i64,
+    blocking: Option<Uuid>,
+    /// The first before it, which may be parked.
+    first: Option<Uuid>,
+}
+
 async fn queued(
     on: &impl ConnectionTrait,
     operations: &[OperationDetails],
@@ -48,11 +59,11 @@ async fn queued(
         Columns(&[("op", ColumnType::Uuid), ("line", ColumnType::Number), ("place", ColumnType::Number)]);
     // The first operation before it that blocks it; parked ones block only if nothing else does.
     const SELECT: &str = "SELECT v.op, q.paused, q.owner,
-        (SELECT COUNT(*) FROM switches s WHERE s.name = $2 AND s.is_on = 1),
+        (SELECT COUNT(*) FROM switches s WHERE s.name = $2 AND s.is_on = 1) AS all_paused,
         (SELECT b.id FROM operations b WHERE b.queue = v.line AND b.seq > 0 AND b.seq < v.place AND b.finished_at IS NULL
-            AND b.parked = 0 ORDER BY b.seq LIMIT 1),
+            AND b.parked = 0 ORDER BY b.seq LIMIT 1) AS blocking,
         (SELECT p.id FROM operations p WHERE p.queue = v.line AND p.seq > 0 AND p.seq < v.place AND p.finished_at IS NULL
-            ORDER BY p.seq LIMIT 1)
+            ORDER BY p.seq LIMIT 1) AS first
         FROM {v} JOIN guild_queues q ON q.queue = v.line";
     let mut rows = Rows::new();
     for stored in operations.iter().map(|one| &one.stored).filter(|stored| stored.state == OperationState::Queued) {
@@ -64,20 +75,24 @@ async fn queued(
         ]);
     }
     let mut waits = HashMap::new();
-    for row in with_rows(on, SELECT, SHAPE, rows, vec![PAUSED.into()]).await? {
-        let (paused, all_paused): (i64, i64) = (row.try_get_by_index(1)?, row.try_get_by_index(3)?);
-        let owner: Option<Uuid> = row.try_get_by_index(2)?;
-        let (before, parked): (Option<Uuid>, Option<Uuid>) = (row.try_get_by_index(4)?, row.try_get_by_index(5)?);
-        let waits_for = match (before.or(parked), owner) {
-            _ if all_paused != 0 => WaitReason::AllPaused,
-            _ if paused != 0 => WaitReason::Paused,
+    for row in with_rows_as::<QueuedRow>(on, SELECT, SHAPE, rows, vec![PAUSED.into()]).await? {
+        let waits_for = match (row.blocking.or(row.first), row.owner) {
+            _ if row.all_paused != 0 => WaitReason::AllPaused,
+            _ if row.paused != 0 => WaitReason::Paused,
             (Some(before), _) => WaitReason::Behind(OperationId::from_uuid(before)),
             (None, None) => WaitReason::Owner,
             (None, Some(_)) => WaitReason::NextInQueue,
         };
-        waits.insert(row.try_get_by_index(0)?, waits_for);
+        waits.insert(row.op, waits_for);
     }
     Ok(waits)
+}
+
+#[derive(FromQueryResult)]
+struct TargetRow {
+    op: Uuid,
+    id: Uuid,
+    joins_at: i64,
 }
 
 /// The scheduled operations that scheduled ones refer to: of several, the one that joins last.
@@ -94,10 +109,9 @@ async fn scheduled(
         .map(|one| one.stored.operation.id);
     let rows = Rows::of(ids.map(|id| RowValue::Uuid(id.uuid())));
     let mut last: HashMap<Uuid, (i64, OperationId)> = HashMap::new();
-    for row in with_rows(on, SELECT, SHAPE, rows, Vec::new()).await? {
-        let (id, target): (Uuid, Uuid) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
-        let found = (row.try_get_by_index(2)?, OperationId::from_uuid(target));
-        let latest = last.entry(id).or_insert(found);
+    for row in with_rows_as::<TargetRow>(on, SELECT, SHAPE, rows, Vec::new()).await? {
+        let found = (row.joins_at, OperationId::from_uuid(row.id));
+        let latest = last.entry(row.op).or_insert(found);
         *latest = found.max(*latest);
     }
     Ok(last.into_iter().map(|(id, (_, target))| (id, target)).collect())

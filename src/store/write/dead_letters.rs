@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use guildhall_actors::ports::{DeadLetterFilter, NewOperation, SubmitError, SubmitResult};
 use guildhall_core::operation::OperationId;
-use sea_orm::DatabaseTransaction;
+use sea_orm::{ConnectionTrait as _, DatabaseTransaction, Statement};
 use uuid::Uuid;
 
 use super::{
@@ -12,7 +12,7 @@ use super::{
     submit::{self, SubmitBatch, payload_bytes},
 };
 use crate::store::{
-    read::dead_letters::DeadLetterCondition,
+    read::dead_letters,
     rows::{Columns, Rows, columns, query, row, with_rows},
 };
 
@@ -141,15 +141,12 @@ impl WriteJob for Discard {
 
     async fn run(&self, tx: &mut WriteTx<'_>) -> Result<u64, EngineError> {
         let tenant = self.tenant.as_ref().or(self.filter.tenant.as_ref()).cloned();
-        let DeadLetterCondition { sql, values } =
-            DeadLetterCondition::oldest_first(&DeadLetterFilter { tenant, ..self.filter.clone() });
+        let filter = DeadLetterFilter { tenant, ..self.filter.clone() };
+        let Statement { sql, values, .. } = dead_letters::oldest_ids(tx.on.get_database_backend(), &filter);
         let caller = tx.context.tenant_scope(self.tenant.as_deref());
         caller.begin(tx.on).await?;
-        let delete = format!(
-            "DELETE FROM dead_letters WHERE id IN (SELECT l.id FROM dead_letters l {sql})
-            RETURNING caller, tenant, bytes"
-        );
-        let gone = query(tx.on, &delete, values).await?;
+        let delete = format!("DELETE FROM dead_letters WHERE id IN ({sql}) RETURNING caller, tenant, bytes");
+        let gone = query(tx.on, &delete, values.map_or_else(Vec::new, |values| values.0)).await?;
         caller.end(tx.on).await?;
         tx.context.count_removed(&gone)?;
         Ok(gone.len() as u64)
