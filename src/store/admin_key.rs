@@ -1,12 +1,12 @@
 //! The generated admin key that all processes of a PostgreSQL store accept.
 
 use guildhall_actors::ports::GeneratedAdminKey;
-use sea_orm::ConnectionTrait;
+use sea_orm::{ConnectionTrait, EntityTrait as _};
 use tokio::time::timeout;
 
 use super::{
-    OpenError, close_connection, cluster::instance_name, connect, error::EngineError, operation_row::time, rows::query,
-    write,
+    OpenError, close_connection, cluster::instance_name, connect, entities::generated_admin_key, error::EngineError,
+    operation_row::time, rows::query, write,
 };
 use crate::{
     clock::{SystemTimeSource, TimeSource as _},
@@ -20,18 +20,18 @@ pub(super) fn host_name() -> String {
 
 /// The generated admin key, if any.
 pub(super) async fn read(on: &impl ConnectionTrait) -> Result<Option<GeneratedAdminKey>, EngineError> {
-    const SELECT: &str = "SELECT digest, host, file, instance, created_at FROM generated_admin_key WHERE id = 1";
-    let rows = query(on, SELECT, Vec::new()).await?;
-    let Some(row) = rows.first() else { return Ok(None) };
-    let digest: Vec<u8> = row.try_get_by_index(0)?;
-    let corrupt = |_| EngineError::Corrupt("the digest in generated_admin_key is invalid".to_owned());
-    Ok(Some(GeneratedAdminKey {
-        digest: digest.try_into().map_err(corrupt)?,
-        host: row.try_get_by_index(1)?,
-        file: row.try_get_by_index(2)?,
-        instance: row.try_get_by_index(3)?,
-        created_at: time(row.try_get_by_index(4)?),
-    }))
+    let found = generated_admin_key::Entity::find_by_id(1).all(on).await?;
+    let read = |row: generated_admin_key::Model| {
+        let corrupt = |_| EngineError::Corrupt("the digest in generated_admin_key is invalid".to_owned());
+        Ok(GeneratedAdminKey {
+            digest: row.digest.try_into().map_err(corrupt)?,
+            host: row.host,
+            file: row.file,
+            instance: row.instance,
+            created_at: time(row.created_at),
+        })
+    };
+    found.into_iter().next().map(read).transpose()
 }
 
 /// Which stored key a new one may replace.
@@ -74,7 +74,7 @@ async fn claim_on(
     own: &GeneratedAdminKey,
     claim: AdminKeyClaim,
 ) -> Result<GeneratedAdminKey, EngineError> {
-    // One statement, so that exactly one of several starting processes succeeds.
+    // In SQL for its condition: one statement, so that exactly one of several starting processes succeeds.
     const CLAIM: &str = "INSERT INTO generated_admin_key (id, digest, host, file, instance, created_at)
         VALUES (1, $1, $2, $3, $4, $5) ON CONFLICT (id) DO UPDATE SET
             digest = excluded.digest,

@@ -9,7 +9,8 @@ use std::time::Duration;
 use guildhall_actors::crash::{CRASHES_BEFORE_SET_ASIDE, Crash, CrashStore, CrashedInput, Input};
 use guildhall_actors::ports::{InboxKey, StoreFuture};
 use sea_orm::{
-    ConnectionTrait, DatabaseConnection, QueryResult, SqliteTransactionMode, TransactionOptions, TransactionTrait as _,
+    ColumnTrait as _, ConnectionTrait, DatabaseConnection, EntityTrait as _, QueryFilter as _, SqliteTransactionMode,
+    TransactionOptions, TransactionTrait as _,
 };
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -17,9 +18,10 @@ use uuid::Uuid;
 use super::{
     OpenError, Store, close_connection,
     connect::{self, TransactionSetup},
+    entities::crashed_inputs,
     error::EngineError,
-    operation_row::read_u32,
-    rows::{query, without_nul},
+    operation_row::count,
+    rows::{query, query_scalar, without_nul},
     write::{crashes::ForgetCrashes, signed, timeout_error},
 };
 use crate::settings::StoreSettings as Settings;
@@ -113,32 +115,28 @@ async fn record(
         without_nul(&crash.cause).into(),
         signed(crash.at.millis()).into(),
     ];
-    let rows = query(&on, UPSERT, values).await?;
-    let crashes = rows.first().map_or(Ok(1), |row| read_u32(row, 0))?;
+    // In SQL, because SeaORM's upsert does not return what SQLite stores.
+    let crashes = query_scalar(&on, UPSERT, values).await?.map_or(Ok(1), count)?;
     query(&on, TRIM, vec![(MAX_STORED - 1).into()]).await?;
     on.commit().await?;
     Ok(crashes)
 }
 
 async fn to_set_aside(on: &impl ConnectionTrait) -> Result<Vec<CrashedInput>, EngineError> {
-    const SELECT: &str = "SELECT kind, session, seq, handler, crashes, part, cause FROM crashed_inputs
-        WHERE kind IN ($1, $2) AND crashes >= $3";
-    let values = vec![EVENT.into(), INBOX.into(), i64::from(CRASHES_BEFORE_SET_ASIDE).into()];
-    query(on, SELECT, values).await?.iter().map(crashed_event).collect()
+    use crashed_inputs::Column::{Crashes, Kind};
+    let select = crashed_inputs::Entity::find().filter(Kind.is_in([EVENT, INBOX]));
+    let found = select.filter(Crashes.gte(i64::from(CRASHES_BEFORE_SET_ASIDE))).all(on).await?;
+    found.into_iter().map(crashed_event).collect()
 }
 
-fn crashed_event(row: &QueryResult) -> Result<CrashedInput, EngineError> {
-    let kind: String = row.try_get_by_index(0)?;
-    let session: String = row.try_get_by_index(1)?;
-    let seq = row.try_get_by_index::<i64>(2)?.unsigned_abs();
-    let input = if kind == INBOX {
-        let handler: String = row.try_get_by_index(3)?;
-        Input::InboxEntry(InboxKey { session: session.into(), seq, handler: handler.into() })
+fn crashed_event(row: crashed_inputs::Model) -> Result<CrashedInput, EngineError> {
+    let (session, seq) = (row.session.into(), row.seq.unsigned_abs());
+    let input = if row.kind == INBOX {
+        Input::InboxEntry(InboxKey { session, seq, handler: row.handler.into() })
     } else {
-        Input::Event { session: session.into(), seq }
+        Input::Event { session, seq }
     };
-    let (part, cause) = (row.try_get_by_index(5)?, row.try_get_by_index(6)?);
-    Ok(CrashedInput { input, crashes: read_u32(row, 4)?, part, cause })
+    Ok(CrashedInput { input, crashes: count(row.crashes)?, part: row.part, cause: row.cause })
 }
 
 impl CrashStore for Store {

@@ -5,13 +5,15 @@
 //!
 //! A fence is the time in microseconds, or the previous fence plus one if that is greater. So fences also increase
 //! after a row was removed, which happens a week after the end of its lease.
+//!
+//! The statements are in SQL, since each compares and sets the clock of the engine.
 
 use std::time::Duration;
 
 use guildhall_actors::ports::{Lease, LeaseError, LeaseFence, LeaseFuture, LeaseName, LeaseStore, LeaseToken};
 use sea_orm::{
-    ConnectionTrait as _, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, QueryResult, RuntimeErr,
-    SqliteTransactionMode, TransactionOptions, TransactionTrait as _, Value,
+    ConnectionTrait as _, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, RuntimeErr, SqliteTransactionMode,
+    TransactionOptions, TransactionTrait as _, Value,
 };
 use tokio::time::{Instant, timeout};
 
@@ -20,7 +22,7 @@ use super::{
     connect::{self, TransactionSetup},
     error::EngineError,
     events::StoreFailed,
-    rows::{query, without_nul},
+    rows::{query, query_scalar, without_nul},
 };
 use crate::{events::emit, random, settings::StoreSettings as Settings};
 
@@ -95,8 +97,8 @@ impl SqlLeases {
         };
         let transaction = self.connection.begin_with_options(options).await?;
         self.session.prepare(&transaction).await?;
-        let rows = query(&transaction, &for_engine(&transaction, action.statement()), values).await?;
-        let fence = rows.first().map(fence_of).transpose()?;
+        let fence = query_scalar(&transaction, &for_engine(&transaction, action.statement()), values).await?;
+        let fence = fence.map(fence_of).transpose()?;
         if action == LeaseAction::Acquire && fence.is_some() {
             query(&transaction, &for_engine(&transaction, SWEEP), Vec::new()).await?;
         }
@@ -180,8 +182,7 @@ fn for_engine(transaction: &DatabaseTransaction, statement: &str) -> String {
     statement.replace("{ms}", ms).replace("{us}", us).replace("{skip}", skip)
 }
 
-fn fence_of(row: &QueryResult) -> Result<LeaseFence, EngineError> {
-    let fence: i64 = row.try_get_by_index(0)?;
+fn fence_of(fence: i64) -> Result<LeaseFence, EngineError> {
     u64::try_from(fence).map(LeaseFence).map_err(|_| EngineError::Corrupt(format!("invalid fence of a lease: {fence}")))
 }
 

@@ -69,7 +69,7 @@ use self::{
     error::{EngineError, ErrorClass},
     file_lock::{FileLock, LockError},
     row_security::{RepairMode, TenantRole},
-    rows::query,
+    rows::query_scalar,
     write::{JobRequest, Writer},
 };
 use crate::{
@@ -520,8 +520,8 @@ async fn notification_channel(reading: &Reader) -> Result<String, EngineError> {
     if reading.get_database_backend() != DbBackend::Postgres {
         return Ok(String::new());
     }
-    let rows = query(reading, "SELECT left('guildhall_' || current_schema(), 63)", Vec::new()).await?;
-    Ok(rows.first().map_or(Ok(String::new()), |row| row.try_get_by_index(0))?)
+    const CHANNEL: &str = "SELECT left('guildhall_' || current_schema(), 63)";
+    Ok(query_scalar(reading, CHANNEL, Vec::new()).await?.unwrap_or_default())
 }
 
 /// Clocks of a store, continued from the record of earlier processes.
@@ -550,9 +550,8 @@ async fn read_clocks(
     session.prepare(&on).await?;
     let clocks = if on.get_database_backend() == DbBackend::Postgres {
         let sent = source.monotonic();
-        let rows = query(&on, &format!("SELECT {}", cluster::NOW), Vec::new()).await?;
-        let database_now: i64 = rows.first().map_or(Ok(0), |row| row.try_get_by_index(0))?;
-        Clocks::of_database(source, max_retention, operation_row::time(database_now), sent)
+        let database_now: Option<i64> = query_scalar(&on, &format!("SELECT {}", cluster::NOW), Vec::new()).await?;
+        Clocks::of_database(source, max_retention, operation_row::time(database_now.unwrap_or_default()), sent)
     } else {
         Clocks::of_machine(source, max_retention)
     };

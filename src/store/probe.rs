@@ -16,8 +16,8 @@ use super::{
     migrate::{self, MigrationStatus},
     operation_row::time,
     process_ends,
-    read::totals,
-    rows::query,
+    read::{instances, totals},
+    rows::query_scalar,
 };
 use crate::{
     clock::{SystemTimeSource, TimeSource as _},
@@ -71,10 +71,8 @@ async fn read(reading: &Reader, key: &str) -> Result<StoreProbe, OpenError> {
         DbBackend::Postgres => ("PostgreSQL", "SELECT current_setting('server_version')"),
         _ => ("SQLite", "SELECT sqlite_version()"),
     };
-    let rows = query(reading, version, Vec::new()).await.map_err(OpenError::engine)?;
-    let elapsed = started.elapsed();
-    let version: String =
-        rows.first().map_or(Ok(String::new()), |row| row.try_get_by_index(0)).map_err(OpenError::engine)?;
+    let version: Option<String> = query_scalar(reading, version, Vec::new()).await.map_err(OpenError::engine)?;
+    let (elapsed, version) = (started.elapsed(), version.unwrap_or_default());
     let migrations = migrate::read_status(reading).await?;
     // A store without the table has no value.
     let stored_value = totals::state(reading, key, SystemTimeSource.wall()).await.unwrap_or(None);
@@ -92,9 +90,8 @@ async fn read(reading: &Reader, key: &str) -> Result<StoreProbe, OpenError> {
 async fn clock_ahead(reading: &Reader) -> Result<i64, EngineError> {
     let source = SystemTimeSource;
     let sent = source.monotonic();
-    let rows = query(reading, &format!("SELECT {NOW}"), Vec::new()).await?;
-    let received = source.monotonic();
-    let database_now: i64 = rows.first().map_or(Ok(0), |row| row.try_get_by_index(0))?;
+    let database_now: Option<i64> = query_scalar(reading, &format!("SELECT {NOW}"), Vec::new()).await?;
+    let (received, database_now) = (source.monotonic(), database_now.unwrap_or_default());
     let database = Offset::measured(time(database_now), Duration::from_millis(1), sent, received);
     let (before, wall, after) = (source.monotonic(), source.wall(), source.monotonic());
     Ok(database.distance(Offset::measured(wall, Duration::ZERO, before, after).mid()))
@@ -106,20 +103,16 @@ async fn clock_ahead(reading: &Reader) -> Result<i64, EngineError> {
 ///
 /// When the store cannot be read.
 pub async fn is_in_use(settings: &Settings) -> Result<bool, OpenError> {
-    const ALIVE: &str =
-        "SELECT COUNT(*) FROM instances WHERE lease_until > (EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint";
     match &settings.url {
         StoreUrl::Sqlite(path) => Ok(FileLock::is_held(path)),
         StoreUrl::Postgres { .. } => {
             let time_limit = settings.timeout;
             let reading = connect::open_reader(settings).map_err(OpenError::engine)?;
-            let counted = timeout(time_limit, query(&reading, ALIVE, Vec::new())).await;
+            let counted = timeout(time_limit, instances::count_live(&reading)).await;
             drop(timeout(time_limit, reading.close()).await);
             let late = OpenError::Lost(format!("no response within {} ms", time_limit.as_millis()));
             // A database without the table has never been used.
-            let Ok(rows) = counted.map_err(|_| late)? else { return Ok(false) };
-            let count: i64 = rows.first().map_or(Ok(0), |row| row.try_get_by_index(0)).map_err(OpenError::engine)?;
-            Ok(count > 0)
+            Ok(counted.map_err(|_| late)?.is_ok_and(|count| count > 0))
         }
     }
 }

@@ -3,15 +3,20 @@
 
 use guildhall_actors::supervision::PartEnd;
 use guildhall_core::time::UnixMs;
-use sea_orm::ConnectionTrait;
+use sea_orm::{
+    ActiveValue::{NotSet, Set},
+    ColumnTrait as _, ConnectionTrait, EntityTrait as _, QueryFilter as _, QueryOrder as _, QuerySelect as _,
+    QueryTrait as _, Select,
+};
 
 use super::{
-    close_connection, cluster::instance_name, connect, error::EngineError, operation_row::time, rows::query, write,
+    close_connection, cluster::instance_name, connect, entities::process_ends, error::EngineError, operation_row::time,
+    write,
 };
 use crate::settings::StoreSettings as Settings;
 
 /// Maximum number of stored rows.
-const MAX_STORED: i64 = 100;
+const MAX_STORED: u64 = 100;
 
 /// A process that ended because a part failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,26 +40,30 @@ pub(super) async fn record(settings: &Settings, end: &PartEnd, now: UnixMs) {
 }
 
 async fn insert(on: &impl ConnectionTrait, instance: &str, end: &PartEnd, now: i64) -> Result<(), EngineError> {
-    const INSERT: &str = "INSERT INTO process_ends (instance, part, cause, ended_at) VALUES ($1, $2, $3, $4)";
-    const TRIM: &str =
-        "DELETE FROM process_ends WHERE id NOT IN (SELECT id FROM process_ends ORDER BY id DESC LIMIT $1)";
-    let values = vec![instance.into(), end.part.name().into(), end.cause.summary().into(), now.into()];
-    query(on, INSERT, values).await?;
-    query(on, TRIM, vec![MAX_STORED.into()]).await?;
+    let end = process_ends::ActiveModel {
+        id: NotSet,
+        instance: Set(instance.to_owned()),
+        part: Set(end.part.name().to_owned()),
+        cause: Set(end.cause.summary().to_owned()),
+        ended_at: Set(now),
+    };
+    process_ends::Entity::insert(end).exec_without_returning(on).await?;
+    let newest = newest().select_only().column(process_ends::Column::Id).into_query();
+    process_ends::Entity::delete_many().filter(process_ends::Column::Id.not_in_subquery(newest)).exec(on).await?;
     Ok(())
+}
+
+fn newest() -> Select<process_ends::Entity> {
+    process_ends::Entity::find().order_by_desc(process_ends::Column::Id).limit(MAX_STORED)
 }
 
 /// Reads the stored ends, newest first.
 pub(super) async fn read(on: &impl ConnectionTrait) -> Result<Vec<ProcessEnd>, EngineError> {
-    const SELECT: &str = "SELECT instance, part, cause, ended_at FROM process_ends ORDER BY id DESC LIMIT $1";
-    let rows = query(on, SELECT, vec![MAX_STORED.into()]).await?;
-    let end = |row: &sea_orm::QueryResult| {
-        Ok(ProcessEnd {
-            instance: row.try_get_by_index(0)?,
-            part: row.try_get_by_index(1)?,
-            cause: row.try_get_by_index(2)?,
-            at: time(row.try_get_by_index(3)?),
-        })
+    let end = |process_ends::Model { instance, part, cause, ended_at, .. }| ProcessEnd {
+        instance,
+        part,
+        cause,
+        at: time(ended_at),
     };
-    rows.iter().map(end).collect()
+    Ok(newest().all(on).await?.into_iter().map(end).collect())
 }

@@ -8,9 +8,12 @@
 //! Both settings end with their transaction, so no later user of the connection inherits them, behind PgBouncer too. A
 //! transaction with that role and without a tenant sees no rows.
 
-use sea_orm::{ConnectionTrait as _, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, TransactionTrait as _};
+use sea_orm::{
+    ConnectionTrait as _, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, FromQueryResult,
+    TransactionTrait as _,
+};
 
-use super::{OpenError, close_connection, connect, events::RowSecurityChecked, rows::query};
+use super::{OpenError, close_connection, connect, events::RowSecurityChecked, rows::query_as};
 use crate::{
     events::emit,
     settings::{RowSecurityMode, StoreSettings as Settings},
@@ -160,7 +163,7 @@ async fn check_and_repair(
 }
 
 /// Access to a table with tenant rows, as PostgreSQL reports it.
-#[derive(Debug)]
+#[derive(Debug, FromQueryResult)]
 struct TableAccess {
     name: String,
     owner: String,
@@ -291,42 +294,45 @@ async fn run_steps(on: &DatabaseConnection, steps: &[String]) -> Option<String> 
     failed
 }
 
+/// Read from PostgreSQL's catalogue, in its own SQL.
 async fn read_status(on: &DatabaseConnection, role: &str) -> Result<RoleStatus, DbErr> {
-    const SELECT_ROLES: &str =
-        "SELECT current_user::text, current_schema()::text, me.rolsuper OR me.rolbypassrls, r.oid IS NOT NULL,
-        COALESCE(r.rolsuper OR r.rolbypassrls, false),
-        COALESCE(has_schema_privilege(r.oid, current_schema()::regnamespace::oid, 'USAGE'), false)
+    const SELECT_ROLES: &str = "SELECT current_user::text AS user, current_schema()::text AS schema,
+        me.rolsuper OR me.rolbypassrls AS bypasses_policies, r.oid IS NOT NULL AS exists,
+        COALESCE(r.rolsuper OR r.rolbypassrls, false) AS role_bypasses_policies,
+        COALESCE(has_schema_privilege(r.oid, current_schema()::regnamespace::oid, 'USAGE'), false) AS can_use_schema
         FROM pg_roles me LEFT JOIN pg_roles r ON r.rolname = $1::name WHERE me.rolname = current_user";
     let name = || vec![role.into()];
-    let rows = query(on, SELECT_ROLES, name()).await?;
-    let row = rows.first().ok_or_else(|| DbErr::RecordNotFound("PostgreSQL returned no current user".to_owned()))?;
-    let exists: bool = row.try_get_by_index(3)?;
-    let mut status = RoleStatus {
+    let found = query_as(on, SELECT_ROLES, name()).await?.into_iter().next();
+    let row: RoleRow = found.ok_or_else(|| DbErr::RecordNotFound("PostgreSQL returned no current user".to_owned()))?;
+    let missing: Vec<MissingPrivilege> = query_as(on, &missing_sql(), name()).await?;
+    Ok(RoleStatus {
         role: role.to_owned(),
-        user: row.try_get_by_index(0)?,
-        schema: row.try_get_by_index(1)?,
-        bypasses_policies: row.try_get_by_index(2)?,
-        exists,
-        role_bypasses_policies: row.try_get_by_index(4)?,
-        can_set_role: exists && can_set_role(on, role).await?,
-        can_use_schema: row.try_get_by_index(5)?,
-        tables: Vec::new(),
-        missing: Vec::new(),
-    };
-    for row in query(on, &tables_sql(), name()).await? {
-        status.tables.push(TableAccess {
-            name: row.try_get_by_index(0)?,
-            owner: row.try_get_by_index(1)?,
-            has_owner_rights: row.try_get_by_index(2)?,
-            role_has_owner_rights: row.try_get_by_index(3)?,
-            is_forced: row.try_get_by_index(4)?,
-            shows_all_rows: row.try_get_by_index(5)?,
-        });
-    }
-    for row in query(on, &missing_sql(), name()).await? {
-        status.missing.push((row.try_get_by_index(0)?, row.try_get_by_index(1)?));
-    }
-    Ok(status)
+        user: row.user,
+        schema: row.schema,
+        bypasses_policies: row.bypasses_policies,
+        exists: row.exists,
+        role_bypasses_policies: row.role_bypasses_policies,
+        can_set_role: row.exists && can_set_role(on, role).await?,
+        can_use_schema: row.can_use_schema,
+        tables: query_as(on, &tables_sql(), name()).await?,
+        missing: missing.into_iter().map(|missing| (missing.its_table, missing.may)).collect(),
+    })
+}
+
+#[derive(FromQueryResult)]
+struct RoleRow {
+    user: String,
+    schema: String,
+    bypasses_policies: bool,
+    exists: bool,
+    role_bypasses_policies: bool,
+    can_use_schema: bool,
+}
+
+#[derive(FromQueryResult)]
+struct MissingPrivilege {
+    its_table: String,
+    may: String,
 }
 
 /// Whether this process may switch to a role. PostgreSQL 16 reports memberships differently than earlier versions, so
@@ -341,10 +347,12 @@ async fn can_set_role(on: &DatabaseConnection, role: &str) -> Result<bool, DbErr
 fn tables_sql() -> String {
     let named: Vec<_> = TENANT_TABLES.iter().map(|table| format!("'{table}'::regclass")).collect();
     format!(
-        "SELECT c.relname::text, pg_get_userbyid(c.relowner)::text, pg_has_role(current_user, c.relowner, 'USAGE'),
-        COALESCE(pg_has_role(r.oid, c.relowner, 'USAGE'), false), c.relrowsecurity AND c.relforcerowsecurity,
+        "SELECT c.relname::text AS name, pg_get_userbyid(c.relowner)::text AS owner,
+        pg_has_role(current_user, c.relowner, 'USAGE') AS has_owner_rights,
+        COALESCE(pg_has_role(r.oid, c.relowner, 'USAGE'), false) AS role_has_owner_rights,
+        c.relrowsecurity AND c.relforcerowsecurity AS is_forced,
         EXISTS (SELECT 1 FROM pg_policy p, unnest(p.polroles) AS to_role WHERE p.polrelid = c.oid AND p.polname = 'engine'
-            AND (to_role = 0 OR pg_has_role(current_user, to_role, 'USAGE')))
+            AND (to_role = 0 OR pg_has_role(current_user, to_role, 'USAGE'))) AS shows_all_rows
         FROM pg_class c LEFT JOIN pg_roles r ON r.rolname = $1::name WHERE c.oid IN ({}) ORDER BY c.relname",
         named.join(", ")
     )

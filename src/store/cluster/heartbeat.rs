@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use guildhall_actors::failpoint;
 use guildhall_actors::supervision::Part;
 use guildhall_core::limit::division::{LimitShare, MemberId, Renewal, ShareAction, ShareRow};
-use sea_orm::{DatabaseConnection, DatabaseTransaction, QueryResult, TransactionTrait as _};
+use sea_orm::{DatabaseConnection, DatabaseTransaction, EntityTrait as _, FromQueryResult, TransactionTrait as _};
 use tokio::{
     sync::watch,
     time::{Instant, timeout},
@@ -24,10 +24,11 @@ use crate::{
     store::{
         admin_key::host_name,
         connect::{self, TransactionSetup},
+        entities::instances,
         error::EngineError,
         events::{InstancesCounted, LeaseHeld, LimitDivided, ProcessLeaseLost, QueuesTakenOver, StoreFailed},
         operation_row::time,
-        rows::{RowValue, Rows, query, with_rows},
+        rows::{RowValue, Rows, query, query_as, scalars, with_rows},
         write::{NEXT_DUE, QUEUE_NUMBERS, signed},
     },
 };
@@ -47,6 +48,20 @@ struct ClusterSnapshot {
     next_expiry: Option<Duration>,
     /// The table of shares, if this process divides a limit.
     shares: Option<Vec<ShareRow>>,
+}
+
+#[derive(FromQueryResult)]
+struct RenewedLease {
+    /// Whether the phase of the process has changed.
+    changed: i64,
+    now: i64,
+}
+
+#[derive(FromQueryResult)]
+struct MemberRow {
+    id: Uuid,
+    leaving: i64,
+    remaining: i64,
 }
 
 /// Maximum number of consecutive actions on shares before other work is done.
@@ -306,7 +321,7 @@ impl HeartbeatTask {
     async fn renew(&self, phase: MemberPhase) -> Result<(bool, Option<Renewal>), EngineError> {
         let renew = format!(
             "UPDATE instances SET seen_at = {NOW}, lease_until = {NOW} + $2, leaving = $3 WHERE id = $1
-            RETURNING (SELECT COUNT(*) FROM instances i WHERE i.leaving <> $3 AND i.id = $1), {NOW}"
+            RETURNING (SELECT COUNT(*) FROM instances i WHERE i.leaving <> $3 AND i.id = $1) AS changed, {NOW} AS now"
         );
         let begin = format!(
             "INSERT INTO instances (id, name, started_at, seen_at, lease_until, leaving)
@@ -316,12 +331,12 @@ impl HeartbeatTask {
         let duration = signed(u64::try_from(self.lease.duration.as_millis()).unwrap_or(u64::MAX));
         let values = vec![self.members.id.into(), duration.into(), phase.number().into()];
         let sent = self.clocks.monotonic();
-        let renewed = query(&on, &renew, values.clone()).await?;
+        let renewed: Vec<RenewedLease> = query_as(&on, &renew, values.clone()).await?;
         if let Some(row) = renewed.first() {
-            self.clocks.observe_database(time(row.try_get_by_index(1)?), sent);
+            self.clocks.observe_database(time(row.now), sent);
         }
         let has_changed = match renewed.first() {
-            Some(row) => row.try_get_by_index::<i64>(0)? > 0,
+            Some(row) => row.changed > 0,
             None => {
                 // The process that removed this lease has freed its queues. This process must forget them before it can
                 // claim any again.
@@ -369,9 +384,9 @@ impl HeartbeatTask {
     }
 
     async fn read_members(&self) -> Result<(ClusterSnapshot, Vec<Uuid>), EngineError> {
-        let select = format!("SELECT id, leaving, lease_until - {NOW} FROM instances ORDER BY id");
+        let select = format!("SELECT id, leaving, lease_until - {NOW} AS remaining FROM instances ORDER BY id");
         let on = self.begin().await?;
-        let rows = query(&on, &select, Vec::new()).await?;
+        let rows: Vec<MemberRow> = query_as(&on, &select, Vec::new()).await?;
         let shares = match &self.share {
             Some(share) => Some(share_rows::read(&on, &share.request.scope, &self.members.division).await?),
             None => None,
@@ -379,14 +394,12 @@ impl HeartbeatTask {
         on.commit().await?;
         let mut seen = ClusterSnapshot { live: BTreeSet::new(), next_expiry: None, shares };
         let mut dead = Vec::new();
-        for row in rows {
-            let (id, phase): (Uuid, i64) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
-            let remaining: i64 = row.try_get_by_index(2)?;
+        for MemberRow { id, leaving, remaining } in rows {
             if id != self.members.id && remaining <= 0 {
                 dead.push(id);
                 continue;
             }
-            seen.live.insert((id, phase == MemberPhase::Active.number()));
+            seen.live.insert((id, leaving == MemberPhase::Active.number()));
             if id != self.members.id {
                 let end = Duration::from_millis(remaining.unsigned_abs());
                 seen.next_expiry = Some(seen.next_expiry.map_or(end, |other| other.min(end)));
@@ -400,14 +413,13 @@ impl HeartbeatTask {
     async fn take_over(&self) -> Result<(), EngineError> {
         let remove = format!(
             "DELETE FROM instances WHERE id IN
-            (SELECT id FROM instances WHERE lease_until <= {NOW} AND id <> $1 FOR UPDATE SKIP LOCKED) RETURNING id, name"
+            (SELECT id FROM instances WHERE lease_until <= {NOW} AND id <> $1 FOR UPDATE SKIP LOCKED) RETURNING *"
         );
         let on = self.begin().await?;
-        let removed = query(&on, &remove, vec![self.members.id.into()]).await?;
-        for row in &removed {
-            let (id, name): (Uuid, String) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
-            let freed = self.free(&on, "owner = $1", vec![id.into()]).await?;
-            emit(QueuesTakenOver { from: &name, queues: freed });
+        let removed: Vec<instances::Model> = query_as(&on, &remove, vec![self.members.id.into()]).await?;
+        for instance in &removed {
+            let freed = self.free(&on, "owner = $1", vec![instance.id.into()]).await?;
+            emit(QueuesTakenOver { from: &instance.name, queues: freed });
         }
         // A process that is inside a transaction, perhaps frozen, is removed after its connection has been ended.
         if !removed.is_empty() {
@@ -443,9 +455,8 @@ impl HeartbeatTask {
         // were submitted by the transactions that this one waited for. A single statement would read operations as they
         // were before it waited; a queue that it then considers empty would never become due.
         let lock = format!("SELECT queue FROM guild_queues WHERE {condition} ORDER BY queue FOR UPDATE");
-        let rows = query(on, &lock, values).await?;
-        let queue = |row: &QueryResult| Ok::<_, EngineError>(RowValue::Number(row.try_get_by_index(0)?));
-        let queues = Rows::of(rows.iter().map(queue).collect::<Result<Vec<_>, _>>()?);
+        let queues = scalars(&query(on, &lock, values).await?)?;
+        let queues = Rows::of(queues.into_iter().map(RowValue::Number));
         if queues.is_empty() {
             return Ok(0);
         }
@@ -462,7 +473,7 @@ impl HeartbeatTask {
         self.members.division.stop();
         let goodbye = async {
             let on = self.begin().await?;
-            query(&on, "DELETE FROM instances WHERE id = $1", vec![self.members.id.into()]).await?;
+            instances::Entity::delete_by_id(self.members.id).exec(&on).await?;
             let division = &self.members.division;
             if let Some((request, hold)) = division.request().zip(division.departure_hold()) {
                 share_rows::depart(&on, request, self.members.id, hold).await?;

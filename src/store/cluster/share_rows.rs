@@ -1,13 +1,20 @@
 //! The table of shares: the statements of a [`LimitShare`](guildhall_core::limit::division::LimitShare).
+//!
+//! Changes are in SQL, since each depends on the state of other rows.
 
 use std::time::Duration;
 
 use guildhall_core::limit::division::{MemberId, Renewal, ShareAction, ShareRow};
-use sea_orm::{DatabaseTransaction, QueryResult};
+use sea_orm::{ColumnTrait as _, DatabaseTransaction, EntityTrait as _, QueryFilter as _};
 use uuid::Uuid;
 
 use super::division::{DivisionRequest, DivisionState};
-use crate::store::{error::EngineError, rows::query, write::signed};
+use crate::store::{
+    entities::limit_shares,
+    error::EngineError,
+    rows::{query, query_as, query_scalar},
+    write::signed,
+};
 
 /// Serializes reservations of one limit. Its holder delays only the growth of other shares: renewals do not need it.
 const LOCK: &str =
@@ -17,12 +24,12 @@ fn millis(duration: Duration) -> i64 {
     signed(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
-fn number(row: &QueryResult, column: usize) -> Result<u64, EngineError> {
-    Ok(row.try_get_by_index::<i64>(column)?.max(0).unsigned_abs())
+fn share(number: i64) -> u32 {
+    u32::try_from(number.max(0)).unwrap_or(u32::MAX)
 }
 
-fn share(row: &QueryResult, column: usize) -> Result<u32, EngineError> {
-    Ok(u32::try_from(number(row, column)?).unwrap_or(u32::MAX))
+fn number(number: i64) -> u64 {
+    number.max(0).unsigned_abs()
 }
 
 /// Renews the row of this process, or inserts one.
@@ -32,16 +39,16 @@ pub(super) async fn renew(
     own_id: Uuid,
     heartbeat: u64,
 ) -> Result<Renewal, EngineError> {
-    const RENEW: &str = "UPDATE limit_shares SET beat = $3 WHERE scope = $1 AND instance = $2 RETURNING share, turn";
+    const RENEW: &str = "UPDATE limit_shares SET beat = $3 WHERE scope = $1 AND instance = $2 RETURNING *";
     const JOIN: &str = "INSERT INTO limit_shares (scope, instance, beat, seat, hold_ms, share, departed, turn)
         SELECT $1, $2, $3, $4, $5, 0, 0, COALESCE(MAX(turn), 0) + 1 FROM limit_shares WHERE scope = $1 RETURNING turn";
     let values = vec![request.scope.clone().into(), own_id.into(), signed(heartbeat).into()];
-    if let Some(row) = query(on, RENEW, values.clone()).await?.first() {
-        return Ok(Renewal::Extended { share: share(row, 0)?, turn: number(row, 1)? });
+    if let Some(row) = query_as::<limit_shares::Model>(on, RENEW, values.clone()).await?.first() {
+        return Ok(Renewal::Extended { share: share(row.share), turn: number(row.turn) });
     }
     let more = [request.lock_name.clone().into(), millis(request.config.hold()).into()];
-    let rows = query(on, JOIN, values.into_iter().chain(more).collect()).await?;
-    Ok(Renewal::Joined { turn: rows.first().map_or(Ok(1), |row| number(row, 0))? })
+    let turn = query_scalar(on, JOIN, values.into_iter().chain(more).collect()).await?;
+    Ok(Renewal::Joined { turn: turn.map_or(1, number) })
 }
 
 /// Reads all rows of a limit.
@@ -50,21 +57,17 @@ pub(super) async fn read(
     scope: &str,
     division: &DivisionState,
 ) -> Result<Vec<ShareRow>, EngineError> {
-    const READ: &str = "SELECT instance, beat, turn, share, hold_ms, departed, seat FROM limit_shares WHERE scope = $1";
-    let mut rows = Vec::new();
-    for row in query(on, READ, vec![scope.into()]).await? {
-        let lock_name: String = row.try_get_by_index(6)?;
-        rows.push(ShareRow {
-            member: MemberId(row.try_get_by_index::<Uuid>(0)?.as_u128()),
-            heartbeat: number(&row, 1)?,
-            turn: number(&row, 2)?,
-            share: share(&row, 3)?,
-            hold: Duration::from_millis(number(&row, 4)?),
-            has_left: number(&row, 5)? != 0,
-            is_dead: !lock_name.is_empty() && division.is_dead(&lock_name),
-        });
-    }
-    Ok(rows)
+    let row = |row: limit_shares::Model| ShareRow {
+        member: MemberId(row.instance.as_u128()),
+        heartbeat: number(row.beat),
+        turn: number(row.turn),
+        share: share(row.share),
+        hold: Duration::from_millis(number(row.hold_ms)),
+        has_left: row.departed > 0,
+        is_dead: !row.seat.is_empty() && division.is_dead(&row.seat),
+    };
+    let rows = limit_shares::Entity::find().filter(limit_shares::Column::Scope.eq(scope)).all(on).await?;
+    Ok(rows.into_iter().map(row).collect())
 }
 
 /// Performs an action. Returns `false` if the table has changed since it was decided, or another process is reserving.
@@ -80,8 +83,8 @@ pub(super) async fn change(
     let changed = match action {
         ShareAction::Reserve { share } => {
             // A statement of its own: the next one then sees everything that was committed before the lock was free.
-            let locked = query(on, LOCK, vec![request.scope.clone().into()]).await?;
-            if !locked.first().map_or(Ok(false), |row| row.try_get_by_index(0))? {
+            let locked = query_scalar(on, LOCK, vec![request.scope.clone().into()]).await?;
+            if !locked.unwrap_or(false) {
                 return Ok(false);
             }
             const RESERVE: &str = "UPDATE limit_shares SET share = $4 WHERE scope = $1 AND instance = $2 AND beat = $3

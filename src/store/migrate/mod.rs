@@ -13,6 +13,7 @@ use super::{
     connect::{self, ADVISORY_LOCK},
     events::NewerStoreAccepted,
     lock_file,
+    read::instances,
     row_security::{self, RepairMode},
     rows::query,
 };
@@ -261,14 +262,11 @@ async fn prepare_with(settings: &Settings, history: &KnownMigrations) -> Result<
 
 /// Returns an error if other processes use the store.
 async fn refuse_if_in_use(on: &DatabaseConnection) -> Result<(), OpenError> {
-    const LIVING: &str = "SELECT COUNT(*) FROM instances
-        WHERE lease_until > (EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint";
     if on.get_database_backend() != DbBackend::Postgres || !has_instances(on).await.map_err(OpenError::engine)? {
         return Ok(());
     }
-    let rows = query(on, LIVING, Vec::new()).await.map_err(OpenError::engine)?;
-    let count: i64 = rows.first().map_or(Ok(0), |row| row.try_get_by_index(0)).map_err(OpenError::engine)?;
-    if count > 0 { Err(OpenError::Alive { count: count.unsigned_abs() }) } else { Ok(()) }
+    let count = instances::count_live(on).await.map_err(OpenError::engine)?;
+    if count > 0 { Err(OpenError::Alive { count }) } else { Ok(()) }
 }
 
 /// Whether processes have leases in this schema.

@@ -4,11 +4,18 @@
 //! Both tables belong to the migration tool, not to a migration: they must exist before the first one.
 
 use guildhall_migrations::Migration;
-use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr, TransactionTrait as _};
+use sea_orm::{
+    ActiveValue::Set, ConnectionTrait, DatabaseConnection, DbBackend, DbErr, EntityTrait as _, QueryOrder as _,
+    TransactionTrait as _, sea_query::OnConflict,
+};
 
 use crate::{
     clock::{SystemTimeSource, TimeSource as _},
-    store::{rows::query, write::signed},
+    store::{
+        entities::{applied_migrations, seaql_migrations},
+        rows::query,
+        write::signed,
+    },
 };
 
 const TABLES: [&str; 2] = [
@@ -53,10 +60,11 @@ fn now() -> i64 {
 
 /// Applies a migration and records it, in one transaction.
 pub(super) async fn apply(on: &DatabaseConnection, migration: &dyn Migration) -> Result<(), DbErr> {
-    const APPLIED: &str = "INSERT INTO seaql_migrations (version, applied_at) VALUES ($1, $2)";
     let transaction = on.begin().await?;
     migration.up(&transaction).await?;
-    query(&transaction, APPLIED, vec![migration.name().into(), (now() / 1_000).into()]).await?;
+    let applied =
+        seaql_migrations::ActiveModel { version: Set(migration.name().to_owned()), applied_at: Set(now() / 1_000) };
+    seaql_migrations::Entity::insert(applied).exec_without_returning(&transaction).await?;
     write(&transaction, migration).await?;
     transaction.commit().await
 }
@@ -65,54 +73,45 @@ pub(super) async fn apply(on: &DatabaseConnection, migration: &dyn Migration) ->
 pub(super) async fn revert(on: &DatabaseConnection, migration: &dyn Migration, stored: &str) -> Result<(), DbErr> {
     let transaction = on.begin().await?;
     migration.down(&transaction).await?;
-    query(&transaction, "DELETE FROM seaql_migrations WHERE version = $1", vec![stored.into()]).await?;
+    seaql_migrations::Entity::delete_by_id(stored).exec(&transaction).await?;
     if has_table(&transaction, "applied_migrations").await? {
-        let number = i64::from(migration.number());
-        query(&transaction, "DELETE FROM applied_migrations WHERE number = $1", vec![number.into()]).await?;
+        applied_migrations::Entity::delete_by_id(i64::from(migration.number())).exec(&transaction).await?;
     }
     transaction.commit().await
 }
 
 /// Records the hash of a migration that the store has.
 pub(super) async fn write(on: &impl ConnectionTrait, migration: &dyn Migration) -> Result<(), DbErr> {
+    use applied_migrations::Column::{CompatibleFrom, Name, Number, Program, RecordedAt, SqlHash};
+    let record = applied_migrations::ActiveModel {
+        number: Set(migration.number().into()),
+        name: Set(migration.name().to_owned()),
+        sql_hash: Set(migration.hash(on.get_database_backend())),
+        compatible_from: Set(migration.compatible_from().into()),
+        program: Set(env!("CARGO_PKG_VERSION").to_owned()),
+        recorded_at: Set(now()),
+    };
     // A program that knew no records may have reverted the migration and left its record.
-    const RECORD: &str =
-        "INSERT INTO applied_migrations (number, name, sql_hash, compatible_from, program, recorded_at)
-        VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (number) DO UPDATE SET name = excluded.name,
-        sql_hash = excluded.sql_hash, compatible_from = excluded.compatible_from, program = excluded.program,
-        recorded_at = excluded.recorded_at";
-    let values = vec![
-        i64::from(migration.number()).into(),
-        migration.name().into(),
-        migration.hash(on.get_database_backend()).into(),
-        i64::from(migration.compatible_from()).into(),
-        env!("CARGO_PKG_VERSION").into(),
-        now().into(),
-    ];
-    query(on, RECORD, values).await?;
+    let mut replace = OnConflict::column(Number);
+    replace.update_columns([Name, SqlHash, CompatibleFrom, Program, RecordedAt]);
+    applied_migrations::Entity::insert(record).on_conflict(replace).exec_without_returning(on).await?;
     Ok(())
 }
 
 /// All migrations that the store has.
 pub(super) async fn applied(on: &impl ConnectionTrait) -> Result<Vec<AppliedMigration>, DbErr> {
-    const RECORDS: &str = "SELECT number, sql_hash, compatible_from FROM applied_migrations";
     if !has_table(on, "seaql_migrations").await? {
         return Ok(Vec::new());
     }
-    let rows = query(on, "SELECT version FROM seaql_migrations ORDER BY version", Vec::new()).await?;
-    let names = rows.iter().map(|row| row.try_get_by_index(0)).collect::<Result<Vec<String>, _>>()?;
+    let applied = seaql_migrations::Entity::find().order_by_asc(seaql_migrations::Column::Version).all(on).await?;
     let recorded = has_table(on, "applied_migrations").await?;
-    let rows = if recorded { query(on, RECORDS, Vec::new()).await? } else { Vec::new() };
-    let mut records = Vec::with_capacity(rows.len());
-    for row in rows {
-        let (number, hash): (i64, String) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
-        records.push((number, hash, row.try_get_by_index::<i64>(2)?));
-    }
-    let stored = names.into_iter().map(|name| {
+    let records = if recorded { applied_migrations::Entity::find().all(on).await? } else { Vec::new() };
+    let stored = applied.into_iter().map(|seaql_migrations::Model { version: name, .. }| {
         let number = guildhall_migrations::number(&name);
-        let record = records.iter().find(|(recorded, ..)| number.map(i64::from) == Some(*recorded));
-        let (hash, compatible_from) = record.map(|(_, hash, from)| (hash.clone(), u32::try_from(*from).ok())).unzip();
-        AppliedMigration { name, number, hash, compatible_from: compatible_from.flatten() }
+        let record = records.iter().find(|record| number.map(i64::from) == Some(record.number));
+        let hash = record.map(|record| record.sql_hash.clone());
+        let compatible_from = record.and_then(|record| u32::try_from(record.compatible_from).ok());
+        AppliedMigration { name, number, hash, compatible_from }
     });
     Ok(stored.collect())
 }

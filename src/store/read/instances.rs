@@ -5,13 +5,14 @@ use std::{collections::HashMap, time::Duration};
 use guildhall_actors::ports::Instance;
 use guildhall_core::time::UnixMs;
 use sea_orm::{
-    ColumnTrait as _, ConnectionTrait, DbBackend, EntityTrait as _, FromQueryResult, QueryFilter as _, QueryOrder as _,
+    ColumnTrait as _, ConnectionTrait, DbBackend, DbErr, EntityTrait as _, FromQueryResult, PaginatorTrait as _,
+    QueryFilter as _, QueryOrder as _, QuerySelect as _, sea_query::Expr,
 };
 use uuid::Uuid;
 
 use crate::store::{
     cluster::{MemberPhase, NOW},
-    entities::shard_owners,
+    entities::{instances, shard_owners},
     error::EngineError,
     operation_row::{count, time},
     rows::query_as,
@@ -70,6 +71,13 @@ pub(in crate::store) async fn instances(
         }
     };
     Ok(query_as(on, &select, values).await?.into_iter().map(instance).collect())
+}
+
+/// Number of processes of a PostgreSQL store that have a valid lease.
+pub(in crate::store) async fn count_live(on: &impl ConnectionTrait) -> Result<u64, DbErr> {
+    // A store of an older program may lack other columns.
+    let select = instances::Entity::find().select_only().column(instances::Column::Id);
+    select.filter(Expr::cust(format!("lease_until > {NOW}"))).count(on).await
 }
 
 /// The shards of each process, in order.
