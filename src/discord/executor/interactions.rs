@@ -50,7 +50,7 @@ pub(crate) async fn follow_up(
     if payload.ephemeral {
         form.insert("flags".to_owned(), MessageFlags::EPHEMERAL.bits().into());
     }
-    let path = format!("/webhooks/{}/{}", context.application(), payload.token);
+    let path = format!("/webhooks/{}/{}", context.application(), &*payload.token);
     let request = context.json(Method::POST, &path, Some(&form))?;
     let response = context.send(request, RepeatSafety::Doubles).await?;
     let made: DiscordObject = read(&response, RepeatSafety::Doubles)?;

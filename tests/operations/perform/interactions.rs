@@ -19,7 +19,7 @@ async fn fire_command(fixture: &ExecutorFixture) -> (u64, String) {
 }
 
 fn defer(interaction: u64, token: &str) -> Payload {
-    Payload::DeferReply(DeferReply { interaction, token: token.to_owned(), ephemeral: true, update: false })
+    Payload::DeferReply(DeferReply { interaction, token: token.to_owned().into(), ephemeral: true, update: false })
 }
 
 #[test]
@@ -31,10 +31,10 @@ fn interaction_is_deferred_edited_and_followed_up() {
         assert_eq!(fixture.execute(&execution).await.result, json!({ "already": false }));
         assert_eq!(fixture.execute(&execution).await.result, json!({ "already": true }), "40060 counts as success");
 
-        let edit = EditOriginal { interaction, token: token.clone(), body: message_body("first") };
+        let edit = EditOriginal { interaction, token: token.clone().into(), body: message_body("first") };
         let first = fixture.execute(&fixture.execution(Payload::EditOriginal(edit))).await.created.unwrap();
         let ephemeral = true;
-        let more = SendFollowup { interaction, token: token.clone(), ephemeral, body: message_body("second") };
+        let more = SendFollowup { interaction, token: token.clone().into(), ephemeral, body: message_body("second") };
         let second = fixture.execute(&fixture.execution(Payload::SendFollowup(more))).await.created.unwrap();
         assert_ne!(first, second);
         let path = format!("/webhooks/{}/{token}/messages", fixture.application);
@@ -51,7 +51,7 @@ fn unknown_or_expired_interaction_is_not_found() {
         let fixture = ExecutorFixture::new().await;
         let unknown = fixture.execute_failing(&fixture.execution(defer(5, "none"))).await;
         assert_eq!((unknown.class, unknown.code), (FailureClass::NotFound, Some(10_062)));
-        let edit = || EditOriginal { interaction: 5, token: "gone".into(), body: message_body("x") };
+        let edit = || EditOriginal { interaction: 5, token: "gone".to_owned().into(), body: message_body("x") };
         let expired = fixture.execute_failing(&fixture.execution(Payload::EditOriginal(edit()))).await;
         assert_eq!((expired.class, expired.code), (FailureClass::NotFound, Some(50_027)));
         let refused = fixture.execute_failing(&fixture.execution(Payload::EditOriginal(edit()))).await;
@@ -69,7 +69,7 @@ fn lost_defer_is_sent_again_but_not_a_lost_followup() {
         assert_eq!(fixture.execute_failing(&execution).await.class, FailureClass::Transient);
         assert_eq!(fixture.execute(&execution).await.result, json!({ "already": true }));
 
-        let more = SendFollowup { interaction, token, ephemeral: false, body: message_body("once") };
+        let more = SendFollowup { interaction, token: token.into(), ephemeral: false, body: message_body("once") };
         let followup = fixture.execution(Payload::SendFollowup(more));
         fixture.execute_lost(&followup, "POST /webhooks/**", FaultAction::DropAfter).await;
         assert!(fixture.reconcile_unclear(&followup).await.contains("followup"));

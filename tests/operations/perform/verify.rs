@@ -184,18 +184,19 @@ async fn new_case(fixture: &ExecutorFixture, kind: OperationKind, n: usize) -> C
         }
         OperationKind::DeferReply => {
             let (interaction, token) = fire_command(fixture).await;
-            let payload = DeferReply { interaction, token, ephemeral: true, update: false };
+            let payload = DeferReply { interaction, token: token.into(), ephemeral: true, update: false };
             case(execution(Payload::DeferReply(payload)), "POST /interactions/**")
         }
         OperationKind::SendFollowup => {
             let (interaction, token) = defer_command(fixture).await;
-            let payload = SendFollowup { interaction, token, ephemeral: false, body: message_body(&name) };
+            let payload =
+                SendFollowup { interaction, token: token.into(), ephemeral: false, body: message_body(&name) };
             let case = case(execution(Payload::SendFollowup(payload)), "POST /webhooks/**");
             Case { visibility: Visibility::Nothing, ..case }
         }
         OperationKind::EditOriginal => {
             let (interaction, token) = defer_command(fixture).await;
-            let payload = EditOriginal { interaction, token, body: message_body(&name) };
+            let payload = EditOriginal { interaction, token: token.into(), body: message_body(&name) };
             case(execution(Payload::EditOriginal(payload)), "PATCH /webhooks/**")
         }
         OperationKind::Read => {

@@ -2,46 +2,84 @@
 
 use super::{
     field_reader::FieldReader,
+    format::{BOOLEAN, KEY, NAME, Named, choice, integer, text},
     overwrite::{Overwrite, overwrites},
-    value::{boolean, choice, integer, key, name, reference, text},
-    write::{self, FieldWriter},
+    record::{defaulted, flattened, names, optional, record, required},
+    reference::REFERENCE,
 };
 use crate::operation::Reference;
 
-/// Type of a channel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ChannelType {
-    /// `text`.
-    Text,
-    /// `voice`.
-    Voice,
-    /// `category`.
-    Category,
-    /// `announcement`.
-    Announcement,
-    /// `stage`.
-    Stage,
-    /// `forum`.
-    Forum,
+names! {
+    /// Type of a channel.
+    pub enum ChannelType {
+        Text = "text",
+        Voice = "voice",
+        Category = "category",
+        Announcement = "announcement",
+        Stage = "stage",
+        Forum = "forum",
+    }
 }
 
-impl ChannelType {
-    /// All types.
-    pub const ALL: [Self; 6] = [Self::Text, Self::Voice, Self::Category, Self::Announcement, Self::Stage, Self::Forum];
-
-    /// Name in payloads.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Text => "text",
-            Self::Voice => "voice",
-            Self::Category => "category",
-            Self::Announcement => "announcement",
-            Self::Stage => "stage",
-            Self::Forum => "forum",
-        }
+record! {
+    /// Properties of a channel. Omitted ones have Discord's default.
+    pub struct NewChannel {
+        name: String = required("name", NAME),
+        /// Fields that a channel of this type does not have are rejected.
+        kind: ChannelType = defaulted("type", choice(), ChannelType::Text),
+        /// The category. Not for categories.
+        parent: Option<Reference> = optional("parent_id", REFERENCE),
+        /// At most 1024 characters, except in a forum. For text, announcement and forum channels.
+        topic: Option<String> = optional("topic", text(0, MAX_TOPIC_CHARS))
+            .narrowed(|form| text(0, ChannelType::read(form).max_topic_length().unwrap_or(MAX_TOPIC_CHARS))),
+        /// Not for categories.
+        nsfw: Option<bool> = optional("nsfw", BOOLEAN),
+        position: Option<u16> = optional("position", integer(0, 65_535)),
+        /// Seconds. For text, voice, stage and forum channels.
+        rate_limit_per_user: Option<u16> = optional("rate_limit_per_user", integer(0, 21_600)),
+        /// For voice and stage channels.
+        bitrate: Option<u32> = optional("bitrate", integer(8_000, 384_000)),
+        /// At most 99, except on a stage. For voice and stage channels.
+        user_limit: Option<u16> = optional("user_limit", integer(0, MAX_STAGE_USERS))
+            .narrowed(|form| integer(0, ChannelType::read(form).max_user_limit())),
+        /// At most one for each role or member.
+        overwrites: Option<Vec<Overwrite>> = optional("overwrites", overwrites(0)),
     }
+    check = reject_unsupported_fields;
+}
 
+record! {
+    /// Creates a channel or a category.
+    pub struct CreateChannel {
+        key: Option<String> = optional("key", KEY),
+        channel: NewChannel = flattened(),
+    }
+}
+
+record! {
+    /// Creates the channel if the key has none yet, otherwise updates it; omitted fields stay unchanged.
+    pub struct EnsureChannel {
+        key: String = required("key", KEY),
+        channel: NewChannel = flattened(),
+        /// Adopts the only channel with this name, type and parent that has no key, if the key has no channel yet.
+        /// Several such channels are a conflict.
+        adopt: bool = defaulted("adopt", BOOLEAN, false),
+    }
+}
+
+record! {
+    /// Deletes a channel. Succeeds if it does not exist.
+    pub struct DeleteChannel {
+        channel: Reference = required("channel_id", REFERENCE),
+    }
+}
+
+/// Maximum length of a topic, of any type of channel.
+const MAX_TOPIC_CHARS: usize = 4096;
+/// Maximum number of users on a stage.
+const MAX_STAGE_USERS: u64 = 10_000;
+
+impl ChannelType {
     /// Number in Discord's API.
     #[must_use]
     pub const fn number(self) -> u8 {
@@ -54,62 +92,13 @@ impl ChannelType {
             Self::Forum => 15,
         }
     }
-}
 
-/// Properties of a channel. Omitted ones have Discord's default.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewChannel {
-    /// `name`: 1 to 100 characters.
-    pub name: String,
-    /// `type`: `text` by default.
-    pub kind: ChannelType,
-    /// `parent_id`: its category.
-    pub parent: Option<Reference>,
-    /// `topic`: at most 1024 characters (4096 in a forum).
-    pub topic: Option<String>,
-    /// `nsfw`.
-    pub nsfw: Option<bool>,
-    /// `position`.
-    pub position: Option<u16>,
-    /// `rate_limit_per_user`: 0 to 21600 seconds.
-    pub rate_limit_per_user: Option<u16>,
-    /// `bitrate` of a voice or stage channel: 8000 to 384000.
-    pub bitrate: Option<u32>,
-    /// `user_limit` of a voice or stage channel: 0 to 99 (10000 on a stage).
-    pub user_limit: Option<u16>,
-    /// `overwrites`: at most 100.
-    pub overwrites: Option<Vec<Overwrite>>,
-}
+    /// The type of a channel that is being read; the default if it is invalid.
+    fn read(form: &FieldReader<'_, '_>) -> Self {
+        let given = form.valid("type").and_then(|value| value.as_str());
+        Self::NAMES.iter().find(|(name, _)| Some(*name) == given).map_or(Self::Text, |(_, kind)| *kind)
+    }
 
-/// Creates a channel.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CreateChannel {
-    /// `key`: the key by which other operations can refer to it.
-    pub key: Option<String>,
-    /// Its properties; in JSON these fields are beside `key`.
-    pub channel: NewChannel,
-}
-
-/// Ensures that the guild has this channel with these properties.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EnsureChannel {
-    /// `key`: which channel.
-    pub key: String,
-    /// Desired properties; omitted ones stay as they are.
-    pub channel: NewChannel,
-    /// `adopt`: if the key is not bound yet, adopt the one channel with this name, type and parent that has no key.
-    /// Several such channels are a conflict.
-    pub adopt: bool,
-}
-
-/// Deletes a channel. Succeeds if it does not exist.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeleteChannel {
-    /// `channel_id`.
-    pub channel: Reference,
-}
-
-impl ChannelType {
     /// Whether it is a voice channel.
     const fn is_voice(self) -> bool {
         match self {
@@ -122,8 +111,16 @@ impl ChannelType {
     const fn max_topic_length(self) -> Option<usize> {
         match self {
             Self::Text | Self::Announcement => Some(1024),
-            Self::Forum => Some(4096),
+            Self::Forum => Some(MAX_TOPIC_CHARS),
             Self::Voice | Self::Category | Self::Stage => None,
+        }
+    }
+
+    /// Maximum number of its users, if it is a voice channel.
+    const fn max_user_limit(self) -> u64 {
+        match self {
+            Self::Stage => MAX_STAGE_USERS,
+            Self::Text | Self::Voice | Self::Category | Self::Announcement | Self::Forum => 99,
         }
     }
 
@@ -136,56 +133,13 @@ impl ChannelType {
     }
 }
 
-impl NewChannel {
-    fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
-        let name = form.required("name", name);
-        let given = form.optional("type", choice(&ChannelType::ALL.map(|kind| (kind.name(), kind))));
-        let kind = given.unwrap_or(ChannelType::Text);
-        let parent = form.optional("parent_id", reference);
-        let topic = form.optional("topic", text(0, kind.max_topic_length().unwrap_or(4096)));
-        let nsfw = form.optional("nsfw", boolean);
-        let position = form.optional("position", integer(0, u16::MAX.into()));
-        let rate_limit_per_user = form.optional("rate_limit_per_user", integer(0, 21_600));
-        let bitrate = form.optional("bitrate", integer(8_000, 384_000));
-        let max_user_limit = if kind == ChannelType::Stage { 10_000 } else { 99 };
-        let user_limit = form.optional("user_limit", integer(0, max_user_limit));
-        let overwrites = form.optional("overwrites", overwrites(0));
-        if given.is_some() || !form.has_value("type") {
-            reject_unsupported_fields(form, kind);
-        }
-        Some(Self {
-            name: name?,
-            kind,
-            parent,
-            topic,
-            nsfw,
-            position,
-            rate_limit_per_user,
-            bitrate,
-            user_limit,
-            overwrites,
-        })
-    }
-
-    fn write(&self, fields: &mut FieldWriter<'_>) {
-        fields.text("name", &self.name);
-        fields.text("type", self.kind.name());
-        fields.optional("parent_id", self.parent.as_ref(), FieldWriter::reference);
-        fields.optional("topic", self.topic.as_deref(), FieldWriter::text);
-        fields.optional("nsfw", self.nsfw, FieldWriter::plain);
-        fields.optional("position", self.position, FieldWriter::plain);
-        fields.optional("rate_limit_per_user", self.rate_limit_per_user, FieldWriter::plain);
-        fields.optional("bitrate", self.bitrate, FieldWriter::plain);
-        fields.optional("user_limit", self.user_limit, FieldWriter::plain);
-        if let Some(overwrites) = &self.overwrites {
-            fields.with("overwrites", |out| write::list(out, overwrites, Overwrite::write));
-        }
-    }
-}
-
 /// Rejects fields that this type of channel does not have. Discord ignores them silently, so they could never take
 /// effect.
-fn reject_unsupported_fields(form: &mut FieldReader<'_, '_>, kind: ChannelType) {
+fn reject_unsupported_fields(form: &mut FieldReader<'_, '_>) {
+    if form.is_invalid("type") {
+        return;
+    }
+    let kind = ChannelType::read(form);
     let is_category = kind == ChannelType::Category;
     for (field, unsupported) in [
         ("parent_id", is_category),
@@ -198,42 +152,5 @@ fn reject_unsupported_fields(form: &mut FieldReader<'_, '_>, kind: ChannelType) 
         if unsupported && form.has_value(field) {
             form.invalid(field, format!("is not supported by a channel of type `{}`", kind.name()));
         }
-    }
-}
-
-impl CreateChannel {
-    pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
-        let key = form.optional("key", key);
-        Some(Self { key, channel: NewChannel::from_form(form)? })
-    }
-
-    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
-        fields.optional("key", self.key.as_deref(), FieldWriter::text);
-        self.channel.write(fields);
-    }
-}
-
-impl EnsureChannel {
-    pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
-        let key = form.required("key", key);
-        let channel = NewChannel::from_form(form);
-        let adopt = form.optional("adopt", boolean).unwrap_or(false);
-        Some(Self { key: key?, channel: channel?, adopt })
-    }
-
-    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
-        fields.text("key", &self.key);
-        self.channel.write(fields);
-        fields.plain("adopt", self.adopt);
-    }
-}
-
-impl DeleteChannel {
-    pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
-        Some(Self { channel: form.required("channel_id", reference)? })
-    }
-
-    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
-        fields.reference("channel_id", &self.channel);
     }
 }

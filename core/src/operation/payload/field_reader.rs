@@ -25,7 +25,7 @@ pub(crate) fn object<T>(
     let Some(object) = value.as_object() else {
         return at.invalid("must be an object");
     };
-    let mut form = FieldReader { object, at: at.reborrow(), known_fields: Vec::new(), invalid: Vec::new() };
+    let mut form = FieldReader { object, at: at.reborrow(), known_fields: Vec::with_capacity(16), invalid: Vec::new() };
     let read = read(&mut form);
     form.reject_unknown();
     read
@@ -41,7 +41,13 @@ impl<'v> FieldReader<'v, '_> {
         self.known_fields.push(name);
         match self.object.get(name) {
             None => self.at.field(name).invalid("is missing"),
-            Some(value) => read(value, &mut self.at.field(name)),
+            Some(value) => {
+                let read = read(value, &mut self.at.field(name));
+                if read.is_none() {
+                    self.invalid.push(name);
+                }
+                read
+            }
         }
     }
 
@@ -69,7 +75,12 @@ impl<'v> FieldReader<'v, '_> {
         }
     }
 
-    /// Whether an optional field was present but invalid.
+    /// Value of a field that was read: present, not null, and valid by itself.
+    pub(crate) fn valid(&self, name: &str) -> Option<&'v Value> {
+        self.object.get(name).filter(|value| !value.is_null() && !self.is_invalid(name))
+    }
+
+    /// Whether a field was present but invalid.
     pub(crate) fn is_invalid(&self, name: &str) -> bool {
         self.invalid.contains(&name)
     }
@@ -79,9 +90,9 @@ impl<'v> FieldReader<'v, '_> {
         self.object.get(name).is_some_and(|value| !value.is_null())
     }
 
-    /// Records an error of a field that depends on other fields.
+    /// Records an error of a field that depends on other fields. The field may be a path.
     pub(crate) fn invalid(&mut self, name: &str, message: impl Into<String>) {
-        self.at.field(name).invalid::<()>(message);
+        self.at.below(name).invalid::<()>(message);
     }
 
     /// Records an error of the object itself.

@@ -1,139 +1,98 @@
 //! Responses to interactions.
 
-use std::fmt;
+use std::{fmt, ops::Deref};
 
 use super::{
     field_reader::FieldReader,
-    message::{BodyRequirement, MessageBody},
-    value::{boolean, id, token},
-    write::FieldWriter,
+    format::{BOOLEAN, ID, Plain},
+    message::{MessageBody, has_change, has_content},
+    record::{defaulted, flattened, record, required},
+    schema::{TextType, ValueType, patterns},
+    value, write,
 };
 
-/// Acknowledges an interaction; the response follows.
+/// The token of an interaction. It is secret, and redacted in debug output.
 #[derive(Clone, PartialEq, Eq)]
-pub struct DeferReply {
-    /// `interaction_id`.
-    pub interaction: u64,
-    /// `interaction_token`: a secret, redacted in debug output.
-    pub token: String,
-    /// `ephemeral`: only the user of the interaction sees the response.
-    pub ephemeral: bool,
-    /// `update`: the response changes the message that the component belongs to.
-    pub update: bool,
-}
+pub struct InteractionToken(String);
 
-/// Sends a followup message to an interaction.
-#[derive(Clone, PartialEq)]
-pub struct SendFollowup {
-    /// `interaction_id`.
-    pub interaction: u64,
-    /// `interaction_token`: a secret, redacted in debug output.
-    pub token: String,
-    /// `ephemeral`: only the user of the interaction sees it.
-    pub ephemeral: bool,
-    /// Content of the message.
-    pub body: MessageBody,
-}
-
-/// Edits the first response to an interaction.
-#[derive(Clone, PartialEq)]
-pub struct EditOriginal {
-    /// `interaction_id`.
-    pub interaction: u64,
-    /// `interaction_token`: a secret, redacted in debug output.
-    pub token: String,
-    /// New content.
-    pub body: MessageBody,
-}
-
-fn interaction(form: &mut FieldReader<'_, '_>) -> Option<(u64, String)> {
-    let interaction = form.required("interaction_id", id);
-    let token = form.required("interaction_token", token);
-    Some((interaction?, token?))
-}
-
-fn write_interaction(fields: &mut FieldWriter<'_>, interaction: u64, token: &str) {
-    fields.quoted("interaction_id", interaction);
-    fields.text("interaction_token", token);
-}
-
-impl DeferReply {
-    pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
-        let interaction = interaction(form);
-        let ephemeral = form.optional("ephemeral", boolean).unwrap_or(false);
-        let update = form.optional("update", boolean).unwrap_or(false);
-        if ephemeral && update {
-            form.invalid(
-                "ephemeral",
-                "must not be combined with `update`: the updated message stays visible to everyone who could see it",
-            );
-        }
-        let (interaction, token) = interaction?;
-        Some(Self { interaction, token, ephemeral, update })
+record! {
+    /// Defers the response to an interaction.
+    pub struct DeferReply {
+        /// An interaction that this deployment has received in this guild within the last 15 minutes; others require a
+        /// key with the scope `interactions:any`.
+        interaction: u64 = required("interaction_id", ID),
+        token: InteractionToken = required("interaction_token", TOKEN),
+        /// Whether only the user of the interaction sees the response.
+        ephemeral: bool = defaulted("ephemeral", BOOLEAN, false),
+        /// The response edits the message of the component. Not with `ephemeral`.
+        update: bool = defaulted("update", BOOLEAN, false),
     }
+    check = reject_ephemeral_update;
+}
 
-    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
-        write_interaction(fields, self.interaction, &self.token);
-        fields.plain("ephemeral", self.ephemeral);
-        fields.plain("update", self.update);
+record! {
+    /// Sends another response to an interaction. If the outcome is unknown it is not sent again: `needs_review`.
+    pub struct SendFollowup {
+        /// An interaction that this deployment has received in this guild within the last 15 minutes; others require a
+        /// key with the scope `interactions:any`.
+        interaction: u64 = required("interaction_id", ID),
+        token: InteractionToken = required("interaction_token", TOKEN),
+        /// Whether only the user of the interaction sees the response.
+        ephemeral: bool = defaulted("ephemeral", BOOLEAN, false),
+        body: MessageBody = flattened().checked(has_content),
     }
 }
 
-impl SendFollowup {
-    pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
-        let interaction = interaction(form);
-        let ephemeral = form.optional("ephemeral", boolean).unwrap_or(false);
-        let body = MessageBody::from_form(form, BodyRequirement::VisibleContent);
-        let (interaction, token) = interaction?;
-        Some(Self { interaction, token, ephemeral, body })
-    }
-
-    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
-        write_interaction(fields, self.interaction, &self.token);
-        fields.plain("ephemeral", self.ephemeral);
-        self.body.write(fields);
+record! {
+    /// Edits the first response to an interaction.
+    pub struct EditOriginal {
+        /// An interaction that this deployment has received in this guild within the last 15 minutes; others require a
+        /// key with the scope `interactions:any`.
+        interaction: u64 = required("interaction_id", ID),
+        token: InteractionToken = required("interaction_token", TOKEN),
+        body: MessageBody = flattened().checked(has_change),
     }
 }
 
-impl EditOriginal {
-    pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
-        let interaction = interaction(form);
-        let body = MessageBody::from_form(form, BodyRequirement::Change);
-        let (interaction, token) = interaction?;
-        Some(Self { interaction, token, body })
-    }
+const TOKEN: Plain<InteractionToken> = Plain {
+    read: |value, at| value::token(value, at).map(InteractionToken),
+    write: |out, token| write::text(out, token),
+    describe: || {
+        ValueType::Text(TextType {
+            description: "The token of the interaction. It is secret, and redacted in responses.",
+            length: Some((1, value::MAX_TOKEN_CHARS)),
+            pattern: Some(patterns::TOKEN),
+            ..TextType::ANY
+        })
+    },
+};
 
-    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
-        write_interaction(fields, self.interaction, &self.token);
-        self.body.write(fields);
+fn reject_ephemeral_update(form: &mut FieldReader<'_, '_>) {
+    let is_true = |name| form.valid(name).and_then(|value| value.as_bool()) == Some(true);
+    if is_true("ephemeral") && is_true("update") {
+        form.invalid(
+            "ephemeral",
+            "must not be combined with `update`: the updated message stays visible to everyone who could see it",
+        );
     }
 }
 
-impl fmt::Debug for DeferReply {
+impl Deref for InteractionToken {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for InteractionToken {
+    fn from(token: String) -> Self {
+        Self(token)
+    }
+}
+
+impl fmt::Debug for InteractionToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeferReply")
-            .field("interaction", &self.interaction)
-            .field("ephemeral", &self.ephemeral)
-            .field("update", &self.update)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for SendFollowup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SendFollowup")
-            .field("interaction", &self.interaction)
-            .field("ephemeral", &self.ephemeral)
-            .field("body", &self.body)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for EditOriginal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EditOriginal")
-            .field("interaction", &self.interaction)
-            .field("body", &self.body)
-            .finish_non_exhaustive()
+        f.write_str("InteractionToken(redacted)")
     }
 }

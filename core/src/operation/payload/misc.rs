@@ -3,104 +3,81 @@
 use serde_json::Value;
 
 use super::{
-    field_reader::{FieldReader, object},
-    path::path,
-    validation::FieldContext,
-    value::{choice, distinct, id, integer, list, reference},
-    write::{self, FieldWriter},
+    field_reader::FieldReader,
+    format::{ANYTHING, ID, PATH, choice, integer, list, object_of},
+    record::{names, optional, record, required},
+    reference::REFERENCE,
+    value::distinct,
 };
 use crate::operation::{ManagedKind, Reference};
 
-/// What is reordered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ReorderTarget {
-    /// `roles`.
-    Roles,
-    /// `channels`.
-    Channels,
-}
-
-/// New position of a role or channel.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ReorderPosition {
-    /// `id`: which role or channel.
-    pub object: Reference,
-    /// `position`.
-    pub position: u16,
-    /// `parent_id` of a channel, if it moves to another category.
-    pub parent: Option<Reference>,
-}
-
-/// Reorders roles or channels in one call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reorder {
-    /// `what`.
-    pub what: ReorderTarget,
-    /// `places`: 1 to 500.
-    pub places: Vec<ReorderPosition>,
-}
-
-/// Reads from Discord and stores the response as the operation's result.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Read {
-    /// `path` below the API's version, with its query: `/guilds/1/roles`.
-    pub path: String,
-}
-
-/// HTTP method of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "named as in HTTP")]
-pub enum Method {
-    Get,
-    Post,
-    Put,
-    Patch,
-    Delete,
-}
-
-impl Method {
-    /// All methods.
-    pub const ALL: [Self; 5] = [Self::Get, Self::Post, Self::Put, Self::Patch, Self::Delete];
-
-    /// Its name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Get => "GET",
-            Self::Post => "POST",
-            Self::Put => "PUT",
-            Self::Patch => "PATCH",
-            Self::Delete => "DELETE",
-        }
+names! {
+    /// What is reordered.
+    pub enum ReorderTarget {
+        Roles = "roles",
+        Channels = "channels",
     }
 }
 
-/// Any call to Discord's API that no other kind makes.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Request {
-    /// `method`.
-    pub method: Method,
-    /// `path` below the API's version, with its query.
-    pub path: String,
-    /// `body`: JSON, if it has one.
-    pub body: Option<Value>,
-    /// `user_id`: the user whose queue it joins if it has no guild.
-    pub user: Option<u64>,
+names! {
+    /// HTTP method of a call.
+    pub enum Method {
+        Get = "GET",
+        Post = "POST",
+        Put = "PUT",
+        Patch = "PATCH",
+        Delete = "DELETE",
+    }
+}
+
+record! {
+    /// New position of a role or channel.
+    #[derive(Hash)]
+    pub struct ReorderPosition {
+        /// The role or channel.
+        object: Reference = required("id", REFERENCE),
+        position: u16 = required("position", integer(0, 65_535)),
+        /// The category that a channel moves to. Not for roles.
+        parent: Option<Reference> = optional("parent_id", REFERENCE),
+    }
+}
+
+record! {
+    /// Sets the positions of roles or channels, in one call.
+    pub struct Reorder {
+        what: ReorderTarget = required("what", choice()),
+        /// Without duplicates.
+        places: Vec<ReorderPosition> = required(
+            "places",
+            list(1, 500, object_of::<ReorderPosition>())
+                .checked(|places, at| distinct(places, |place| &place.object, at))
+        ),
+    }
+    check = reject_parents_of_roles;
+}
+
+record! {
+    /// Reads a resource, and stores the response as the operation's result.
+    pub struct Read {
+        path: String = required("path", PATH),
+    }
+}
+
+record! {
+    /// Any call to Discord's API that no other kind makes. If the outcome of a `POST` is unknown it is not sent again:
+    /// `needs_review`.
+    pub struct Request {
+        method: Method = required("method", choice()),
+        path: String = required("path", PATH),
+        /// Any JSON. Not with `GET`.
+        body: Option<Value> = optional("body", ANYTHING),
+        /// The user whose queue it is in. Only outside a guild.
+        user: Option<u64> = optional("user_id", ID),
+    }
+    check = reject_body_of_get;
 }
 
 impl ReorderTarget {
-    /// All targets.
-    pub const ALL: [Self; 2] = [Self::Roles, Self::Channels];
-
-    /// Name in payloads.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Roles => "roles",
-            Self::Channels => "channels",
-        }
-    }
-
     /// Kind of the objects.
     #[must_use]
     pub const fn kind(self) -> ManagedKind {
@@ -111,78 +88,17 @@ impl ReorderTarget {
     }
 }
 
-impl ReorderPosition {
-    fn read(value: &Value, at: &mut FieldContext<'_>) -> Option<Self> {
-        object(value, at, |form| {
-            let object = form.required("id", reference);
-            let position = form.required("position", integer(0, u16::MAX.into()));
-            let parent = form.optional("parent_id", reference);
-            Some(Self { object: object?, position: position?, parent })
-        })
-    }
-
-    fn write(out: &mut String, place: &Self) {
-        write::object(out, |fields| {
-            fields.reference("id", &place.object);
-            fields.plain("position", place.position);
-            fields.optional("parent_id", place.parent.as_ref(), FieldWriter::reference);
-        });
+fn reject_parents_of_roles(form: &mut FieldReader<'_, '_>) {
+    let Some(places) = form.valid("places").and_then(Value::as_array) else { return };
+    if form.valid("what").is_some_and(|what| what == ReorderTarget::Roles.name()) {
+        for (index, _) in places.iter().enumerate().filter(|(_, place)| !place["parent_id"].is_null()) {
+            form.invalid(&format!("places[{index}].parent_id"), "is not supported for roles");
+        }
     }
 }
 
-impl Reorder {
-    pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
-        let what = form.required("what", choice(&ReorderTarget::ALL.map(|what| (what.name(), what))));
-        let places = form.required("places", |value, at| {
-            let places = list(1, 500, ReorderPosition::read)(value, at)?;
-            distinct(&places, |place| &place.object, at);
-            for (index, place) in places.iter().enumerate() {
-                if place.parent.is_some() && what == Some(ReorderTarget::Roles) {
-                    at.item(index).field("parent_id").invalid::<()>("is not supported for roles");
-                }
-            }
-            Some(places)
-        });
-        Some(Self { what: what?, places: places? })
-    }
-
-    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
-        fields.text("what", self.what.name());
-        fields.with("places", |out| write::list(out, &self.places, ReorderPosition::write));
-    }
-}
-
-impl Read {
-    pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
-        Some(Self { path: form.required("path", path)? })
-    }
-
-    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
-        fields.text("path", &self.path);
-    }
-}
-
-impl Request {
-    pub(super) fn from_form(form: &mut FieldReader<'_, '_>, guild: Option<u64>) -> Option<Self> {
-        let method = form.required("method", choice(&Method::ALL.map(|method| (method.name(), method))));
-        let path = form.required("path", path);
-        let body = form.optional("body", |body, _| Some(body.clone()));
-        let user = form.optional("user_id", id);
-        if method == Some(Method::Get) && body.is_some() {
-            form.invalid("body", "must be omitted for GET");
-        }
-        if guild.is_some() && user.is_some() {
-            form.invalid("user_id", "must be omitted in a guild, because the call joins the queue of the guild");
-        }
-        Some(Self { method: method?, path: path?, body, user })
-    }
-
-    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
-        fields.text("method", self.method.name());
-        fields.text("path", &self.path);
-        if let Some(body) = &self.body {
-            fields.with("body", |out| write::value(out, body));
-        }
-        fields.optional("user_id", self.user, FieldWriter::quoted);
+fn reject_body_of_get(form: &mut FieldReader<'_, '_>) {
+    if form.valid("method").is_some_and(|method| method == Method::Get.name()) && form.has_value("body") {
+        form.invalid("body", "must be omitted for GET");
     }
 }

@@ -5,9 +5,13 @@
 //!              │               └─────resolve──▶ Payload with ids only, for Discord
 //!              └─▶ every invalid field, by name
 //! ```
+//!
+//! Each payload is declared once, with [`record!`](record::record): its type, how it is read and written, and what the
+//! schemas of the API say about it.
 
 mod channel;
 pub(crate) mod field_reader;
+mod format;
 mod interaction;
 mod interaction_target;
 pub(crate) mod location;
@@ -17,9 +21,12 @@ mod objects;
 mod overwrite;
 mod parse;
 mod path;
+mod record;
+mod reference;
 mod references;
 mod rich_content;
 mod role;
+mod schema;
 pub(crate) mod validation;
 pub(crate) mod value;
 mod write;
@@ -28,76 +35,66 @@ mod write;
 mod tests;
 
 pub use channel::{ChannelType, CreateChannel, DeleteChannel, EnsureChannel, NewChannel};
-pub use interaction::{DeferReply, EditOriginal, SendFollowup};
+pub use interaction::{DeferReply, EditOriginal, InteractionToken, SendFollowup};
 pub use interaction_target::InteractionTarget;
 pub use location::{Location, LocationError};
 pub use message::{DeleteMessage, EditMessage, EnsureMessage, MessageBody, SendDm, SendMessage};
 pub use misc::{Method, Read, Reorder, ReorderPosition, ReorderTarget, Request};
 pub use objects::{Object, Objects};
 pub use overwrite::{Overwrite, OverwriteMode, OverwriteTarget, ReplaceOverwrites, UpdatePermissions};
+pub use rich_content::MentionType;
 pub use role::{AssignRole, CreateRole, DeleteRole, EnsureRole, NewRole, RemoveRole, SetMemberRoles};
-pub use validation::{FieldError, InvalidPayload};
+pub use schema::{FieldType, ObjectType, PassedPart, Presence, TextType, ValueType, patterns};
+pub use validation::{FieldError, InvalidPayload, NullHandling};
 
-use super::{OperationKind, QueueKey, Repeatability};
+use self::{field_reader::FieldReader, record::Record as _, write::FieldWriter};
+use super::{OperationKind, QueueKey, Repeatability, kind::operation_kinds};
 
-/// An operation's payload.
-#[derive(Clone, Debug, PartialEq)]
-#[expect(missing_docs, reason = "each variant is described by its type")]
-pub enum Payload {
-    CreateRole(CreateRole),
-    DeleteRole(DeleteRole),
-    AssignRole(AssignRole),
-    RemoveRole(RemoveRole),
-    CreateChannel(CreateChannel),
-    DeleteChannel(DeleteChannel),
-    UpdatePermissions(UpdatePermissions),
-    SetMemberRoles(SetMemberRoles),
-    EnsureRole(EnsureRole),
-    EnsureChannel(EnsureChannel),
-    ReplaceOverwrites(ReplaceOverwrites),
-    Reorder(Reorder),
-    EnsureMessage(EnsureMessage),
-    SendMessage(SendMessage),
-    EditMessage(EditMessage),
-    DeleteMessage(DeleteMessage),
-    SendDm(SendDm),
-    DeferReply(DeferReply),
-    SendFollowup(SendFollowup),
-    EditOriginal(EditOriginal),
-    Read(Read),
-    Request(Request),
+macro_rules! define_payload {
+    ($($kind:ident $name:literal $needs_guild:literal $nulls:ident $repeatability:ident,)+) => {
+        /// An operation's payload.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Payload {
+            $(
+                #[doc = concat!("Of `", $name, "`.")]
+                $kind($kind),
+            )+
+        }
+
+        impl Payload {
+            /// Kind of the operation.
+            #[must_use]
+            pub const fn kind(&self) -> OperationKind {
+                match self {
+                    $(Self::$kind(_) => OperationKind::$kind,)+
+                }
+            }
+
+            /// Describes the payloads of a kind.
+            #[must_use]
+            pub fn describe(kind: OperationKind) -> ObjectType {
+                match kind {
+                    $(OperationKind::$kind => $kind::describe(),)+
+                }
+            }
+
+            fn read(kind: OperationKind, form: &mut FieldReader<'_, '_>) -> Option<Self> {
+                match kind {
+                    $(OperationKind::$kind => $kind::read(form).map(Self::$kind),)+
+                }
+            }
+
+            fn write(&self, fields: &mut FieldWriter<'_>) {
+                match self {
+                    $(Self::$kind(payload) => payload.write(fields),)+
+                }
+            }
+        }
+    };
 }
+operation_kinds!(define_payload);
 
 impl Payload {
-    /// Kind of the operation.
-    #[must_use]
-    pub const fn kind(&self) -> OperationKind {
-        match self {
-            Self::CreateRole(_) => OperationKind::CreateRole,
-            Self::DeleteRole(_) => OperationKind::DeleteRole,
-            Self::AssignRole(_) => OperationKind::AssignRole,
-            Self::RemoveRole(_) => OperationKind::RemoveRole,
-            Self::CreateChannel(_) => OperationKind::CreateChannel,
-            Self::DeleteChannel(_) => OperationKind::DeleteChannel,
-            Self::UpdatePermissions(_) => OperationKind::UpdatePermissions,
-            Self::SetMemberRoles(_) => OperationKind::SetMemberRoles,
-            Self::EnsureRole(_) => OperationKind::EnsureRole,
-            Self::EnsureChannel(_) => OperationKind::EnsureChannel,
-            Self::ReplaceOverwrites(_) => OperationKind::ReplaceOverwrites,
-            Self::Reorder(_) => OperationKind::Reorder,
-            Self::EnsureMessage(_) => OperationKind::EnsureMessage,
-            Self::SendMessage(_) => OperationKind::SendMessage,
-            Self::EditMessage(_) => OperationKind::EditMessage,
-            Self::DeleteMessage(_) => OperationKind::DeleteMessage,
-            Self::SendDm(_) => OperationKind::SendDm,
-            Self::DeferReply(_) => OperationKind::DeferReply,
-            Self::SendFollowup(_) => OperationKind::SendFollowup,
-            Self::EditOriginal(_) => OperationKind::EditOriginal,
-            Self::Read(_) => OperationKind::Read,
-            Self::Request(_) => OperationKind::Request,
-        }
-    }
-
     /// What a second send would do.
     #[must_use]
     pub const fn repeatability(&self) -> Repeatability {

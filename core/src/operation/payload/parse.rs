@@ -3,11 +3,9 @@
 use serde_json::Value;
 
 use super::{
-    AssignRole, CreateChannel, CreateRole, DeferReply, DeleteChannel, DeleteMessage, DeleteRole, EditMessage,
-    EditOriginal, EnsureChannel, EnsureMessage, EnsureRole, InvalidPayload, Payload, Read, RemoveRole, Reorder,
-    ReplaceOverwrites, Request, SendDm, SendFollowup, SendMessage, SetMemberRoles, UpdatePermissions,
+    InvalidPayload, Payload,
     field_reader::{FieldReader, object},
-    validation::{ErrorCollector, NullHandling},
+    validation::ErrorCollector,
     write,
 };
 use crate::operation::OperationKind;
@@ -25,7 +23,7 @@ impl Payload {
     /// When it is invalid: lists every invalid field, not only the first. A payload that is nested too deeply is not
     /// examined further.
     pub fn parse(kind: OperationKind, value: &Value, guild: Option<u64>) -> Result<Self, InvalidPayload> {
-        let mut findings = ErrorCollector::new(null_handling(kind));
+        let mut findings = ErrorCollector::new(kind.null_handling());
         let too_large = || format!("must be at most {MAX_PAYLOAD_BYTES} bytes of JSON");
         match SizeCheck::of(value) {
             SizeCheck::TooDeep => {
@@ -37,10 +35,16 @@ impl Payload {
             }
             SizeCheck::Fits => {}
         }
-        if guild.is_none() && needs_guild(kind) {
+        if guild.is_none() && kind.needs_guild() {
             findings.top().invalid::<()>(format!("of `{}` needs a guild: submit it for one", kind.name()));
         }
-        let read = object(value, &mut findings.top(), |form| Self::from_form(kind, form, guild));
+        let read = object(value, &mut findings.top(), |form| {
+            let read = Self::read(kind, form);
+            if guild.is_some() {
+                reject_other_queue(kind, form);
+            }
+            read
+        });
         match read {
             Some(payload) if findings.is_empty() => {
                 if payload.to_json().len() <= MAX_PAYLOAD_BYTES {
@@ -54,119 +58,20 @@ impl Payload {
         Err(findings.into_invalid())
     }
 
-    fn from_form(kind: OperationKind, form: &mut FieldReader<'_, '_>, guild: Option<u64>) -> Option<Self> {
-        match kind {
-            OperationKind::CreateRole => CreateRole::from_form(form).map(Self::CreateRole),
-            OperationKind::DeleteRole => DeleteRole::from_form(form).map(Self::DeleteRole),
-            OperationKind::AssignRole => AssignRole::from_form(form).map(Self::AssignRole),
-            OperationKind::RemoveRole => RemoveRole::from_form(form).map(Self::RemoveRole),
-            OperationKind::CreateChannel => CreateChannel::from_form(form).map(Self::CreateChannel),
-            OperationKind::DeleteChannel => DeleteChannel::from_form(form).map(Self::DeleteChannel),
-            OperationKind::UpdatePermissions => UpdatePermissions::from_form(form).map(Self::UpdatePermissions),
-            OperationKind::SetMemberRoles => SetMemberRoles::from_form(form).map(Self::SetMemberRoles),
-            OperationKind::EnsureRole => EnsureRole::from_form(form).map(Self::EnsureRole),
-            OperationKind::EnsureChannel => EnsureChannel::from_form(form).map(Self::EnsureChannel),
-            OperationKind::ReplaceOverwrites => ReplaceOverwrites::from_form(form).map(Self::ReplaceOverwrites),
-            OperationKind::Reorder => Reorder::from_form(form).map(Self::Reorder),
-            OperationKind::EnsureMessage => EnsureMessage::from_form(form).map(Self::EnsureMessage),
-            OperationKind::SendMessage => SendMessage::from_form(form).map(Self::SendMessage),
-            OperationKind::EditMessage => EditMessage::from_form(form).map(Self::EditMessage),
-            OperationKind::DeleteMessage => DeleteMessage::from_form(form).map(Self::DeleteMessage),
-            OperationKind::SendDm => SendDm::from_form(form).map(Self::SendDm),
-            OperationKind::DeferReply => DeferReply::from_form(form).map(Self::DeferReply),
-            OperationKind::SendFollowup => SendFollowup::from_form(form).map(Self::SendFollowup),
-            OperationKind::EditOriginal => EditOriginal::from_form(form).map(Self::EditOriginal),
-            OperationKind::Read => Read::from_form(form).map(Self::Read),
-            OperationKind::Request => Request::from_form(form, guild).map(Self::Request),
-        }
-    }
-
     /// The payload as JSON: the same text for the same payload, whatever the order of its fields was, with defaults
     /// filled in where they are unambiguous.
     #[must_use]
     pub fn to_json(&self) -> String {
         let mut out = String::new();
-        write::object(&mut out, |fields| match self {
-            Self::CreateRole(payload) => payload.write(fields),
-            Self::DeleteRole(payload) => payload.write(fields),
-            Self::AssignRole(payload) => payload.write(fields),
-            Self::RemoveRole(payload) => payload.write(fields),
-            Self::CreateChannel(payload) => payload.write(fields),
-            Self::DeleteChannel(payload) => payload.write(fields),
-            Self::UpdatePermissions(payload) => payload.write(fields),
-            Self::SetMemberRoles(payload) => payload.write(fields),
-            Self::EnsureRole(payload) => payload.write(fields),
-            Self::EnsureChannel(payload) => payload.write(fields),
-            Self::ReplaceOverwrites(payload) => payload.write(fields),
-            Self::Reorder(payload) => payload.write(fields),
-            Self::EnsureMessage(payload) => payload.write(fields),
-            Self::SendMessage(payload) => payload.write(fields),
-            Self::EditMessage(payload) => payload.write(fields),
-            Self::DeleteMessage(payload) => payload.write(fields),
-            Self::SendDm(payload) => payload.write(fields),
-            Self::DeferReply(payload) => payload.write(fields),
-            Self::SendFollowup(payload) => payload.write(fields),
-            Self::EditOriginal(payload) => payload.write(fields),
-            Self::Read(payload) => payload.write(fields),
-            Self::Request(payload) => payload.write(fields),
-        });
+        write::object(&mut out, |fields| self.write(fields));
         out
     }
 }
 
-/// How a kind treats `null`: where omitted fields stay unchanged, `null` is ambiguous.
-const fn null_handling(kind: OperationKind) -> NullHandling {
-    match kind {
-        OperationKind::EnsureRole
-        | OperationKind::EnsureChannel
-        | OperationKind::EnsureMessage
-        | OperationKind::EditMessage
-        | OperationKind::EditOriginal => NullHandling::Rejected,
-        OperationKind::CreateRole
-        | OperationKind::DeleteRole
-        | OperationKind::AssignRole
-        | OperationKind::RemoveRole
-        | OperationKind::CreateChannel
-        | OperationKind::DeleteChannel
-        | OperationKind::UpdatePermissions
-        | OperationKind::SetMemberRoles
-        | OperationKind::ReplaceOverwrites
-        | OperationKind::Reorder
-        | OperationKind::SendMessage
-        | OperationKind::DeleteMessage
-        | OperationKind::SendDm
-        | OperationKind::DeferReply
-        | OperationKind::SendFollowup
-        | OperationKind::Read
-        | OperationKind::Request => NullHandling::Omitted,
-    }
-}
-
-/// Whether a kind needs a guild.
-const fn needs_guild(kind: OperationKind) -> bool {
-    match kind {
-        OperationKind::CreateRole
-        | OperationKind::DeleteRole
-        | OperationKind::AssignRole
-        | OperationKind::RemoveRole
-        | OperationKind::CreateChannel
-        | OperationKind::DeleteChannel
-        | OperationKind::UpdatePermissions
-        | OperationKind::SetMemberRoles
-        | OperationKind::EnsureRole
-        | OperationKind::EnsureChannel
-        | OperationKind::ReplaceOverwrites
-        | OperationKind::Reorder
-        | OperationKind::EnsureMessage
-        | OperationKind::SendMessage
-        | OperationKind::EditMessage
-        | OperationKind::DeleteMessage => true,
-        OperationKind::SendDm
-        | OperationKind::DeferReply
-        | OperationKind::SendFollowup
-        | OperationKind::EditOriginal
-        | OperationKind::Read
-        | OperationKind::Request => false,
+/// Rejects a field that only takes effect outside a guild.
+fn reject_other_queue(kind: OperationKind, form: &mut FieldReader<'_, '_>) {
+    if kind == OperationKind::Request && form.valid("user_id").is_some() {
+        form.invalid("user_id", "must be omitted in a guild, because the call joins the queue of the guild");
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::validation::FieldContext;
 
 /// Maximum length of a path with its query.
-const MAX_PATH_BYTES: usize = 2048;
+pub(super) const MAX_PATH_BYTES: usize = 2048;
 
 /// A path below the API's version, with its query.
 pub(super) fn path(value: &Value, at: &mut FieldContext<'_>) -> Option<String> {

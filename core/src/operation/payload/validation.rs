@@ -45,7 +45,7 @@ impl fmt::Display for InvalidPayload {
 
 /// How `null` is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NullHandling {
+pub enum NullHandling {
     /// The same as an omitted field.
     Omitted,
     /// An error: where an omitted field stays unchanged, `null` could mean to clear it.
@@ -66,7 +66,7 @@ impl ErrorCollector {
 
     /// Context of the payload itself.
     pub(crate) const fn top(&mut self) -> FieldContext<'_> {
-        FieldContext { path: String::new(), collector: self }
+        FieldContext { path: FieldPath::Top, collector: self }
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
@@ -81,43 +81,64 @@ impl ErrorCollector {
 /// A position in a payload, to report errors at.
 #[derive(Debug)]
 pub(crate) struct FieldContext<'f> {
-    path: String,
+    path: FieldPath<'f>,
     collector: &'f mut ErrorCollector,
+}
+
+/// The path of a position. It becomes a string only if there is an error to report.
+#[derive(Clone, Copy, Debug)]
+enum FieldPath<'p> {
+    Top,
+    Field(&'p Self, &'p str),
+    Item(&'p Self, usize),
+    Below(&'p Self, &'p str),
 }
 
 impl FieldContext<'_> {
     /// Records an error here.
     pub(crate) fn invalid<T>(&mut self, message: impl Into<String>) -> Option<T> {
         if self.collector.errors.len() < MAX_ERRORS {
-            self.collector.errors.push(FieldError { field: self.path.clone(), message: message.into() });
+            self.collector.errors.push(FieldError { field: self.path.to_string(), message: message.into() });
         }
         None
     }
 
     /// Context of a field of this object.
-    pub(crate) fn field(&mut self, name: &str) -> FieldContext<'_> {
-        let between = if self.path.is_empty() { "" } else { "." };
-        FieldContext { path: format!("{}{between}{}", self.path, truncated(name)), collector: self.collector }
+    pub(crate) const fn field<'c>(&'c mut self, name: &'c str) -> FieldContext<'c> {
+        FieldContext { path: FieldPath::Field(&self.path, name), collector: self.collector }
     }
 
     /// Context of an item of this list.
-    pub(crate) fn item(&mut self, index: usize) -> FieldContext<'_> {
-        FieldContext { path: format!("{}[{index}]", self.path), collector: self.collector }
+    pub(crate) const fn item(&mut self, index: usize) -> FieldContext<'_> {
+        FieldContext { path: FieldPath::Item(&self.path, index), collector: self.collector }
     }
 
     /// Context at a relative path, such as `overwrites[2].allow`.
-    pub(crate) fn below(&mut self, path: &str) -> FieldContext<'_> {
-        let between = if self.path.is_empty() || path.is_empty() || path.starts_with('[') { "" } else { "." };
-        FieldContext { path: format!("{}{between}{path}", self.path), collector: self.collector }
+    pub(crate) const fn below<'c>(&'c mut self, path: &'c str) -> FieldContext<'c> {
+        FieldContext { path: FieldPath::Below(&self.path, path), collector: self.collector }
     }
 
     /// The same context, reborrowed.
-    pub(crate) fn reborrow(&mut self) -> FieldContext<'_> {
-        FieldContext { path: self.path.clone(), collector: self.collector }
+    pub(crate) const fn reborrow(&mut self) -> FieldContext<'_> {
+        FieldContext { path: self.path, collector: self.collector }
     }
 
     pub(crate) const fn nulls(&self) -> NullHandling {
         self.collector.nulls
+    }
+}
+
+impl fmt::Display for FieldPath<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Top => Ok(()),
+            Self::Field(Self::Top, name) => f.write_str(&truncated(name)),
+            Self::Field(parent, name) => write!(f, "{parent}.{}", truncated(name)),
+            Self::Item(parent, index) => write!(f, "{parent}[{index}]"),
+            Self::Below(Self::Top, path) => f.write_str(path),
+            Self::Below(parent, path) if path.is_empty() || path.starts_with('[') => write!(f, "{parent}{path}"),
+            Self::Below(parent, path) => write!(f, "{parent}.{path}"),
+        }
     }
 }
 

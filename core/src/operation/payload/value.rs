@@ -5,17 +5,19 @@ use std::{collections::HashSet, hash::Hash};
 use serde_json::Value;
 
 use super::{
-    field_reader::{nearest, object, quoted_list},
+    field_reader::{nearest, quoted_list},
     validation::{FieldContext, truncated},
 };
-use crate::operation::{OperationId, Reference};
+use crate::operation::OperationId;
 
 /// Upper bound of ids: larger numbers are reserved for queues, and Discord does not reach them before 2049.
 const IDS_END: u64 = 1 << 62;
+/// Maximum length of a name.
+pub(super) const MAX_NAME_CHARS: usize = 100;
 /// Maximum length of a key.
-const MAX_KEY_CHARS: usize = 100;
+pub(super) const MAX_KEY_CHARS: usize = 100;
 /// Maximum length of an interaction token.
-const MAX_TOKEN_CHARS: usize = 512;
+pub(super) const MAX_TOKEN_CHARS: usize = 512;
 
 /// Reads a string of `min` to `max` characters.
 pub(crate) fn text(min: usize, max: usize) -> impl FnOnce(&Value, &mut FieldContext<'_>) -> Option<String> {
@@ -31,9 +33,9 @@ pub(crate) fn text(min: usize, max: usize) -> impl FnOnce(&Value, &mut FieldCont
     }
 }
 
-/// Reads a name of 1 to 100 characters without surrounding white space.
+/// Reads a name without surrounding white space.
 pub(crate) fn name(value: &Value, at: &mut FieldContext<'_>) -> Option<String> {
-    let name = text(1, 100)(value, at)?;
+    let name = text(1, MAX_NAME_CHARS)(value, at)?;
     if name.trim() == name {
         return Some(name);
     }
@@ -120,34 +122,13 @@ pub(crate) fn permissions(value: &Value, at: &mut FieldContext<'_>) -> Option<u6
 }
 
 /// Parses a number as Discord writes large ones: digits without leading zeros.
-fn digits(text: &str) -> Option<u64> {
+pub(super) fn digits(text: &str) -> Option<u64> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     if plain { text.parse().ok() } else { None }
 }
 
-/// Reads a reference to an object, by its id or, before it exists, by key or operation.
-pub(crate) fn reference(value: &Value, at: &mut FieldContext<'_>) -> Option<Reference> {
-    match value {
-        Value::String(_) | Value::Number(_) => id(value, at).map(Reference::Id),
-        Value::Object(_) => object(value, at, |form| {
-            let key = form.optional("key", key);
-            let operation = form.optional("operation", operation);
-            match (form.has_value("key"), form.has_value("operation")) {
-                (true, false) => key.map(Reference::Key),
-                (false, true) => operation.map(Reference::Operation),
-                (true, true) | (false, false) => {
-                    form.invalid_here("must have either `key` or `operation`");
-                    None
-                }
-            }
-        }),
-        Value::Null | Value::Bool(_) | Value::Array(_) => {
-            at.invalid(r#"must be an id as a string, {"key": "…"} or {"operation": "…"}"#)
-        }
-    }
-}
-
-fn operation(value: &Value, at: &mut FieldContext<'_>) -> Option<OperationId> {
+/// Reads the id of an operation.
+pub(super) fn operation_id(value: &Value, at: &mut FieldContext<'_>) -> Option<OperationId> {
     let Some(text) = value.as_str() else {
         return at.invalid("must be an operation id, as a string");
     };
@@ -155,6 +136,11 @@ fn operation(value: &Value, at: &mut FieldContext<'_>) -> Option<OperationId> {
         Ok(id) => Some(id),
         Err(_) => at.invalid("must be an operation id, as returned when the operation was accepted"),
     }
+}
+
+/// Reads any object.
+pub(super) fn any_object(value: &Value, at: &mut FieldContext<'_>) -> Option<Value> {
+    if value.is_object() { Some(value.clone()) } else { at.invalid("must be an object") }
 }
 
 /// Reads a list of `min` to `max` items.

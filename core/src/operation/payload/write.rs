@@ -4,8 +4,6 @@ use std::fmt::{Display, Write};
 
 use serde_json::Value;
 
-use crate::operation::Reference;
-
 /// An object that is being written. Fields keep the order of the calls.
 #[derive(Debug)]
 pub(super) struct FieldWriter<'o> {
@@ -54,16 +52,18 @@ pub(super) fn value(out: &mut String, given: &Value) {
     }
 }
 
-/// Writes a reference.
-pub(super) fn reference(out: &mut String, reference: &Reference) {
-    match reference {
-        Reference::Id(id) => quoted(out, id),
-        Reference::Key(key) => object(out, |fields| fields.text("key", key)),
-        Reference::Operation(id) => object(out, |fields| fields.quoted("operation", id)),
-    }
+/// Writes text.
+pub(super) fn string(out: &mut String, content: &String) {
+    text(out, content);
 }
 
-fn quoted(out: &mut String, plain: &impl Display) {
+/// Writes a number or a boolean.
+pub(super) fn plain(out: &mut String, plain: &impl Display) {
+    write!(out, "{plain}").expect("invariant: writing to a string cannot fail");
+}
+
+/// Writes a number or an id in quotes.
+pub(super) fn quoted(out: &mut String, plain: &impl Display) {
     write!(out, "\"{plain}\"").expect("invariant: writing to a string cannot fail");
 }
 
@@ -77,32 +77,5 @@ impl FieldWriter<'_> {
         text(self.out, name);
         self.out.push(':');
         write(self.out);
-    }
-
-    /// Writes a number or a boolean.
-    pub(super) fn plain(&mut self, name: &str, plain: impl Display) {
-        self.with(name, |out| write!(out, "{plain}").expect("invariant: writing to a string cannot fail"));
-    }
-
-    /// Writes a number or an id in quotes.
-    pub(super) fn quoted(&mut self, name: &str, plain: impl Display) {
-        self.with(name, |out| quoted(out, &plain));
-    }
-
-    /// Writes text.
-    pub(super) fn text(&mut self, name: &str, content: &str) {
-        self.with(name, |out| text(out, content));
-    }
-
-    /// Writes a reference.
-    pub(super) fn reference(&mut self, name: &str, given: &Reference) {
-        self.with(name, |out| reference(out, given));
-    }
-
-    /// Writes an optional field if it has a value.
-    pub(super) fn optional<T>(&mut self, name: &str, given: Option<T>, write: impl FnOnce(&mut Self, &str, T)) {
-        if let Some(given) = given {
-            write(self, name, given);
-        }
     }
 }
