@@ -9,12 +9,8 @@ use utoipa::openapi::{
     schema::{KnownFormat, ObjectBuilder},
 };
 
-use super::schema::{Describe, SchemaRef, formatted, formatted_as, one_of_names, schema_ref, text, text_of};
+use super::schema::{Describe, SchemaRef, formatted, formatted_as, one_of_names, schema_ref, text};
 
-/// A Discord id, in digits: as a number, JavaScript would lose its last ones.
-pub(crate) const SNOWFLAKE: &str = "^(?:[1-9][0-9]{0,17}|[1-3][0-9]{18})$";
-/// A key of a managed object.
-pub(crate) const KEY: &str = "^[A-Za-z0-9_.:/-]+$";
 /// The id of an API key.
 pub(crate) const KEY_ID: &str = "^[a-z0-9]{12}$";
 /// Printable ASCII, as in idempotency keys.
@@ -62,10 +58,6 @@ pub(crate) fn href() -> ObjectBuilder {
 pub(crate) fn schemas() -> Vec<(&'static str, SchemaRef)> {
     let lanes = Lane::ALL.map(Lane::name);
     vec![
-        (
-            "Snowflake",
-            text().pattern(Some(SNOWFLAKE)).describe("A Discord id, as a string of digits.").examples([A_GUILD]).into(),
-        ),
         ("Time", formatted(KnownFormat::DateTime).describe("A time in UTC, as RFC 3339.").examples([A_TIME]).into()),
         (
             "OperationId",
@@ -85,7 +77,6 @@ pub(crate) fn schemas() -> Vec<(&'static str, SchemaRef)> {
                 .examples(["k7mq2vx9apzd"])
                 .into(),
         ),
-        ("ManagedKey", managed_key().into()),
         ("Kind", one_of_names(OperationKind::ALL.map(OperationKind::name)).describe("What an operation does.").into()),
         ("State", one_of_names(OperationState::ALL.map(OperationState::name)).describe(STATES).into()),
         ("Lane", one_of_names(lanes).describe("The priority of a call.").into()),
@@ -102,11 +93,3 @@ const STATES: &str = "The state of an operation. `scheduled` (not due yet: it is
     `queued`, `running`, `delayed` (by a limit or a breaker; no attempt is used), `retrying` and `reconciling` (sent, \
     and its outcome is being determined) continue by themselves; `succeeded`, `dead`, `cancelled` and `needs_review` \
     are final.";
-
-/// A key of a managed object of a guild.
-fn managed_key() -> ObjectBuilder {
-    text_of(1, 100)
-        .pattern(Some(KEY))
-        .describe("The name by which other operations may refer to the created object: `{\"key\": \"…\"}`.")
-        .examples(["mods"])
-}

@@ -159,8 +159,41 @@ pub(crate) fn null() -> SchemaRef {
     Object::with_type(Type::Null).into()
 }
 
-/// An object with at least one of these optional fields.
+/// The schema with a description, unless it is empty.
+pub(crate) fn described(schema: SchemaRef, description: &str) -> SchemaRef {
+    if description.is_empty() {
+        return schema;
+    }
+    match schema {
+        RefOr::Ref(named) => named.describe(description).into(),
+        RefOr::T(Schema::Object(mut object)) => {
+            object.description = Some(description.to_owned());
+            object.into()
+        }
+        RefOr::T(Schema::Array(mut array)) => {
+            array.description = Some(description.to_owned());
+            array.into()
+        }
+        RefOr::T(other) => other.into(),
+    }
+}
+
+/// The schema with a default, unless it has a name.
+pub(crate) fn with_default(schema: SchemaRef, default: Value) -> SchemaRef {
+    match schema {
+        RefOr::T(Schema::Object(mut object)) => {
+            object.default = Some(default);
+            object.into()
+        }
+        other => other,
+    }
+}
+
+/// An object with at least one of these optional fields, if there are any.
 pub(crate) fn with_one_of(object: ObjectBuilder, fields: &[&str]) -> ObjectBuilder {
+    if fields.is_empty() {
+        return object;
+    }
     let required: Vec<Value> = fields.iter().map(|field| json!({"required": [field]})).collect();
     object.extensions(Some(Extensions::from_iter([("anyOf", required)])))
 }

@@ -1,151 +1,150 @@
-//! The payload of each kind of operation.
+//! The payload of each kind of operation: schemas of what `Payload::describe` of `guildhall-core` declares.
 //!
-//! `Payload::parse` of `guildhall-core` decides what is valid; this describes it. `tests.rs` checks that both agree: it
-//! violates every limit that is described here, and compares the result.
+//! Bounds, names and defaults stand there. `tests.rs` checks that the schemas mean the same as the parser: it violates
+//! every limit, and compares the result.
 
-mod channels;
-mod messages;
-mod rest;
-mod roles;
+mod examples;
 
 #[cfg(test)]
 mod tests;
 
-use guildhall_core::operation::OperationKind;
-use serde_json::{Value, json};
-use utoipa::openapi::{Ref, schema::ObjectBuilder};
+use std::collections::BTreeMap;
 
-use super::{
-    common::{AN_OPERATION, snowflake},
-    schema::{
-        Describe, Field, SchemaRef, closed, formatted_as, null, one_of, optional, or_null, required, schema_ref, text,
-    },
+use guildhall_core::operation::{
+    OperationKind, Payload,
+    payload::{FieldType, NullHandling, ObjectType, PassedPart, Presence, TextType, ValueType},
 };
 
-/// The documentation of a kind.
-pub(crate) struct PayloadDoc {
-    /// What the kind does.
-    pub(crate) description: &'static str,
-    /// Its payload.
-    pub(crate) shape: ObjectBuilder,
-    /// Valid payloads, each with a summary.
-    pub(crate) examples: Vec<(&'static str, Value)>,
-}
-
-/// The documentation of a kind.
-pub(crate) fn payload_doc(kind: OperationKind) -> PayloadDoc {
-    match kind {
-        OperationKind::CreateRole => roles::create(),
-        OperationKind::EnsureRole => roles::ensure(),
-        OperationKind::DeleteRole => roles::delete(),
-        OperationKind::AssignRole => roles::assign(),
-        OperationKind::RemoveRole => roles::remove(),
-        OperationKind::SetMemberRoles => roles::set(),
-        OperationKind::CreateChannel => channels::create(),
-        OperationKind::EnsureChannel => channels::ensure(),
-        OperationKind::DeleteChannel => channels::delete(),
-        OperationKind::UpdatePermissions => channels::update_permissions(),
-        OperationKind::ReplaceOverwrites => channels::replace_overwrites(),
-        OperationKind::Reorder => channels::reorder(),
-        OperationKind::SendMessage => messages::send(),
-        OperationKind::EnsureMessage => messages::ensure(),
-        OperationKind::EditMessage => messages::edit(),
-        OperationKind::DeleteMessage => messages::delete(),
-        OperationKind::SendDm => messages::send_dm(),
-        OperationKind::DeferReply => rest::defer_reply(),
-        OperationKind::SendFollowup => rest::send_followup(),
-        OperationKind::EditOriginal => rest::edit_original(),
-        OperationKind::Read => rest::read(),
-        OperationKind::Request => rest::request(),
-    }
-}
+pub(crate) use self::examples::examples;
+use super::schema::{
+    Describe as _, Field, SchemaRef, any_object, any_value, boolean, closed, described, formatted_as, integer, list_of,
+    null, object, one_of, one_of_names, optional, or_null, required, schema_ref, text, text_of, with_default,
+    with_one_of,
+};
 
 /// The base name of a kind's schemas: `CreateRole`.
-pub(crate) fn title(kind: OperationKind) -> String {
-    let capital = |word: &str| word.get(..1).map_or_else(String::new, str::to_uppercase) + word.get(1..).unwrap_or("");
-    kind.name().split('_').map(capital).collect()
+pub(crate) fn title(kind: OperationKind) -> &'static str {
+    Payload::describe(kind).name
 }
 
-/// All schemas of these files, by name.
-pub(crate) fn schemas() -> Vec<(String, SchemaRef)> {
-    let parts = [Nulls::Omitted, Nulls::Rejected].into_iter().flat_map(|nulls| {
-        [
-            (nulls.title("Reference"), reference_shape(nulls)),
-            (nulls.title("Overwrite"), channels::overwrite(nulls)),
-            (nulls.title("AllowedMentions"), messages::allowed_mentions(nulls).into()),
-        ]
-    });
-    let payloads = OperationKind::ALL.map(|kind| {
-        let PayloadDoc { description: does, shape, examples } = payload_doc(kind);
-        let examples = examples.into_iter().map(|(_, example)| example);
-        (format!("{}Payload", title(kind)), shape.describe(does).examples(examples).into())
-    });
-    parts.chain([("Embed".to_owned(), messages::embed().into())]).chain(payloads).collect()
+/// The schemas of all payloads and of what they consist of, by name.
+pub(crate) fn schemas() -> BTreeMap<String, SchemaRef> {
+    let mut schemas = BTreeMap::new();
+    for kind in OperationKind::ALL {
+        let payload = Payload::describe(kind);
+        let mut converter = Converter { nulls: kind.null_handling(), components: &mut schemas };
+        let fields = converter.fields(&payload.fields);
+        let schema = with_one_of(closed(fields), payload.any_of).describe(payload.description).examples(examples(kind));
+        schemas.insert(format!("{}Payload", payload.name), schema.into());
+    }
+    schemas
 }
 
-/// What `null` means in a kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Nulls {
-    /// The same as an omitted field.
-    Omitted,
-    /// Rejected, because it is ambiguous where omitted fields stay unchanged.
-    Rejected,
+/// Converts the descriptions of payloads to schemas.
+struct Converter<'c> {
+    /// What `null` means: the same as an omitted field, or nothing.
+    nulls: NullHandling,
+    /// The schemas with names.
+    components: &'c mut BTreeMap<String, SchemaRef>,
 }
 
-impl Nulls {
-    /// An optional field.
-    fn optional(self, name: &'static str, shape: impl Into<SchemaRef>) -> Field {
-        match self {
-            Self::Omitted => optional(name, or_null(shape)),
-            Self::Rejected => optional(name, shape),
+impl Converter<'_> {
+    fn fields(&mut self, fields: &[FieldType]) -> Vec<Field> {
+        fields.iter().map(|field| self.field(field)).collect()
+    }
+
+    fn field(&mut self, field: &FieldType) -> Field {
+        let schema = described(self.schema(&field.values), field.description);
+        match &field.presence {
+            Presence::Required => required(field.name, schema),
+            Presence::Optional => self.optional(field.name, schema),
+            Presence::Default(default) => self.optional(field.name, with_default(schema, default.clone())),
         }
     }
 
-    /// A field that must not have a value, because another one has.
-    fn excluded(self, name: &'static str) -> Option<Field> {
-        match self {
-            Self::Omitted => Some(optional(name, null())),
-            Self::Rejected => None,
+    fn optional(&self, name: &'static str, schema: SchemaRef) -> Field {
+        match self.nulls {
+            NullHandling::Omitted => optional(name, or_null(schema)),
+            NullHandling::Rejected => optional(name, schema),
         }
     }
 
-    /// The name of a schema with such fields.
-    fn title(self, base: &str) -> String {
-        match self {
-            Self::Omitted => base.to_owned(),
-            Self::Rejected => format!("Strict{base}"),
+    fn schema(&mut self, values: &ValueType) -> SchemaRef {
+        match values {
+            ValueType::Text(described) => self.text(described),
+            ValueType::OperationId => formatted_as("uuid").into(),
+            ValueType::Integer { min, max } => integer(*min, *max).into(),
+            ValueType::Boolean => boolean().into(),
+            ValueType::Choice(names) => one_of_names(names.iter().copied()).into(),
+            ValueType::List { min, max, items } => list_of(*min, *max, self.schema(items)).into(),
+            ValueType::Object(object) if object.alternatives.is_empty() => {
+                let schema = closed(self.fields(&object.fields)).describe(object.description);
+                self.component(object.name, schema)
+            }
+            ValueType::Object(object) => {
+                let schema = one_of(self.alternatives(object)).describe(object.description);
+                self.component(object.name, schema)
+            }
+            ValueType::IdOr { id, object } => {
+                let id = self.text(id);
+                let schema = one_of([id].into_iter().chain(self.alternatives(object))).describe(object.description);
+                self.component(object.name, schema.examples(examples::references()))
+            }
+            ValueType::Passed { name, description, part } => {
+                self.components.insert((*name).to_owned(), described(passed(part), description));
+                schema_ref(name).into()
+            }
+            ValueType::AnyObject => any_object().into(),
+            ValueType::Anything => any_value().into(),
         }
     }
 
-    /// A reference to a Discord object: its id, or a name that it has before it exists.
-    fn reference(self) -> Ref {
-        schema_ref(&self.title("Reference"))
+    fn text(&mut self, described: &TextType) -> SchemaRef {
+        let schema = described.length.map_or_else(text, |(min, max)| text_of(min, max));
+        let description = Some(described.description).filter(|description| !description.is_empty());
+        let schema = schema.description(description).pattern(described.pattern).examples(described.example);
+        match described.name {
+            Some(name) => {
+                self.components.insert(name.to_owned(), schema.into());
+                schema_ref(name).into()
+            }
+            None => schema.into(),
+        }
+    }
+
+    /// One object for each of the fields of which an object has exactly one.
+    fn alternatives(&mut self, of: &ObjectType) -> Vec<SchemaRef> {
+        let mut objects = Vec::new();
+        for (title, own) in &of.alternatives {
+            let mut fields = vec![self.field(own)];
+            fields.extend(self.fields(&of.fields));
+            if self.nulls == NullHandling::Omitted {
+                let others = of.alternatives.iter().filter(|(_, other)| other.name != own.name);
+                fields.extend(others.map(|(_, other)| optional(other.name, null())));
+            }
+            objects.push(closed(fields).title(Some(*title)).into());
+        }
+        objects
+    }
+
+    /// A reference to the schema of this name.
+    fn component(&mut self, name: &str, schema: impl Into<SchemaRef>) -> SchemaRef {
+        let name = match self.nulls {
+            NullHandling::Omitted => name.to_owned(),
+            NullHandling::Rejected => format!("Strict{name}"),
+        };
+        self.components.insert(name.clone(), schema.into());
+        schema_ref(&name).into()
     }
 }
 
-fn reference_shape(nulls: Nulls) -> SchemaRef {
-    let key = required("key", schema_ref("ManagedKey").describe("The key of a managed object of this guild."));
-    let made =
-        required("operation", formatted_as("uuid").describe("The object that this operation of the guild creates."));
-    let by_key = closed([key].into_iter().chain(nulls.excluded("operation"))).title(Some("By key"));
-    let by_operation = closed([made].into_iter().chain(nulls.excluded("key"))).title(Some(
-        "By the operation that creates \
-        it",
-    ));
-    one_of([snowflake().into(), by_key.into(), by_operation.into()])
-        .describe("A role, a channel or a message: its id, `{\"key\": \"…\"}` or `{\"operation\": \"…\"}`.")
-        .examples([json!("1571715189416398850"), json!({"key": "mods"}), json!({"operation": AN_OPERATION})])
-        .into()
+/// A part of an object of Discord, with limits and otherwise passed through.
+fn passed(part: &PassedPart) -> SchemaRef {
+    match part {
+        PassedPart::Text(max) => text_of(0, *max).into(),
+        PassedPart::List(max, items) => list_of(0, *max, passed(items)).into(),
+        PassedPart::Object(parts) => {
+            object(parts.iter().map(|(name, part)| optional(name, or_null(passed(part))))).into()
+        }
+    }
 }
-
-/// Permissions, as Discord writes them.
-fn permissions() -> ObjectBuilder {
-    text()
-        .pattern(Some(PERMISSIONS))
-        .describe("Permissions as a bit set: a number, as a string of digits.")
-        .examples(["1024"])
-}
-
-const PERMISSIONS: &str = "^(?:0|[1-9][0-9]{0,18})$";
-/// A name that Discord does not trim.
-const NAME: &str = "^\\S(?:[\\s\\S]*\\S)?$";

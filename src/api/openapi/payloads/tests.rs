@@ -4,27 +4,30 @@
 use std::collections::BTreeMap;
 
 use guildhall_actors::submission::OperationRequest;
-use guildhall_core::operation::{OperationKind, Payload};
+use guildhall_core::operation::{
+    OperationKind, Payload,
+    payload::patterns::{ID, KEY, NAME, PATH, PERMISSIONS, TOKEN},
+};
 use serde_json::{Map, Value, json};
 
-use super::{NAME, PERMISSIONS, payload_doc, rest, title};
+use super::{examples, title};
 use crate::api::openapi::{
     assemble,
-    common::{A_GUILD, AN_OPERATION, KEY, PRINTABLE, SNOWFLAKE, TRACEPARENT},
+    common::{A_GUILD, AN_OPERATION, PRINTABLE, TRACEPARENT},
 };
 
 /// Strings that match a pattern, strings that do not, and the character that long strings consist of.
 fn pattern_samples(pattern: &str) -> (&[&str], &[&str], &str) {
     const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     match pattern {
-        SNOWFLAKE => (&["1", "3999999999999999999"], &["", "0", "01", "-1", "x", "40000000000000000000"], "1"),
+        ID => (&["1", "3999999999999999999"], &["", "0", "01", "-1", "x", "40000000000000000000"], "1"),
         PERMISSIONS => (&["0", "1024", "9999999999999999999"], &["", "01", "-1", "x", "1.0"], "1"),
         NAME => (&["a", "a b"], &[" a", "a ", "\ta"], "a"),
         KEY => (&["a", "A-b_c.d:e/9"], &["a b", "ä", "a\n", "{"], "a"),
         PRINTABLE => (&["a b", "~"], &["ä", "a\nb"], "a"),
         TRACEPARENT => (&[TRACE], &["", "00-0-0-0", "x"], "a"),
-        rest::TOKEN => (&["aW50.-_~!\"$&@[]"], &["a/b", "a?b", "a#b", "a%b", "a\\b", "a b", "ä"], "a"),
-        rest::PATH => (&["/users/@me?a=b"], &["users", "/a b", "/a#b", "/ä"], "a"),
+        TOKEN => (&["aW50.-_~!\"$&@[]"], &["a/b", "a?b", "a#b", "a%b", "a\\b", "a b", "ä"], "a"),
+        PATH => (&["/users/@me?a=b"], &["users", "/a b", "/a#b", "/ä"], "a"),
         other => panic!("add strings that match {other}, and strings that do not"),
     }
 }
@@ -118,7 +121,7 @@ impl SchemaDocument {
             return names[usize::try_from(n).unwrap() % names.len()].clone();
         }
         match schema["pattern"].as_str() {
-            Some(SNOWFLAKE) => return json!((n + 1).to_string()),
+            Some(ID) => return json!((n + 1).to_string()),
             Some(pattern) => return json!(pattern_samples(pattern).0[0]),
             None => {}
         }
@@ -144,7 +147,7 @@ fn text_samples(schema: &Value, fit: &mut Vec<Value>, unfit: &mut Vec<Value>) {
     let (good, bad, filler) = schema["pattern"].as_str().map_or((&[][..], &[][..], "ä"), pattern_samples);
     fit.extend(good.iter().map(|text| json!(text)));
     unfit.extend(bad.iter().map(|text| json!(text)));
-    let start = if schema["pattern"] == rest::PATH { "/" } else { "" };
+    let start = if schema["pattern"] == PATH { "/" } else { "" };
     let long = |length: u64| json!(format!("{start}{}", filler.repeat(usize::try_from(length).unwrap() - start.len())));
     if let Some(max) = schema["maxLength"].as_u64() {
         fit.push(long(max));
@@ -291,10 +294,6 @@ fn check_schema(
         );
     }
     checks.len()
-}
-
-fn examples(kind: OperationKind) -> Vec<Value> {
-    payload_doc(kind).examples.into_iter().map(|(_, example)| example).collect()
 }
 
 /// Whether it is accepted in a guild, or outside of any.

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{
     operation_schemas::{an_accepted, an_operation, an_operation_in_full},
-    submit::{WITHOUT_GUILD, examples, one_or_many},
+    submit::{examples, kinds_without_guild, one_or_many},
 };
 use crate::api::{
     openapi::{
@@ -92,7 +92,7 @@ fn submit() -> RouteDoc {
             "One operation, or several as `{{\"operations\": […]}}`. Also requires the scope \
              `application`.\n\n{ACCEPTED}"
         ))
-        .required_body(one_or_many("NewApplicationOperation"), examples(&WITHOUT_GUILD));
+        .required_body(one_or_many("NewApplicationOperation"), examples(&kinds_without_guild()));
     with_submission(doc)
 }
 

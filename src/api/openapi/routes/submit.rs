@@ -1,6 +1,6 @@
 //! Schemas of operations in submissions.
 
-use guildhall_core::operation::OperationKind;
+use guildhall_core::operation::{OperationKind, Payload};
 use serde_json::{Value, json};
 use utoipa::openapi::schema::{Discriminator, ObjectBuilder};
 
@@ -14,14 +14,9 @@ use crate::api::openapi::{
 };
 
 /// The kinds that can be submitted without a guild.
-pub(crate) const WITHOUT_GUILD: [OperationKind; 6] = [
-    OperationKind::SendDm,
-    OperationKind::DeferReply,
-    OperationKind::SendFollowup,
-    OperationKind::EditOriginal,
-    OperationKind::Read,
-    OperationKind::Request,
-];
+pub(crate) fn kinds_without_guild() -> Vec<OperationKind> {
+    OperationKind::ALL.into_iter().filter(|kind| !kind.needs_guild()).collect()
+}
 
 /// Maximum number of operations in a submission.
 const MAX_OPERATIONS: usize = 1_000;
@@ -42,7 +37,7 @@ pub(crate) fn one_or_many(one: &str) -> SchemaRef {
 /// Examples of one operation of each kind, and of several at once.
 pub(crate) fn examples(kinds: &[OperationKind]) -> Vec<(String, Value)> {
     let of = |kind: &OperationKind| {
-        let payload = payloads::payload_doc(*kind).examples.into_iter().next().map(|(_, payload)| payload);
+        let payload = payloads::examples(*kind).into_iter().next();
         json!({"kind": kind.name(), "payload": payload})
     };
     let each = kinds.iter().map(|kind| (kind.name().to_owned(), of(kind)));
@@ -64,7 +59,7 @@ pub(crate) fn schemas() -> Vec<(String, SchemaRef)> {
         ("NewOperation".to_owned(), of(&OperationKind::ALL, "An operation to submit. `kind` determines its payload.")),
         (
             "NewApplicationOperation".to_owned(),
-            of(&WITHOUT_GUILD, "An operation to submit without a guild. `kind` determines its payload."),
+            of(&kinds_without_guild(), "An operation to submit without a guild. `kind` determines its payload."),
         ),
     ];
     each.into_iter().chain(unions).collect()
@@ -77,7 +72,6 @@ fn new(kind: OperationKind) -> String {
 
 /// An operation of a kind, as it is submitted.
 pub(crate) fn operation(kind: OperationKind) -> ObjectBuilder {
-    let described = payloads::payload_doc(kind);
     let optional = |name, shape: ObjectBuilder| optional(name, or_null(shape));
     closed([
         required("kind", one_of_names([kind.name()])),
@@ -111,5 +105,5 @@ pub(crate) fn operation(kind: OperationKind) -> ObjectBuilder {
             ),
         ),
     ])
-    .describe(described.description)
+    .describe(Payload::describe(kind).description)
 }
