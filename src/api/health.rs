@@ -9,10 +9,13 @@ use actix_web::{
 };
 use guildhall_actors::supervision::spawn_work_on;
 use metrics_exporter_prometheus::PrometheusHandle;
-use serde_json::json;
 use tokio::runtime::Handle;
 
-use super::{problem::ProblemType, readiness::Readiness};
+use super::{
+    dto::{Live, Started},
+    problem::ProblemType,
+    readiness::Readiness,
+};
 use crate::process;
 
 /// An event loop that takes longer to run an empty task is not alive.
@@ -50,8 +53,8 @@ fn get(path: &str, get: actix_web::Route, head: actix_web::Route) -> actix_web::
 async fn livez(ops: web::Data<HealthState>) -> HttpResponse {
     let pulse = spawn_work_on(&ops.runtime, async {});
     match tokio::time::timeout(LIVENESS_TIMEOUT, pulse).await {
-        Ok(Ok(())) => HttpResponse::Ok().json(json!({"live": true})),
-        Ok(Err(_)) | Err(_) => HttpResponse::ServiceUnavailable().json(json!({"live": false})),
+        Ok(Ok(())) => HttpResponse::Ok().json(Live { live: true }),
+        Ok(Err(_)) | Err(_) => HttpResponse::ServiceUnavailable().json(Live { live: false }),
     }
 }
 
@@ -62,11 +65,9 @@ async fn readyz(ops: web::Data<HealthState>) -> HttpResponse {
 }
 
 async fn startupz(ops: web::Data<HealthState>) -> HttpResponse {
-    if ops.readiness.is_started() {
-        HttpResponse::Ok().json(json!({"started": true}))
-    } else {
-        HttpResponse::ServiceUnavailable().json(json!({"started": false}))
-    }
+    let started = ops.readiness.is_started();
+    let mut response = if started { HttpResponse::Ok() } else { HttpResponse::ServiceUnavailable() };
+    response.json(Started { started })
 }
 
 async fn metrics(ops: web::Data<HealthState>) -> HttpResponse {

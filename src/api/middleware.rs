@@ -247,9 +247,9 @@ fn method_name(method: &Method) -> &'static str {
 }
 
 /// Answers a request that passed all checks. Other requests do not reach it.
-pub(crate) async fn dispatch(request: HttpRequest, app: Data<AppState>) -> Result<HttpResponse, ProblemResponse> {
+pub(crate) async fn dispatch(request: HttpRequest) -> Result<HttpResponse, ProblemResponse> {
     let found = with_admitted(&request, |admitted| admitted.route_match.clone());
-    found.dispatch(request, app).await
+    found.dispatch(request).await
 }
 
 /// Takes the rest of the cost of a request, of which the checks took one token.

@@ -6,11 +6,13 @@ use actix_web::{HttpResponse, http::header::LOCATION};
 use guildhall_actors::ports::OperationDetails;
 use guildhall_actors::submission::{AcceptedOperation, WaitSlot};
 use guildhall_core::operation::OperationId;
-use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
 use super::errors::SubmissionShape;
-use super::{dto, prefer};
+use super::{
+    dto::{self, WaitedMany, WaitedOperation},
+    prefer,
+};
 use crate::api::app_state::AppState;
 use crate::{api::events::WaitEnded, events::emit};
 
@@ -83,20 +85,15 @@ impl PreferWait {
         if accepted.iter().all(|accepted| accepted.replayed) {
             response.insert_header(("Idempotency-Replayed", "true"));
         }
-        let mut all: Vec<Value> = accepted.iter().map(|accepted| details(accepted, by_id)).collect();
+        let operation = |accepted: &AcceptedOperation| WaitedOperation::new(accepted, by_id.get(&accepted.id));
         match (shape, accepted) {
             (SubmissionShape::One, [only]) => {
                 response.insert_header((LOCATION, dto::location(only.id)));
-                response.json(all.pop())
+                response.json(operation(only))
             }
-            (SubmissionShape::One | SubmissionShape::Many, _) => response.json(json!({"operations": all})),
+            (SubmissionShape::One | SubmissionShape::Many, all) => {
+                response.json(WaitedMany { operations: all.iter().map(operation).collect() })
+            }
         }
     }
-}
-
-/// An operation with its details. If only the idempotency key is still stored, there are few.
-fn details(accepted: &AcceptedOperation, by_id: &HashMap<OperationId, OperationDetails>) -> Value {
-    let mut whole = by_id.get(&accepted.id).map_or_else(|| json!(dto::accepted(accepted)), dto::operation);
-    whole["replayed"] = accepted.replayed.into();
-    whole
 }

@@ -7,6 +7,7 @@ use std::{
 
 use guildhall_actors::supervision::PartEnd;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::events::{ComponentNotReady, ComponentReady, emit};
 
@@ -24,19 +25,25 @@ struct State {
     ended: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// Whether a part is ready.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(tag = "state", rename_all = "snake_case")]
 enum ComponentState {
     Ready,
-    NotReady { reason: String },
+    NotReady {
+        /// Why the part is not ready.
+        reason: String,
+    },
 }
 
-/// The body of `/readyz`.
-#[derive(Debug, Serialize)]
+/// Whether the daemon is ready.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Readiness)]
 pub(crate) struct ReadinessReport {
     pub(crate) ready: bool,
-    /// Whether the process is shutting down; then it is not ready, whatever the parts report.
+    /// Whether the process is shutting down.
     stopping: bool,
+    /// All parts, by name.
     parts: BTreeMap<&'static str, ComponentState>,
 }
 

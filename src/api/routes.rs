@@ -5,7 +5,6 @@ use std::{future::Future, pin::Pin, sync::LazyLock};
 use actix_web::{
     HttpRequest, HttpResponse,
     http::{Method, header::HeaderValue},
-    web::Data,
 };
 use guildhall_core::{
     access::Scope,
@@ -14,11 +13,12 @@ use guildhall_core::{
 
 use percent_encoding::percent_decode_str;
 
-use crate::api::app_state::AppState;
+use crate::api::extract;
 use crate::api::handlers::{
     audit, breakers, budgets, dead_letters, erase, guilds, instances, keys, limits, operations, reload, shards, state,
     stream, usage,
 };
+use crate::api::openapi::route_doc::RouteDoc;
 use crate::api::problem::{ProblemResponse, ProblemType};
 
 /// Prefix of all paths.
@@ -37,7 +37,8 @@ pub struct Route {
     pub needs: Scope,
     /// The policy that a request counts for.
     pub policy: Policy,
-    handler: fn(HttpRequest, Data<AppState>) -> HandlerFuture,
+    handler: fn(HttpRequest) -> HandlerFuture,
+    pub(crate) doc: fn() -> RouteDoc,
 }
 
 impl Route {
@@ -47,75 +48,96 @@ impl Route {
     }
 }
 
-const fn route(
-    method: &'static str,
-    path: &'static str,
-    needs: Scope,
-    policy: Policy,
-    answer: fn(HttpRequest, Data<AppState>) -> HandlerFuture,
-) -> Route {
-    Route { method, path, needs, policy, handler: answer }
-}
-
-macro_rules! to {
-    ($handler:path) => {
-        |request, served| Box::pin($handler(request, served))
+/// A route with its handler. The documentation consists of the function beside the handler, and of what the handler's
+/// signature says.
+macro_rules! route {
+    ($method:literal, $path:literal, $needs:ident, $policy:expr, $handler:path, $doc:path) => {
+        Route {
+            method: $method,
+            path: $path,
+            needs: Scope::$needs,
+            policy: $policy,
+            handler: |request| Box::pin(extract::call($handler, request)),
+            doc: || extract::describe($handler, $doc()),
+        }
     };
 }
 
 /// All routes.
 pub const ROUTES: &[Route] = &[
-    route(
+    route!(
         "POST",
         "/guilds/{guild_id}/operations",
-        Scope::OperationsWrite,
+        OperationsWrite,
         HeavyWaits,
-        to!(operations::submit_in_guild),
+        operations::submit_in_guild,
+        operations::submit_in_guild_doc
     ),
-    route("POST", "/guilds/{guild_id}/pause", Scope::GuildsWrite, Light, to!(guilds::pause)),
-    route("POST", "/guilds/{guild_id}/resume", Scope::GuildsWrite, Light, to!(guilds::resume)),
-    route("GET", "/guilds/{guild_id}", Scope::GuildsRead, Light, to!(guilds::show)),
-    route("GET", "/events/dead", Scope::EventsRead, Light, to!(state::list_dead)),
-    route("POST", "/events/dead/{place}/revive", Scope::EventsWrite, Light, to!(state::revive)),
-    route("GET", "/state/{key:.+}", Scope::StateRead, Light, to!(state::show)),
-    route("PUT", "/state/{key:.+}", Scope::StateWrite, Light, to!(state::put)),
-    route("DELETE", "/state/{key:.+}", Scope::StateWrite, Light, to!(state::remove)),
-    route("GET", "/instances", Scope::FleetRead, Light, to!(instances::list)),
-    route("GET", "/usage", Scope::OperationsRead, Light, to!(usage::show)),
-    route("POST", "/pause", Scope::FleetWrite, Light, to!(guilds::pause_all)),
-    route("POST", "/resume", Scope::FleetWrite, Light, to!(guilds::resume_all)),
-    route("GET", "/operations", Scope::OperationsRead, Light, to!(operations::list)),
-    route("POST", "/operations", Scope::OperationsWrite, HeavyWaits, to!(operations::submit)),
-    route("GET", "/operations/stream", Scope::OperationsRead, Light, to!(stream::open)),
-    route("GET", "/operations/{id}", Scope::OperationsRead, Light, to!(operations::show)),
-    route("POST", "/operations/{id}/cancel", Scope::OperationsWrite, Light, to!(operations::cancel)),
-    route("POST", "/operations/{id}/retry", Scope::OperationsWrite, Light, to!(operations::retry)),
-    route("GET", "/dead-letters", Scope::OperationsRead, Light, to!(dead_letters::list)),
-    route("POST", "/dead-letters/redrive", Scope::OperationsWrite, Heavy, to!(dead_letters::redrive_all)),
-    route("POST", "/dead-letters/discard", Scope::OperationsWrite, Heavy, to!(dead_letters::discard_all)),
-    route("GET", "/dead-letters/{id}", Scope::OperationsRead, Light, to!(dead_letters::show)),
-    route("DELETE", "/dead-letters/{id}", Scope::OperationsWrite, Light, to!(dead_letters::discard)),
-    route("POST", "/dead-letters/{id}/redrive", Scope::OperationsWrite, Light, to!(dead_letters::redrive)),
-    route("GET", "/keys", Scope::Admin, Light, to!(keys::list)),
-    route("POST", "/keys", Scope::Admin, Light, to!(keys::create)),
-    route("GET", "/keys/{id}", Scope::Admin, Light, to!(keys::show)),
-    route("DELETE", "/keys/{id}", Scope::Admin, Light, to!(keys::revoke)),
-    route("POST", "/keys/{id}/rotate", Scope::Admin, Light, to!(keys::rotate)),
-    route("GET", "/audit", Scope::Audit, Light, to!(audit::list)),
-    route("POST", "/reload", Scope::Admin, Light, to!(reload::reload)),
-    route("POST", "/erase", Scope::Admin, Heavy, to!(erase::erase)),
-    route("GET", "/limits", Scope::FleetRead, Light, to!(limits::show)),
-    route("GET", "/limits/buckets", Scope::FleetRead, Light, to!(limits::buckets)),
-    route("GET", "/limits/top", Scope::FleetRead, Light, to!(limits::top)),
-    route("GET", "/breakers", Scope::FleetRead, Light, to!(breakers::list)),
-    route("POST", "/breakers/force", Scope::FleetWrite, Light, to!(breakers::force)),
-    route("POST", "/breakers/reset", Scope::FleetWrite, Light, to!(breakers::reset)),
-    route("GET", "/shards", Scope::FleetRead, Light, to!(shards::list)),
-    route("POST", "/shards/{id}/restart", Scope::FleetWrite, Light, to!(shards::restart)),
-    route("GET", "/budgets", Scope::BudgetsRead, Light, to!(budgets::list)),
-    route("GET", "/budgets/{name}", Scope::BudgetsRead, Light, to!(budgets::show)),
-    route("POST", "/budgets/{name}/acquire", Scope::BudgetsWrite, Light, to!(budgets::acquire)),
-    route("POST", "/budgets/{name}/observe", Scope::BudgetsWrite, Light, to!(budgets::observe)),
+    route!("POST", "/guilds/{guild_id}/pause", GuildsWrite, Light, guilds::pause, guilds::pause_doc),
+    route!("POST", "/guilds/{guild_id}/resume", GuildsWrite, Light, guilds::resume, guilds::resume_doc),
+    route!("GET", "/guilds/{guild_id}", GuildsRead, Light, guilds::show, guilds::show_doc),
+    route!("GET", "/events/dead", EventsRead, Light, state::list_dead, state::list_dead_doc),
+    route!("POST", "/events/dead/{place}/revive", EventsWrite, Light, state::revive, state::revive_doc),
+    route!("GET", "/state/{key:.+}", StateRead, Light, state::show, state::show_doc),
+    route!("PUT", "/state/{key:.+}", StateWrite, Light, state::put, state::put_doc),
+    route!("DELETE", "/state/{key:.+}", StateWrite, Light, state::remove, state::remove_doc),
+    route!("GET", "/instances", FleetRead, Light, instances::list, instances::list_doc),
+    route!("GET", "/usage", OperationsRead, Light, usage::show, usage::show_doc),
+    route!("POST", "/pause", FleetWrite, Light, guilds::pause_all, guilds::pause_all_doc),
+    route!("POST", "/resume", FleetWrite, Light, guilds::resume_all, guilds::resume_all_doc),
+    route!("GET", "/operations", OperationsRead, Light, operations::list, operations::list_doc),
+    route!("POST", "/operations", OperationsWrite, HeavyWaits, operations::submit, operations::submit_doc),
+    route!("GET", "/operations/stream", OperationsRead, Light, stream::open, stream::open_doc),
+    route!("GET", "/operations/{id}", OperationsRead, Light, operations::show, operations::show_doc),
+    route!("POST", "/operations/{id}/cancel", OperationsWrite, Light, operations::cancel, operations::cancel_doc),
+    route!("POST", "/operations/{id}/retry", OperationsWrite, Light, operations::retry, operations::retry_doc),
+    route!("GET", "/dead-letters", OperationsRead, Light, dead_letters::list, dead_letters::list_doc),
+    route!(
+        "POST",
+        "/dead-letters/redrive",
+        OperationsWrite,
+        Heavy,
+        dead_letters::redrive_all,
+        dead_letters::redrive_all_doc
+    ),
+    route!(
+        "POST",
+        "/dead-letters/discard",
+        OperationsWrite,
+        Heavy,
+        dead_letters::discard_all,
+        dead_letters::discard_all_doc
+    ),
+    route!("GET", "/dead-letters/{id}", OperationsRead, Light, dead_letters::show, dead_letters::show_doc),
+    route!("DELETE", "/dead-letters/{id}", OperationsWrite, Light, dead_letters::discard, dead_letters::discard_doc),
+    route!(
+        "POST",
+        "/dead-letters/{id}/redrive",
+        OperationsWrite,
+        Light,
+        dead_letters::redrive,
+        dead_letters::redrive_doc
+    ),
+    route!("GET", "/keys", Admin, Light, keys::list, keys::list_doc),
+    route!("POST", "/keys", Admin, Light, keys::create, keys::create_doc),
+    route!("GET", "/keys/{id}", Admin, Light, keys::show, keys::show_doc),
+    route!("DELETE", "/keys/{id}", Admin, Light, keys::revoke, keys::revoke_doc),
+    route!("POST", "/keys/{id}/rotate", Admin, Light, keys::rotate, keys::rotate_doc),
+    route!("GET", "/audit", Audit, Light, audit::list, audit::list_doc),
+    route!("POST", "/reload", Admin, Light, reload::reload, reload::reload_doc),
+    route!("POST", "/erase", Admin, Heavy, erase::erase, erase::erase_doc),
+    route!("GET", "/limits", FleetRead, Light, limits::show, limits::show_doc),
+    route!("GET", "/limits/buckets", FleetRead, Light, limits::buckets, limits::buckets_doc),
+    route!("GET", "/limits/top", FleetRead, Light, limits::top, limits::top_doc),
+    route!("GET", "/breakers", FleetRead, Light, breakers::list, breakers::list_doc),
+    route!("POST", "/breakers/force", FleetWrite, Light, breakers::force, breakers::force_doc),
+    route!("POST", "/breakers/reset", FleetWrite, Light, breakers::reset, breakers::reset_doc),
+    route!("GET", "/shards", FleetRead, Light, shards::list, shards::list_doc),
+    route!("POST", "/shards/{id}/restart", FleetWrite, Light, shards::restart, shards::restart_doc),
+    route!("GET", "/budgets", BudgetsRead, Light, budgets::list, budgets::list_doc),
+    route!("GET", "/budgets/{name}", BudgetsRead, Light, budgets::show, budgets::show_doc),
+    route!("POST", "/budgets/{name}/acquire", BudgetsWrite, Light, budgets::acquire, budgets::acquire_doc),
+    route!("POST", "/budgets/{name}/observe", BudgetsWrite, Light, budgets::observe, budgets::observe_doc),
 ];
 
 /// A segment of a path.
@@ -227,13 +249,9 @@ impl RouteMatch {
     }
 
     /// Answers a request with the handler of its route.
-    pub(crate) async fn dispatch(
-        &self,
-        request: HttpRequest,
-        app: Data<AppState>,
-    ) -> Result<HttpResponse, ProblemResponse> {
+    pub(crate) async fn dispatch(&self, request: HttpRequest) -> Result<HttpResponse, ProblemResponse> {
         match (self.route, self.template) {
-            (Some(route), _) => (route.handler)(request, app).await,
+            (Some(route), _) => (route.handler)(request).await,
             (None, Some(template)) => Ok(ProblemType::not_allowed(template.allow.clone())),
             (None, None) => Err(ProblemType::NotFound.into()),
         }

@@ -1,51 +1,70 @@
 //! Lists the audit.
 
-use actix_web::{HttpRequest, HttpResponse, web::Data};
-use guildhall_actors::access::{AuditAction, AuditFilter, StoredAuditRecord};
-use serde_json::{Value, json};
+use actix_web::{HttpRequest, web::Json};
+use guildhall_actors::access::{AuditAction, AuditFilter, Caller};
+use serde_json::json;
 
-use crate::api::app_state::AppState;
-use crate::api::params::Params;
-use crate::api::problem::ProblemResponse;
-use crate::api::{dto, errors, middleware};
+use super::page;
+use crate::api::{
+    dto::{AuditPage, AuditRow},
+    errors,
+    extract::{App, JsonResult, Query},
+    fields::{self, Field as _, fields},
+    openapi::{
+        common::A_TIME,
+        route_doc::{RouteDoc, Tag},
+    },
+};
 
 /// Maximum length of a key id in the filter.
 const MAX_KEY_LEN: usize = 64;
 
-pub(crate) async fn list(request: HttpRequest, app: Data<AppState>) -> Result<HttpResponse, ProblemResponse> {
-    let caller = middleware::caller_of(&request);
-    let mut params = Params::query(&request);
-    let limit = params.limit();
-    let names = AuditAction::ALL.map(AuditAction::name).join(", ");
-    let filter = AuditFilter {
-        tenant: caller.tenant.clone(),
-        key: params.text("key", MAX_KEY_LEN),
-        action: params.one_of("action", &names, AuditAction::from_name),
-        guilds: caller.visible_guilds(params.guild()),
-        before: params.position("before"),
-        // One more shows whether another page follows.
-        limit: limit + 1,
-    };
-    params.finish()?;
-    let listed = app.with_keys(&request, |keys| async move { keys.audit(filter).await }).await?;
-    let mut listed = listed.map_err(|error| errors::store_problem(&error))?;
-    let more = listed.len() > limit;
-    listed.truncate(limit);
-    let next = listed.last().filter(|_| more).map(|row| row.position.to_string());
-    let rows: Vec<_> = listed.iter().map(row_json).collect();
-    Ok(HttpResponse::Ok().json(json!({ "audit": rows, "next": next })))
+fields! {
+    struct AuditQuery {
+        /// Filter by the key that was used.
+        key: Option<String> = fields::text(MAX_KEY_LEN).optional(),
+        /// Filter by action.
+        action: Option<AuditAction> =
+            fields::one_of("Action", AuditAction::ALL.map(AuditAction::name), AuditAction::from_name).optional(),
+        /// Filter by guild.
+        guild_id: Option<u64> = fields::guild().optional(),
+        /// `next` of the previous response.
+        before: Option<i64> = fields::position().optional(),
+        /// Maximum number of entries.
+        limit: usize = fields::page_size(),
+    }
 }
 
-fn row_json(StoredAuditRecord { position: place, record: note }: &StoredAuditRecord) -> Value {
-    json!({
-        "place": place.to_string(),
-        "at": dto::time(note.at),
-        "tenant": &*note.tenant,
-        "key": &*note.key,
-        "action": note.action.name(),
-        "guild_id": note.guild.map(|guild| guild.to_string()),
-        "target": note.target,
-        "detail": note.detail,
-        "request_id": &*note.request,
-    })
+pub(crate) fn list_doc() -> RouteDoc {
+    let row = json!({
+        "place": "12", "at": A_TIME, "tenant": "default", "key": "admin", "action": "keys.create", "guild_id": null,
+        "target": "k7mq2vx9apzd", "detail": "operations:write", "request_id": "deploy-42.1",
+    });
+    RouteDoc::new(Tag::Keys, "list_audit", "List the audit")
+        .description(
+            "The newest first. Every change leaves one row; so does a rejected request of a key, at most ten times a \
+             minute for each key. Rows are stored for `retention.audit_ms`.",
+        )
+        .response(200, "A page of audit rows.", [("page", json!({"audit": [row], "next": null}))])
+}
+
+pub(crate) async fn list(
+    request: HttpRequest,
+    Query(query): Query<AuditQuery>,
+    caller: Caller,
+    app: App,
+) -> JsonResult<AuditPage> {
+    let filter = AuditFilter {
+        tenant: caller.tenant.clone(),
+        key: query.key,
+        action: query.action,
+        guilds: caller.visible_guilds(query.guild_id),
+        before: query.before,
+        // One more shows whether another page follows.
+        limit: query.limit + 1,
+    };
+    let listed = app.with_keys(&request, |keys| async move { keys.audit(filter).await }).await?;
+    let listed = listed.map_err(|error| errors::store_problem(&error))?;
+    let (listed, next) = page(listed, query.limit, |row| row.position.to_string().into());
+    Ok(Json(AuditPage { audit: listed.iter().map(AuditRow::from).collect(), next }))
 }

@@ -2,63 +2,84 @@
 
 use std::time::Duration;
 
-use actix_web::{HttpRequest, HttpResponse, web::Data};
-use guildhall_actors::access::AuditAction;
+use actix_web::web::Json;
+use guildhall_actors::access::{AuditAction, Caller};
 use guildhall_core::{
-    breaker::{BreakerKey, BreakerSnapshot, ForceError},
+    breaker::{BreakerKey, ForceError},
     response::Credential,
     route::RouteKey,
-    time::UnixMs,
 };
 use serde_json::{Value, json};
 
-use crate::api::app_state::AppState;
-use crate::api::params::Params;
-use crate::api::{dto, middleware, params};
 use crate::{
     api::{
+        app_state::AppState,
+        dto::{Breaker, Breakers},
         events::ManualIntervention,
+        extract::{App, Body, JsonResult, Query},
+        fields::{self, Field as _, NoFields, field_error, fields},
+        openapi::{
+            common::{A_TIME, LATER},
+            route_doc::{RouteDoc, Tag},
+        },
         problem::{ProblemResponse, ProblemType},
     },
     events::emit,
 };
-
-type HandlerResult = Result<HttpResponse, ProblemResponse>;
 
 /// Maximum length of a key.
 const MAX_KEY_LEN: usize = 256;
 /// Maximum duration of a forced breaker that is not open until it is reset: a week.
 const MAX_FORCED_MS: u64 = 7 * 24 * 60 * 60 * 1_000;
 
-pub(crate) async fn list(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
-    Params::query(&request).finish()?;
-    let seen = app.with_gate(|service| async move { service.gate.observe().await }).await?;
-    let (breakers, now) = (&seen.breakers.breakers, app.now());
-    let items: Vec<_> = breakers.breakers.iter().map(|breaker| breaker_json(breaker, now)).collect();
-    Ok(HttpResponse::Ok().json(json!({"breakers": items, "watched": breakers.watched})))
+fields! {
+    struct ForceBreaker {
+        /// A key as listed.
+        key: String = fields::text(MAX_KEY_LEN),
+        /// How long it stays open; without it, until it is reset.
+        for_ms: Option<u64> = fields::integer(1..=MAX_FORCED_MS).optional(),
+    }
+
+    struct ResetBreaker {
+        /// A key as listed.
+        key: String = fields::text(MAX_KEY_LEN),
+    }
 }
 
-fn breaker_json(breaker: &BreakerSnapshot, now: UnixMs) -> Value {
+fn example(state: &str, reason: &str, until: Option<&str>) -> Value {
     json!({
-        "key": breaker.key,
-        "kind": breaker.kind.name(),
-        "state": breaker.state,
-        "why": breaker.why.name(),
-        "since": dto::time(now.before(Duration::from_millis(breaker.for_ms))),
-        "until": breaker.retry_after_ms.map(|wait| dto::time(now + Duration::from_millis(wait))),
-        "calls": breaker.calls,
-        "failures": breaker.failures,
-        "slow": breaker.slow,
+        "key": "target:crm", "kind": "target", "state": state, "why": reason, "since": A_TIME, "until": until, "calls": 0,
+        "failures": 0, "slow": 0,
     })
 }
 
-pub(crate) async fn force(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
-    let mut params = Params::body(&request)?;
-    let given = params.text("key", MAX_KEY_LEN);
-    let duration = params.number("for_ms", 1, MAX_FORCED_MS).map(Duration::from_millis);
-    params.finish()?;
-    let key = parse_key(given, app.gate()?.credential)?;
-    let caller = middleware::caller_of(&request);
+pub(crate) fn list_doc() -> RouteDoc {
+    let all = json!({"breakers": [example("open", "failures", Some(LATER))], "watched": 1});
+    RouteDoc::new(Tag::Limits, "list_breakers", "List circuit breakers")
+        .description("Those that are not closed first. Closed breakers without failures are not tracked.")
+        .response(200, "All breakers.", [("breakers", all)])
+}
+
+pub(crate) async fn list(_: Query<NoFields>, app: App) -> JsonResult<Breakers> {
+    let seen = app.with_gate(|service| async move { service.gate.observe().await }).await?;
+    let (breakers, now) = (&seen.breakers.breakers, app.now());
+    let listed = breakers.breakers.iter().map(|breaker| Breaker::new(breaker, now)).collect();
+    Ok(Json(Breakers { breakers: listed, watched: breakers.watched }))
+}
+
+pub(crate) fn force_doc() -> RouteDoc {
+    RouteDoc::new(Tag::Limits, "force_breaker", "Open a circuit breaker")
+        .description(
+            "Opens it until it is reset, or for a time. Meanwhile operations are `delayed` and use no attempt.",
+        )
+        .body_example("for a minute", json!({"key": "target:crm", "for_ms": 60_000}))
+        .response(200, "The breaker is open.", [("open", example("open", "forced", Some(LATER)))])
+        .problem(ProblemType::Conflict)
+}
+
+pub(crate) async fn force(Body(body): Body<ForceBreaker>, caller: Caller, app: App) -> JsonResult<Breaker> {
+    let key = parse_key(&body.key, app.gate()?.credential)?;
+    let duration = body.for_ms.map(Duration::from_millis);
     let detail = duration.map_or_else(|| "until it is reset".to_owned(), |time| format!("for {} ms", time.as_millis()));
     let note = caller.audit_record(AuditAction::BreakersForce, app.now()).with_target(&key).with_detail(detail);
     let (audit, to_open) = (app.audit_writer()?, key.clone());
@@ -77,12 +98,15 @@ pub(crate) async fn force(request: HttpRequest, app: Data<AppState>) -> HandlerR
     current_state(&app, key).await
 }
 
-pub(crate) async fn reset(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
-    let mut params = Params::body(&request)?;
-    let given = params.text("key", MAX_KEY_LEN);
-    params.finish()?;
-    let key = parse_key(given, app.gate()?.credential)?;
-    let caller = middleware::caller_of(&request);
+pub(crate) fn reset_doc() -> RouteDoc {
+    RouteDoc::new(Tag::Limits, "reset_breaker", "Close a circuit breaker")
+        .description("Closes it, whatever opened it.")
+        .body_example("by key", json!({"key": "target:crm"}))
+        .response(200, "The breaker is closed.", [("closed", example("closed", "reset", None))])
+}
+
+pub(crate) async fn reset(Body(body): Body<ResetBreaker>, caller: Caller, app: App) -> JsonResult<Breaker> {
+    let key = parse_key(&body.key, app.gate()?.credential)?;
     let note = caller.audit_record(AuditAction::BreakersReset, app.now()).with_target(&key);
     let (audit, to_close) = (app.audit_writer()?, key.clone());
     let reset = app.with_gate(|service| async move {
@@ -97,15 +121,10 @@ pub(crate) async fn reset(request: HttpRequest, app: Data<AppState>) -> HandlerR
 }
 
 /// The current state of a breaker.
-async fn current_state(app: &AppState, key: BreakerKey) -> HandlerResult {
+async fn current_state(app: &AppState, key: BreakerKey) -> JsonResult<Breaker> {
     let requested = key.clone();
     let seen = app.with_gate(move |service| async move { service.gate.breaker_snapshot(requested).await }).await?;
-    let body = match seen {
-        Some(breaker) => breaker_json(&breaker, app.now()),
-        // A closed breaker without failures is not tracked.
-        None => json!({"key": key, "kind": key.kind().name(), "state": "closed", "until": null}),
-    };
-    Ok(HttpResponse::Ok().json(body))
+    Ok(Json(seen.map_or_else(|| Breaker::untracked(&key), |breaker| Breaker::new(&breaker, app.now()))))
 }
 
 fn force_problem(refused: ForceError) -> ProblemResponse {
@@ -117,9 +136,8 @@ fn force_problem(refused: ForceError) -> ProblemResponse {
 }
 
 /// Parses the key of a breaker, and checks that this process can have it.
-fn parse_key(given: Option<String>, own: Credential) -> Result<BreakerKey, ProblemResponse> {
-    let invalid = |message: String| params::parameter("key", message);
-    let given = given.ok_or_else(|| invalid("is required, as `GET /v1/breakers` lists it".to_owned()))?;
+fn parse_key(given: &str, own: Credential) -> Result<BreakerKey, ProblemResponse> {
+    let invalid = |message: String| field_error("key", message);
     let key: BreakerKey = given.parse().map_err(|error| invalid(format!("names no breaker: {error}")))?;
     let exists = match &key {
         BreakerKey::Address => true,
@@ -165,13 +183,12 @@ mod tests {
             "discord:42/DELETE /channels/{id}/messages/{id} (old)#7",
             "target:crm/eu#1",
         ] {
-            assert_eq!(parse_key(Some(key.to_owned()), OWN).unwrap().to_string(), key);
+            assert_eq!(parse_key(key, OWN).unwrap().to_string(), key);
         }
         for key in
             ["", "discords", "discord:43", "discord:42/x", "discord:42/BREW /pot", "discord:42/GET x", "target:\u{7}"]
         {
-            assert!(parse_key(Some(key.to_owned()), OWN).is_err(), "{key}");
+            assert!(parse_key(key, OWN).is_err(), "{key}");
         }
-        assert!(parse_key(None, OWN).is_err());
     }
 }

@@ -5,28 +5,62 @@ use std::{
     time::{Duration, Instant},
 };
 
-use actix_web::{HttpRequest, HttpResponse, web::Data};
+use actix_web::web::Json;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use guildhall_actors::access::{AuditAction, DataSubject, ErasureCursor, ErasureStep};
-use serde_json::{Map, Value, json};
+use guildhall_actors::access::{AuditAction, Caller, DataSubject, ErasureCursor, ErasureStep};
+use serde_json::json;
 
-use crate::api::app_state::AppState;
-use crate::api::problem::ProblemResponse;
-use crate::api::{errors, middleware, params};
+use crate::api::{
+    dto::{Erased, KeptRows},
+    errors,
+    extract::{App, Body, JsonResult},
+    fields::{self, Field as _, field_error, fields},
+    openapi::route_doc::{RouteDoc, Tag},
+    problem::ProblemResponse,
+};
 
 /// How long one request examines rows before it returns where to continue.
 const REQUEST_TIME_LIMIT: Duration = Duration::from_secs(5);
 
-/// The parameters of one request.
+fields! {
+    /// The subject of the erasure: exactly one of `user_id` and `guild_id`.
+    struct Erase {
+        user_id: Option<u64> = fields::user().optional(),
+        guild_id: Option<u64> = fields::guild().optional(),
+        /// `next` of the previous response, to continue.
+        next: Option<String> = fields::text(1_024).optional(),
+    }
+}
+
+/// What one request erases.
 struct EraseRequest {
     subject: DataSubject,
     from: ErasureCursor,
     is_first: bool,
 }
 
-pub(crate) async fn erase(request: HttpRequest, app: Data<AppState>) -> Result<HttpResponse, ProblemResponse> {
-    let EraseRequest { subject, from, is_first } = parse_request(&request)?;
-    let caller = middleware::caller_of(&request);
+pub(crate) fn erase_doc() -> RouteDoc {
+    RouteDoc::new(Tag::Keys, "erase", "Erase the data of a user or a guild")
+        .description(
+            "Removes finished operations, dead letters, dead events, results and state entries that contain the id, \
+             and for a guild also its managed objects and known channels. The response says what stays and why. A \
+             request examines rows for at most five seconds: send it again with `next` until `done` is `true`.",
+        )
+        .body_example("a user", json!({"user_id": "80351110224678912"}))
+        .response(
+            200,
+            "What was removed and what stays.",
+            [(
+                "erased",
+                json!({"removed": {"operations": 3}, "kept": [{"what": "audit", "why": "changes must stay traceable; \
+                    rows expire after retention.audit_ms"}],
+                    "done": true, "next": null}),
+            )],
+        )
+}
+
+pub(crate) async fn erase(Body(body): Body<Erase>, caller: Caller, app: App) -> JsonResult<Erased> {
+    let EraseRequest { subject, from, is_first } = check(&body)?;
     // The audit record does not name a user: it outlives the data.
     let note = caller.audit_record(AuditAction::Erase, app.now());
     let note = match subject {
@@ -45,27 +79,24 @@ pub(crate) async fn erase(request: HttpRequest, app: Data<AppState>) -> Result<H
         Ok(all)
     });
     let erased = erased.await?.map_err(|error| errors::store_problem(&error))?;
-    Ok(HttpResponse::Ok().json(response_body(subject, &erased)))
+    Ok(Json(response_body(subject, &erased)))
 }
 
-fn parse_request(request: &HttpRequest) -> Result<EraseRequest, ProblemResponse> {
-    let mut params = params::Params::body(request)?;
-    let (user, guild, next) = (params.user(), params.guild(), params.text("next", 1_024));
-    params.finish()?;
-    let subject = match (user, guild) {
+fn check(body: &Erase) -> Result<EraseRequest, ProblemResponse> {
+    let subject = match (body.user_id, body.guild_id) {
         (Some(user), None) => DataSubject::User(user),
         (None, Some(guild)) => DataSubject::Guild(guild),
         (Some(_), Some(_)) | (None, None) => {
-            return Err(params::parameter("user_id", "or guild_id must be given, but not both"));
+            return Err(field_error("user_id", "or guild_id must be given, but not both"));
         }
     };
-    let from = match &next {
+    let from = match &body.next {
         None => ErasureCursor::default(),
         Some(text) => {
-            read_cursor(text).ok_or_else(|| params::parameter("next", "must be `next` of the previous response"))?
+            read_cursor(text).ok_or_else(|| field_error("next", "must be `next` of the previous response"))?
         }
     };
-    Ok(EraseRequest { subject, from, is_first: next.is_none() })
+    Ok(EraseRequest { subject, from, is_first: body.next.is_none() })
 }
 
 fn read_cursor(text: &str) -> Option<ErasureCursor> {
@@ -92,8 +123,8 @@ fn reason(what: &str) -> &'static str {
 }
 
 /// What an erasure never removes, and why.
-fn never_removed(subject: DataSubject) -> Vec<Value> {
-    let stays = |what: &str, reason: &str| json!({"what": what, "why": reason});
+fn never_removed(subject: DataSubject) -> Vec<KeptRows> {
+    let stays = |what: &str, reason: &str| KeptRows { what: what.to_owned(), count: None, why: reason.to_owned() };
     let mut all = vec![
         stays("audit", "changes must stay traceable; rows expire after retention.audit_ms"),
         stays(
@@ -110,12 +141,19 @@ fn never_removed(subject: DataSubject) -> Vec<Value> {
     all
 }
 
-fn response_body(subject: DataSubject, erased: &ErasureStep) -> Value {
-    let removed: Map<_, _> = erased.removed.iter().map(|(what, count)| ((*what).to_owned(), (*count).into())).collect();
-    let found = erased.retained.iter().map(|(what, count)| json!({"what": what, "count": count, "why": reason(what)}));
-    let retained: Vec<_> = found.chain(never_removed(subject)).collect();
+fn response_body(subject: DataSubject, erased: &ErasureStep) -> Erased {
+    let found = erased.retained.iter().map(|(what, count)| KeptRows {
+        what: (*what).to_owned(),
+        count: Some(*count),
+        why: reason(what).to_owned(),
+    });
     let next = erased.next.as_ref().map(|next| URL_SAFE_NO_PAD.encode(format!("{}:{}", next.table, next.after)));
-    json!({"removed": removed, "kept": retained, "done": next.is_none(), "next": next})
+    Erased {
+        removed: erased.removed.iter().map(|(what, count)| ((*what).to_owned(), *count)).collect(),
+        kept: found.chain(never_removed(subject)).collect(),
+        done: next.is_none(),
+        next,
+    }
 }
 
 #[cfg(test)]
@@ -128,7 +166,7 @@ mod tests {
             next: Some(ErasureCursor { table: 2, after: "admin\nkey:1".to_owned() }),
             ..ErasureStep::default()
         };
-        let next = response_body(DataSubject::User(1), &erased)["next"].as_str().unwrap().to_owned();
+        let next = response_body(DataSubject::User(1), &erased).next.unwrap();
         assert_eq!(read_cursor(&next), erased.next);
         assert_eq!(read_cursor("!"), None);
         assert_eq!(read_cursor(&URL_SAFE_NO_PAD.encode("x:y")), None);

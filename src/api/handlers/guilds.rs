@@ -1,54 +1,99 @@
 //! Shows, pauses and resumes guilds.
 
-use actix_web::{HttpRequest, HttpResponse, web::Data};
+use actix_web::web::Json;
+use guildhall_actors::access::Caller;
 use guildhall_actors::ports::PauseTarget;
 use guildhall_core::operation::Queue;
 use serde_json::json;
 
-use crate::api::app_state::AppState;
-use crate::api::problem::ProblemResponse;
-use crate::api::{dto, errors, middleware, params};
+use crate::api::{
+    app_state::AppState,
+    dto::{AllPaused, GuildPaused, GuildStanding},
+    errors,
+    extract::{App, GuildId, JsonResult, Path},
+    openapi::{
+        common::A_GUILD,
+        route_doc::{RouteDoc, Tag},
+    },
+    problem::ProblemResponse,
+};
 
-type HandlerResult = Result<HttpResponse, ProblemResponse>;
+pub(crate) fn show_doc() -> RouteDoc {
+    let status = json!({
+        "guild_id": A_GUILD, "paused": false, "all_paused": false, "depth": 3, "depth_is_more": false,
+        "pending": {"queued": 2, "running": 1},
+    });
+    RouteDoc::new(Tag::Guilds, "show_guild", "Show the status of a guild")
+        .description("A guild without operations has an empty status.")
+        .response(200, "The status of the guild.", [("standing", status)])
+}
 
-pub(crate) async fn show(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
-    let (caller, guild) = (middleware::caller_of(&request), params::guild(&request)?);
+pub(crate) async fn show(Path(GuildId(guild)): Path<GuildId>, caller: Caller, app: App) -> JsonResult<GuildStanding> {
     let status = app.with_operations(move |service| async move { service.guild(&caller, guild).await }).await?;
     let status = status.map_err(|error| errors::operation_problem(&error))?;
-    Ok(HttpResponse::Ok().json(dto::guild(guild, &status)))
+    Ok(Json(GuildStanding::new(guild, &status)))
 }
 
-pub(crate) async fn pause(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
-    set_guild_paused(&request, &app, true).await
+pub(crate) fn pause_doc() -> RouteDoc {
+    RouteDoc::new(Tag::Guilds, "pause_guild", "Pause a guild")
+        .description(
+            "Holds its operations back, also across restarts. New ones are still accepted; operations in flight \
+            continue.",
+        )
+        .response(200, "The guild is paused.", [("paused", json!({"guild_id": A_GUILD, "paused": true}))])
 }
 
-pub(crate) async fn resume(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
-    set_guild_paused(&request, &app, false).await
+pub(crate) async fn pause(Path(guild): Path<GuildId>, caller: Caller, app: App) -> JsonResult<GuildPaused> {
+    set_guild_paused(guild, caller, &app, true).await
 }
 
-async fn set_guild_paused(request: &HttpRequest, app: &AppState, paused: bool) -> HandlerResult {
-    let guild = params::guild(request)?;
-    set_paused(request, app, PauseTarget::Queue(Queue::Guild(guild)), paused).await?;
-    Ok(HttpResponse::Ok().json(json!({"guild_id": guild.to_string(), "paused": paused})))
+pub(crate) fn resume_doc() -> RouteDoc {
+    RouteDoc::new(Tag::Guilds, "resume_guild", "Resume a guild").response(
+        200,
+        "The guild is resumed.",
+        [("resumed", json!({"guild_id": A_GUILD, "paused": false}))],
+    )
 }
 
-pub(crate) async fn pause_all(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
-    set_paused(&request, &app, PauseTarget::All, true).await?;
-    Ok(HttpResponse::Ok().json(json!({"all_paused": true})))
+pub(crate) async fn resume(Path(guild): Path<GuildId>, caller: Caller, app: App) -> JsonResult<GuildPaused> {
+    set_guild_paused(guild, caller, &app, false).await
 }
 
-pub(crate) async fn resume_all(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
-    set_paused(&request, &app, PauseTarget::All, false).await?;
-    Ok(HttpResponse::Ok().json(json!({"all_paused": false})))
-}
-
-async fn set_paused(
-    request: &HttpRequest,
+async fn set_guild_paused(
+    GuildId(guild): GuildId,
+    caller: Caller,
     app: &AppState,
-    target: PauseTarget,
     paused: bool,
-) -> Result<(), ProblemResponse> {
-    let caller = middleware::caller_of(request);
+) -> JsonResult<GuildPaused> {
+    set_paused(caller, app, PauseTarget::Queue(Queue::Guild(guild)), paused).await?;
+    Ok(Json(GuildPaused { guild_id: guild.into(), paused }))
+}
+
+pub(crate) fn pause_all_doc() -> RouteDoc {
+    RouteDoc::new(Tag::Fleet, "pause_all", "Pause everything")
+        .description(
+            "Like pausing a guild, for all guilds and all processes. Responses to interactions are not paused.",
+        )
+        .response(200, "Everything is paused.", [("paused", json!({"all_paused": true}))])
+}
+
+pub(crate) async fn pause_all(caller: Caller, app: App) -> JsonResult<AllPaused> {
+    set_paused(caller, &app, PauseTarget::All, true).await?;
+    Ok(Json(AllPaused { all_paused: true }))
+}
+
+pub(crate) fn resume_all_doc() -> RouteDoc {
+    RouteDoc::new(Tag::Fleet, "resume_all", "Resume everything")
+        .description("Guilds that are paused individually stay paused.")
+        .response(200, "Everything is resumed.", [("resumed", json!({"all_paused": false}))])
+}
+
+pub(crate) async fn resume_all(caller: Caller, app: App) -> JsonResult<AllPaused> {
+    set_paused(caller, &app, PauseTarget::All, false).await?;
+    Ok(Json(AllPaused { all_paused: false }))
+}
+
+async fn set_paused(caller: Caller, app: &AppState, target: PauseTarget, paused: bool) -> Result<(), ProblemResponse> {
     let result =
         app.with_operations(move |service| async move { service.pause(&caller, target, paused).await }).await?;
     result.map_err(|error| errors::operation_problem(&error))

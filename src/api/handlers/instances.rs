@@ -1,36 +1,30 @@
 //! The processes that share the store.
 
-use actix_web::{HttpRequest, HttpResponse, web::Data};
-use guildhall_actors::ports::Instance;
-use serde_json::{Value, json};
+use actix_web::web::Json;
+use serde_json::json;
 
-use crate::api::app_state::AppState;
-use crate::api::problem::ProblemResponse;
-use crate::api::{dto, errors};
+use crate::api::{
+    dto::{Instance, Instances},
+    errors,
+    extract::{App, JsonResult},
+    openapi::{
+        common::{A_TIME, AN_OPERATION},
+        route_doc::{RouteDoc, Tag},
+    },
+};
 
-pub(crate) async fn list(_: HttpRequest, app: Data<AppState>) -> Result<HttpResponse, ProblemResponse> {
+pub(crate) fn list_doc() -> RouteDoc {
+    let all = json!({"instances": [{
+        "id": AN_OPERATION, "name": "guildhall-1", "is_self": true, "started_at": A_TIME, "lag_ms": 900,
+        "lease_left_ms": null, "arriving": false, "leaving": false, "queues": 12, "highest_fence": 3, "shards": [0, 1],
+    }]});
+    RouteDoc::new(Tag::Fleet, "list_instances", "List processes")
+        .description("All processes that share the store, the oldest first.")
+        .response(200, "All processes.", [("instances", all)])
+}
+
+pub(crate) async fn list(app: App) -> JsonResult<Instances> {
     let instances = app.with_operations(|service| async move { service.instances().await }).await?;
     let instances = instances.map_err(|error| errors::operation_problem(&error))?;
-    let items: Vec<Value> = instances.iter().map(instance_json).collect();
-    Ok(HttpResponse::Ok().json(json!({"instances": items})))
-}
-
-fn instance_json(instance: &Instance) -> Value {
-    json!({
-        "id": instance.id.to_string(),
-        "name": instance.name,
-        "is_self": instance.is_self,
-        "started_at": dto::time(instance.started_at),
-        "lag_ms": millis(instance.heartbeat_age),
-        "lease_left_ms": instance.lease_remaining.map(millis),
-        "arriving": instance.starting,
-        "leaving": instance.stopping,
-        "queues": instance.queues,
-        "highest_fence": instance.highest_fence,
-        "shards": instance.shards,
-    })
-}
-
-fn millis(duration: std::time::Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+    Ok(Json(Instances { instances: instances.iter().map(Instance::from).collect() }))
 }

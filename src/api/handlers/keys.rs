@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use actix_web::{HttpRequest, HttpResponse, http::header::LOCATION, web::Data};
+use actix_web::{HttpRequest, HttpResponse, http::header::LOCATION, web::Json};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use guildhall_actors::access::{AuditAction, DEFAULT_TENANT};
 use guildhall_actors::ports::{AddKeyResult, ApiKey, KeyFilter, NewApiKey, RevokeResult, RotateResult};
@@ -12,18 +12,25 @@ use guildhall_core::{
 };
 use serde_json::{Value, json};
 
-use crate::api::app_state::AppState;
-use crate::api::params::Params;
-use crate::api::{dto, errors, middleware, params};
+use super::page;
 use crate::{
     api::{
-        keyring,
+        cursor,
+        dto::{Key, KeyPage, MadeKey},
+        errors,
+        extract::{App, Body, HandlerResult, JsonResult, OptionalBody, Path, Query},
+        fields::{self, Field as _, field_error, fields},
+        keyring, middleware,
+        openapi::{
+            common::{A_GUILD, A_TIME},
+            headers::ResponseHeader,
+            route_doc::{RouteDoc, Tag},
+            schema::{self, integer, schema_ref, text_of},
+        },
         problem::{ProblemResponse, ProblemType},
     },
     random,
 };
-
-type HandlerResult = Result<HttpResponse, ProblemResponse>;
 
 /// Maximum length of a name, in characters.
 const MAX_NAME_LEN: usize = 100;
@@ -36,26 +43,110 @@ const DEFAULT_OVERLAP: u64 = 60 * 60;
 /// The maximum of that.
 const MAX_OVERLAP: u64 = 30 * 24 * 60 * 60;
 
-/// The properties of a new key.
-struct KeyRequest {
-    name: String,
-    tenant: Arc<str>,
-    grant: Grant,
-    lifetime: Option<Duration>,
+fields! {
+    struct NewKey {
+        /// What the key is for. No control characters.
+        name: String = fields::json(read_name, || text_of(1, MAX_NAME_LEN)),
+        /// The tenant of the key.
+        tenant: String =
+            fields::json(read_tenant, || text_of(1, MAX_TENANT_LEN).pattern(Some("^[a-z0-9_-]+$"))).or(DEFAULT_TENANT.to_owned()),
+        /// Permissions of the key: at least one that is not a guild.
+        scopes: Grant = fields::json(read_scopes, || schema::list(schema_ref("Scope")).min_items(Some(1))),
+        /// Lifetime in seconds; without it the key does not expire.
+        expires_in_s: Option<u64> = fields::json(read_lifetime, || integer(1, MAX_LIFETIME)).optional(),
+    }
+
+    struct RotateKey {
+        /// How many seconds the old key stays valid.
+        overlap_s: u64 = fields::integer(0..=MAX_OVERLAP).or(DEFAULT_OVERLAP),
+    }
+
+    struct KeyQuery {
+        /// Filter by tenant.
+        tenant: Option<String> = fields::text(MAX_TENANT_LEN).optional(),
+        /// Maximum number of entries.
+        limit: usize = fields::page_size(),
+        /// `next` of the previous response.
+        cursor: Option<(UnixMs, KeyId)> = fields::cursor(cursor::read_key).optional(),
+    }
 }
 
-pub(crate) async fn create(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
-    let requested = parse_request(&request)?;
+fn read_name(given: &Value) -> Result<String, Vec<String>> {
+    let name = given.as_str().map(str::trim);
+    let name =
+        name.filter(|name| (1..=MAX_NAME_LEN).contains(&name.chars().count()) && !name.chars().any(char::is_control));
+    name.map(str::to_owned).ok_or_else(|| {
+        vec![format!("must be a string of 1 to {MAX_NAME_LEN} characters that says what the key is for")]
+    })
+}
+
+fn read_tenant(given: &Value) -> Result<String, Vec<String>> {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_');
+    match given {
+        Value::String(name) if (1..=MAX_TENANT_LEN).contains(&name.len()) && name.chars().all(plain) => {
+            Ok(name.clone())
+        }
+        _ => Err(vec![format!("must be 1 to {MAX_TENANT_LEN} lowercase letters, digits, `-` and `_`")]),
+    }
+}
+
+fn read_scopes(given: &Value) -> Result<Grant, Vec<String>> {
+    let scopes: Option<Vec<&str>> = given.as_array().and_then(|scopes| scopes.iter().map(Value::as_str).collect());
+    match scopes.map(Grant::read) {
+        Some(Ok(grant)) => Ok(grant),
+        Some(Err(found)) => Err(found.iter().map(ToString::to_string).collect()),
+        None => Err(vec!["must be a list of strings, such as [\"operations:write\", \"guild:42\"]".to_owned()]),
+    }
+}
+
+fn read_lifetime(given: &Value) -> Result<u64, Vec<String>> {
+    let seconds = given.as_u64().filter(|seconds| (1..=MAX_LIFETIME).contains(seconds));
+    seconds.ok_or_else(|| vec![format!("must be a whole number of seconds from 1 to {MAX_LIFETIME}, or omitted")])
+}
+
+fn example() -> Value {
+    json!({
+        "id": "k7mq2vx9apzd", "name": "the shop", "tenant": "default",
+        "scopes": ["operations:write", format!("guild:{A_GUILD}")], "active": true, "created_at": A_TIME,
+        "expires_at": null, "revoked_at": null, "rotated_to": null,
+    })
+}
+
+/// What the responses with a new key have in common.
+fn with_new_key(doc: RouteDoc, description: &'static str) -> RouteDoc {
+    let mut made = example();
+    made["key"] = "gh_k7mq2vx9apzd_…".into();
+    doc.response_of::<MadeKey>(201, description, [("key", made)])
+        .headers([ResponseHeader::Location, ResponseHeader::NoStore])
+        .problem(ProblemType::Conflict)
+}
+
+pub(crate) fn create_doc() -> RouteDoc {
+    let doc = RouteDoc::new(Tag::Keys, "create_key", "Create an API key")
+        .description(
+            "Scopes that affect all guilds (`events`, `state`, `fleet`, `budgets`, `application`, `admin`) cannot be \
+             combined with `guild:<id>`, and are permitted for the tenant `default` only. A guild belongs to the \
+             tenant whose key named it first.",
+        )
+        .body_example(
+            "for one guild, for a month",
+            json!({"name": "the shop", "scopes": ["operations:write", format!("guild:{A_GUILD}")], "expires_in_s": 2_592_000}),
+        );
+    with_new_key(doc, "The key; its secret is shown only here.")
+}
+
+pub(crate) async fn create(request: HttpRequest, Body(body): Body<NewKey>, app: App) -> HandlerResult {
+    check_tenant(&body)?;
     let now = app.now();
     let (id, secret) = generate()?;
     let new = NewApiKey {
         id,
-        tenant: requested.tenant,
-        name: requested.name,
+        tenant: body.tenant.into(),
+        name: body.name,
         digest: keyring::digest(&secret),
-        grant: requested.grant,
+        grant: body.scopes,
         created_at: now,
-        expires_at: requested.lifetime.map(|lifetime| now + lifetime),
+        expires_at: body.expires_in_s.map(|lifetime| now + Duration::from_secs(lifetime)),
     };
     let note = middleware::caller_of(&request).audit_record(AuditAction::KeysCreate, now).with_tenant(&new.tenant);
     let note = note.with_target(&id).with_detail(new.grant.names().join(" "));
@@ -72,11 +163,19 @@ pub(crate) async fn create(request: HttpRequest, app: Data<AppState>) -> Handler
     }
 }
 
-pub(crate) async fn rotate(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
-    let old = key_id(&request)?;
-    let mut params = Params::optional_body(&request)?;
-    let overlap = params.number("overlap_s", 0, MAX_OVERLAP).unwrap_or(DEFAULT_OVERLAP);
-    params.finish()?;
+pub(crate) fn rotate_doc() -> RouteDoc {
+    let doc = RouteDoc::new(Tag::Keys, "rotate_key", "Rotate an API key")
+        .description("The new key has the properties of the old one, but idempotency keys of its own.")
+        .body_example("the old key expires at once", json!({"overlap_s": 0}));
+    with_new_key(doc, "The new key; its secret is shown only here.")
+}
+
+pub(crate) async fn rotate(
+    request: HttpRequest,
+    Path(old): Path<KeyId>,
+    OptionalBody(RotateKey { overlap_s: overlap }): OptionalBody<RotateKey>,
+    app: App,
+) -> HandlerResult {
     let now = app.now();
     let found = app.with_keys(&request, move |keys| async move { keys.key(old).await }).await?;
     let found = found.map_err(|error| errors::store_problem(&error))?.ok_or_else(|| no_key(old))?;
@@ -103,8 +202,13 @@ pub(crate) async fn rotate(request: HttpRequest, app: Data<AppState>) -> Handler
     }
 }
 
-pub(crate) async fn revoke(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
-    let id = key_id(&request)?;
+pub(crate) fn revoke_doc() -> RouteDoc {
+    RouteDoc::new(Tag::Keys, "revoke_key", "Revoke an API key")
+        .description("Within two seconds all processes reject the key. Idempotent.")
+        .empty_response(204, "The key is revoked.")
+}
+
+pub(crate) async fn revoke(request: HttpRequest, Path(id): Path<KeyId>, app: App) -> HandlerResult {
     let found = app.with_keys(&request, move |keys| async move { keys.key(id).await }).await?;
     let found = found.map_err(|error| errors::store_problem(&error))?.ok_or_else(|| no_key(id))?;
     let note = middleware::caller_of(&request)
@@ -118,94 +222,51 @@ pub(crate) async fn revoke(request: HttpRequest, app: Data<AppState>) -> Handler
     }
 }
 
-pub(crate) async fn show(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
-    let id = key_id(&request)?;
+pub(crate) fn show_doc() -> RouteDoc {
+    RouteDoc::new(Tag::Keys, "show_key", "Show an API key").response(
+        200,
+        "The key without its secret.",
+        [("key", example())],
+    )
+}
+
+pub(crate) async fn show(request: HttpRequest, Path(id): Path<KeyId>, app: App) -> JsonResult<Key> {
     let found = app.with_keys(&request, move |keys| async move { keys.key(id).await }).await?;
     let found = found.map_err(|error| errors::store_problem(&error))?.ok_or_else(|| no_key(id))?;
-    Ok(HttpResponse::Ok().json(key_json(&found, app.now())))
+    Ok(Json(Key::new(&found, app.now())))
 }
 
-pub(crate) async fn list(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
-    let mut params = Params::query(&request);
-    let (limit, before) = (params.limit(), params.key_cursor());
-    let tenant = params.text("tenant", MAX_TENANT_LEN).map(Arc::from);
-    params.finish()?;
+pub(crate) fn list_doc() -> RouteDoc {
+    RouteDoc::new(Tag::Keys, "list_keys", "List API keys")
+        .description(
+            "The newest first, including those that are no longer valid. Their secrets are not stored, and so not \
+            shown.",
+        )
+        .response(200, "A page of keys.", [("page", json!({"keys": [example()], "next": null}))])
+}
+
+pub(crate) async fn list(
+    request: HttpRequest,
+    Query(KeyQuery { tenant, limit, cursor: before }): Query<KeyQuery>,
+    app: App,
+) -> JsonResult<KeyPage> {
     // One more shows whether another page follows.
-    let filter = KeyFilter { tenant, before, limit: limit + 1 };
+    let filter = KeyFilter { tenant: tenant.map(Arc::from), before, limit: limit + 1 };
     let listed = app.with_keys(&request, |keys| async move { keys.keys(filter).await }).await?;
-    let mut listed = listed.map_err(|error| errors::store_problem(&error))?;
-    let more = listed.len() > limit;
-    listed.truncate(limit);
-    let next = listed.last().filter(|_| more).map(|key| params::key_cursor(key.key.created_at, key.key.id));
-    let keys: Vec<_> = listed.iter().map(|key| key_json(key, app.now())).collect();
-    Ok(HttpResponse::Ok().json(json!({ "keys": keys, "next": next })))
+    let listed = listed.map_err(|error| errors::store_problem(&error))?;
+    let (listed, next) = page(listed, limit, |key| cursor::of_key(key.key.created_at, key.key.id));
+    Ok(Json(KeyPage { keys: listed.iter().map(|key| Key::new(key, app.now())).collect(), next }))
 }
 
-fn parse_request(request: &HttpRequest) -> Result<KeyRequest, ProblemResponse> {
-    let Value::Object(mut fields) = params::json(request)? else {
-        return Err(ProblemType::BadRequest.with_detail(
-            "The request body must be a JSON object: {\"name\": …, \"scopes\": \
-            […]}.",
-        ));
-    };
-    let mut errors: Vec<(String, String)> = Vec::new();
-    let mut add_error = |field: &str, message: String| errors.push((field.to_owned(), message));
-    let name = fields.remove("name").unwrap_or_default();
-    let name = name
-        .as_str()
-        .map(str::trim)
-        .filter(|name| (1..=MAX_NAME_LEN).contains(&name.chars().count()) && !name.chars().any(char::is_control));
-    if name.is_none() {
-        add_error("name", format!("must be a string of 1 to {MAX_NAME_LEN} characters that says what the key is for"));
-    }
-    let tenant = fields.remove("tenant").unwrap_or_else(|| DEFAULT_TENANT.into());
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_');
-    let tenant = tenant.as_str().filter(|name| (1..=MAX_TENANT_LEN).contains(&name.len()) && name.chars().all(plain));
-    if tenant.is_none() {
-        add_error("tenant", format!("must be 1 to {MAX_TENANT_LEN} lowercase letters, digits, `-` and `_`"));
-    }
-    let scopes = fields.remove("scopes").unwrap_or_default();
-    let scopes: Option<Vec<&str>> = scopes.as_array().and_then(|scopes| scopes.iter().map(Value::as_str).collect());
-    let grant = match scopes.map(Grant::read) {
-        Some(Ok(grant)) => Some(grant),
-        Some(Err(found)) => {
-            found.iter().for_each(|error| add_error("scopes", error.to_string()));
-            None
-        }
-        None => {
-            add_error("scopes", "must be a list of strings, such as [\"operations:write\", \"guild:42\"]".to_owned());
-            None
-        }
-    };
-    let lifetime = fields.remove("expires_in_s").unwrap_or_default();
-    let seconds = lifetime.as_u64().filter(|seconds| (1..=MAX_LIFETIME).contains(seconds));
-    if seconds.is_none() && !lifetime.is_null() {
-        add_error("expires_in_s", format!("must be a whole number of seconds from 1 to {MAX_LIFETIME}, or omitted"));
-    }
-    if let (Some(tenant), Some(grant)) = (tenant, &grant)
-        && tenant != DEFAULT_TENANT
-        && let Some(scope) =
-            Scope::ALL.into_iter().find(|scope| scope.applies_to_all_guilds() && grant.has_scope(*scope))
-    {
-        add_error(
-            "scopes",
-            format!("{} affects all tenants, and is permitted for the tenant {DEFAULT_TENANT} only", scope.name()),
-        );
-    }
-    for other in fields.keys().take(10) {
-        let displayed: String = other.chars().take(64).collect();
-        add_error(&displayed, "is unknown; expected one of: name, scopes, tenant, expires_in_s".to_owned());
-    }
-    match (name, tenant, grant) {
-        (Some(name), Some(tenant), Some(grant)) if errors.is_empty() => Ok(KeyRequest {
-            name: name.to_owned(),
-            tenant: Arc::from(tenant),
-            grant,
-            lifetime: seconds.map(Duration::from_secs),
-        }),
-        _ => {
-            let details: Vec<_> = errors.iter().map(|(name, message)| format!("{name} {message}")).collect();
-            Err(ProblemType::BadRequest.with_detail(format!("{}.", details.join("; "))).errors(errors))
+/// Checks that the scopes are permitted for the tenant.
+fn check_tenant(body: &NewKey) -> Result<(), ProblemResponse> {
+    let scope = Scope::ALL.into_iter().find(|scope| scope.applies_to_all_guilds() && body.scopes.has_scope(*scope));
+    match scope.filter(|_| body.tenant != DEFAULT_TENANT) {
+        None => Ok(()),
+        Some(scope) => {
+            let scope = scope.name();
+            let message = format!("{scope} affects all tenants, and is permitted for the tenant {DEFAULT_TENANT} only");
+            Err(field_error("scopes", message))
         }
     }
 }
@@ -222,33 +283,11 @@ fn generate() -> Result<(KeyId, String), ProblemResponse> {
 /// The only response that contains the key itself.
 fn created_response(new: &NewApiKey, secret: &str) -> HttpResponse {
     let key = ApiKey { key: new.clone(), revoked_at: None, rotated_to: None };
-    let mut body = key_json(&key, new.created_at);
-    body["key"] = ParsedKey { id: new.id, secret }.write().into();
+    let body = MadeKey { about: Key::new(&key, new.created_at), key: ParsedKey { id: new.id, secret }.write() };
     HttpResponse::Created()
         .insert_header((LOCATION, format!("/v1/keys/{}", new.id)))
         .insert_header(("Cache-Control", "no-store"))
         .json(body)
-}
-
-fn key_json(key: &ApiKey, now: UnixMs) -> Value {
-    let at = |at: Option<UnixMs>| at.map_or(Value::Null, dto::time);
-    json!({
-        "id": key.key.id.as_str(),
-        "name": key.key.name,
-        "tenant": &*key.key.tenant,
-        "scopes": key.key.grant.names(),
-        "active": key.is_valid(now),
-        "created_at": dto::time(key.key.created_at),
-        "expires_at": at(key.key.expires_at),
-        "revoked_at": at(key.revoked_at),
-        "rotated_to": key.rotated_to.map(|id| id.to_string()),
-    })
-}
-
-fn key_id(request: &HttpRequest) -> Result<KeyId, ProblemResponse> {
-    params::path_parameter(request, "id")?
-        .parse()
-        .map_err(|error: guildhall_core::access::ParseKeyIdError| params::parameter("id", error.to_string()))
 }
 
 fn no_key(id: KeyId) -> ProblemResponse {

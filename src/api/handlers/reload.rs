@@ -2,17 +2,18 @@
 
 use std::{future::Future, pin::Pin};
 
-use actix_web::{HttpRequest, HttpResponse, web::Data};
-use guildhall_actors::access::AuditAction;
+use actix_web::web::Json;
+use guildhall_actors::access::{AuditAction, Caller};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
 
-use crate::api::app_state::AppState;
-use crate::api::middleware;
-use crate::api::params::Params;
 use crate::{
     api::{
         events::ManualIntervention,
+        extract::{App, JsonResult, OptionalBody},
+        fields::NoFields,
+        openapi::route_doc::{RouteDoc, Tag},
         problem::{ProblemResponse, ProblemType},
     },
     events::emit,
@@ -28,20 +29,20 @@ pub trait Reload: Send + Sync {
 pub type ReloadFuture = Pin<Box<dyn Future<Output = Result<ReloadReport, ReloadError>> + Send>>;
 
 /// The result of a reload.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 pub struct ReloadReport {
     /// What has changed and is in force.
     pub changed: Vec<ReloadedItem>,
-    /// What could have been applied and has not changed.
+    /// What a reload can apply and has not changed.
     pub unchanged: Vec<&'static str>,
     /// What has changed and is in force after a restart only.
     pub needs_restart: Vec<ReloadedItem>,
 }
 
-/// One change.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// A change.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct ReloadedItem {
-    /// A setting, `certificate`, or `handler NAME`.
+    /// A setting, `certificate`, or `handler` and its name.
     pub what: String,
     /// The old value; secrets are redacted.
     pub old: Value,
@@ -64,9 +65,24 @@ fn join_messages(errors: &[(String, String)]) -> String {
     errors.iter().map(|(_, message)| message.as_str()).collect::<Vec<_>>().join("; ")
 }
 
-pub(crate) async fn reload(request: HttpRequest, app: Data<AppState>) -> Result<HttpResponse, ProblemResponse> {
-    Params::optional_body(&request)?.finish()?;
-    let caller = middleware::caller_of(&request);
+pub(crate) fn reload_doc() -> RouteDoc {
+    let report = json!({
+        "changed": [{"what": "log.filter", "old": "info", "new": "debug"},
+            {"what": "handler welcome", "old": null, "new": "added"}],
+        "unchanged": ["discord.token", "certificate"],
+        "needs_restart": [{"what": "gateway.shards", "old": 1, "new": 2}],
+    });
+    RouteDoc::new(Tag::Fleet, "reload", "Reload the settings of this process")
+        .description(
+            "Reads the settings file, the environment of the process and the files that they name again, as SIGHUP \
+             does. Everything is checked first: with one error nothing is applied, and `errors` lists all of them.",
+        )
+        .body_example("nothing", json!({}))
+        .response(200, "What was applied, and what needs a restart.", [("report", report)])
+        .problem(ProblemType::InvalidSettings)
+}
+
+pub(crate) async fn reload(_: OptionalBody<NoFields>, caller: Caller, app: App) -> JsonResult<ReloadReport> {
     let note = caller.audit_record(AuditAction::Reload, app.now());
     let audit = app.audit_writer()?;
     let report = app.with_reload(move |reload| async move {
@@ -78,5 +94,5 @@ pub(crate) async fn reload(request: HttpRequest, app: Data<AppState>) -> Result<
     });
     let report = report.await??;
     emit(ManualIntervention { action: AuditAction::Reload, target: &"settings", caller: &caller });
-    Ok(HttpResponse::Ok().json(report))
+    Ok(Json(report))
 }

@@ -1,35 +1,51 @@
 //! Lists shards with their owners, and restarts them.
 
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
 
-use actix_web::{HttpRequest, HttpResponse, web::Data};
-use guildhall_actors::access::AuditAction;
+use actix_web::{HttpResponse, web::Json};
+use guildhall_actors::access::{AuditAction, Caller};
 use guildhall_actors::ports::{Instance, ShardView, StoredSession};
 use serde_json::{Value, json};
 
-use crate::api::app_state::AppState;
-use crate::api::params::Params;
-use crate::api::{errors, middleware, params};
 use crate::{
     api::{
+        app_state::AppState,
+        dto::{Shard, ShardRestarting, Shards},
+        errors,
         events::ManualIntervention,
+        extract::{App, HandlerResult, JsonResult, OptionalBody, Path, Query, ShardId},
+        fields::{self, Field as _, NoFields, field_error, fields},
+        openapi::route_doc::{RouteDoc, Tag},
         problem::{ProblemResponse, ProblemType},
     },
     events::emit,
 };
 
-type HandlerResult = Result<HttpResponse, ProblemResponse>;
-
 /// Default and maximum number of shards in a response.
 const PAGE_SIZE: usize = 500;
 
-pub(crate) async fn list(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
-    let mut params = Params::query(&request);
-    let limit = params.limit_up_to(PAGE_SIZE).unwrap_or(PAGE_SIZE);
-    let from = params.position("cursor").unwrap_or(0);
-    params.finish()?;
-    let from =
-        u32::try_from(from).map_err(|_| params::parameter("cursor", "must be `next` of the previous response"))?;
+fields! {
+    struct ShardQuery {
+        /// Maximum number of entries.
+        limit: usize = fields::integer(1..=PAGE_SIZE as u64).or(PAGE_SIZE),
+        /// `next` of the previous response.
+        cursor: Option<i64> = fields::cursor(|text| text.parse().ok()).optional(),
+    }
+}
+
+pub(crate) fn list_doc() -> RouteDoc {
+    let all = json!({"shards": [{
+        "id": 0, "state": "connected", "session": "8f14e45f", "sequence": 1042, "confirmed": 1042, "lag": 0, "latency_ms": 41,
+        "instance": "guildhall-1", "resumes": 2, "identifies": 1,
+    }], "total": 1, "next": null});
+    RouteDoc::new(Tag::Fleet, "list_shards", "List shards")
+        .description("Shards of other processes are shown as far as the store knows them.")
+        .response(200, "A page of shards.", [("shards", all)])
+}
+
+pub(crate) async fn list(Query(query): Query<ShardQuery>, app: App) -> JsonResult<Shards> {
+    let from = u32::try_from(query.cursor.unwrap_or(0));
+    let from = from.map_err(|_| field_error("cursor", "must be `next` of the previous response"))?;
     let (total, own, stored) = app
         .with_shards(|service| async move {
             let (own, stored) = tokio::join!(service.admin.shards(), service.sessions.sessions());
@@ -41,15 +57,15 @@ pub(crate) async fn list(request: HttpRequest, app: Data<AppState>) -> HandlerRe
     let own: HashMap<u32, ShardView> = own.into_iter().map(|view| (view.shard, view)).collect();
     let stored: HashMap<u32, StoredSession> =
         stored.into_iter().filter(|stored| stored.shards == total).map(|stored| (stored.shard, stored)).collect();
-    let last = total.min(from.saturating_add(u32::try_from(limit).unwrap_or(u32::MAX)));
-    let shards: Vec<_> = (from..last)
+    let last = total.min(from.saturating_add(u32::try_from(query.limit).unwrap_or(u32::MAX)));
+    let shards = (from..last)
         .map(|id| match own.get(&id) {
-            Some(view) => own_shard_json(view, owners.own.as_deref()),
-            None => other_shard_json(id, owners.by_shard.get(&id).map(String::as_str), stored.get(&id)),
+            Some(view) => Shard::own(view, owners.own.as_deref()),
+            None => Shard::of_other(id, owners.by_shard.get(&id).map(String::as_str), stored.get(&id)),
         })
         .collect();
     let next = (last < total).then(|| last.to_string());
-    Ok(HttpResponse::Ok().json(json!({"shards": shards, "total": total, "next": next})))
+    Ok(Json(Shards { shards, total, next }))
 }
 
 /// The owners of shards.
@@ -70,45 +86,24 @@ async fn owners(app: &AppState) -> Result<Owners, ProblemResponse> {
     Ok(Owners { by_shard: instances.iter().flat_map(owned).collect(), own })
 }
 
-fn own_shard_json(view: &ShardView, instance: Option<&str>) -> Value {
-    json!({
-        "id": view.shard,
-        "state": view.state.name(),
-        "session": view.session,
-        "sequence": view.sequence,
-        "confirmed": view.confirmed,
-        "lag": view.confirmed.map(|confirmed| view.sequence.saturating_sub(confirmed)),
-        "latency_ms": view.latency.map(millis),
-        "instance": instance,
-        "resumes": view.resumes,
-        "identifies": view.identifies,
-    })
+pub(crate) fn restart_doc() -> RouteDoc {
+    RouteDoc::new(Tag::Fleet, "restart_shard", "Restart a shard")
+        .description("Closes its connection so that it resumes its session: no event is lost.")
+        .body_example("nothing", json!({}))
+        .response_of::<ShardRestarting>(
+            202,
+            "The shard will reconnect.",
+            [("restarting", json!({"id": 0, "restarting": true}))],
+        )
+        .problem(ProblemType::Conflict)
 }
 
-/// A shard of another process, as far as the store knows it.
-fn other_shard_json(id: u32, instance: Option<&str>, session: Option<&StoredSession>) -> Value {
-    json!({
-        "id": id,
-        "state": if instance.is_some() { "elsewhere" } else { "unclaimed" },
-        "session": session.map(|session| &session.session),
-        "sequence": null,
-        "confirmed": session.map(|session| session.confirmed),
-        "lag": null,
-        "latency_ms": null,
-        "instance": instance,
-        "resumes": null,
-        "identifies": null,
-    })
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-pub(crate) async fn restart(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
-    Params::optional_body(&request)?.finish()?;
-    let given = params::path_parameter(&request, "id")?;
-    let id: u32 = given.parse().map_err(|_| params::parameter("id", "must be the number of a shard, from 0"))?;
+pub(crate) async fn restart(
+    _: OptionalBody<NoFields>,
+    Path(ShardId(id)): Path<ShardId>,
+    caller: Caller,
+    app: App,
+) -> HandlerResult {
     let (total, is_own) = app
         .with_shards(move |service| async move {
             let own = service.admin.shards().await;
@@ -124,7 +119,6 @@ pub(crate) async fn restart(request: HttpRequest, app: Data<AppState>) -> Handle
     if !is_own {
         return Err(elsewhere(id, &owners(&app).await?));
     }
-    let caller = middleware::caller_of(&request);
     let note = caller.audit_record(AuditAction::ShardsRestart, app.now()).with_target(&id);
     let audit = app.audit_writer()?;
     let restarted = app.with_shards(move |service| async move {
@@ -135,7 +129,7 @@ pub(crate) async fn restart(request: HttpRequest, app: Data<AppState>) -> Handle
         return Err(elsewhere(id, &owners(&app).await?));
     }
     emit(ManualIntervention { action: AuditAction::ShardsRestart, target: &id, caller: &caller });
-    Ok(HttpResponse::Accepted().json(json!({"id": id, "restarting": true})))
+    Ok(HttpResponse::Accepted().json(ShardRestarting { id, restarting: true }))
 }
 
 /// Only the owner of a shard can restart it.

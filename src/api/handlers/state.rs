@@ -2,25 +2,65 @@
 
 use std::{sync::Arc, time::Duration};
 
-use actix_web::{HttpRequest, HttpResponse, web::Data};
-use guildhall_actors::access::AuditAction;
-use guildhall_actors::ports::{EventStore, InboxEntry, OperationStore};
+use actix_web::{HttpResponse, web::Json};
+use guildhall_actors::access::{AuditAction, Caller};
+use guildhall_actors::ports::{EventStore, OperationStore};
 use guildhall_actors::supervisor::EventsHandle;
 use guildhall_actors::wall_clock::WallClock;
-use guildhall_core::state_key::{MAX_BYTES, check_reserved};
 use serde_json::{Value, json};
 
-use crate::api::app_state::AppState;
-use crate::api::params::Params;
-use crate::api::problem::{ProblemResponse, ProblemType};
-use crate::api::{dto, errors, middleware, params};
-
-type HandlerResult = Result<HttpResponse, ProblemResponse>;
+use super::page;
+use crate::api::{
+    app_state::AppState,
+    dto::{DeadEvent, DeadEventPage, Revived, StateValue},
+    errors,
+    extract::{App, Body, EventPosition, HandlerResult, JsonResult, Path, Query, StateKey},
+    fields::{self, Field as _, fields},
+    openapi::{
+        common::A_TIME,
+        route_doc::{RouteDoc, Tag},
+        schema::{any_value, integer},
+    },
+    problem::{ProblemResponse, ProblemType},
+};
 
 /// Maximum size of a value, in bytes of JSON.
 const MAX_VALUE_LEN: usize = 64 * 1024;
 /// Maximum lifetime of a value that expires: a year.
 const MAX_TTL_MS: u64 = 366 * 24 * 60 * 60 * 1_000;
+
+fields! {
+    struct NewStateValue {
+        /// Any JSON except `null`, at most 64 KiB.
+        value: String = fields::json(read_value, any_value),
+        /// Lifetime of the value; without it the value does not expire.
+        ttl_ms: Option<u64> = fields::json(read_ttl, || integer(1, MAX_TTL_MS)).optional(),
+    }
+
+    struct DeadEventQuery {
+        /// Maximum number of entries.
+        limit: usize = fields::page_size(),
+        /// `next` of the previous response.
+        before: Option<i64> = fields::position().optional(),
+    }
+}
+
+/// A value as JSON text.
+fn read_value(given: &Value) -> Result<String, Vec<String>> {
+    let written = given.to_string();
+    if given.is_null() {
+        Err(vec!["is required and must not be null; DELETE removes a value".to_owned()])
+    } else if written.len() > MAX_VALUE_LEN {
+        Err(vec![format!("must be at most {MAX_VALUE_LEN} bytes of JSON")])
+    } else {
+        Ok(written)
+    }
+}
+
+fn read_ttl(given: &Value) -> Result<u64, Vec<String>> {
+    let ttl = given.as_u64().filter(|ttl| (1..=MAX_TTL_MS).contains(ttl));
+    ttl.ok_or_else(|| vec![format!("must be a whole number from 1 to {MAX_TTL_MS}")])
+}
 
 /// The stores of state entries and events, and the event router.
 #[derive(Clone)]
@@ -41,59 +81,50 @@ impl std::fmt::Debug for StateService {
     }
 }
 
-pub(crate) async fn show(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
-    let key = key(&request)?;
+pub(crate) fn show_doc() -> RouteDoc {
+    RouteDoc::new(Tag::State, "show_state", "Show a state entry").response(
+        200,
+        "The entry.",
+        [("value", json!({"key": "sess:profile:42", "value": {"level": 7}}))],
+    )
+}
+
+pub(crate) async fn show(Path(StateKey(key)): Path<StateKey>, app: App) -> JsonResult<StateValue> {
     let keys = vec![key.clone()];
     let found = app.with_state(|service| async move { service.store.values(keys, service.clock.now()).await }).await?;
     let found = found.map_err(|error| errors::store_problem(&error))?.pop().flatten().ok_or_else(|| absent(&key))?;
     let value: Value = serde_json::from_str(&found).unwrap_or(Value::String(found));
-    Ok(HttpResponse::Ok().json(json!({ "key": key, "value": value })))
+    Ok(Json(StateValue { key, value }))
 }
 
-pub(crate) async fn put(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
-    let key = key(&request)?;
-    let Value::Object(mut fields) = params::json(&request)? else {
-        return Err(ProblemType::BadRequest.with_detail(
-            "The request body must be a JSON object: {\"value\": …, \"ttl_ms\": \
-            …}.",
-        ));
-    };
-    let value = fields.remove("value").unwrap_or_default();
-    let ttl = fields.remove("ttl_ms").unwrap_or_default();
-    let mut errors = Vec::new();
-    let written = value.to_string();
-    if value.is_null() {
-        errors.push(("value".to_owned(), "is required and must not be null; DELETE removes a value".to_owned()));
-    } else if written.len() > MAX_VALUE_LEN {
-        errors.push(("value".to_owned(), format!("must be at most {MAX_VALUE_LEN} bytes of JSON")));
-    }
-    let lifetime = ttl.as_u64().filter(|ttl| (1..=MAX_TTL_MS).contains(ttl)).map(Duration::from_millis);
-    if lifetime.is_none() && !ttl.is_null() {
-        errors.push(("ttl_ms".to_owned(), format!("must be a whole number from 1 to {MAX_TTL_MS}")));
-    }
-    for other in fields.keys().take(10) {
-        let displayed: String = other.chars().take(64).collect();
-        errors.push((displayed, "is unknown; expected one of: value, ttl_ms".to_owned()));
-    }
-    if !errors.is_empty() {
-        let messages: Vec<_> = errors.iter().map(|(name, message)| format!("{name} {message}")).collect();
-        return Err(ProblemType::BadRequest.with_detail(format!("{}.", messages.join("; "))).errors(errors));
-    }
-    set(&request, &app, key, Some((written, lifetime))).await
+pub(crate) fn put_doc() -> RouteDoc {
+    RouteDoc::new(Tag::State, "put_state", "Set a state entry")
+        .body_example("for an hour", json!({"value": {"level": 7}, "ttl_ms": 3_600_000}))
+        .body_example("without expiry", json!({"value": ["any", "JSON"]}))
+        .empty_response(204, "The entry is stored.")
 }
 
-pub(crate) async fn remove(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
-    set(&request, &app, key(&request)?, None).await
-}
-
-async fn set(
-    request: &HttpRequest,
-    app: &AppState,
-    key: String,
-    value: Option<(String, Option<Duration>)>,
+pub(crate) async fn put(
+    Path(StateKey(key)): Path<StateKey>,
+    Body(body): Body<NewStateValue>,
+    caller: Caller,
+    app: App,
 ) -> HandlerResult {
+    set(&caller, &app, key, Some((body.value, body.ttl_ms.map(Duration::from_millis)))).await
+}
+
+pub(crate) fn remove_doc() -> RouteDoc {
+    RouteDoc::new(Tag::State, "delete_state", "Delete a state entry")
+        .empty_response(204, "The entry does not exist, whether it existed before or not.")
+}
+
+pub(crate) async fn remove(Path(StateKey(key)): Path<StateKey>, caller: Caller, app: App) -> HandlerResult {
+    set(&caller, &app, key, None).await
+}
+
+async fn set(caller: &Caller, app: &AppState, key: String, value: Option<(String, Option<Duration>)>) -> HandlerResult {
     let action = if value.is_some() { AuditAction::StatePut } else { AuditAction::StateDelete };
-    let note = middleware::caller_of(request).audit_record(action, app.now()).with_target(&key);
+    let note = caller.audit_record(action, app.now()).with_target(&key);
     let stored = app.with_state(|service| async move {
         let (value, ttl) = value.unzip();
         let expires_at = ttl.flatten().map(|ttl| service.clock.now() + ttl);
@@ -103,63 +134,47 @@ async fn set(
     Ok(HttpResponse::NoContent().finish())
 }
 
-/// The key of a state entry, from the path.
-fn key(request: &HttpRequest) -> Result<String, ProblemResponse> {
-    let error = |message| params::parameter("key", message);
-    let key = params::path_parameter(request, "key")?;
-    if !(1..=MAX_BYTES).contains(&key.len()) || key.chars().any(char::is_control) {
-        return Err(error(format!("must be 1 to {MAX_BYTES} bytes, without control characters")));
-    }
-    check_reserved(&key).map_err(|reserved| error(reserved.to_string()))?;
-    Ok(key)
-}
-
 fn absent(key: &str) -> ProblemResponse {
     ProblemType::NotFound.with_detail(format!("The key {key:?} has no value, or its value has expired."))
 }
 
-pub(crate) async fn list_dead(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
-    let mut params = Params::query(&request);
-    let (limit, before) = (params.limit(), params.position("before"));
-    params.finish()?;
+pub(crate) fn list_dead_doc() -> RouteDoc {
+    let page = json!({
+        "events": [{
+            "place": "17", "handler": "greeter", "event_type": "member.join", "session": "abc", "seq": "42",
+            "why": "the webhook returned 410", "attempts": 5, "created_at": A_TIME,
+            "event": {"event_type": "member.join", "guild_id": "1571715189416398849"},
+        }],
+        "next": null,
+    });
+    RouteDoc::new(Tag::Events, "list_dead_events", "List dead events").description("The newest first.").response(
+        200,
+        "A page of dead events.",
+        [("page", page)],
+    )
+}
+
+pub(crate) async fn list_dead(
+    Query(DeadEventQuery { limit, before }): Query<DeadEventQuery>,
+    app: App,
+) -> JsonResult<DeadEventPage> {
     // One more shows whether another page follows.
     let listed = app.with_state(|service| async move { service.store.dead_events(before, limit + 1).await }).await?;
-    let mut listed = listed.map_err(|error| errors::store_problem(&error))?;
-    let more = listed.len() > limit;
-    listed.truncate(limit);
-    let next = listed.last().filter(|_| more).map(|entry| entry.position.to_string());
-    let events: Vec<_> = listed.iter().map(dead_event_json).collect();
-    Ok(HttpResponse::Ok().json(json!({ "events": events, "next": next })))
+    let listed = listed.map_err(|error| errors::store_problem(&error))?;
+    let (listed, next) = page(listed, limit, |entry| entry.position.to_string().into());
+    Ok(Json(DeadEventPage { events: listed.iter().map(DeadEvent::from).collect(), next }))
 }
 
-fn dead_event_json(entry: &InboxEntry) -> Value {
-    let mut event: Value = serde_json::from_str(&entry.event).unwrap_or_default();
-    // The token permits anyone to respond as the bot.
-    if let Some(token) = event.get_mut("interaction_token") {
-        *token = "(redacted)".into();
-    }
-    if let Some(token) = event.pointer_mut("/data/token") {
-        *token = "(redacted)".into();
-    }
-    json!({
-        "place": entry.position.to_string(),
-        "handler": &*entry.key.handler,
-        "event_type": entry.name,
-        "session": &*entry.key.session,
-        "seq": entry.key.seq.to_string(),
-        "why": entry.dead,
-        "attempts": entry.attempts,
-        "created_at": dto::time(entry.created_at),
-        "event": event,
-    })
+pub(crate) fn revive_doc() -> RouteDoc {
+    RouteDoc::new(Tag::Events, "revive_event", "Revive a dead event")
+        .description(
+            "Delivers the event to its handler again, after the events that wait already. If that fails as well, it \
+            is listed again at another place.",
+        )
+        .response_of::<Revived>(202, "The event will be delivered again.", [("revived", json!({"revived": true}))])
 }
 
-pub(crate) async fn revive(request: HttpRequest, app: Data<AppState>) -> HandlerResult {
-    let given = params::path_parameter(&request, "place")?;
-    let place: i64 = given
-        .parse()
-        .map_err(|_| ProblemType::BadRequest.with_detail("place must be a number from the list of dead events."))?;
-    let caller = middleware::caller_of(&request);
+pub(crate) async fn revive(Path(EventPosition(place)): Path<EventPosition>, caller: Caller, app: App) -> HandlerResult {
     let revived = app.with_state(|service| async move {
         let note = caller.audit_record(AuditAction::EventsRevive, service.clock.now()).with_target(&place);
         let revived = service.store.revive(place, note).await;
@@ -171,5 +186,5 @@ pub(crate) async fn revive(request: HttpRequest, app: Data<AppState>) -> Handler
     if !revived.await?.map_err(|error| errors::store_problem(&error))? {
         return Err(ProblemType::NotFound.with_detail(format!("There is no dead event at place {place}.")));
     }
-    Ok(HttpResponse::Accepted().json(json!({ "revived": true })))
+    Ok(HttpResponse::Accepted().json(Revived { revived: true }))
 }

@@ -5,9 +5,8 @@ use guildhall_core::{
     operation::{FailureClass, OperationState, Repeatability},
     time::UnixMs,
 };
-use serde_json::{Value, json};
 
-use crate::api::dto;
+use crate::api::dto::Happening;
 
 /// An entry of the timeline.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,19 +17,14 @@ struct TimelineEntry<'a> {
     detail: Option<&'a str>,
 }
 
-pub(crate) fn timeline(details: &OperationDetails) -> Value {
-    let entries = entries(details);
-    let written = entries.iter().map(|entry| {
-        let mut written = json!({"at": dto::time(entry.at), "what": entry.what});
-        if let Some(attempt) = entry.attempt {
-            written["attempt"] = attempt.into();
-        }
-        if let Some(detail) = entry.detail {
-            written["detail"] = detail.into();
-        }
-        written
-    });
-    written.collect()
+pub(crate) fn timeline(details: &OperationDetails) -> Vec<Happening> {
+    let happening = |entry: TimelineEntry<'_>| Happening {
+        at: entry.at.into(),
+        what: entry.what.into(),
+        attempt: entry.attempt,
+        detail: entry.detail.map(str::to_owned),
+    };
+    entries(details).into_iter().map(happening).collect()
 }
 
 fn entries(details: &OperationDetails) -> Vec<TimelineEntry<'_>> {

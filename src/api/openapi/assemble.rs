@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use guildhall_core::access::Scope;
 use utoipa::openapi::{
-    Components, OpenApi, OpenApiBuilder, Paths, Ref, Response,
+    Components, Content, OpenApi, OpenApiBuilder, Paths, Ref, Response,
     content::ContentBuilder,
     example::ExampleBuilder,
     info::{InfoBuilder, License},
@@ -18,13 +18,12 @@ use utoipa::openapi::{
 };
 
 use super::{
-    common, headers,
-    headers::ResponseHeader,
-    payloads,
+    headers::{self, ResponseHeader},
+    outside, payloads,
     problems::{self, ProblemGroup},
-    route_doc::{BodyDoc, ParameterLocation, ResponseDoc, RouteDoc, Tag},
-    routes,
-    schema::SchemaRef,
+    route_doc::{BodyDoc, Examples, ParameterLocation, ResponseDoc, RouteDoc, Tag},
+    schema::{self, SchemaRef},
+    submission,
 };
 use crate::api::{ROUTES, Route};
 
@@ -40,13 +39,13 @@ const INTRODUCTION: &str = "The control API of Guildhall, for bots and operators
 /// The complete description.
 pub(crate) fn document() -> OpenApi {
     let (mut paths, mut tags, mut shared) = (Paths::new(), Vec::new(), Shared::new());
-    let under = ROUTES.iter().filter_map(|route| {
-        let doc = routes::doc_for(route.method, route.path)?;
-        Some((full_path(route), method(route.method), doc, Some(route.needs)))
-    });
-    let outside = routes::OUTSIDE.iter().map(|(path, doc)| ((*path).to_owned(), HttpMethod::Get, doc(), None));
-    for (path, method, doc, needs) in under.chain(outside) {
+    let under = ROUTES.iter().map(|route| (full_path(route), method(route.method), (route.doc)(), Some(route.needs)));
+    let outside = outside::DOCS.iter().map(|(path, doc)| ((*path).to_owned(), HttpMethod::Get, doc(), None));
+    let (mut schemas, mut bodies) = (BTreeMap::new(), Vec::new());
+    for (path, method, mut doc, needs) in under.chain(outside) {
         tags.push(doc.tag);
+        schemas.extend(std::mem::take(&mut doc.schemas));
+        bodies.extend(doc.body_schema.take());
         let reads = method != HttpMethod::Get;
         paths.add_path_operation(path, vec![method], operation(doc, needs, reads, &mut shared));
     }
@@ -62,7 +61,7 @@ pub(crate) fn document() -> OpenApi {
         .servers(Some([Server::new("/")]))
         .tags(Some(tags.collect::<Vec<_>>()))
         .paths(paths)
-        .components(Some(components(shared)))
+        .components(Some(components(shared, &schemas, bodies)))
         .build()
 }
 
@@ -100,8 +99,11 @@ fn operation(doc: RouteDoc, needs: Option<Scope>, reads_body: bool, shared: &mut
         description: text,
         parameters,
         body,
+        body_examples,
         responses: answers,
         problems,
+        schemas: _,
+        body_schema: _,
     } = doc;
     let scope = needs.map(|needs| format!("Requires the scope `{}`.", needs.name()));
     let description = [text, scope.unwrap_or_default()].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
@@ -121,7 +123,7 @@ fn operation(doc: RouteDoc, needs: Option<Scope>, reads_body: bool, shared: &mut
         .operation_id(Some(name))
         .summary(Some(summary))
         .description(Some(description.join("\n\n")).filter(|text| !text.is_empty()))
-        .request_body(body.map(request_body));
+        .request_body(body.map(|body| request_body(body, body_examples)));
     for parameter in parameters {
         let (location, required) = match parameter.location {
             ParameterLocation::Path => (ParameterIn::Path, Required::True),
@@ -159,26 +161,26 @@ fn operation(doc: RouteDoc, needs: Option<Scope>, reads_body: bool, shared: &mut
         .build()
 }
 
-fn request_body(body: BodyDoc) -> RequestBody {
-    let examples = body.examples.into_iter().map(|(description, example)| {
-        (slug(&description), ExampleBuilder::new().summary(description).value(Some(example)).build())
-    });
-    let content = ContentBuilder::new().schema(Some(body.shape)).examples_from_iter(examples).build();
+fn request_body(body: BodyDoc, examples: Examples) -> RequestBody {
+    let content = content(Some(body.shape), examples);
     let required = if body.required { Required::True } else { Required::False };
     RequestBodyBuilder::new().content("application/json", content).required(Some(required)).build()
 }
 
 fn response(answer: ResponseDoc, headers: &[ResponseHeader]) -> Response {
     let mut response = ResponseBuilder::new().description(answer.description);
-    if let Some(content) = answer.content {
-        let examples = content.examples.into_iter().map(|(description, example)| {
-            (slug(description), ExampleBuilder::new().summary(description).value(Some(example)).build())
-        });
-        let described = ContentBuilder::new().schema(Some(content.shape)).examples_from_iter(examples).build();
-        response = response.content(content.kind, described);
+    if let Some(described) = answer.content {
+        response = response.content(described.kind, content(described.shape, described.examples));
     }
     let sent = answer.headers.iter().chain(headers);
     sent.fold(response, |response, sent| response.header_ref(sent.name(), sent.component_ref())).build()
+}
+
+fn content(shape: Option<SchemaRef>, examples: Examples) -> Content {
+    let examples = examples.into_iter().map(|(summary, example)| {
+        (slug(&summary), ExampleBuilder::new().summary(summary).value(Some(example)).build())
+    });
+    ContentBuilder::new().schema(shape).examples_from_iter(examples).build()
 }
 
 /// An identifier derived from a text.
@@ -187,15 +189,18 @@ fn slug(words: &str) -> String {
     words.chars().map(plain).collect()
 }
 
-fn components(shared: Shared) -> Components {
+fn components(shared: Shared, derived: &BTreeMap<String, SchemaRef>, bodies: Vec<(String, SchemaRef)>) -> Components {
     let scopes: Vec<_> = Scope::ALL.into_iter().map(|scope| format!("`{}`", scope.name())).collect();
     let key = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("gh_<id>_<secret>").description(Some(format!(
         "An API key that was created with `POST /v1/keys`, or `api.admin_key` of the settings. Its permissions are its \
          scopes: {}, and `guild:<id>` for each guild that it is restricted to.",
         scopes.join(", ")
     )));
-    let fixed = common::schemas().into_iter().chain(problems::schemas()).map(|(name, shape)| (name.to_owned(), shape));
-    let schemas: Vec<(String, SchemaRef)> = fixed.chain(payloads::schemas()).chain(routes::schemas()).collect();
+    let fixed = problems::schemas().into_iter().map(|(name, shape)| (name.to_owned(), shape));
+    let find = |name: &str| derived.get(name).cloned();
+    let derived = derived.iter().map(|(name, shape)| (name.clone(), schema::derived(shape.clone(), &find)));
+    let schemas: Vec<(String, SchemaRef)> =
+        derived.chain(bodies).chain(fixed).chain(payloads::schemas()).chain(submission::schemas()).collect();
     let components = ComponentsBuilder::new()
         .schemas_from_iter(schemas)
         .responses_from_iter(shared)

@@ -1,12 +1,16 @@
 //! The documentation of one route.
 
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::{
     headers::ResponseHeader,
-    schema::{SchemaRef, integer, text},
+    schema::{SchemaRef, schema_ref},
 };
-use crate::api::problem::ProblemType;
+use crate::api::{
+    fields::{FieldDoc, Fields},
+    problem::ProblemType,
+};
 
 /// The group of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,14 +71,16 @@ pub(crate) struct ParameterDoc {
     pub(crate) location: ParameterLocation,
     pub(crate) name: &'static str,
     pub(crate) shape: SchemaRef,
-    pub(crate) description: &'static str,
+    pub(crate) description: String,
 }
 
-/// A request body, with examples and their summaries.
+/// Examples, each with a summary.
+pub(crate) type Examples = Vec<(String, Value)>;
+
+/// A request body.
 pub(crate) struct BodyDoc {
     pub(crate) required: bool,
     pub(crate) shape: SchemaRef,
-    pub(crate) examples: Vec<(String, Value)>,
 }
 
 /// A response that is not a problem.
@@ -87,11 +93,13 @@ pub(crate) struct ResponseDoc {
 
 pub(crate) struct ContentDoc {
     pub(crate) kind: &'static str,
-    pub(crate) shape: SchemaRef,
-    pub(crate) examples: Vec<(&'static str, Value)>,
+    /// `None` until the type of the response is known.
+    pub(crate) shape: Option<SchemaRef>,
+    pub(crate) examples: Examples,
 }
 
-/// The documentation of one route.
+/// The documentation of one route. The signature of its handler adds the parameters, the schema of the body and, if it has
+/// one type, the schema of the response.
 pub(crate) struct RouteDoc {
     pub(crate) tag: Tag,
     /// The operation id, which is unique.
@@ -100,15 +108,15 @@ pub(crate) struct RouteDoc {
     pub(crate) description: String,
     pub(crate) parameters: Vec<ParameterDoc>,
     pub(crate) body: Option<BodyDoc>,
+    pub(crate) body_examples: Examples,
     pub(crate) responses: Vec<ResponseDoc>,
     /// Problems that it may return beside those that every route may return.
     pub(crate) problems: Vec<ProblemType>,
+    /// The schemas of the types that its responses name.
+    pub(crate) schemas: Vec<(String, SchemaRef)>,
+    /// The schema of its body, if that has a name.
+    pub(crate) body_schema: Option<(String, SchemaRef)>,
 }
-
-/// Maximum number of entries in a list.
-const MAX_PAGE_SIZE: u64 = 500;
-/// Default number of entries in a list.
-const DEFAULT_PAGE_SIZE: u64 = 50;
 
 impl RouteDoc {
     pub(crate) const fn new(tag: Tag, name: &'static str, summary: &'static str) -> Self {
@@ -119,8 +127,11 @@ impl RouteDoc {
             description: String::new(),
             parameters: Vec::new(),
             body: None,
+            body_examples: Vec::new(),
             responses: Vec::new(),
             problems: Vec::new(),
+            schemas: Vec::new(),
+            body_schema: None,
         }
     }
 
@@ -130,103 +141,123 @@ impl RouteDoc {
     }
 
     /// Adds a problem that it may return.
-    pub(crate) fn problem(mut self, problem: ProblemType) -> Self {
-        if !self.problems.contains(&problem) {
-            self.problems.push(problem);
+    pub(crate) fn problem(self, problem: ProblemType) -> Self {
+        self.problems([problem])
+    }
+
+    /// Adds problems that it may return.
+    pub(crate) fn problems(mut self, problems: impl IntoIterator<Item = ProblemType>) -> Self {
+        for problem in problems {
+            if !self.problems.contains(&problem) {
+                self.problems.push(problem);
+            }
         }
         self
     }
 
     /// Adds a path parameter.
-    pub(crate) fn path(self, name: &'static str, shape: impl Into<SchemaRef>, description: &'static str) -> Self {
-        self.parameter(ParameterLocation::Path, name, shape.into(), description)
-            .problem(ProblemType::BadRequest)
-            .problem(ProblemType::NotFound)
+    pub(crate) fn path(self, name: &'static str, shape: SchemaRef, description: &str) -> Self {
+        self.parameter(ParameterLocation::Path, name, shape, description)
+            .problems([ProblemType::BadRequest, ProblemType::NotFound])
     }
 
     /// Adds a query parameter. Unknown ones are rejected.
-    pub(crate) fn query(self, name: &'static str, shape: impl Into<SchemaRef>, description: &'static str) -> Self {
-        self.parameter(ParameterLocation::Query, name, shape.into(), description).problem(ProblemType::BadRequest)
+    pub(crate) fn query(self, field: FieldDoc) -> Self {
+        self.parameter(ParameterLocation::Query, field.name, field.shape, &field.description)
     }
 
-    pub(crate) fn header(self, name: &'static str, shape: impl Into<SchemaRef>, description: &'static str) -> Self {
+    pub(crate) fn header(self, name: &'static str, shape: impl Into<SchemaRef>, description: &str) -> Self {
         self.parameter(ParameterLocation::Header, name, shape.into(), description)
     }
 
     fn parameter(
         mut self,
-        place: ParameterLocation,
+        location: ParameterLocation,
         name: &'static str,
         shape: SchemaRef,
-        description: &'static str,
+        description: &str,
     ) -> Self {
-        self.parameters.push(ParameterDoc { location: place, name, shape, description });
+        self.parameters.push(ParameterDoc { location, name, shape, description: description.to_owned() });
         self
     }
 
-    /// Adds the parameter for the number of entries.
-    pub(crate) fn with_limit(self) -> Self {
-        let limit = integer(1, MAX_PAGE_SIZE).default(Some(DEFAULT_PAGE_SIZE.into()));
-        self.query("limit", limit, "Maximum number of entries.")
+    /// Adds a body with these fields.
+    pub(crate) fn body<T: Fields>(mut self, required: bool) -> Self {
+        self.body_schema = Some((T::NAME.to_owned(), T::schema()));
+        self.body_of(required, schema_ref(T::NAME))
     }
 
-    /// Adds the parameters for the number of entries and the page.
-    pub(crate) fn with_paging(self) -> Self {
-        self.with_limit().query("cursor", text(), "`next` of the previous response.")
+    /// Adds a body of this schema.
+    pub(crate) fn body_of(mut self, required: bool, shape: impl Into<SchemaRef>) -> Self {
+        self.body = Some(BodyDoc { required, shape: shape.into() });
+        self.problems([ProblemType::BadRequest, ProblemType::NotJson])
     }
 
-    /// Adds a required body.
-    pub(crate) fn required_body(
-        self,
-        shape: impl Into<SchemaRef>,
-        examples: impl IntoIterator<Item = (impl Into<String>, Value)>,
-    ) -> Self {
-        self.body(true, shape.into(), examples)
+    /// Adds an example of the body.
+    pub(crate) fn body_example(mut self, summary: impl Into<String>, body: Value) -> Self {
+        self.body_examples.push((summary.into(), body));
+        self
     }
 
-    /// Adds an optional body.
-    pub(crate) fn optional_body(
-        self,
-        shape: impl Into<SchemaRef>,
-        examples: impl IntoIterator<Item = (impl Into<String>, Value)>,
-    ) -> Self {
-        self.body(false, shape.into(), examples)
-    }
-
-    fn body(
-        mut self,
-        required: bool,
-        shape: SchemaRef,
-        examples: impl IntoIterator<Item = (impl Into<String>, Value)>,
-    ) -> Self {
-        let examples = examples.into_iter().map(|(description, example)| (description.into(), example)).collect();
-        self.body = Some(BodyDoc { required, shape, examples });
-        self.problem(ProblemType::BadRequest).problem(ProblemType::NotJson)
-    }
-
-    /// Adds a response with JSON.
-    pub(crate) fn responses(
+    /// Adds a response with JSON, of the type that the handler returns.
+    pub(crate) fn response(
         self,
         status: u16,
         description: &'static str,
-        shape: impl Into<SchemaRef>,
         examples: impl IntoIterator<Item = (&'static str, Value)>,
     ) -> Self {
-        self.responses_as("application/json", status, description, shape, examples)
+        self.content("application/json", status, description, None, examples)
     }
 
-    /// Adds a response with another content type.
-    pub(crate) fn responses_as(
-        mut self,
+    /// Adds a response with JSON of this type.
+    pub(crate) fn response_of<T: ToSchema>(
+        self,
+        status: u16,
+        description: &'static str,
+        examples: impl IntoIterator<Item = (&'static str, Value)>,
+    ) -> Self {
+        self.response(status, description, examples).with_schema::<T>()
+    }
+
+    /// Adds a response of another content type.
+    pub(crate) fn response_as(
+        self,
         kind: &'static str,
         status: u16,
         description: &'static str,
         shape: impl Into<SchemaRef>,
         examples: impl IntoIterator<Item = (&'static str, Value)>,
     ) -> Self {
-        let content = Some(ContentDoc { kind, shape: shape.into(), examples: examples.into_iter().collect() });
+        self.content(kind, status, description, Some(shape.into()), examples)
+    }
+
+    fn content(
+        mut self,
+        kind: &'static str,
+        status: u16,
+        description: &'static str,
+        shape: Option<SchemaRef>,
+        examples: impl IntoIterator<Item = (&'static str, Value)>,
+    ) -> Self {
+        let examples = examples.into_iter().map(|(summary, example)| (summary.to_owned(), example)).collect();
+        let content = Some(ContentDoc { kind, shape, examples });
         self.responses.push(ResponseDoc { status, description, content, headers: Vec::new() });
         self
+    }
+
+    /// Sets the type of the responses that have none yet.
+    pub(crate) fn with_schema<T: ToSchema>(mut self) -> Self {
+        self.add_schema::<T>();
+        for content in self.responses.iter_mut().filter_map(|response| response.content.as_mut()) {
+            content.shape.get_or_insert_with(|| schema_ref(&T::name()).into());
+        }
+        self
+    }
+
+    /// Adds the schema of a type, and those that it refers to.
+    pub(crate) fn add_schema<T: ToSchema>(&mut self) {
+        self.schemas.push((T::name().into_owned(), T::schema()));
+        T::schemas(&mut self.schemas);
     }
 
     /// Adds a response without a body.
@@ -235,10 +266,10 @@ impl RouteDoc {
         self
     }
 
-    /// Adds a header to the last response.
-    pub(crate) fn with_header(mut self, header: ResponseHeader) -> Self {
-        if let Some(answer) = self.responses.last_mut() {
-            answer.headers.push(header);
+    /// Adds headers to the last response.
+    pub(crate) fn headers(mut self, headers: impl IntoIterator<Item = ResponseHeader>) -> Self {
+        if let Some(response) = self.responses.last_mut() {
+            response.headers.extend(headers);
         }
         self
     }

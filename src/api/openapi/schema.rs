@@ -5,10 +5,12 @@ use utoipa::openapi::{
     Ref, RefOr, Schema,
     extensions::Extensions,
     schema::{
-        AdditionalProperties, AnyOfBuilder, ArrayBuilder, KnownFormat, Object, ObjectBuilder, OneOfBuilder,
+        AdditionalProperties, AnyOfBuilder, ArrayBuilder, ArrayItems, KnownFormat, Object, ObjectBuilder, OneOfBuilder,
         SchemaFormat, SchemaType, Type,
     },
 };
+
+use super::doc_text;
 
 /// A schema, or a reference to one.
 pub(crate) type SchemaRef = RefOr<Schema>;
@@ -198,6 +200,99 @@ pub(crate) fn with_one_of(object: ObjectBuilder, fields: &[&str]) -> ObjectBuild
     object.extensions(Some(Extensions::from_iter([("anyOf", required)])))
 }
 
+/// The schema with a default value.
+pub(crate) fn with_default(mut shape: SchemaRef, default: Value) -> SchemaRef {
+    if let RefOr::T(Schema::Object(object)) = &mut shape {
+        object.default = Some(default);
+    }
+    shape
+}
+
+/// A derived schema in the form of the others. A response contains all of its fields, `null` where there is no value, except
+/// those that are described as not nullable. `find` finds the schemas of structs that are flattened into others.
+pub(crate) fn derived(shape: SchemaRef, find: &impl Fn(&str) -> Option<SchemaRef>) -> SchemaRef {
+    match shape {
+        RefOr::T(Schema::Object(mut object)) => {
+            for (name, property) in &mut object.properties {
+                *property = derived(std::mem::take(property), find);
+                if is_nullable(property) && !object.required.contains(name) {
+                    object.required.push(name.clone());
+                }
+            }
+            if let Some(AdditionalProperties::RefOr(shape)) = object.additional_properties.as_deref_mut() {
+                *shape = derived(std::mem::take(shape), find);
+            }
+            // The width of a number in Rust is no part of the API.
+            if let Some(SchemaFormat::KnownFormat(
+                KnownFormat::Int32 | KnownFormat::Int64 | KnownFormat::Float | KnownFormat::Double,
+            )) = object.format
+            {
+                object.format = None;
+            }
+            object.property_names = None;
+            object.description = object.description.as_deref().map(one_line);
+            object.into()
+        }
+        RefOr::T(Schema::Array(mut array)) => {
+            if let ArrayItems::RefOrSchema(items) = &mut array.items {
+                **items = derived(std::mem::take(items), find);
+            }
+            array.description = array.description.as_deref().map(one_line);
+            array.into()
+        }
+        RefOr::T(Schema::OneOf(either)) => {
+            let nullable = either.items.iter().any(is_nullable);
+            let items = either.items.into_iter().filter(|item| !is_nullable(item));
+            let mut items: Vec<_> = items.map(|item| derived(item, find)).collect();
+            match items.pop() {
+                Some(only) if nullable && items.is_empty() => or_null(only),
+                // Responses of several forms differ in what they contain, and may fit more than one.
+                last => any_of(items.into_iter().chain(last))
+                    .description(either.description.as_deref().map(one_line))
+                    .into(),
+            }
+        }
+        RefOr::T(Schema::AllOf(all)) => {
+            let mut merged = Object::with_type(Type::Object);
+            merged.description = all.description.as_deref().map(one_line);
+            for item in all.items {
+                let part = match &item {
+                    RefOr::Ref(named) => named.ref_location.rsplit('/').next().and_then(find),
+                    RefOr::T(_) => Some(item),
+                };
+                if let Some(RefOr::T(Schema::Object(part))) = part.map(|part| derived(part, find)) {
+                    merged.properties.extend(part.properties);
+                    merged.required.extend(part.required);
+                }
+            }
+            merged.into()
+        }
+        RefOr::Ref(mut named) => {
+            named.description = one_line(&named.description);
+            named.into()
+        }
+        other @ RefOr::T(_) => other,
+    }
+}
+
+fn one_line(text: &str) -> String {
+    doc_text(&text.lines().collect::<Vec<_>>())
+}
+
+fn is_nullable(shape: &SchemaRef) -> bool {
+    let has_null = |kind: &SchemaType| match kind {
+        SchemaType::Type(kind) => *kind == Type::Null,
+        SchemaType::Array(kinds) => kinds.contains(&Type::Null),
+        SchemaType::AnyValue => false,
+    };
+    match shape {
+        RefOr::T(Schema::Object(object)) => has_null(&object.schema_type),
+        RefOr::T(Schema::Array(array)) => has_null(&array.schema_type),
+        RefOr::T(Schema::AnyOf(any)) => any.items.iter().any(is_nullable),
+        _ => false,
+    }
+}
+
 /// A schema that can have a description.
 pub(crate) trait Describe: Sized {
     /// Sets the description.
@@ -231,6 +326,25 @@ impl Describe for AnyOfBuilder {
 impl Describe for Ref {
     fn describe(mut self, what: &str) -> Self {
         what.clone_into(&mut self.description);
+        self
+    }
+}
+
+impl Describe for SchemaRef {
+    fn describe(mut self, what: &str) -> Self {
+        if what.is_empty() {
+            return self;
+        }
+        let description = Some(what.to_owned());
+        match &mut self {
+            Self::Ref(named) => what.clone_into(&mut named.description),
+            Self::T(Schema::Object(object)) => object.description = description,
+            Self::T(Schema::Array(array)) => array.description = description,
+            Self::T(Schema::OneOf(one)) => one.description = description,
+            Self::T(Schema::AllOf(all)) => all.description = description,
+            Self::T(Schema::AnyOf(any)) => any.description = description,
+            Self::T(_) => {}
+        }
         self
     }
 }

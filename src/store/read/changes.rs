@@ -78,7 +78,7 @@ pub(in crate::store) fn select_changes(
     let mut sql = SqlText::new(engine);
     sql.push(&format!(
         "SELECT {}, moment.seen, moment.highest, moment.forgotten FROM {} LEFT JOIN (",
-        &*DETAILS,
+        *DETAILS,
         snapshot_sql(engine)
     ));
     for (nth, piece) in pieces.into_iter().enumerate() {

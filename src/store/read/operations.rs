@@ -113,7 +113,7 @@ pub(in crate::store) async fn show_all(
     ids: &[OperationId],
 ) -> Result<Vec<OperationDetails>, EngineError> {
     const ATTEMPTS: &str = "SELECT a.* FROM {v} JOIN operation_attempts a ON a.operation_id = v.op";
-    let details = &*DETAILS;
+    let details = *DETAILS;
     let select = format!("SELECT {details} FROM {{v}} JOIN operations ON operations.id = v.op {DETAILS_JOINS}");
     let mut attempts_by_id: HashMap<Uuid, Vec<Attempt>> = HashMap::new();
     for row in with_rows_as::<operation_attempts::Model>(on, ATTEMPTS, IDS, rows_of(ids), Vec::new()).await? {
@@ -188,7 +188,7 @@ fn select_list_of_guilds(guilds: &[u64], filter: &OperationFilter) -> Statement 
         None => vec![finished, own_queue, other_queue],
     };
     let mut sql = SqlText::new(DbBackend::Sqlite);
-    sql.push(&format!("SELECT {} FROM (", &*DETAILS));
+    sql.push(&format!("SELECT {} FROM (", *DETAILS));
     for (nth, (index, piece)) in pieces.into_iter().enumerate() {
         let union = if nth == 0 { "" } else { " UNION ALL " };
         sql.push(&format!("{union}SELECT * FROM (SELECT id FROM operations INDEXED BY {index} WHERE "));

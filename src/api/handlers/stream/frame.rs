@@ -7,7 +7,7 @@ use guildhall_actors::ports::OperationDetails;
 use guildhall_core::operation::ChangeCursor;
 use serde_json::json;
 
-use crate::api::dto;
+use crate::api::dto::Operation;
 
 /// After how long a disconnected client should reconnect, in milliseconds.
 const RETRY_MS: u32 = 1_000;
@@ -47,7 +47,7 @@ pub(crate) fn closing_comment(reason: &str) -> String {
 }
 
 pub(crate) fn operation(text: &mut String, at: &ChangeCursor, details: &OperationDetails) {
-    let data = dto::operation_summary(details);
+    let data = json!(Operation::from(details));
     write!(text, "id: {}\nevent: operation\ndata: {data}\n\n", encode_cursor(at)).expect(
         "invariant: writing to a String \
         cannot fail",

@@ -27,11 +27,12 @@ use actix_web::{
     HttpRequest, HttpResponse,
     body::{BodySize, MessageBody},
     http::{Method, header},
-    web::{Bytes, Data},
+    web::Bytes,
 };
+use guildhall_actors::access::Caller;
 use guildhall_actors::ports::OperationFilter;
 use guildhall_actors::supervision::spawn_work_on;
-use guildhall_core::operation::ChangeCursor;
+use guildhall_core::operation::{ChangeCursor, OperationKind, OperationState};
 use tokio::{
     sync::{mpsc, oneshot},
     time::Instant,
@@ -39,13 +40,18 @@ use tokio::{
 
 pub(crate) use self::stream_limit::StreamLimit;
 use self::{stream_limit::StreamLimitReached, stream_task::StreamTask};
-use crate::api::app_state::AppState;
-use crate::api::params::{Params, parameter};
+use super::operations::operation_example;
 use crate::api::{
     abort::ConnectionAbort,
+    errors,
+    extract::{App, HandlerResult, Query},
+    fields::{self, Field as _, field_error, fields},
+    openapi::{
+        route_doc::{RouteDoc, Tag},
+        schema::text,
+    },
     problem::{ProblemResponse, ProblemType},
 };
-use crate::api::{errors, middleware};
 
 /// Limits of streams.
 #[derive(Clone, Copy, Debug)]
@@ -91,21 +97,56 @@ const MAX_WAITING_CHUNKS: usize = 4;
 
 const LAST_EVENT_ID: &str = "Last-Event-ID";
 
-pub(crate) async fn open(request: HttpRequest, app: Data<AppState>) -> Result<HttpResponse, ProblemResponse> {
-    let caller = middleware::caller_of(&request);
-    let mut params = Params::query(&request);
-    let guild = params.guild();
+fields! {
+    struct StreamQuery {
+        /// Filter by guild.
+        guild_id: Option<u64> = fields::guild().optional(),
+        /// Filter by kind.
+        kind: Option<OperationKind> = fields::kind().optional(),
+        /// Only operations that enter this state.
+        state: Option<OperationState> = fields::state().optional(),
+        /// The same as the header `Last-Event-ID`, for clients that cannot send it.
+        last_event_id: Option<ChangeCursor> = fields::scalar(
+            || "one of the `id` of an event of this stream".to_owned(),
+            text,
+            frame::decode_cursor,
+        ).optional(),
+    }
+}
+
+pub(crate) fn open_doc() -> RouteDoc {
+    RouteDoc::new(Tag::Operations, "stream_operations", "Stream changes of operations")
+        .description(
+            "Server-sent events. The `data` of each `event: operation` is an operation as in lists, and its `id` is a \
+             position. A client that reconnects with it as `Last-Event-ID` misses nothing that is still stored; \
+             `event: gap` reports that something is not. Comments keep the connection alive. A client that does not \
+             read is disconnected.",
+        )
+        .header(LAST_EVENT_ID, text(), "The `id` of the last event that was read; the stream continues after it.")
+        .response_as(
+            "text/event-stream",
+            200,
+            "Events, until one side closes the connection.",
+            text(),
+            [("an event", format!("id: 17\nevent: operation\ndata: {}\n\n", operation_example()).into())],
+        )
+}
+
+pub(crate) async fn open(
+    request: HttpRequest,
+    Query(query): Query<StreamQuery>,
+    caller: Caller,
+    app: App,
+) -> HandlerResult {
     let filter = OperationFilter {
         tenant: caller.tenant.clone(),
-        guilds: caller.visible_guilds(guild),
-        kind: params.kind(),
-        state: params.state(),
+        guilds: caller.visible_guilds(query.guild_id),
+        kind: query.kind,
+        state: query.state,
         ..OperationFilter::default()
     };
-    let requested = params.one_of("last_event_id", "the `id` of an event of this stream", frame::decode_cursor);
-    params.finish()?;
     // A client that reconnects sends the header; the query is for clients that cannot set a header at first.
-    let from = last_event_id(&request)?.or(requested);
+    let from = last_event_id(&request)?.or(query.last_event_id);
     let mut response = HttpResponse::Ok();
     response
         .content_type("text/event-stream; charset=utf-8")
@@ -162,7 +203,7 @@ pub(crate) async fn open(request: HttpRequest, app: Data<AppState>) -> Result<Ht
 fn last_event_id(request: &HttpRequest) -> Result<Option<ChangeCursor>, ProblemResponse> {
     let Some(given) = request.headers().get(LAST_EVENT_ID) else { return Ok(None) };
     let read = given.to_str().ok().and_then(frame::decode_cursor);
-    read.map(Some).ok_or_else(|| parameter(LAST_EVENT_ID, "must be the `id` of an event of this stream"))
+    read.map(Some).ok_or_else(|| field_error(LAST_EVENT_ID, "must be the `id` of an event of this stream"))
 }
 
 /// The output of a stream task, as the body of a response.

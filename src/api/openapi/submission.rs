@@ -4,9 +4,10 @@ use guildhall_core::operation::{OperationKind, Payload};
 use serde_json::{Value, json};
 use utoipa::openapi::schema::{Discriminator, ObjectBuilder};
 
-use crate::api::openapi::{
+use super::{
     common::{PRINTABLE, TRACEPARENT},
     payloads,
+    route_doc::RouteDoc,
     schema::{
         Describe as _, SchemaRef, closed, integer, list_of, one_of, one_of_names, optional, or_null, required,
         schema_ref, text, text_of,
@@ -24,8 +25,14 @@ const MAX_OPERATIONS: usize = 1_000;
 /// Maximum delay or deadline: thirty days.
 const MAX_DELAY_MS: u64 = 30 * 24 * 3_600_000;
 
+/// Adds a body with one operation of these kinds, or several.
+pub(crate) fn with_body(doc: RouteDoc, one: &str, kinds: &[OperationKind]) -> RouteDoc {
+    let doc = doc.body_of(true, one_or_many(one));
+    examples(kinds).into_iter().fold(doc, |doc, (summary, body)| doc.body_example(summary, body))
+}
+
 /// One operation, or several.
-pub(crate) fn one_or_many(one: &str) -> SchemaRef {
+fn one_or_many(one: &str) -> SchemaRef {
     let many = closed([required(
         "operations",
         list_of(1, MAX_OPERATIONS, schema_ref(one))
@@ -35,7 +42,7 @@ pub(crate) fn one_or_many(one: &str) -> SchemaRef {
 }
 
 /// Examples of one operation of each kind, and of several at once.
-pub(crate) fn examples(kinds: &[OperationKind]) -> Vec<(String, Value)> {
+fn examples(kinds: &[OperationKind]) -> Vec<(String, Value)> {
     let of = |kind: &OperationKind| {
         let payload = payloads::examples(*kind).into_iter().next();
         json!({"kind": kind.name(), "payload": payload})

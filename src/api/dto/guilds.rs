@@ -1,0 +1,51 @@
+//! Guilds.
+
+use std::collections::BTreeMap;
+
+use guildhall_actors::submission::GuildStatus;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::Snowflake;
+
+/// The status of a guild.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct GuildStanding {
+    pub(crate) guild_id: Snowflake,
+    /// Whether this guild is paused.
+    pub(crate) paused: bool,
+    /// Whether everything is paused.
+    pub(crate) all_paused: bool,
+    /// Number of unfinished operations.
+    pub(crate) depth: u64,
+    /// Whether there are more than were counted.
+    pub(crate) depth_is_more: bool,
+    /// Number of unfinished operations in each state.
+    pub(crate) pending: BTreeMap<String, u64>,
+}
+
+impl GuildStanding {
+    pub(crate) fn new(guild: u64, status: &GuildStatus) -> Self {
+        Self {
+            guild_id: guild.into(),
+            paused: status.paused,
+            all_paused: status.all_paused,
+            depth: status.pending.values().sum(),
+            depth_is_more: status.more,
+            pending: status.pending.iter().map(|(state, count)| ((*state).to_owned(), *count)).collect(),
+        }
+    }
+}
+
+/// Whether a guild is paused.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct GuildPaused {
+    pub(crate) guild_id: Snowflake,
+    pub(crate) paused: bool,
+}
+
+/// Whether everything is paused.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct AllPaused {
+    pub(crate) all_paused: bool,
+}
