@@ -9,8 +9,6 @@ use std::{
     path::Path,
 };
 
-use tempfile::TempDir;
-
 const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 /// The permission bits of a mode.
@@ -58,7 +56,8 @@ pub(crate) fn create_folder(path: &Path) -> io::Result<()> {
 }
 
 /// Creates a temporary folder, which is removed when it is dropped.
-pub(crate) fn temporary_folder(prefix: &str) -> io::Result<TempDir> {
+#[cfg(feature = "simulator")]
+pub(crate) fn temporary_folder(prefix: &str) -> io::Result<tempfile::TempDir> {
     // By default its mode depends on the umask.
     tempfile::Builder::new().prefix(prefix).permissions(Permissions::from_mode(FOLDER_MODE)).tempdir()
 }

@@ -68,7 +68,7 @@ impl<T: Fields> Extract for Query<T> {
     }
 
     fn describe(doc: RouteDoc) -> RouteDoc {
-        T::describe().into_iter().fold(doc.problem(ProblemType::BadRequest), |doc, field| doc.query(field))
+        T::describe().into_iter().fold(doc.problem(ProblemType::BadRequest), RouteDoc::query)
     }
 }
 

@@ -60,10 +60,11 @@ macro_rules! fields {
             }
 
             fn describe() -> Vec<$crate::api::fields::FieldDoc> {
-                let mut all = Vec::new();
-                $( all.extend(<$part_type as $crate::api::fields::Fields>::describe()); )*
-                $( all.push($crate::api::fields::FieldDoc::new::<$type>(stringify!($field), &[$($field_doc),*], &$rule)); )*
-                all
+                let parts: Vec<Vec<_>> = vec![$( <$part_type as $crate::api::fields::Fields>::describe() ),*];
+                let own: Vec<_> = vec![
+                    $( $crate::api::fields::FieldDoc::new::<$type>(stringify!($field), &[$($field_doc),*], &$rule) ),*
+                ];
+                parts.into_iter().flatten().chain(own).collect()
             }
         }
     )+};

@@ -38,6 +38,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+pub(crate) use self::public_key::from_hex;
+#[cfg(feature = "simulator")]
+pub(crate) use self::schema::env_name as environment_name;
 pub use self::{
     api::{ApiSettings, ForwardedHeader, PolicySettings, TlsSettings},
     budgets::{BudgetSettings, NamedBudget, NamedBudgetError},
@@ -63,7 +66,6 @@ use self::{
     source::Layer,
     values::Values,
 };
-pub(crate) use self::{public_key::from_hex, schema::env_name as environment_name};
 
 /// Path of the settings file if none is given. It may be missing.
 pub const DEFAULT_FILE: &str = "config/guildhall.toml";

@@ -247,11 +247,6 @@ pub(super) fn count(number: i64) -> Result<u32, EngineError> {
     u32::try_from(number).map_err(|_| EngineError::Corrupt(format!("invalid count: {number}")))
 }
 
-/// Reads a [`count`].
-pub(super) fn read_u32(row: &QueryResult, index: usize) -> Result<u32, EngineError> {
-    count(row.try_get_by_index(index)?)
-}
-
 fn parse_lane(name: &str) -> Option<Lane> {
     Lane::ALL.into_iter().find(|lane| lane.name() == name)
 }

@@ -1,9 +1,5 @@
 //! What payloads, problems and examples have in common.
 
-use utoipa::openapi::Ref;
-
-use super::schema::schema_ref;
-
 /// The id of an API key.
 pub(crate) const KEY_ID: &str = "^[a-z0-9]{12}$";
 /// Printable ASCII, as in idempotency keys.
@@ -21,8 +17,3 @@ pub(crate) const ANOTHER_OPERATION: &str = "01890a5d-b1f0-7c2e-9d3a-5f6b7c8d9e0f
 pub(crate) const A_TIME: &str = "2026-03-01T12:00:00.000Z";
 /// A slightly later time in examples.
 pub(crate) const LATER: &str = "2026-03-01T12:00:01.250Z";
-
-/// The id of a guild, a role, a channel, a message or a user.
-pub(crate) fn snowflake() -> Ref {
-    schema_ref("Snowflake")
-}

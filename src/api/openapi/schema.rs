@@ -180,17 +180,6 @@ pub(crate) fn described(schema: SchemaRef, description: &str) -> SchemaRef {
     }
 }
 
-/// The schema with a default, unless it has a name.
-pub(crate) fn with_default(schema: SchemaRef, default: Value) -> SchemaRef {
-    match schema {
-        RefOr::T(Schema::Object(mut object)) => {
-            object.default = Some(default);
-            object.into()
-        }
-        other => other,
-    }
-}
-
 /// An object with at least one of these optional fields, if there are any.
 pub(crate) fn with_one_of(object: ObjectBuilder, fields: &[&str]) -> ObjectBuilder {
     if fields.is_empty() {
@@ -200,7 +189,7 @@ pub(crate) fn with_one_of(object: ObjectBuilder, fields: &[&str]) -> ObjectBuild
     object.extensions(Some(Extensions::from_iter([("anyOf", required)])))
 }
 
-/// The schema with a default value.
+/// The schema with a default value, unless it has a name.
 pub(crate) fn with_default(mut shape: SchemaRef, default: Value) -> SchemaRef {
     if let RefOr::T(Schema::Object(object)) = &mut shape {
         object.default = Some(default);

@@ -113,7 +113,7 @@ pub(in crate::store) async fn show_all(
     ids: &[OperationId],
 ) -> Result<Vec<OperationDetails>, EngineError> {
     const ATTEMPTS: &str = "SELECT a.* FROM {v} JOIN operation_attempts a ON a.operation_id = v.op";
-    let details = *DETAILS;
+    let details = &*DETAILS;
     let select = format!("SELECT {details} FROM {{v}} JOIN operations ON operations.id = v.op {DETAILS_JOINS}");
     let mut attempts_by_id: HashMap<Uuid, Vec<Attempt>> = HashMap::new();
     for row in with_rows_as::<operation_attempts::Model>(on, ATTEMPTS, IDS, rows_of(ids), Vec::new()).await? {

@@ -223,8 +223,8 @@ mod tests {
     use guildhall_sim::{At, Snowflake};
     use serde_json::json;
 
-    use super::test_operation::TestOperation;
     use super::*;
+    use crate::crash::test_operation::TestOperation;
 
     fn role(name: &str) -> AcceptedOperation {
         let effect = ExpectedEffect { verb: "create", object_kind: "role", name: name.to_owned() };

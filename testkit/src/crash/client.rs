@@ -35,11 +35,13 @@ pub struct HttpClient(Client<HttpConnector, Full<Bytes>>);
 #[derive(Debug)]
 pub struct NoResponse;
 
-impl HttpClient {
-    pub fn new() -> Self {
+impl Default for HttpClient {
+    fn default() -> Self {
         Self(Client::builder(TokioExecutor::new()).build_http())
     }
+}
 
+impl HttpClient {
     /// Sends a request with a JSON body. Returns the status, and the body if it is JSON.
     pub async fn call(
         &self,

@@ -104,7 +104,7 @@ impl DaemonFixture {
         };
         let sim = Sim::start(config).await.unwrap();
         let (addresses, _) = watch::channel(Vec::new());
-        let (http, answers) = (HttpClient::new(), AtomicUsize::new(0));
+        let (http, answers) = (HttpClient::default(), AtomicUsize::new(0));
         let mut fixture = Self { sim, http, guilds: Vec::new(), accepted_responses: answers, folder, store, addresses };
         fixture.create_guilds(size).await;
         fixture.sim.reset_score();

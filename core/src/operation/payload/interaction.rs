@@ -68,7 +68,7 @@ const TOKEN: Plain<InteractionToken> = Plain {
 };
 
 fn reject_ephemeral_update(form: &mut FieldReader<'_, '_>) {
-    let is_true = |name| form.valid(name).and_then(|value| value.as_bool()) == Some(true);
+    let is_true = |name| form.valid(name).and_then(serde_json::Value::as_bool) == Some(true);
     if is_true("ephemeral") && is_true("update") {
         form.invalid(
             "ephemeral",

@@ -53,6 +53,7 @@ pub(super) fn value(out: &mut String, given: &Value) {
 }
 
 /// Writes text.
+#[expect(clippy::ptr_arg, reason = "the writer of a format for `String`")]
 pub(super) fn string(out: &mut String, content: &String) {
     text(out, content);
 }
