@@ -2,11 +2,11 @@
 
 use std::{fmt, time::Duration};
 
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, StatusCode};
 use serde_json::Value;
 
 use super::{ApiUrl, ClientKey};
-use crate::terminal_text::escape_controls;
+use crate::{net::retry_after, terminal_text::escape_controls};
 
 /// Prefix of Guildhall's problem types.
 const PROBLEM_TYPE_PREFIX: &str = "urn:guildhall:problem:";
@@ -160,7 +160,6 @@ impl ProblemDetails {
         let name = body["type"].as_str()?.strip_prefix(PROBLEM_TYPE_PREFIX)?.to_owned();
         let text = |name: &str| body[name].as_str().unwrap_or_default().to_owned();
         let error = |error: &Value| Some((error["field"].as_str()?.to_owned(), error["message"].as_str()?.to_owned()));
-        let seconds = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
         Some(Self {
             status,
             name,
@@ -168,7 +167,7 @@ impl ProblemDetails {
             detail: text("detail"),
             errors: body["errors"].as_array().into_iter().flatten().filter_map(error).collect(),
             needs: body["needs"].as_str().map(str::to_owned),
-            retry_after: seconds.map(Duration::from_secs),
+            retry_after: retry_after::seconds(headers),
             api_url: None,
             key: None,
         })
@@ -262,6 +261,7 @@ impl fmt::Display for CaFileHint<'_> {
 
 #[cfg(test)]
 mod tests {
+    use http::header;
     use serde_json::json;
 
     use super::*;

@@ -8,6 +8,7 @@
 //! ```
 
 mod http_client;
+pub(crate) mod retry_after;
 pub(crate) mod tls;
 
 pub(crate) use self::http_client::{

@@ -115,11 +115,8 @@ fn evaluate_response(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Re
         | StatusCode::BAD_GATEWAY
         | StatusCode::SERVICE_UNAVAILABLE
         | StatusCode::GATEWAY_TIMEOUT => {
-            let retry_after = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-            Err(ExportError::Retryable {
-                message,
-                wait: retry_after.map(|seconds| Duration::from_secs(seconds).min(MAX_RETRY_AFTER)),
-            })
+            let wait = net::retry_after::seconds(headers).map(|wait| wait.min(MAX_RETRY_AFTER));
+            Err(ExportError::Retryable { message, wait })
         }
         _ => Err(ExportError::Permanent { message }),
     }

@@ -21,7 +21,6 @@ use url::Host;
 use super::connect::{AddressPolicy, ConnectError, TimeoutConnector, WebhookConnector};
 use super::error::WebhookRequestError;
 use super::response::{self, DefaultTtl};
-use super::retry_after::retry_after;
 use super::signature::{SignatureHeaders, sign, verify};
 use super::trust::{self, Transport};
 use super::{Resolver, Secret, Target, WebhookConfig};
@@ -93,7 +92,8 @@ impl TargetClient {
         let request = self.request(&body.id, json, &signed, trace)?;
         let response = self.http.request(request).await.map_err(|error| to_request_error(&error))?;
         let (head, incoming) = response.into_parts();
-        let wait = retry_after(&head.headers, self.clock.now(), self.max_retry_after);
+        let wait = net::retry_after::seconds_or_date(&head.headers, self.clock.now())
+            .map(|wait| wait.min(self.max_retry_after));
         if let Some(error) = WebhookRequestError::from_status(head.status, wait) {
             return Err(error);
         }

@@ -16,7 +16,6 @@ mod error;
 mod events;
 mod resolve;
 mod response;
-mod retry_after;
 mod secret;
 mod signature;
 mod target;

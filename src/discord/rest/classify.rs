@@ -8,6 +8,8 @@ use http::{HeaderMap, StatusCode, header};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::net::retry_after;
+
 /// Class of a response, and the data that was read with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Classification {
@@ -106,7 +108,7 @@ fn classify_429(headers: &HeaderMap, error: Option<&ErrorBody>) -> ResponseClass
         .iter()
         .any(|name| headers.contains_key(*name));
     let in_body = error.and_then(ErrorBody::retry_after);
-    let in_header = text(headers, header::RETRY_AFTER.as_str()).and_then(|text| text.parse().ok()).and_then(parse_wait);
+    let in_header = retry_after::decimal_seconds(headers).filter(|wait| *wait <= MAX_WAIT);
     // `None` is less than any wait.
     let retry_after = in_header.max(in_body);
     let genuine = error.is_some() && (names_limit || (headers.contains_key(header::VIA) && in_body.is_some()));
