@@ -11,6 +11,7 @@
 //! random numbers are arguments, so a test can simulate a year in a millisecond.
 
 pub mod access;
+pub mod backoff;
 pub mod breaker;
 pub mod budget;
 pub mod clock;

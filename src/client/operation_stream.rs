@@ -7,6 +7,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
+use guildhall_core::backoff::Backoff;
 use http::{Method, StatusCode, header};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -26,10 +27,8 @@ const FEATURE: &str = "the operation stream";
 const PATH: &str = "/v1/operations/stream";
 /// A stream that sends nothing for this long, not even a keep-alive, counts as interrupted.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Delay after the first interruption; doubles with each further one in a row.
-const FIRST_WAIT: Duration = Duration::from_millis(250);
-/// Maximum of these delays, and of the delay that the daemon may request.
-const MAX_WAIT: Duration = Duration::from_secs(10);
+/// Delays after interruptions in a row. The daemon may request a longer one, up to the same maximum.
+const BACKOFF: Backoff = Backoff { base: Duration::from_millis(250), cap: Duration::from_secs(10), jitter: 0.25 };
 /// Maximum number of interruptions in a row without any data between them.
 const MAX_BREAKS: u32 = 10;
 
@@ -130,8 +129,9 @@ impl OperationStream {
 
     /// Opens the stream again, after a delay.
     async fn reconnect(&mut self) -> Result<(), ClientError> {
-        let backoff = FIRST_WAIT.saturating_mul(1 << self.breaks.min(10)).min(MAX_WAIT);
-        let mut wait = self.retry.unwrap_or_default().min(MAX_WAIT).max(backoff).mul_f64(fastrand::f64() / 2.0 + 0.75);
+        let requested = self.retry.unwrap_or_default().min(BACKOFF.cap);
+        let delay = requested.max(BACKOFF.delay_without_jitter(self.breaks + 1));
+        let mut wait = BACKOFF.with_jitter(delay, fastrand::f64());
         loop {
             sleep(wait).await;
             self.breaks += 1;
@@ -148,8 +148,7 @@ impl OperationStream {
                     let Some(after) = retry_delay(&error).filter(|_| self.breaks < MAX_BREAKS) else {
                         return Err(error);
                     };
-                    let backoff = FIRST_WAIT.saturating_mul(1 << self.breaks.min(10));
-                    wait = after.max(backoff).min(MAX_WAIT);
+                    wait = after.max(BACKOFF.delay_without_jitter(self.breaks + 1)).min(BACKOFF.cap);
                 }
             }
         }

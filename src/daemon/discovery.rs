@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use guildhall_actors::gate::{CallOutcome, Rest};
 use guildhall_actors::ports::StoredSession;
-use guildhall_core::{lane::Lane, response::ResponseClass};
+use guildhall_core::{backoff::Backoff, lane::Lane, response::ResponseClass};
 use twilight_model::gateway::connection_info::BotConnectionInfo;
 
 use crate::{
@@ -14,8 +14,8 @@ use crate::{
     settings::{Settings, ShardRange},
 };
 
-/// Maximum wait between two attempts.
-const MAX_WAIT: Duration = Duration::from_secs(30);
+/// Waits between attempts.
+const BACKOFF: Backoff = Backoff::exact(Duration::from_secs(1), Duration::from_secs(30));
 
 /// How to connect to the gateway.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ async fn fetch_gateway_info(
     calls: &CallBuilder,
     part: &ComponentHandle,
 ) -> Result<BotConnectionInfo, DiscoveryError> {
-    let mut wait = Duration::from_secs(1);
+    let mut attempts = 0;
     loop {
         let call = calls.gateway_bot().expect("invariant: a call without fields is valid").with_lane(Lane::Interactive);
         let response_type = call.decoder;
@@ -127,11 +127,11 @@ async fn fetch_gateway_info(
             CallOutcome::NotSent(not_sent) => (not_sent.to_string(), not_sent.retry_after),
             CallOutcome::Unknown(unknown) => (unknown.to_string(), None),
         };
-        let pause = retry_after.unwrap_or(wait).max(Duration::from_secs(1));
+        attempts += 1;
+        let pause = retry_after.unwrap_or(BACKOFF.delay_without_jitter(attempts)).max(BACKOFF.base);
         part.not_ready(&format!("the gateway URL is not known yet: {reason}"));
         emit(GatewayDiscoveryFailed { reason: &reason, retry_after: pause });
         tokio::time::sleep(pause).await;
-        wait = (wait * 2).min(MAX_WAIT);
     }
 }
 

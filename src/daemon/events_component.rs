@@ -13,8 +13,8 @@ use guildhall_actors::supervision::Part;
 use guildhall_actors::supervisor::{EventPorts, EventsConfig, EventsHandle, PreparedEvents};
 use guildhall_actors::wall_clock::WallClock;
 use guildhall_core::{
+    backoff::Backoff,
     event::handler::{EventHandlers, HandlerAction},
-    operation::Backoff,
 };
 use url::Url;
 

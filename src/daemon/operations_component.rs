@@ -21,9 +21,10 @@ use guildhall_actors::supervisor::{OperationsConfig, OperationsHandle, QueueSign
 use guildhall_actors::wall_clock::WallClock;
 use guildhall_actors::{failpoint, supervision};
 use guildhall_core::{
+    backoff::Backoff,
     budget::Hour,
     guild::OrderConfig,
-    operation::{Backoff, OperationId, Queue},
+    operation::{OperationId, Queue},
     time::UnixMs,
 };
 use tokio::{

@@ -11,10 +11,11 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 use futures_util::future::join_all;
 use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_actors::ports::{ShardAdmin, ShardsFuture};
-use guildhall_actors::shard::{BackoffConfig, DesiredShards, FlowLimit, ShardClaim, ShardObserver, ShardStore};
+use guildhall_actors::shard::{DesiredShards, FlowLimit, ShardClaim, ShardObserver, ShardStore};
 use guildhall_actors::supervision::Part;
 use guildhall_actors::supervisor::{AttachedShard, EventsHandle};
 use guildhall_actors::{failpoint, supervision};
+use guildhall_core::backoff::Backoff;
 use tokio::{
     sync::{
         broadcast::{self, error::RecvError},
@@ -98,7 +99,7 @@ impl ShardsComponent {
             resume: Vec::new(),
             threads: set.threads,
             buffer: FlowLimit { events: set.buffer_events, bytes: set.buffer_bytes },
-            backoff: BackoffConfig { base: set.reconnect_base, cap: set.reconnect_cap },
+            backoff: Backoff::up_to(set.reconnect_base, set.reconnect_cap),
             hello_timeout: set.hello_timeout,
             clock,
         };

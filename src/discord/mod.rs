@@ -12,8 +12,8 @@ pub use self::{
     application::application_id,
     fatal_close::FatalClose,
     gateway::{
-        BackoffConfig, IdentifyLimits, IdentifyQueue, ResumeState, SessionKind, SessionStartLimit, ShardEnd,
-        ShardEvent, ShardObserver, ShardPool, ShardPoolConfig, ShardSet, TokenSetter,
+        IdentifyLimits, IdentifyQueue, ResumeState, SessionKind, SessionStartLimit, ShardEnd, ShardEvent,
+        ShardObserver, ShardPool, ShardPoolConfig, ShardSet, TokenSetter,
     },
     interaction_responder::{RestInteractionResponder, response_json as first_response},
 };

@@ -11,6 +11,7 @@ use std::{
 use bytes::Bytes;
 use guildhall_actors::telemetry::emit;
 use guildhall_actors::telemetry::span::Span;
+use guildhall_core::backoff::Backoff;
 use tokio::{
     sync::{mpsc, watch},
     time::{Instant, sleep, timeout_at},
@@ -31,8 +32,8 @@ const MAX_ATTEMPTS: u32 = 3;
 /// Attempts, and the delay between them, while the process is shutting down.
 const SHUTDOWN_ATTEMPTS: u32 = 2;
 const SHUTDOWN_RETRY_DELAY: Duration = Duration::from_millis(200);
-/// Delay after the first failure; doubles with each attempt.
-const BACKOFF: Duration = Duration::from_secs(1);
+/// Delays between attempts, unless the collector requests one.
+const BACKOFF: Backoff = Backoff::exact(Duration::from_secs(1), Duration::from_secs(60));
 
 pub(super) struct ExportWorker {
     pub(super) client: CollectorClient,
@@ -106,7 +107,7 @@ impl ExportWorker {
                     return emit(ExportFailed { count, reason: "refused", message: &message });
                 }
                 Err(ExportError::Retryable { message, wait }) => {
-                    (message, wait.unwrap_or(BACKOFF * 2_u32.pow(attempts - 1)))
+                    (message, wait.unwrap_or(BACKOFF.delay_without_jitter(attempts)))
                 }
             };
             // During shutdown it retries once, after a short delay.

@@ -9,7 +9,6 @@
 //!
 //! One connection carries both. Calls have a timeout, so they also detect that messages would no longer arrive.
 
-mod backoff;
 mod breaker_sync;
 mod budgets;
 mod connection;

@@ -4,13 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use guildhall_actors::supervision::Part;
 use guildhall_actors::{failpoint, supervision};
+use guildhall_core::backoff::{Backoff, BackoffSequence};
 use tokio::{
     task::AbortHandle,
     time::{sleep, timeout},
 };
 
 use super::{
-    backoff::Backoff,
     connection::RedisConnection,
     connection_slot::ConnectionSlot,
     connector::Connector,
@@ -18,6 +18,10 @@ use super::{
     events::{RedisConnected, RedisDisconnected, RedisUnreachable},
 };
 use crate::events::emit;
+
+/// Delays between attempts to connect: 10 to 20 ms at first, later 250 to 500 ms.
+const BACKOFF: Backoff =
+    Backoff { base: Duration::from_millis(15), cap: Duration::from_millis(375), jitter: 1.0 / 3.0 };
 
 /// The task that keeps the connection open. It ends when this is dropped.
 #[derive(Debug)]
@@ -38,7 +42,7 @@ impl Drop for ReconnectTask {
 }
 
 async fn keep_connected(slot: Arc<ConnectionSlot>, mut connector: Connector, call_timeout: Duration) {
-    let mut backoff = Backoff::default();
+    let mut backoff = BackoffSequence::new(BACKOFF);
     // The node of the last cluster redirect. It is used until that node is gone.
     let mut moved_to = None;
     // A server that stays unreachable is logged once, not at each attempt.
@@ -70,7 +74,7 @@ async fn keep_connected(slot: Arc<ConnectionSlot>, mut connector: Connector, cal
                 moved_to = failure.redirect;
             }
         }
-        sleep(backoff.next(fastrand::f64())).await;
+        sleep(backoff.next_delay(fastrand::f64())).await;
     }
 }
 
@@ -96,5 +100,19 @@ async fn stay_subscribed(
     tokio::select! {
         failure = ended => failure,
         () = subscribing => unreachable!("invariant: it never ends"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_from_20_to_500_ms_and_are_shortened_by_at_most_half() {
+        for (chance, expected) in [(1.0, [20, 40, 80, 160, 320, 500, 500]), (0.0, [10, 20, 40, 80, 160, 250, 250])] {
+            let mut delays = BackoffSequence::new(BACKOFF);
+            let waits = expected.map(|_| delays.next_delay(chance).as_secs_f64() * 1_000.0);
+            assert_eq!(waits.map(|millis| millis.round() as u64), expected);
+        }
     }
 }

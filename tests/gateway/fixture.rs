@@ -2,10 +2,11 @@
 
 use std::{sync::OnceLock, time::Duration};
 
-use guildhall::discord::{BackoffConfig, ShardPool, ShardPoolConfig};
+use guildhall::discord::{ShardPool, ShardPoolConfig};
 use guildhall::settings::{SecretValue, ShardRange};
 use guildhall_actors::shard::FlowLimit;
 use guildhall_actors::wall_clock::WallClock;
+use guildhall_core::backoff::Backoff;
 use guildhall_sim::{GatewayConfig, Sim, SimConfig, SimHandle, StormEvent, StormSpec};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::time::Instant;
@@ -66,7 +67,7 @@ pub(crate) fn config<Q>(sim: &SimHandle, shards: u32, queue: Q) -> ShardPoolConf
         resume: Vec::new(),
         threads: 1,
         buffer: FlowLimit { events: 4_096, bytes: 16 << 20 },
-        backoff: BackoffConfig { base: Duration::from_millis(10), cap: Duration::from_millis(50) },
+        backoff: Backoff::up_to(Duration::from_millis(10), Duration::from_millis(50)),
         hello_timeout: Duration::from_secs(20),
         clock: WallClock::system(),
     }

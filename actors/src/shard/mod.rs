@@ -16,7 +16,6 @@ pub(crate) mod event_batch;
 pub(crate) mod hello;
 pub(crate) mod observer;
 pub(crate) mod ownership;
-pub(crate) mod reconnect_backoff;
 pub(crate) mod status;
 pub(crate) mod task;
 #[cfg(test)]
@@ -44,7 +43,6 @@ pub use self::channel::{Credit, FlowLimit, ShardMessage, ShardSender};
 pub use self::event_batch::EventBatch;
 pub use self::observer::{SessionKind, ShardEvent, ShardObserver};
 pub use self::ownership::{ClaimedShards, DesiredShards, ShardClaim, ShardStore};
-pub use self::reconnect_backoff::{BackoffConfig, ReconnectBackoff};
 pub use self::task::ShardConfig;
 
 /// Capacity of a shard's mailbox.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use guildhall_core::backoff::{Backoff, BackoffSequence};
 use guildhall_core::event::{self, Event, EventClass, EventName, EventOrigin, Frame};
 use guildhall_core::time::UnixMs;
 use tokio::{
@@ -22,7 +23,6 @@ use super::backlog::{BATCH_BYTES, BATCH_EVENTS, Backlog};
 use super::connection_state::{ConnectionState, DisconnectReason};
 use super::hello;
 use super::observer::{SessionKind, ShardEvent, ShardObserver};
-use super::reconnect_backoff::{BackoffConfig, ReconnectBackoff};
 use super::status::ShardStatus;
 use super::{FlowLimit, ShardEnd, ShardSender};
 use crate::crash::EventScope;
@@ -59,7 +59,7 @@ pub struct ShardConfig {
     /// How much a shard buffers while there is no room.
     pub buffer: FlowLimit,
     /// Backoff between connection attempts.
-    pub backoff: BackoffConfig,
+    pub backoff: Backoff,
     /// Timeout for a connection and its HELLO.
     pub hello_timeout: Duration,
 }
@@ -91,7 +91,7 @@ pub(crate) struct ShardTask<C> {
     last_frame: Instant,
     last_dispatch: Instant,
     connected: bool,
-    backoff: ReconnectBackoff,
+    backoff: BackoffSequence,
     counters: EventCounters,
     skipped: LogThrottle,
 }
@@ -180,7 +180,7 @@ impl<C: GatewayConnection> ShardTask<C> {
             last_frame: Instant::now(),
             last_dispatch: Instant::now(),
             connected: false,
-            backoff: ReconnectBackoff::new(config.backoff),
+            backoff: BackoffSequence::new(config.backoff),
             config,
             lease,
             counters: EventCounters::default(),
@@ -221,7 +221,7 @@ impl<C: GatewayConnection> ShardTask<C> {
             let continues = match next {
                 NextStep::Read => true,
                 NextStep::Wait => {
-                    let until = Instant::now() + self.backoff.next_wait(fastrand::f64());
+                    let until = Instant::now() + self.backoff.next_delay(fastrand::f64());
                     let rested = self.wait(&mut stop, Some(until)).await;
                     self.hello_deadline = Instant::now() + self.config.hello_timeout;
                     rested

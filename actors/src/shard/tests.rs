@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use actix::Actor as _;
+use guildhall_core::backoff::Backoff;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 use tokio::time::{Instant, timeout};
@@ -142,7 +143,7 @@ impl RunningShard {
             clock: WallClock::system(),
             config: ShardConfig {
                 buffer: FlowLimit { events: 100, bytes: 1 << 20 },
-                backoff: BackoffConfig { base: second, cap: second },
+                backoff: Backoff::up_to(second, second),
                 hello_timeout: Duration::from_secs(10),
             },
             lease: LeaseGuard::always(),
@@ -273,11 +274,7 @@ async fn a_shard_that_cannot_be_started_reports_its_end() {
         sender: ShardSender::new(tx, Credit::new(LARGE)),
         observer: Arc::new(|_| {}),
         clock: WallClock::system(),
-        config: ShardConfig {
-            buffer: LARGE,
-            backoff: BackoffConfig { base: second, cap: second },
-            hello_timeout: second,
-        },
+        config: ShardConfig { buffer: LARGE, backoff: Backoff::up_to(second, second), hello_timeout: second },
         lease: LeaseGuard::always(),
         on_exit: Box::new(move |end| {
             let _ = exited.send(end);

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use guildhall_core::operation::{Backoff, Queue};
+use guildhall_core::backoff::Backoff;
+use guildhall_core::operation::Queue;
 use tokio::time::{sleep, timeout};
 
 use crate::ports::{StoreError, StoreFuture};

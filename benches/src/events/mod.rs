@@ -10,9 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use clap::Args;
 use guildhall::daemon::EventsComponent;
-use guildhall::discord::{
-    BackoffConfig, IdentifyLimits, IdentifyQueue, RestInteractionResponder, ShardPool, ShardPoolConfig,
-};
+use guildhall::discord::{IdentifyLimits, IdentifyQueue, RestInteractionResponder, ShardPool, ShardPoolConfig};
 use guildhall::settings::{SecretValue, ShardRange};
 use guildhall::store::Store;
 use guildhall::webhook::{WebhookConfig, Webhooks};
@@ -22,6 +20,7 @@ use guildhall_actors::ports::EventStore;
 use guildhall_actors::shard::{DesiredShards, FlowLimit, ShardSender, ShardStore as _};
 use guildhall_actors::supervisor::{EventPorts, EventsConfig, EventsHandle};
 use guildhall_actors::wall_clock::WallClock;
+use guildhall_core::backoff::Backoff;
 use guildhall_core::event::handler::EventHandlers;
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
@@ -171,7 +170,7 @@ impl EventsFixture {
             resume: Vec::new(),
             threads: set.gateway.threads,
             buffer: flow_limit,
-            backoff: BackoffConfig { base: set.gateway.reconnect_base, cap: set.gateway.reconnect_cap },
+            backoff: Backoff::up_to(set.gateway.reconnect_base, set.gateway.reconnect_cap),
             hello_timeout: set.gateway.hello_timeout,
             clock: WallClock::system(),
         };

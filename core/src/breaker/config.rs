@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::backoff::Backoff;
+
 /// Settings of all breakers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerConfig {
@@ -69,9 +71,9 @@ impl Default for BreakerConfig {
 impl BreakerConfig {
     /// Cooldown after this many cooldowns in a row. `random` is in `[0, 1)`.
     pub(super) fn cooldown(&self, before: u32, random: f64) -> Duration {
-        let grown = self.cooldown.saturating_mul(1_u32.checked_shl(before).unwrap_or(u32::MAX)).min(self.max_cooldown);
-        let jitter = f64::from(self.jitter_percent.min(100)) / 100.0;
-        grown.mul_f64(1.0 + jitter * (2.0 * random - 1.0)).min(self.max_cooldown)
+        let jitter = f64::from(self.jitter_percent) / 100.0;
+        let cooldowns = Backoff { base: self.cooldown, cap: self.max_cooldown, jitter };
+        cooldowns.delay(before.saturating_add(1), random).min(self.max_cooldown)
     }
 }
 

@@ -21,7 +21,6 @@ pub mod payload;
 mod progress;
 mod queue;
 mod reference;
-mod retry;
 mod state;
 
 pub use change_cursor::{ChangeCursor, VisibleChanges};
@@ -34,5 +33,4 @@ pub use payload::Payload;
 pub use progress::{Progress, ProgressStep};
 pub use queue::{Queue, QueueClass, QueueKey};
 pub use reference::{ManagedKind, Reference};
-pub use retry::Backoff;
 pub use state::{IllegalTransition, OperationState};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use guildhall_actors::gate::{CallOutcome, RequestBody, RestRequest, RestResponse};
-use guildhall_core::{command::CommandScope, lane::Lane, response::ResponseClass};
+use guildhall_core::{backoff::Backoff, command::CommandScope, lane::Lane, response::ResponseClass};
 use http::{HeaderMap, HeaderValue, Method, header};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
@@ -13,8 +13,8 @@ use crate::daemon::command_gate::CommandGate;
 use crate::discord::rest::raw;
 use crate::events::{CommandSyncDelayed, emit};
 
-/// Wait before the first retry; it doubles with every retry.
-const INITIAL_BACKOFF: Duration = Duration::from_millis(500);
+/// Waits between attempts, until the time is up.
+const BACKOFF: Backoff = Backoff::exact(Duration::from_millis(500), Duration::from_secs(3_600));
 
 /// Waits up to this are not reported.
 const UNREPORTED_WAIT: Duration = Duration::from_secs(1);
@@ -41,7 +41,7 @@ impl<'a> RetryingClient<'a> {
     }
 
     async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Result<RestResponse, SyncError> {
-        let mut wait = INITIAL_BACKOFF;
+        let mut attempts = 0;
         loop {
             let (reason, retry_after) = match self.gate.call(self.request(method.clone(), path, body)).await {
                 CallOutcome::Answered(response) => match response.class {
@@ -60,7 +60,8 @@ impl<'a> RetryingClient<'a> {
                 CallOutcome::NotSent(not_sent) => (not_sent.to_string(), not_sent.retry_after),
                 CallOutcome::Unknown(unknown) => (unknown.to_string(), None),
             };
-            let pause = retry_after.unwrap_or(wait);
+            attempts += 1;
+            let pause = retry_after.unwrap_or(BACKOFF.delay_without_jitter(attempts));
             if Instant::now() + pause >= self.deadline {
                 return Err(SyncError::NoResponse { reason, retry_after });
             }
@@ -68,7 +69,6 @@ impl<'a> RetryingClient<'a> {
                 emit(CommandSyncDelayed { reason: &reason, retry_after: pause });
             }
             sleep(pause).await;
-            wait *= 2;
         }
     }
 

@@ -12,9 +12,10 @@ use std::{
 };
 
 use guildhall_actors::ports::{EventStore, IdentifyDecision, IdentifyRequest};
-use guildhall_actors::shard::{BackoffConfig, ReconnectBackoff, ShardEvent, ShardObserver};
+use guildhall_actors::shard::{ShardEvent, ShardObserver};
 use guildhall_actors::supervision::{Part, spawn_finite_on};
 use guildhall_actors::wall_clock::WallClock;
+use guildhall_core::backoff::{Backoff, BackoffSequence};
 use tokio::{
     runtime::Handle,
     sync::{Mutex, oneshot},
@@ -29,8 +30,8 @@ use crate::events::emit;
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often the limit is checked and reported while it is used up.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
-/// Waits between attempts while the store does not respond.
-const STORE_BACKOFF: BackoffConfig = BackoffConfig { base: Duration::from_millis(200), cap: Duration::from_secs(10) };
+/// Waits between attempts while the store does not respond: 100 to 200 ms at first, later 100 ms to 10 s.
+const STORE_BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), cap: Duration::from_secs(5), jitter: 1.0 };
 
 /// Limits on identifying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +128,7 @@ impl IdentifyLimiter {
     }
 
     async fn wait_for_permit(&self, shard: u32, bucket: u32) {
-        let mut backoff = ReconnectBackoff::new(STORE_BACKOFF);
+        let mut backoff = BackoffSequence::new(STORE_BACKOFF);
         loop {
             let wait = match self.request(bucket).await {
                 Ok(IdentifyDecision::Allowed) => return,
@@ -138,7 +139,7 @@ impl IdentifyLimiter {
                     again_in.min(CHECK_INTERVAL)
                 }
                 Err(error) => {
-                    let again_in = backoff.next_wait(fastrand::f64()).max(STORE_BACKOFF.base / 2);
+                    let again_in = backoff.next_delay(fastrand::f64()).max(STORE_BACKOFF.base);
                     emit(IdentifyDecided::Uncounted { shard, error: &error, retry_in: again_in });
                     again_in
                 }

@@ -46,7 +46,8 @@ pub use self::{
     identify_queue::{IdentifyLimits, IdentifyQueue, SessionStartLimit},
     shard_set::{ResumeState, ShardSet},
 };
-pub use guildhall_actors::shard::{BackoffConfig, SessionKind, ShardEvent, ShardObserver};
+pub use guildhall_actors::shard::{SessionKind, ShardEvent, ShardObserver};
+use guildhall_core::backoff::Backoff;
 
 use super::FatalClose;
 use crate::settings::{SecretValue, ShardRange};
@@ -75,7 +76,7 @@ pub struct ShardPoolConfig<Q> {
     /// How much each shard buffers while there is no room.
     pub buffer: FlowLimit,
     /// Backoff between connection attempts.
-    pub backoff: BackoffConfig,
+    pub backoff: Backoff,
     /// Timeout for a connection and its HELLO.
     pub hello_timeout: Duration,
     /// Clock for the time at which events are received.

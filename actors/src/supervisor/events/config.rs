@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use guildhall_core::backoff::Backoff;
 use guildhall_core::event::handler::{DeferMode, EventHandler};
-use guildhall_core::operation::Backoff;
 
 use crate::supervisor::restart_policy::RestartPolicy;
 use crate::supervisor::store_retry::StoreRetry;

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use guildhall_core::access::{Bounds, Grant, ScopeSet};
+use guildhall_core::backoff::Backoff;
 use guildhall_core::lane::Lane;
-use guildhall_core::operation::{Backoff, OperationId, OperationKind, OperationState, QueueKey};
+use guildhall_core::operation::{OperationId, OperationKind, OperationState, QueueKey};
 use guildhall_core::time::UnixMs;
 use serde_json::{Value, json};
 use tokio::task::LocalSet;
