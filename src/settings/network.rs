@@ -2,13 +2,11 @@
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
-/// An IP network, such as `10.0.0.0/8`, or a single address.
+use ipnet::IpNet;
+
+/// An IP network, such as `10.0.0.0/8`, or a single address. An IPv4 address that is mapped into IPv6 is the IPv4 address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct IpNetwork {
-    address: IpAddr,
-    /// Length of the prefix, in bits.
-    prefix: u8,
-}
+pub struct IpNetwork(IpNet);
 
 /// A text is neither an address nor a network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,40 +31,20 @@ impl IpNetwork {
     /// Whether it contains an address.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
-        Self::of(address, self.prefix) == *self
+        self.0.contains(&address.to_canonical())
     }
 
-    /// Returns the network of an address with this prefix length.
+    /// Returns the network of an address with this prefix length, or the longest one possible.
     #[must_use]
     pub fn of(address: IpAddr, prefix: u8) -> Self {
-        let address = match address.to_canonical() {
-            IpAddr::V4(address) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0);
-                IpAddr::V4((address.to_bits() & mask).into())
-            }
-            IpAddr::V6(address) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(prefix.min(128))).unwrap_or(0);
-                IpAddr::V6((address.to_bits() & mask).into())
-            }
-        };
-        Self { address, prefix: prefix.min(bits(address)) }
-    }
-}
-
-const fn bits(address: IpAddr) -> u8 {
-    match address {
-        IpAddr::V4(_) => 32,
-        IpAddr::V6(_) => 128,
+        let address = IpNet::from(address.to_canonical());
+        Self(IpNet::new(address.addr(), prefix).unwrap_or(address).trunc())
     }
 }
 
 impl fmt::Display for IpNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.prefix == bits(self.address) {
-            self.address.fmt(f)
-        } else {
-            write!(f, "{}/{}", self.address, self.prefix)
-        }
+        if self.0.prefix_len() == self.0.max_prefix_len() { self.0.addr().fmt(f) } else { self.0.fmt(f) }
     }
 }
 
@@ -76,11 +54,11 @@ impl FromStr for IpNetwork {
     fn from_str(text: &str) -> Result<Self, IpNetworkError> {
         let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
         let address: IpAddr = address.parse().map_err(|_| IpNetworkError::Address(text.to_owned()))?;
-        let Some(prefix) = prefix else { return Ok(Self::of(address, 128)) };
-        let fits = |prefix: &u8| *prefix <= bits(address);
-        let prefix = prefix.parse().ok().filter(fits).ok_or_else(|| IpNetworkError::Prefix(text.to_owned()))?;
-        let network = Self::of(address, prefix);
-        if network.address == address {
+        let Some(prefix) = prefix else { return Ok(Self::of(address, u8::MAX)) };
+        let given = prefix.parse().ok().and_then(|prefix| IpNet::new(address, prefix).ok());
+        let given = given.ok_or_else(|| IpNetworkError::Prefix(text.to_owned()))?;
+        let network = Self::of(address, given.prefix_len());
+        if network.0 == given {
             Ok(network)
         } else {
             Err(IpNetworkError::HostBitsSet { given: text.to_owned(), network })

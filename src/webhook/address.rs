@@ -6,43 +6,53 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// IPv4 ranges that are not public: network address, prefix length, description.
-const V4: [([u8; 4], u32, &str); 15] = [
-    ([0, 0, 0, 0], 8, "an address of this host"),
-    ([10, 0, 0, 0], 8, "a private address"),
-    ([100, 64, 0, 0], 10, "an address behind a carrier's NAT"),
-    ([127, 0, 0, 0], 8, "a loopback address"),
-    ([169, 254, 0, 0], 16, "a link-local address"),
-    ([172, 16, 0, 0], 12, "a private address"),
-    ([192, 0, 0, 0], 24, "an address reserved for protocols"),
-    ([192, 0, 2, 0], 24, "an address for documentation"),
-    ([192, 88, 99, 0], 24, "an address of 6to4 relays"),
-    ([192, 168, 0, 0], 16, "a private address"),
-    ([198, 18, 0, 0], 15, "an address for benchmarks"),
-    ([198, 51, 100, 0], 24, "an address for documentation"),
-    ([203, 0, 113, 0], 24, "an address for documentation"),
-    ([224, 0, 0, 0], 4, "a multicast address"),
-    ([240, 0, 0, 0], 4, "a reserved or broadcast address"),
+use ipnet::{Ipv4Net, Ipv6Net};
+
+/// IPv4 ranges that are not public, each with its description.
+const V4: [(Ipv4Net, &str); 15] = [
+    (v4_net([0, 0, 0, 0], 8), "an address of this host"),
+    (v4_net([10, 0, 0, 0], 8), "a private address"),
+    (v4_net([100, 64, 0, 0], 10), "an address behind a carrier's NAT"),
+    (v4_net([127, 0, 0, 0], 8), "a loopback address"),
+    (v4_net([169, 254, 0, 0], 16), "a link-local address"),
+    (v4_net([172, 16, 0, 0], 12), "a private address"),
+    (v4_net([192, 0, 0, 0], 24), "an address reserved for protocols"),
+    (v4_net([192, 0, 2, 0], 24), "an address for documentation"),
+    (v4_net([192, 88, 99, 0], 24), "an address of 6to4 relays"),
+    (v4_net([192, 168, 0, 0], 16), "a private address"),
+    (v4_net([198, 18, 0, 0], 15), "an address for benchmarks"),
+    (v4_net([198, 51, 100, 0], 24), "an address for documentation"),
+    (v4_net([203, 0, 113, 0], 24), "an address for documentation"),
+    (v4_net([224, 0, 0, 0], 4), "a multicast address"),
+    (v4_net([240, 0, 0, 0], 4), "a reserved or broadcast address"),
 ];
 
 /// IPv6 ranges that are not public. The first range that contains an address describes it; an address in no range is
 /// public.
-const V6: [([u16; 8], u32, &str); 13] = [
-    ([0, 0, 0, 0, 0, 0, 0, 1], 128, "a loopback address"),
-    ([0, 0, 0, 0, 0, 0, 0, 0], 128, "an address of this host"),
-    ([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10, "a link-local address"),
-    ([0xfec0, 0, 0, 0, 0, 0, 0, 0], 10, "a site-local address"),
-    ([0xfc00, 0, 0, 0, 0, 0, 0, 0], 7, "a unique local address"),
-    ([0xff00, 0, 0, 0, 0, 0, 0, 0], 8, "a multicast address"),
-    ([0x2001, 0, 0, 0, 0, 0, 0, 0], 32, "a Teredo address"),
-    ([0x2001, 0, 0, 0, 0, 0, 0, 0], 23, "an address reserved for protocols"),
-    ([0x2001, 0x0db8, 0, 0, 0, 0, 0, 0], 32, "an address for documentation"),
-    ([0x3fff, 0, 0, 0, 0, 0, 0, 0], 20, "an address for documentation"),
+const V6: [(Ipv6Net, &str); 13] = [
+    (v6_net([0, 0, 0, 0, 0, 0, 0, 1], 128), "a loopback address"),
+    (v6_net([0, 0, 0, 0, 0, 0, 0, 0], 128), "an address of this host"),
+    (v6_net([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10), "a link-local address"),
+    (v6_net([0xfec0, 0, 0, 0, 0, 0, 0, 0], 10), "a site-local address"),
+    (v6_net([0xfc00, 0, 0, 0, 0, 0, 0, 0], 7), "a unique local address"),
+    (v6_net([0xff00, 0, 0, 0, 0, 0, 0, 0], 8), "a multicast address"),
+    (v6_net([0x2001, 0, 0, 0, 0, 0, 0, 0], 32), "a Teredo address"),
+    (v6_net([0x2001, 0, 0, 0, 0, 0, 0, 0], 23), "an address reserved for protocols"),
+    (v6_net([0x2001, 0x0db8, 0, 0, 0, 0, 0, 0], 32), "an address for documentation"),
+    (v6_net([0x3fff, 0, 0, 0, 0, 0, 0, 0], 20), "an address for documentation"),
     // All public addresses start with the bits 001. The rest is reserved.
-    ([0, 0, 0, 0, 0, 0, 0, 0], 3, "a reserved address"),
-    ([0x4000, 0, 0, 0, 0, 0, 0, 0], 2, "a reserved address"),
-    ([0x8000, 0, 0, 0, 0, 0, 0, 0], 1, "a reserved address"),
+    (v6_net([0, 0, 0, 0, 0, 0, 0, 0], 3), "a reserved address"),
+    (v6_net([0x4000, 0, 0, 0, 0, 0, 0, 0], 2), "a reserved address"),
+    (v6_net([0x8000, 0, 0, 0, 0, 0, 0, 0], 1), "a reserved address"),
 ];
+
+const fn v4_net([a, b, c, d]: [u8; 4], prefix: u8) -> Ipv4Net {
+    Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), prefix)
+}
+
+const fn v6_net([a, b, c, d, e, f, g, h]: [u16; 8], prefix: u8) -> Ipv6Net {
+    Ipv6Net::new_assert(Ipv6Addr::new(a, b, c, d, e, f, g, h), prefix)
+}
 
 /// Describes an address that is not public; `None` for a public one. An IPv6 address that embeds an IPv4 address is
 /// classified by that.
@@ -54,19 +64,11 @@ pub(super) fn not_public(address: IpAddr) -> Option<&'static str> {
 }
 
 fn v4(address: Ipv4Addr) -> Option<&'static str> {
-    let range = V4.iter().find(|(start, bits, _)| {
-        let start = u32::from(Ipv4Addr::from(*start));
-        (u32::from(address) ^ start) >> (32 - bits) == 0
-    });
-    range.map(|(.., description)| *description)
+    V4.iter().find(|(range, _)| range.contains(&address)).map(|(_, description)| *description)
 }
 
 fn v6(address: Ipv6Addr) -> Option<&'static str> {
-    let range = V6.iter().find(|(start, bits, _)| {
-        let start = u128::from(Ipv6Addr::from(*start));
-        (u128::from(address) ^ start) >> (128 - bits) == 0
-    });
-    range.map(|(.., description)| *description)
+    V6.iter().find(|(range, _)| range.contains(&address)).map(|(_, description)| *description)
 }
 
 /// Returns the IPv4 address that packets to an IPv6 address reach: mapped, compatible, NAT64 or 6to4.
