@@ -28,6 +28,7 @@ mod pipeline;
 mod postgres_server;
 mod processes;
 mod redis_server;
+mod routes;
 mod sender;
 mod serve_sim;
 mod sim;
@@ -88,6 +89,8 @@ enum Benchmark {
     Api(api::Arguments),
     /// Measure the memory and processor time of an idle daemon.
     Idle(idle::Arguments),
+    /// Measure the cost of finding and checking an API route, compared with a resource of actix-web for each path.
+    Routes,
     /// Run a simulator for a benchmark that needs it in another process.
     #[command(name = serve_sim::SUBCOMMAND, hide = true)]
     ServeSim,
@@ -104,7 +107,7 @@ impl Benchmark {
     /// and the figure does not depend on the number of threads.
     fn runtime(&self) -> std::io::Result<Runtime> {
         let mut builder = match self {
-            Self::Decisions(_) | Self::Overhead(_) | Self::Order(_) => Builder::new_current_thread(),
+            Self::Decisions(_) | Self::Overhead(_) | Self::Order(_) | Self::Routes => Builder::new_current_thread(),
             Self::Sim(_)
             | Self::Gate(_)
             | Self::HotBucket(_)
@@ -173,6 +176,7 @@ fn measure(arguments: &Arguments) -> anyhow::Result<Option<Value>> {
         Benchmark::Decisions(options) => name.runtime()?.block_on(decisions::run(options, *seconds, *json))?,
         Benchmark::Order(options) => order::run(options, *seconds, *json)?,
         Benchmark::Overhead(options) => name.runtime()?.block_on(overhead::run(options, *seconds, *json))?,
+        Benchmark::Routes => name.runtime()?.block_on(routes::run(*seconds, *json))?,
         Benchmark::Budgets(options) => name.runtime()?.block_on(budgets::run(options, *seconds, *json))?,
     };
     Ok(Some(figures))

@@ -55,5 +55,5 @@ pub use self::listener::{
 pub use self::openapi::description;
 pub use self::policies::PoliciesConfig;
 pub use self::readiness::{ComponentHandle, Readiness};
-pub use self::routes::{ROUTES, Route};
+pub use self::routes::{ROUTES, Route, find_route};
 pub use self::services::{GateService, GatewayServices, Services, ShardService};

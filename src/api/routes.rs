@@ -183,7 +183,7 @@ impl PathTemplate {
 
     /// The value of the variable segment, empty if there is none; `None` if the path does not match.
     fn match_path<'a>(&self, path: &'a str) -> Option<&'a str> {
-        let (mut left, mut named) = (path, "");
+        let (mut left, mut parameter) = (path, "");
         for part in &self.parts {
             left = left.strip_prefix('/')?;
             let end = if matches!(part, PathSegment::Rest) { left.len() } else { left.find('/').unwrap_or(left.len()) };
@@ -191,11 +191,11 @@ impl PathTemplate {
             left = rest;
             match part {
                 PathSegment::Literal(plain) if segment_equals(given, plain) => {}
-                PathSegment::Variable | PathSegment::Rest if !given.is_empty() => named = given,
+                PathSegment::Variable | PathSegment::Rest if !given.is_empty() => parameter = given,
                 PathSegment::Literal(_) | PathSegment::Variable | PathSegment::Rest => return None,
             }
         }
-        left.is_empty().then_some(named)
+        left.is_empty().then_some(parameter)
     }
 }
 
@@ -206,14 +206,14 @@ fn segment_equals(given: &str, plain: &str) -> bool {
 
 /// All path templates, in the order of the list: the first match is used.
 static TEMPLATES: LazyLock<Vec<PathTemplate>> = LazyLock::new(|| {
-    let mut places: Vec<(&str, Vec<&Route>)> = Vec::new();
-    for way in ROUTES {
-        match places.iter_mut().find(|(path, _)| *path == way.path) {
-            Some((_, ways)) => ways.push(way),
-            None => places.push((way.path, vec![way])),
+    let mut by_path: Vec<(&str, Vec<&Route>)> = Vec::new();
+    for route in ROUTES {
+        match by_path.iter_mut().find(|(path, _)| *path == route.path) {
+            Some((_, routes)) => routes.push(route),
+            None => by_path.push((route.path, vec![route])),
         }
     }
-    places.into_iter().map(|(path, ways)| PathTemplate::new(path, ways)).collect()
+    by_path.into_iter().map(|(path, routes)| PathTemplate::new(path, routes)).collect()
 });
 
 /// The route of a request. Its scope and its handler come from the same entry, so that no handler is reached without
@@ -229,13 +229,14 @@ pub(crate) struct RouteMatch {
 impl RouteMatch {
     /// Finds the route of a request. GET includes HEAD.
     pub(crate) fn find(path: &str, method: &Method) -> Self {
-        let fitting = TEMPLATES.iter().find_map(|template| template.match_path(path).map(|named| (template, named)));
-        let Some((template, named)) = fitting else {
+        let matching =
+            TEMPLATES.iter().find_map(|template| template.match_path(path).map(|parameter| (template, parameter)));
+        let Some((template, parameter)) = matching else {
             return Self { template: None, route: None, parameter: String::new() };
         };
         let method = if *method == Method::HEAD { "GET" } else { method.as_str() };
         let route = template.routes.iter().copied().find(|route| route.method == method);
-        Self { template: Some(template), route, parameter: named.to_owned() }
+        Self { template: Some(template), route, parameter: parameter.to_owned() }
     }
 
     /// The route, if there is one.
@@ -256,6 +257,11 @@ impl RouteMatch {
             (None, None) => Err(ProblemType::NotFound.into()),
         }
     }
+}
+
+/// Finds the route of a request. HEAD requests have the route of GET.
+pub fn find_route(path: &str, method: &Method) -> Option<&'static Route> {
+    RouteMatch::find(path, method).route()
 }
 
 #[cfg(test)]

@@ -2,13 +2,12 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use serde_json::Value;
-
 use super::{
     listing::{self, PageArgs},
-    output::{Color, TableCell, TextTable, text, time},
+    output::{Color, TableCell, TextTable, format_time, or_dash},
     remote::RemoteArgs,
 };
+use crate::api::dto::AuditRow;
 use crate::client::ListRequest;
 
 #[derive(clap::Args, Debug)]
@@ -44,17 +43,17 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     })
 }
 
-fn table(rows: &[Value]) -> TextTable {
+fn table(rows: &[AuditRow]) -> TextTable {
     let mut table = TextTable::new(&["AT", "KEY", "TENANT", "ACTION", "GUILD", "TARGET", "DETAIL"]);
     for row in rows {
         table.row(vec![
-            time(&row["at"]).into(),
-            text(&row["key"]).into(),
-            text(&row["tenant"]).into(),
-            text(&row["action"]).into(),
-            text(&row["guild_id"]).into(),
-            text(&row["target"]).into(),
-            TableCell::tinted(row["detail"].as_str().unwrap_or_default(), Color::Dim),
+            format_time(&row.at).into(),
+            row.key.as_str().into(),
+            row.tenant.as_str().into(),
+            row.action.to_string().into(),
+            or_dash(row.guild_id.as_ref()).into(),
+            or_dash(row.target.as_ref()).into(),
+            TableCell::tinted(row.detail.as_deref().unwrap_or_default(), Color::Dim),
         ]);
     }
     table

@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 
 use super::{
     duration,
-    output::{Color, Output, TableCell, TextTable, text, time},
+    output::{Color, Output, TableCell, TextTable, format_time, or_dash},
     remote::RemoteArgs,
 };
+use crate::api::dto::{Breaker, Breakers};
 use crate::client::{ApiRequest, Client};
 
 /// Name of the feature in errors of daemons that do not support it.
@@ -49,11 +50,12 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     args.remote.run(file, async |client, out| match args.command {
         Command::List => {
             let response = client.send(&ApiRequest::new(Method::GET, "/v1/breakers").with_feature(FEATURE)).await?.body;
-            let breakers = response["breakers"].as_array().cloned().unwrap_or_default();
-            if breakers.is_empty() {
-                out.note("No circuit breakers yet: no failures recorded.");
-            }
-            out.show(&response, |paint| table(&breakers).print(paint))?;
+            out.show_response(&response, |all: &Breakers, paint| {
+                if all.breakers.is_empty() {
+                    out.note("No circuit breakers yet: no failures recorded.");
+                }
+                table(&all.breakers).print(paint)
+            })?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Force { breaker, lasts: duration } => {
@@ -88,22 +90,22 @@ async fn post_action(
     Ok(ExitCode::SUCCESS)
 }
 
-fn table(breakers: &[Value]) -> TextTable {
+fn table(breakers: &[Breaker]) -> TextTable {
     let mut table = TextTable::new(&["KEY", "STATE", "WHY", "FAILED", "SINCE", "UNTIL"]);
     for breaker in breakers {
-        let state = text(&breaker["state"]);
-        let tint = match state.as_str() {
+        let state: &str = breaker.state.as_ref();
+        let tint = match state {
             "closed" => Color::Good,
             "half_open" => Color::Care,
             _ => Color::Bad,
         };
         table.row(vec![
-            text(&breaker["key"]).into(),
+            breaker.key.as_str().into(),
             TableCell::tinted(state, tint),
-            text(&breaker["why"]).into(),
-            format!("{}/{}", text(&breaker["failures"]), text(&breaker["calls"])).into(),
-            time(&breaker["since"]).into(),
-            time(&breaker["until"]).into(),
+            or_dash(breaker.why.as_ref()).into(),
+            format!("{}/{}", or_dash(breaker.failures), or_dash(breaker.calls)).into(),
+            format_time(breaker.since.as_ref()).into(),
+            format_time(breaker.until.as_ref()).into(),
         ]);
     }
     table
@@ -112,14 +114,14 @@ fn table(breakers: &[Value]) -> TextTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::output::Painter;
+    use crate::cli::output::{Painter, read};
 
     #[test]
     fn each_breaker_is_a_row() {
         let open = json!({"key": "discord", "kind": "address", "state": "open", "since": "2026-01-31T12:00:00.000Z",
             "until": null, "calls": 9, "failures": 5, "slow": 0, "why": "failures"});
         assert_eq!(
-            table(&[open]).print(Painter::none()),
+            table(&[read(&open).unwrap()]).print(Painter::none()),
             "KEY      STATE  WHY       FAILED  SINCE                 UNTIL\n\
              discord  open   failures  5/9     2026-01-31T12:00:00Z  -\n"
         );

@@ -1,16 +1,16 @@
 //! `guildhall budgets`: named budgets for what a bot's brain calls.
 
-use std::{collections::BTreeSet, path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::Subcommand;
-use http::Method;
-use serde_json::Value;
 
 use super::{
-    output::{Output, Painter, TableCell, TextTable, fields, text, time},
+    listing,
+    output::{Output, Painter, TableCell, TextTable, fields, format_time},
     remote::RemoteArgs,
 };
-use crate::client::{ApiRequest, Client, path_segment};
+use crate::api::dto::{Budget, BudgetInFull};
+use crate::client::{Client, ListRequest, path_segment};
 
 /// Name of the feature in errors of daemons that do not support it.
 const FEATURE: &str = "budgets";
@@ -44,66 +44,55 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
         Some(Command::Show { name, hours }) => {
             let hours = hours.map_or_else(String::new, |hours| format!("?hours={hours}"));
             let budget = client.get(format!("/v1/budgets/{}{hours}", path_segment(&name))).await?.body;
-            out.show(&budget, |paint| details(&budget, paint))?;
+            out.show_response(&budget, details)?;
             Ok(ExitCode::SUCCESS)
         }
     })
 }
 
 async fn list(client: &Client, out: &Output) -> anyhow::Result<ExitCode> {
-    let response = client.send(&ApiRequest::new(Method::GET, "/v1/budgets").with_feature(FEATURE)).await?.body;
-    let budgets = response["budgets"].as_array().cloned().unwrap_or_default();
-    if budgets.is_empty() {
-        out.note("No budgets yet.");
-    }
-    out.show(&response, |paint| rows(&budgets).print(paint))?;
-    Ok(ExitCode::SUCCESS)
+    let pages = ListRequest {
+        path: "/v1/budgets",
+        list: "budgets",
+        cursor: "cursor",
+        filters: Vec::new(),
+        max_entries: usize::MAX,
+        feature: Some(FEATURE),
+    };
+    listing::show(client, out, pages, "No budgets yet.", table).await
 }
 
-/// Formats entries as rows with a column for each scalar field: `name` first, the others in alphabetical order.
-fn rows(entries: &[Value]) -> TextTable {
-    let plain = |value: &Value| !matches!(value, Value::Array(_) | Value::Object(_));
-    let names: BTreeSet<&str> = entries
-        .iter()
-        .filter_map(Value::as_object)
-        .flat_map(|entry| entry.iter().filter(|(_, value)| plain(value)).map(|(name, _)| name.as_str()))
-        .collect();
-    let mut names: Vec<&str> = names.into_iter().collect();
-    names.sort_by_key(|name| *name != "name");
-    let heads: Vec<String> = names.iter().map(|name| name.to_uppercase().replace('_', " ")).collect();
-    let mut table = TextTable::new(&heads.iter().map(String::as_str).collect::<Vec<_>>());
-    for entry in entries {
-        table.row(names.iter().map(|name| TableCell::from(format_value(name, &entry[*name]))).collect());
+fn table(budgets: &[Budget]) -> TextTable {
+    let columns =
+        ["name", "available", "booked", "maximum", "restore per second", "observed", "shared", "blocked until"];
+    let mut table = TextTable::new(&columns.map(str::to_uppercase).each_ref().map(String::as_str));
+    for budget in budgets {
+        table.row(cells(budget).into_iter().map(|(_, cell)| cell).collect());
     }
     table
 }
 
-fn format_value(name: &str, value: &Value) -> String {
-    if name.ends_with("_at") || name.ends_with("_until") || name == "hour" { time(value) } else { text(value) }
+/// The fields of a budget.
+fn cells(budget: &Budget) -> [(&'static str, TableCell); 8] {
+    [
+        ("name", budget.name.as_str().into()),
+        ("available", budget.available.to_string().into()),
+        ("booked", budget.booked.to_string().into()),
+        ("maximum", budget.maximum.to_string().into()),
+        ("restore per second", budget.restore_per_second.to_string().into()),
+        ("observed", if budget.observed { "yes" } else { "no" }.into()),
+        ("shared", budget.kept.to_string().into()),
+        ("blocked until", format_time(budget.blocked_until.as_ref()).into()),
+    ]
 }
 
-/// Formats one entry: its scalar fields, those of nested objects, and its lists as tables.
-fn details(entry: &Value, paint: Painter) -> String {
-    let mut pairs: Vec<(String, TableCell)> = Vec::new();
-    let mut lists = Vec::new();
-    for (name, value) in entry.as_object().into_iter().flatten() {
-        match value {
-            Value::Object(inner) => {
-                pairs.extend(
-                    inner.iter().map(|(below, value)| (format!("{name}.{below}"), format_value(below, value).into())),
-                );
-            }
-            Value::Array(list) if list.iter().any(Value::is_object) => lists.push((name, list)),
-            value => pairs.push((name.clone(), format_value(name, value).into())),
-        }
+fn details(shown: &BudgetInFull, paint: Painter) -> String {
+    let mut spend = TextTable::new(&["HOUR", "POINTS", "CALLS"]);
+    for hour in &shown.spend {
+        let (points, calls) = (hour.points.to_string(), hour.calls.to_string());
+        spend.row(vec![format_time(&hour.hour).into(), points.into(), calls.into()]);
     }
-    pairs.sort_by_key(|(name, _)| name != "name");
-    let pairs: Vec<(&str, TableCell)> = pairs.iter().map(|(name, cell)| (name.as_str(), cell.clone())).collect();
-    let mut out = fields(&pairs, paint);
-    for (name, list) in lists {
-        out += &format!("\n{name}\n{}", rows(list).print(paint));
-    }
-    out
+    format!("{}\n{}", fields(&cells(&shown.budget), paint), spend.print(paint))
 }
 
 #[cfg(test)]
@@ -111,16 +100,23 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::cli::output::read;
 
     #[test]
     fn budget_displays_all_its_fields() {
-        let budget = json!({"name": "rpc", "available": 12.5, "config": {"maximum": 100, "restore_per_second": 5},
-            "spend": [{"hour": "2026-01-31T12:00:00.000Z", "cost": 40}]});
-        assert_eq!(rows(std::slice::from_ref(&budget)).print(Painter::none()), "NAME  AVAILABLE\nrpc   12.5\n");
+        let budget = json!({"name": "rpc", "available": 12.5, "booked": 0, "maximum": 100, "restore_per_second": 5,
+            "observed": true, "kept": "alone", "blocked_until": null,
+            "spend": [{"hour": "2026-01-31T12:00:00.000Z", "points": 40, "calls": 4}]});
         assert_eq!(
-            details(&budget, Painter::none()),
-            "name                       rpc\navailable                  12.5\nconfig.maximum             100\n\
-             config.restore_per_second  5\n\nspend\nCOST  HOUR\n40    2026-01-31T12:00:00Z\n"
+            table(&[read(&budget).unwrap()]).print(Painter::none()),
+            "NAME  AVAILABLE  BOOKED  MAXIMUM  RESTORE PER SECOND  OBSERVED  SHARED  BLOCKED UNTIL\n\
+             rpc   12.5       0       100      5                   yes       alone   -\n"
+        );
+        assert_eq!(
+            details(&read(&budget).unwrap(), Painter::none()),
+            "name                rpc\navailable           12.5\nbooked              0\nmaximum             100\n\
+             restore per second  5\nobserved            yes\nshared              alone\nblocked until       -\n\n\
+             HOUR                  POINTS  CALLS\n2026-01-31T12:00:00Z  40      4\n"
         );
     }
 }

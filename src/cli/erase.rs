@@ -6,9 +6,10 @@ use clap::ArgGroup;
 use serde_json::{Value, json};
 
 use super::{
-    output::{Painter, TextTable, text},
+    output::{Painter, TextTable, or_dash, read},
     remote::RemoteArgs,
 };
+use crate::api::dto::{Erased, KeptRows};
 use crate::client::{ApiRequest, Client};
 
 #[derive(clap::Args, Debug)]
@@ -31,46 +32,43 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
             (None, guild) => json!({"guild_id": guild}),
         };
         let erased = erase(client, subject).await?;
-        out.show(&erased, |paint| format_result(&erased, paint))?;
+        out.show(&serde_json::to_value(&erased)?, |paint| format_result(&erased, paint))?;
         Ok(ExitCode::SUCCESS)
     })
 }
 
 /// Sends requests until every table was examined, and adds up the removed and the remaining rows.
-async fn erase(client: &Client, subject: Value) -> anyhow::Result<Value> {
+async fn erase(client: &Client, subject: Value) -> anyhow::Result<Erased> {
     let mut removed = BTreeMap::<String, u64>::new();
-    let mut remaining = BTreeMap::<String, Value>::new();
+    let mut remaining = BTreeMap::<String, KeptRows>::new();
     let mut body = subject.clone();
     loop {
         // Idempotent: removed rows are not removed again.
-        let mut answer = client.send(&ApiRequest::post("/v1/erase").with_body(body).repeatable()).await?.body;
-        for (what, count) in answer["removed"].as_object().into_iter().flatten() {
-            *removed.entry(what.clone()).or_default() += count.as_u64().unwrap_or(0);
+        let response = client.send(&ApiRequest::post("/v1/erase").with_body(body).repeatable()).await?.body;
+        let step: Erased = read(&response)?;
+        for (what, count) in step.removed {
+            *removed.entry(what).or_default() += count;
         }
-        for mut row in answer["kept"].as_array_mut().map(std::mem::take).unwrap_or_default() {
-            let what = text(&row["what"]);
-            if let (Some(count), Some(before)) = (row["count"].as_u64(), remaining.get(&what)) {
-                row["count"] = (count + before["count"].as_u64().unwrap_or(0)).into();
+        for mut row in step.kept {
+            if let (Some(count), Some(before)) = (row.count, remaining.get(&row.what)) {
+                row.count = Some(count + before.count.unwrap_or(0));
             }
-            remaining.insert(what, row);
+            remaining.insert(row.what.clone(), row);
         }
-        let next = answer["next"].take();
-        if next.is_null() {
-            let remaining: Vec<_> = remaining.into_values().collect();
-            return Ok(json!({"removed": removed, "kept": remaining, "done": true}));
-        }
+        let Some(next) = step.next else {
+            return Ok(Erased { removed, kept: remaining.into_values().collect(), done: true, next: None });
+        };
         body = subject.clone();
-        body["next"] = next;
+        body["next"] = next.into();
     }
 }
 
-fn format_result(erased: &Value, paint: Painter) -> String {
-    let removed: Vec<_> =
-        erased["removed"].as_object().into_iter().flatten().map(|(what, count)| format!("{count} {what}")).collect();
+fn format_result(erased: &Erased, paint: Painter) -> String {
+    let removed: Vec<_> = erased.removed.iter().map(|(what, count)| format!("{count} {what}")).collect();
     let removed = if removed.is_empty() { "nothing found".to_owned() } else { removed.join(", ") };
     let mut table = TextTable::new(&["KEPT", "COUNT", "WHY"]);
-    for retained in erased["kept"].as_array().into_iter().flatten() {
-        table.row(vec![text(&retained["what"]).into(), text(&retained["count"]).into(), text(&retained["why"]).into()]);
+    for row in &erased.kept {
+        table.row(vec![row.what.as_str().into(), or_dash(row.count).into(), row.why.as_str().into()]);
     }
     format!("removed: {removed}\n\n{}", table.print(paint))
 }
@@ -81,11 +79,10 @@ mod tests {
 
     #[test]
     fn removed_and_remaining_rows_are_displayed() {
-        let erased = json!({"removed": {"operations": 2}, "kept": [{"what": "audit", "why": "stays"}]});
-        let text = format_result(&erased, Painter::none());
+        let erased = json!({"removed": {"operations": 2}, "kept": [{"what": "audit", "why": "stays"}], "done": true});
+        let text = format_result(&read(&erased).unwrap(), Painter::none());
         assert!(text.starts_with("removed: 2 operations\n"), "{text}");
         assert!(text.contains("audit") && text.contains("stays"), "{text}");
-        let nothing = json!({"removed": {}, "kept": []});
-        assert!(format_result(&nothing, Painter::none()).contains("nothing found"));
+        assert!(format_result(&Erased::default(), Painter::none()).contains("nothing found"));
     }
 }

@@ -10,11 +10,12 @@ use serde_json::{Value, json};
 use super::{
     duration,
     listing::{self, PageArgs},
-    output::{Color, Output, Painter, TableCell, TextTable, fields, print, text, time},
+    output::{Color, Output, Painter, TableCell, TextTable, fields, format_time, print, read},
     remote::RemoteArgs,
     setting_flags::{self, SettingFlags},
     suggest,
 };
+use crate::api::dto::{Key, MadeKey, Scope};
 use crate::client::{ApiRequest, Client, ListRequest, path_segment};
 use crate::daemon;
 use crate::daemon::admin_key;
@@ -119,7 +120,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
         }
         RemoteCommand::Show { id } => {
             let key = client.get(format!("/v1/keys/{}", path_segment(&id))).await?.body;
-            out.show(&key, |paint| details(&key, paint))?;
+            out.show_response(&key, details)?;
             Ok(ExitCode::SUCCESS)
         }
         RemoteCommand::Revoke { ids } => revoke(client, out, &ids).await,
@@ -143,18 +144,19 @@ fn rotate_admin(file: Option<PathBuf>) -> anyhow::Result<ExitCode> {
 }
 
 /// Prints a new key: only the secret on standard output, so that it can be piped, and the rest on standard error.
-fn print_new_key(out: &Output, key: &Value) -> anyhow::Result<ExitCode> {
+fn print_new_key(out: &Output, response: &Value) -> anyhow::Result<ExitCode> {
     if !out.is_table() {
-        out.show(key, |_| String::new())?;
+        out.show(response, |_| String::new())?;
         return Ok(ExitCode::SUCCESS);
     }
-    eprint!("{}", details(key, Painter::for_terminal(false)));
+    let MadeKey { about, key } = read(response)?;
+    eprint!("{}", details(&about, Painter::for_terminal(false)));
     eprintln!("The key follows. Store it now: it is not shown again.");
     // A closed pipe is an error here, too: the key exists, but was not printed.
-    print(&format!("{}\n", text(&key["key"]))).map_err(|error| {
+    print(&format!("{key}\n")).map_err(|error| {
         anyhow!(
             "the key was created, but could not be printed ({error}). Revoke it with `guildhall keys revoke {}`",
-            text(&key["id"])
+            about.id
         )
     })?;
     Ok(ExitCode::SUCCESS)
@@ -170,44 +172,45 @@ async fn revoke(client: &Client, out: &Output, ids: &[String]) -> anyhow::Result
 }
 
 /// Formats the status of a key.
-fn status_cell(key: &Value) -> TableCell {
-    match (key["active"] == true, key["revoked_at"].is_null()) {
+fn status_cell(key: &Key) -> TableCell {
+    match (key.active, key.revoked_at.is_some()) {
         (true, _) => TableCell::tinted("active", Color::Good),
-        (false, false) => TableCell::tinted("revoked", Color::Bad),
-        (false, true) => TableCell::tinted("expired", Color::Dim),
+        (false, true) => TableCell::tinted("revoked", Color::Bad),
+        (false, false) => TableCell::tinted("expired", Color::Dim),
     }
 }
 
-fn table(keys: &[Value]) -> TextTable {
+fn table(keys: &[Key]) -> TextTable {
     let mut table = TextTable::new(&["ID", "NAME", "TENANT", "STATUS", "EXPIRES", "CREATED", "SCOPES"]);
     for key in keys {
         table.row(vec![
-            text(&key["id"]).into(),
-            text(&key["name"]).into(),
-            text(&key["tenant"]).into(),
+            key.id.to_string().into(),
+            key.name.as_str().into(),
+            key.tenant.as_str().into(),
             status_cell(key),
-            time(&key["expires_at"]).into(),
-            time(&key["created_at"]).into(),
-            TableCell::tinted(text(&key["scopes"]), Color::Dim),
+            format_time(key.expires_at.as_ref()).into(),
+            format_time(&key.created_at).into(),
+            TableCell::tinted(scopes(key), Color::Dim),
         ]);
     }
     table
 }
 
-fn details(key: &Value, paint: Painter) -> String {
+fn scopes(key: &Key) -> String {
+    key.scopes.iter().map(Scope::as_ref).collect::<Vec<_>>().join(", ")
+}
+
+fn details(key: &Key, paint: Painter) -> String {
     let mut pairs = vec![
-        ("id", text(&key["id"]).into()),
-        ("name", text(&key["name"]).into()),
-        ("tenant", text(&key["tenant"]).into()),
-        ("scopes", text(&key["scopes"]).into()),
+        ("id", key.id.to_string().into()),
+        ("name", key.name.as_str().into()),
+        ("tenant", key.tenant.as_str().into()),
+        ("scopes", scopes(key).into()),
         ("status", status_cell(key)),
-        ("created", time(&key["created_at"]).into()),
-        ("expires", time(&key["expires_at"]).into()),
+        ("created", format_time(&key.created_at).into()),
+        ("expires", format_time(key.expires_at.as_ref()).into()),
     ];
-    for (label, name) in [("revoked", "revoked_at"), ("rotated to", "rotated_to")] {
-        if !key[name].is_null() {
-            pairs.push((label, time(&key[name]).into()));
-        }
-    }
+    pairs.extend(key.revoked_at.as_ref().map(|at| ("revoked", format_time(at).into())));
+    pairs.extend(key.rotated_to.as_ref().map(|id| ("rotated to", id.to_string().into())));
     fields(&pairs, paint)
 }

@@ -4,14 +4,14 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Subcommand, ValueEnum};
 use http::Method;
-use serde_json::Value;
 
 use super::{
     duration,
     listing::{self, PageArgs},
-    output::{Color, Output, Painter, TableCell, TextTable, fields, text, time},
+    output::{Color, Output, Painter, TableCell, TextTable, fields, format_time, or_dash},
     remote::RemoteArgs,
 };
+use crate::api::dto::{BanShare, BreakerCounts, Bucket, InvalidRequests, Limits, ShareHolder, Snowflake, Top};
 use crate::client::{ApiRequest, Client, ListRequest};
 
 /// Name of the feature in errors of daemons that do not support it.
@@ -82,7 +82,7 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
             let api_request = ApiRequest::new(Method::GET, format!("/v1/limits/top?by={}&limit={limit}", by.name()))
                 .with_feature(FEATURE);
             let response = client.send(&api_request).await?.body;
-            out.show(&response, |paint| top(&response, paint))?;
+            out.show_response(&response, top)?;
             Ok(ExitCode::SUCCESS)
         }
     })
@@ -90,76 +90,60 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
 
 async fn summary(client: &Client, out: &Output) -> anyhow::Result<ExitCode> {
     let limits = client.send(&ApiRequest::new(Method::GET, "/v1/limits").with_feature(FEATURE)).await?.body;
-    out.show(&limits, |paint| fields(&summary_fields(&limits), paint))?;
+    out.show_response(&limits, |limits, paint| fields(&summary_fields(limits), paint))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn summary_fields(limits: &Value) -> Vec<(&'static str, TableCell)> {
-    let global = &limits["global"];
-    let window = global["window_ms"]
-        .as_u64()
-        .map_or_else(|| "-".to_owned(), |ms| duration::format_duration(Duration::from_millis(ms)));
-    let members = text(&global["members"]);
-    let shared = match global["sharing"].as_str() {
-        Some("redis") => ", shared through Redis".to_owned(),
-        Some("store") => format!(", a share of {} divided among {members} processes", text(&global["total"])),
+fn summary_fields(limits: &Limits) -> Vec<(&'static str, TableCell)> {
+    let global = &limits.global;
+    let window = duration::format_duration(Duration::from_millis(global.window_ms));
+    let shared = match global.sharing.as_ref() {
+        "redis" => ", shared through Redis".to_owned(),
+        "store" => format!(", a share of {} divided among {} processes", global.total, or_dash(global.members)),
         _ => String::new(),
     };
     let mut pairs: Vec<(&str, TableCell)> = vec![(
         "global",
-        format!(
-            "{} of {} per {window} available, {} waiting{shared}",
-            text(&global["available"]),
-            text(&global["limit"]),
-            text(&global["waiting"])
-        )
-        .into(),
+        format!("{} of {} per {window} available, {} waiting{shared}", global.available, global.limit, global.waiting)
+            .into(),
     )];
-    if !global["blocked_until"].is_null() {
-        pairs.push(("", TableCell::tinted(format!("blocked until {}", time(&global["blocked_until"])), Color::Bad)));
+    if let Some(until) = &global.blocked_until {
+        pairs.push(("", TableCell::tinted(format!("blocked until {}", format_time(until)), Color::Bad)));
     }
-    let lanes = limits["lanes"].as_array().into_iter().flatten();
-    let lanes: Vec<_> = lanes.map(|lane| format!("{} {}", text(&lane["lane"]), text(&lane["waiting"]))).collect();
+    let lanes: Vec<_> = limits.lanes.iter().map(|lane| format!("{} {}", lane.lane, lane.waiting)).collect();
     pairs.push(("waiting", if lanes.is_empty() { "-".into() } else { lanes.join(", ").into() }));
-    pairs.push(("buckets", text(&limits["buckets"]).into()));
-    pairs.push(("ban budget", ban_budget_cell(&limits["invalid_requests"])));
-    pairs.extend(share_rows(&limits["invalid_requests"]["share"]));
-    let breakers = limits["breakers"].as_object().into_iter().flatten();
-    let troubled = limits["breakers"].as_object().is_some_and(|all| {
-        all.iter().any(|(state, count)| state != "closed" && count.as_u64().is_some_and(|count| count > 0))
-    });
-    let breakers: Vec<_> = breakers.map(|(state, count)| format!("{count} {state}")).collect();
-    pairs.push(("breakers", TableCell::tinted(breakers.join(", "), if troubled { Color::Bad } else { Color::None })));
+    pairs.push(("buckets", limits.buckets.to_string().into()));
+    pairs.push(("ban budget", ban_budget_cell(&limits.invalid_requests)));
+    pairs.extend(share_rows(&limits.invalid_requests.share));
+    let BreakerCounts { closed, open, half_open, forced_open } = limits.breakers;
+    let breakers = format!("{closed} closed, {forced_open} forced_open, {half_open} half_open, {open} open");
+    let tint = if open + half_open + forced_open > 0 { Color::Bad } else { Color::None };
+    pairs.push(("breakers", TableCell::tinted(breakers, tint)));
     pairs
 }
 
 /// Formats the used part of the ban budget.
-fn ban_budget_cell(invalid: &Value) -> TableCell {
-    let used = format!("{} of {} invalid requests", text(&invalid["used"]), text(&invalid["most"]));
-    match invalid["stops"].as_str() {
+fn ban_budget_cell(invalid: &InvalidRequests) -> TableCell {
+    let used = format!("{} of {} invalid requests", invalid.used, invalid.most);
+    match &invalid.stops {
         None => used.into(),
-        Some(blocked) => TableCell::tinted(format!("{used}: {} is blocked", blocked.replace('_', " ")), Color::Bad),
+        Some(held) => TableCell::tinted(format!("{used}: {} is blocked", held.as_ref().replace('_', " ")), Color::Bad),
     }
 }
 
 /// Maximum number of holders that are displayed.
 const MAX_HOLDERS: usize = 3;
 
-/// Formats the largest holders of the ban budget, and those whose calls wait. Older daemons do not report them.
-fn share_rows(share: &Value) -> Vec<(&'static str, TableCell)> {
-    let holders = share["holders"].as_array().into_iter().flatten();
-    let listed = holders.enumerate().filter(|(at, holder)| *at < MAX_HOLDERS || holder["capped"] == true);
-    let row = |(at, holder): (usize, &Value)| {
-        let id = ["key", "tenant", "guild_id"].into_iter().find(|field| holder[*field].is_string());
-        let used = format!(
-            "{} {}: {} of {}",
-            text(&holder["by"]),
-            text(&holder[id.unwrap_or("guild_id")]),
-            text(&holder["used"]),
-            text(&share["most"])
-        );
-        let cell = if holder["capped"] == true {
-            TableCell::tinted(format!("{used}: its calls wait until {}", time(&holder["room_at"])), Color::Bad)
+/// Formats the largest holders of the ban budget, and those whose calls wait.
+fn share_rows(share: &BanShare) -> Vec<(&'static str, TableCell)> {
+    let listed = share.holders.iter().enumerate().filter(|(at, holder)| *at < MAX_HOLDERS || holder.capped);
+    let row = |(at, holder): (usize, &ShareHolder)| {
+        let guild = holder.guild_id.as_ref().map(Snowflake::as_ref);
+        let id = or_dash(holder.key.as_deref().or(holder.tenant.as_deref()).or(guild));
+        let used = format!("{} {id}: {} of {}", holder.by, holder.used, share.most);
+        let cell = if holder.capped {
+            let until = format_time(holder.room_at.as_ref());
+            TableCell::tinted(format!("{used}: its calls wait until {until}"), Color::Bad)
         } else {
             used.into()
         };
@@ -168,33 +152,32 @@ fn share_rows(share: &Value) -> Vec<(&'static str, TableCell)> {
     listed.map(row).collect()
 }
 
-fn buckets(buckets: &[Value]) -> TextTable {
+fn buckets(buckets: &[Bucket]) -> TextTable {
     let mut table = TextTable::new(&["ROUTE", "ID", "LEFT", "WAITING", "RESETS", "BUCKET"]);
     for bucket in buckets {
-        let is_empty = bucket["left"].as_u64() == Some(0);
-        let remaining = format!("{}/{}", text(&bucket["left"]), text(&bucket["limit"]));
+        let remaining = format!("{}/{}", or_dash(bucket.left), or_dash(bucket.limit));
         table.row(vec![
-            text(&bucket["route"]).into(),
-            text(&bucket["id"]).into(),
-            TableCell::tinted(remaining, if is_empty { Color::Care } else { Color::None }),
-            text(&bucket["waiting"]).into(),
-            time(&bucket["resets_at"]).into(),
-            TableCell::tinted(text(&bucket["bucket"]), Color::Dim),
+            or_dash(bucket.route.as_ref()).into(),
+            or_dash(bucket.id.as_ref()).into(),
+            TableCell::tinted(remaining, if bucket.left == Some(0) { Color::Care } else { Color::None }),
+            bucket.waiting.to_string().into(),
+            format_time(bucket.resets_at.as_ref()).into(),
+            TableCell::tinted(or_dash(bucket.bucket.as_ref()), Color::Dim),
         ]);
     }
     table
 }
 
-fn top(response: &Value, paint: Painter) -> String {
+fn top(response: &Top, paint: Painter) -> String {
     let mut table = TextTable::new(&["WHO", "COUNT"]);
-    for one in response["top"].as_array().into_iter().flatten() {
-        let subject = match (&one["guild_id"], &one["caller"]) {
-            (Value::String(guild), _) => format!("guild {guild}"),
-            (_, caller) => text(caller),
+    for one in &response.top {
+        let subject = match &one.guild_id {
+            Some(guild) => format!("guild {guild}"),
+            None => or_dash(one.caller.as_ref()),
         };
-        table.row(vec![subject.into(), text(&one["count"]).into()]);
+        table.row(vec![subject.into(), one.count.to_string().into()]);
     }
-    format!("by {}, since {}\n{}", text(&response["by"]), time(&response["since"]), table.print(paint))
+    format!("by {}, since {}\n{}", response.by, format_time(&response.since), table.print(paint))
 }
 
 #[cfg(test)]
@@ -202,14 +185,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::cli::output::read;
 
     #[test]
     fn summary_displays_remaining_and_blocked_calls() {
         let limits = json!({
-            "global": {"limit": 50, "window_ms": 1000, "available": 12, "waiting": 3, "blocked_until": "2026-01-31T12:00:05.000Z",
-                "shared": true, "sharing": "redis", "total": 50, "members": 2},
+            "global": {"limit": 50, "window_ms": 1000, "available": 12, "in_flight": 4, "waiting": 3, "blocked_until": "2026-01-31T12:00:05.000Z",
+                "shared": true, "sharing": "redis", "total": 50, "members": 2, "mode": "shared"},
             "lanes": [{"lane": "interactive", "waiting": 1}, {"lane": "background", "waiting": 2}], "buckets": 41,
-            "invalid_requests": {"used": 8200, "most": 10000, "ratio": 0.82, "stops": "all_but_interactive",
+            "invalid_requests": {"used": 8200, "most": 10000, "window_ms": 600_000, "ratio": 0.82, "stops": "all_but_interactive", "shared": false,
+                "spenders": [],
                 "share": {"percent": 25, "most": 2500, "capped": 1, "held": 7, "holders": [
                     {"by": "key", "key": "abcdefgh2345", "used": 2500, "in_flight": 0, "ratio": 1.0, "capped": true,
                         "room_at": "2026-01-31T12:08:05.000Z"},
@@ -217,7 +202,7 @@ mod tests {
                         "room_at": null}]}},
             "breakers": {"closed": 3, "open": 1, "half_open": 0, "forced_open": 0}});
         assert_eq!(
-            fields(&summary_fields(&limits), Painter::none()),
+            fields(&summary_fields(&read(&limits).unwrap()), Painter::none()),
             "global      12 of 50 per 1s available, 3 waiting, shared through Redis\n\
             \u{20}           blocked until 2026-01-31T12:00:05Z\n\
              waiting     interactive 1, background 2\n\
@@ -231,14 +216,14 @@ mod tests {
 
     #[test]
     fn buckets_and_top_spenders_are_rows() {
-        let bucket = json!({"route": "POST /guilds/{id}/roles", "bucket": "abc", "id": "7", "limit": 5, "left": 0,
+        let bucket = json!({"route": "POST /guilds/{id}/roles", "routes": ["POST /guilds/{id}/roles"], "bucket": "abc", "id": "7", "limit": 5, "left": 0,
             "resets_at": "2026-01-31T12:00:05.000Z", "waiting": 2});
-        let text = buckets(&[bucket]).print(Painter::none());
+        let text = buckets(&[read(&bucket).unwrap()]).print(Painter::none());
         assert!(text.ends_with("POST /guilds/{id}/roles  7   0/5   2        2026-01-31T12:00:05Z  abc\n"), "{text}");
         let response = json!({"by": "429", "since": "2026-01-31T12:00:00.000Z",
-            "top": [{"guild_id": "7", "count": 9}, {"caller": "admin", "count": 1}]});
+            "top": [{"guild_id": "7", "count": 9, "over": 0}, {"caller": "admin", "count": 1, "over": 0}]});
         assert_eq!(
-            top(&response, Painter::none()),
+            top(&read(&response).unwrap(), Painter::none()),
             "by 429, since 2026-01-31T12:00:00Z\nWHO      COUNT\nguild 7  9\nadmin    1\n"
         );
     }

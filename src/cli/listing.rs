@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use serde_json::Value;
+use serde::de::DeserializeOwned;
 
-use super::output::{Output, TextTable};
+use super::output::{Output, TextTable, read};
 use crate::client::{Client, ListRequest};
 
 /// Default number of entries.
@@ -33,22 +33,24 @@ impl PageArgs {
 }
 
 /// Reads a list and prints it. `nothing` is the message for an empty list.
-pub(super) async fn show(
+pub(super) async fn show<T: DeserializeOwned>(
     client: &Client,
     out: &Output,
     pages: ListRequest<'_>,
     nothing: &str,
-    table: impl FnOnce(&[Value]) -> TextTable,
+    table: impl FnOnce(&[T]) -> TextTable,
 ) -> anyhow::Result<ExitCode> {
     let page = client.read_list(&pages).await?;
     let (count, is_more) = (page.entries.len(), page.next.is_some());
-    let entries = page.entries.clone();
     if count == 0 {
         out.note(nothing);
         if out.is_table() {
             return Ok(ExitCode::SUCCESS);
         }
     }
+    // Programs get the response as it is, also from a daemon of another version.
+    let entries =
+        if out.is_table() { page.entries.iter().map(read).collect::<anyhow::Result<Vec<T>>>()? } else { Vec::new() };
     out.show(&page.into_value(pages.list), |paint| table(&entries).print(paint))?;
     if is_more {
         out.note(&format!("Only the first {count} entries are shown. Use --all or --limit COUNT to see more."));

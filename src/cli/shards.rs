@@ -3,13 +3,14 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::Subcommand;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     listing,
-    output::{Color, Output, TableCell, TextTable, text},
+    output::{Color, Output, TableCell, TextTable, or_dash},
     remote::RemoteArgs,
 };
+use crate::api::dto::Shard;
 use crate::client::{ApiRequest, Client, ListRequest};
 
 /// Name of the feature in errors of daemons that do not support it.
@@ -61,7 +62,7 @@ async fn list(client: &Client, out: &Output) -> anyhow::Result<ExitCode> {
     listing::show(client, out, pages, "No shards yet.", table).await
 }
 
-fn table(shards: &[Value]) -> TextTable {
+fn table(shards: &[Shard]) -> TextTable {
     let mut table = TextTable::new(&[
         "SHARD",
         "STATE",
@@ -74,24 +75,23 @@ fn table(shards: &[Value]) -> TextTable {
         "SESSION",
     ]);
     for shard in shards {
-        let state = text(&shard["state"]);
-        let tint = match state.as_str() {
+        let state: &str = shard.state.as_ref();
+        let tint = match state {
             "connected" => Color::Good,
             "elsewhere" => Color::Dim,
             "unclaimed" => Color::Bad,
             _ => Color::Care,
         };
-        let latency = shard["latency_ms"].as_u64().map_or_else(|| "-".to_owned(), |ms| format!("{ms}ms"));
         table.row(vec![
-            text(&shard["id"]).into(),
+            shard.id.to_string().into(),
             TableCell::tinted(state, tint),
-            latency.into(),
-            text(&shard["sequence"]).into(),
-            text(&shard["confirmed"]).into(),
-            text(&shard["resumes"]).into(),
-            text(&shard["identifies"]).into(),
-            text(&shard["instance"]).into(),
-            TableCell::tinted(text(&shard["session"]), Color::Dim),
+            or_dash(shard.latency_ms.map(|ms| format!("{ms}ms"))).into(),
+            or_dash(shard.sequence).into(),
+            or_dash(shard.confirmed).into(),
+            or_dash(shard.resumes).into(),
+            or_dash(shard.identifies).into(),
+            or_dash(shard.instance.as_ref()).into(),
+            TableCell::tinted(or_dash(shard.session.as_ref()), Color::Dim),
         ]);
     }
     table
@@ -100,13 +100,13 @@ fn table(shards: &[Value]) -> TextTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::output::Painter;
+    use crate::cli::output::{Painter, read};
 
     #[test]
     fn each_shard_is_a_row() {
         let one = json!({"id": 0, "state": "connected", "session": "abc", "sequence": 42, "confirmed": 41, "latency_ms": 37,
             "instance": "a", "resumes": 2, "identifies": 1});
-        let row = table(&[one]).print(Painter::none()).lines().nth(1).unwrap().to_owned();
+        let row = table(&[read(&one).unwrap()]).print(Painter::none()).lines().nth(1).unwrap().to_owned();
         assert_eq!(
             row.split_whitespace().collect::<Vec<_>>(),
             ["0", "connected", "37ms", "42", "41", "2", "1", "a", "abc"]

@@ -7,6 +7,7 @@
 //! ```
 
 use std::{
+    borrow::Cow,
     collections::BTreeSet,
     fmt,
     sync::{Arc, OnceLock},
@@ -210,7 +211,8 @@ async fn apply(
         report.changed.iter().chain(&report.needs_restart).any(same)
     };
     let extra_items = ["certificate", "handler"];
-    report.unchanged = LoadedSettings::reloadable().chain(extra_items).filter(|key| !is_listed(key)).collect();
+    report.unchanged =
+        LoadedSettings::reloadable().chain(extra_items).filter(|key| !is_listed(key)).map(Cow::from).collect();
     running.applied = loaded;
     report
 }

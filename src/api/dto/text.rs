@@ -32,6 +32,12 @@ macro_rules! text_types {
         #[serde(transparent)]
         pub(crate) struct $name(Cow<'static, str>);
 
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
         impl From<&'static str> for $name {
             fn from(text: &'static str) -> Self {
                 Self(text.into())
@@ -162,6 +168,13 @@ impl From<UnixMs> for Time {
     fn from(at: UnixMs) -> Self {
         let at = i64::try_from(at.millis()).ok().and_then(DateTime::from_timestamp_millis);
         Self(at.map(|at| at.to_rfc3339_opts(SecondsFormat::Millis, true)))
+    }
+}
+
+impl Time {
+    /// The time, if it is known.
+    pub(crate) fn as_str(&self) -> Option<&str> {
+        self.0.as_deref()
     }
 }
 

@@ -1,10 +1,10 @@
 //! Reloading the settings of this process: `POST /v1/reload`.
 
-use std::{future::Future, pin::Pin};
+use std::{borrow::Cow, future::Future, pin::Pin};
 
 use actix_web::web::Json;
 use guildhall_actors::access::{AuditAction, Caller};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
@@ -29,18 +29,18 @@ pub trait Reload: Send + Sync {
 pub type ReloadFuture = Pin<Box<dyn Future<Output = Result<ReloadReport, ReloadError>> + Send>>;
 
 /// The result of a reload.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ReloadReport {
     /// What has changed and is in force.
     pub changed: Vec<ReloadedItem>,
     /// What a reload can apply and has not changed.
-    pub unchanged: Vec<&'static str>,
+    pub unchanged: Vec<Cow<'static, str>>,
     /// What has changed and is in force after a restart only.
     pub needs_restart: Vec<ReloadedItem>,
 }
 
 /// A change.
-#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ReloadedItem {
     /// A setting, `certificate`, or `handler` and its name.
     pub what: String,

@@ -3,10 +3,15 @@
 mod paint;
 mod table;
 
+use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
 
+use anyhow::anyhow;
 use clap::ValueEnum;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
+
+use crate::api::dto::Time;
 
 pub(super) use self::{
     paint::{Color, Painter},
@@ -51,6 +56,19 @@ impl Output {
         Ok(print(&text)?)
     }
 
+    /// Prints a response: as it is for programs, or read as its type and formatted by `table` for people.
+    pub(super) fn show_response<T: DeserializeOwned>(
+        &self,
+        response: &Value,
+        table: impl FnOnce(&T, Painter) -> String,
+    ) -> anyhow::Result<()> {
+        if !self.is_table() {
+            return self.show(response, |_| String::new());
+        }
+        let typed = read(response)?;
+        self.show(response, |paint| table(&typed, paint))
+    }
+
     /// Prints one of many results that arrive one by one: one line each, also for programs.
     pub(super) fn show_next(&self, value: &Value, line: impl FnOnce(Painter) -> String) -> anyhow::Result<()> {
         let text = match self.format {
@@ -67,6 +85,13 @@ impl Output {
             eprintln!("{text}");
         }
     }
+}
+
+/// Reads a response as the type that the API declares for it.
+pub(super) fn read<T: DeserializeOwned>(response: &Value) -> anyhow::Result<T> {
+    T::deserialize(response).map_err(|error| {
+        anyhow!("cannot read the response of the daemon: {error}. Use a `guildhall` of the daemon's version, or `--output json`")
+    })
 }
 
 /// Prints and flushes: another program may wait for it.
@@ -88,9 +113,22 @@ pub(super) fn text(value: &Value) -> String {
     }
 }
 
+/// Formats a value that may be absent.
+pub(super) fn or_dash(value: Option<impl Display>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
 /// Formats a time for people, without fractions of a second.
+pub(super) fn format_time<'a>(time: impl Into<Option<&'a Time>>) -> String {
+    without_fraction(time.into().and_then(Time::as_str).unwrap_or("-").to_owned())
+}
+
+/// Formats a time in a response for people.
 pub(super) fn time(value: &Value) -> String {
-    let text = text(value);
+    without_fraction(text(value))
+}
+
+fn without_fraction(text: String) -> String {
     match text.split_once('.') {
         Some((seconds, rest)) if rest.ends_with('Z') => format!("{seconds}Z"),
         _ => text,
