@@ -15,7 +15,7 @@ use crate::metrics::{
     DEAD_EVENTS, DEAD_LETTERS, GATEWAY_SHARD_CLAIMS, GATEWAY_SHARDS_HELD, PROCESS_ENDS, READY, RELOADS, STORE_SWEPT,
     STORE_USAGE_RATIO,
 };
-use crate::store::ProcessEnd;
+use crate::store::{ProcessEnd, RestoredStore};
 
 pub use guildhall_actors::telemetry::{InternalEvent, emit};
 pub(crate) use guildhall_actors::telemetry::{counter, event, gauge, histogram};
@@ -30,6 +30,29 @@ event! {
     /// The state of the clocks, for the next process, could not be stored.
     pub(crate) struct ClockSaveFailed<'a> { error: &'a StoreError }
     warn!(%error, "cannot store the state of the clocks; retrying");
+}
+
+event! {
+    /// The store was restored from a backup: what was unfinished in it is prepared.
+    pub(crate) struct StoreRestored { restored: RestoredStore }
+    let RestoredStore { due, scheduled, events, sessions, .. } = restored;
+    warn!(due, scheduled, events, sessions, "restored store prepared: unfinished operations are checked before anything is sent");
+}
+
+event! {
+    /// Operations of a restored store are not checked yet.
+    pub(crate) struct RestorePending {
+        unchecked: u64,
+        /// Operations that were scheduled for later at the restore.
+        scheduled: u64,
+    }
+    warn!(unchecked, scheduled, "checking the outcomes of operations of the restored store");
+}
+
+event! {
+    /// All operations that were due when the store was restored are finished.
+    pub(crate) struct RestoreChecked { due: u64, not_sent: u64, needs_review: u64 }
+    warn!(due, not_sent, needs_review, "operations of the restored store checked");
 }
 
 event! {

@@ -1,6 +1,7 @@
 //! The command line. Each command is a file: its arguments, and a `run` that returns the exit code.
 
 mod audit;
+mod backup;
 mod breakers;
 mod budgets;
 mod commands;
@@ -93,6 +94,8 @@ enum Command {
     Usage(usage::Args),
     /// Check everything that a daemon needs, and suggest fixes
     Doctor(doctor::Args),
+    /// Back up the SQLite file of the store, or restore a backup
+    Backup(backup::Args),
     /// Apply, revert and list migrations of the store's schema
     Migrate(migrate::Args),
     /// Print the OpenAPI 3.1 description of the API as JSON
@@ -129,6 +132,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Instances(args) => instances::run(file, &args),
         Command::Usage(args) => usage::run(file, &args),
         Command::Doctor(args) => doctor::run(file, args),
+        Command::Backup(args) => backup::run(file, &args),
         Command::Migrate(args) => migrate::run(file, &args),
         Command::Openapi => openapi::run(),
         Command::Healthcheck(args) => healthcheck::run(file, &args),

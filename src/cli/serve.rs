@@ -9,13 +9,17 @@ use crate::daemon::ServeError;
 use crate::daemon::lifecycle::StartError;
 use crate::daemon::reload::Reloader;
 use crate::daemon::signals::{OnHangup, Signals, StopSource};
-use crate::{daemon, handlers, logging};
+use crate::events::{StoreRestored, emit};
+use crate::{daemon, handlers, logging, store};
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
     /// Shut down when standard input closes, so that the daemon does not outlive its parent process
     #[arg(long, hide = true)]
     until_input_ends: bool,
+    /// The store was restored from a backup: check all unfinished operations before anything is sent
+    #[arg(long)]
+    restored: bool,
     #[command(flatten)]
     settings: SettingFlags,
 }
@@ -42,6 +46,11 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     let log = logging::init(&settings.log, secrets)?;
     let reloader = Reloader::new(Box::new(read), started, prints, log);
     daemon::raise_open_files();
+    if args.restored {
+        let prepared = store::prepare_restored(&settings.store, settings.operations.settle);
+        let restored = daemon::block_on(prepared)?.map_err(StartError::Store)?;
+        emit(StoreRestored { restored });
+    }
     daemon::block_on(daemon::serve(&settings, handlers, &key, signals, &reloader))??;
     Ok(ExitCode::SUCCESS)
 }

@@ -18,6 +18,7 @@ pub(crate) mod operations_component;
 pub(crate) mod redis_component;
 pub(crate) mod reload;
 pub(crate) mod rest_component;
+pub(crate) mod restored_watch;
 pub(crate) mod shards_component;
 pub(crate) mod signals;
 pub(crate) mod spans_component;

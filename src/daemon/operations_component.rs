@@ -33,6 +33,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior},
 };
 
+use super::restored_watch::RestoredWatch;
 use crate::{
     api::ComponentHandle,
     events::{
@@ -286,6 +287,7 @@ async fn watch_clocks(store: Store) {
 /// Updates the gauges of pending work.
 async fn update_gauges(store: Arc<dyn OperationStore>, full_store: Store, clock: WallClock) {
     let mut ends = ProcessEnds::default();
+    let mut restored = RestoredWatch::new(full_store.clone());
     let mut tick = tokio::time::interval(COUNT_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -303,6 +305,7 @@ async fn update_gauges(store: Arc<dyn OperationStore>, full_store: Store, clock:
         {
             ends.report(&stored, clock.now());
         }
+        restored.tick().await;
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
     redis::{self, RedisConfig},
     settings::{Settings, StoreSettings, StoreUrl},
     store::{
-        self, ProcessEnd, StoreProbe,
+        self, ProcessEnd, RestoreProgress, RestoredStore, StoreProbe,
         migrate::{Compatibility, MigrationStatus},
     },
 };
@@ -57,6 +57,9 @@ pub(crate) async fn store(settings: &Settings, report: &mut impl FnMut(Finding))
                 report(Finding::ok("store", format!("its file may grow to {} bytes ({origin})", bound.bytes)));
             }
             report(restarts(&probe.process_ends, WallClock::system().now()));
+            if let Some((restored, progress)) = &probe.restored {
+                report(evaluate_restore(restored, *progress, WallClock::system().now()));
+            }
             if probe.elapsed > SLOW_RESPONSE {
                 let advice = "every accepted operation waits for the store: move it closer to this machine, or find \
                     out what else uses it";
@@ -98,6 +101,27 @@ fn restarts(ends: &[ProcessEnd], now: UnixMs) -> Finding {
             Finding::warn(CHECK, seen, advice)
         }
     }
+}
+
+/// Shows what became of the operations of a restored store.
+fn evaluate_restore(restored: &RestoredStore, progress: RestoreProgress, now: UnixMs) -> Finding {
+    const CHECK: &str = "restore";
+    let RestoreProgress { unchecked, not_sent, needs_review } = progress;
+    let hours = now.since(restored.at).as_secs() / 3_600;
+    let seen = format!(
+        "restored from a backup {hours} h ago with {} unfinished operations: {unchecked} to check, {not_sent} not found and not \
+         sent, {needs_review} need review",
+        restored.due
+    );
+    if unchecked > 0 {
+        return Finding::warn(CHECK, seen, "wait until `guildhall serve` has checked them in Discord");
+    }
+    if not_sent + needs_review == 0 {
+        return Finding::ok(CHECK, seen);
+    }
+    let advice = "see `guildhall dlq list --class restored` and `guildhall ops list --state needs_review`; redrive what is still \
+        wanted, and discard the rest";
+    Finding::warn(CHECK, seen, advice)
 }
 
 /// Compares this machine's clock with the database's; returns a warning if they differ.

@@ -19,6 +19,9 @@ use crate::settings::{StoreSettings as Settings, StoreUrl};
 /// Key of the PostgreSQL advisory lock that is held during a migration.
 pub(super) const ADVISORY_LOCK: i64 = 0x6775_696c_6468_616c;
 
+/// Timeout for opening a file that is read as a whole.
+const OPEN_FILE_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// Number of connections for leases. Their calls are few and short.
 const LEASE_CONNECTIONS: u32 = 2;
 
@@ -102,6 +105,13 @@ pub(super) fn listener_pool(settings: &Settings) -> Result<Option<PgPool>, DbErr
     let StoreUrl::Postgres { url, .. } = settings.direct_url.as_ref().unwrap_or(&settings.url) else { return Ok(None) };
     let options = postgres(url.expose(), settings.timeout, false)?;
     Ok(Some(single_connection(PgPoolOptions::new(), settings.timeout).connect_lazy_with(options)))
+}
+
+/// Opens a read-only connection to a file, for a backup.
+pub(super) async fn open_file(path: &Path) -> Result<DatabaseConnection, DbErr> {
+    let options = SqliteConnectOptions::new().filename(path).read_only(true).disable_statement_logging();
+    let pool = single_connection(SqlitePoolOptions::new(), OPEN_FILE_TIMEOUT).connect_with(options);
+    Ok(SqlxSqliteConnector::from_sqlx_sqlite_pool(pool.await.map_err(conn_error)?))
 }
 
 /// Opens the read-only connections.

@@ -12,6 +12,7 @@
 //! locks the queues that it changes.
 
 mod admin_key;
+pub mod backup;
 mod cluster;
 mod connect;
 mod crashes;
@@ -29,6 +30,7 @@ mod process_ends;
 #[cfg(test)]
 mod query_plan_tests;
 mod read;
+mod restored;
 mod row_security;
 mod rows;
 #[cfg(test)]
@@ -62,6 +64,7 @@ pub use self::{
     leases::SqlLeases,
     probe::{StoreProbe, is_in_use, probe_store},
     process_ends::ProcessEnd,
+    restored::{RestoreProgress, RestoredStore, prepare_restored},
 };
 use self::{
     cluster::{ClusterMember, HeartbeatTask, MemberPhase},

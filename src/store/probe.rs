@@ -8,7 +8,7 @@ use sea_orm::{ConnectionTrait as _, DbBackend};
 use tokio::time::timeout;
 
 use super::{
-    OpenError, ProcessEnd, admin_key,
+    OpenError, ProcessEnd, RestoreProgress, RestoredStore, admin_key,
     cluster::NOW,
     connect::{self, Reader},
     error::EngineError,
@@ -17,6 +17,7 @@ use super::{
     operation_row::time,
     process_ends,
     read::{instances, totals},
+    restored,
     rows::query_scalar,
 };
 use crate::{
@@ -37,6 +38,8 @@ pub struct StoreProbe {
     pub stored_value: Option<String>,
     /// Processes that ended because a part failed, newest first.
     pub process_ends: Vec<ProcessEnd>,
+    /// The last restore of the store, and what became of the operations that were due then.
+    pub restored: Option<(RestoredStore, RestoreProgress)>,
     /// The generated admin key that the processes of the store accept.
     pub admin_key: Option<GeneratedAdminKey>,
     /// Minimum number of milliseconds by which the clock of this machine is ahead of the database's; negative if it is
@@ -82,8 +85,16 @@ async fn read(reading: &Reader, key: &str) -> Result<StoreProbe, OpenError> {
         _ => 0,
     };
     let process_ends = process_ends::read(reading).await.unwrap_or_default();
+    let restored = restored(reading).await.unwrap_or(None);
     let engine = format!("{name} {version}").trim_end().to_owned();
-    Ok(StoreProbe { engine, migrations, elapsed, stored_value, process_ends, admin_key, clock_ahead_ms })
+    Ok(StoreProbe { engine, migrations, elapsed, stored_value, process_ends, restored, admin_key, clock_ahead_ms })
+}
+
+async fn restored(reading: &Reader) -> Result<Option<(RestoredStore, RestoreProgress)>, EngineError> {
+    match restored::read(reading, SystemTimeSource.wall()).await? {
+        None => Ok(None),
+        Some(restored) => Ok(Some((restored, restored::read_progress(reading).await?))),
+    }
 }
 
 /// Distance of the wall clock from the range that the exchange with the database allows.

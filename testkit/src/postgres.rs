@@ -128,6 +128,24 @@ impl PostgresServer {
         (self.url(&name).replace("guildhall@", &format!("{user}@")), user)
     }
 
+    /// Writes a dump of a database to a file, as its owner makes a backup.
+    pub fn dump(&self, url: &str, to: &Path) {
+        let mut command = Command::new(bin_dir().join("pg_dump"));
+        run(command.args(["--format=custom", "--enable-row-security", "--file"]).arg(to).arg(url));
+    }
+
+    /// Replaces a database, which nothing uses any more, by the content of a dump, as its owner.
+    pub async fn restore_dump(&self, url: &str, from: &Path) {
+        let (owner, name) = (url.split(['/', '@']).nth(2).unwrap(), url.rsplit('/').next().unwrap());
+        let connection = self.connect("postgres").await;
+        for sql in [format!("DROP DATABASE {name} WITH (FORCE)"), format!("CREATE DATABASE {name} OWNER {owner}")] {
+            connection.execute_unprepared(&sql).await.unwrap();
+        }
+        connection.close().await.unwrap();
+        let mut command = Command::new(bin_dir().join("pg_restore"));
+        run(command.args(["--exit-on-error", "--dbname", url]).arg(from));
+    }
+
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -171,6 +189,12 @@ pub fn shared() -> &'static PostgresServer {
         server.stop_at_process_exit();
         server
     })
+}
+
+/// Runs a program until it exits successfully.
+fn run(command: &mut Command) {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// A PostgreSQL program, run as a user that it accepts.

@@ -21,5 +21,6 @@ mod parts;
 mod poison;
 mod random;
 mod restarts;
+mod restored;
 mod steps;
 mod store_loss;

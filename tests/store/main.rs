@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod access;
+mod backup;
 mod changes;
 mod clock;
 mod contract;
@@ -16,6 +17,7 @@ mod interactions;
 mod model;
 mod opening;
 mod queue_migration;
+mod restored;
 mod row_security;
 mod scheduled;
 mod setup;

@@ -291,13 +291,27 @@ pub struct UnknownOutcome {
     /// Set if it is not sent again: its failure if the check finds no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends_with: Option<Failure>,
+    /// Set if it was unfinished in a store that was restored from a backup: it may have been executed since that backup.
+    /// Nothing of it is sent before its outcome has been checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restored: Option<RestoredOperation>,
+}
+
+/// What becomes of an operation of a restored store if the check finds no effect of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RestoredOperation {
+    /// It was due before the restore: it is not sent, because its effect may have been undone since.
+    Due,
+    /// It was scheduled for a later time: it is sent.
+    Scheduled,
 }
 
 impl UnknownOutcome {
     /// The outcome of an attempt that started at `since` is unknown.
     #[must_use]
     pub const fn new(since: UnixMs) -> Self {
-        Self { since, checked_since: None, failed_checks: 0, ends_with: None }
+        Self { since, checked_since: None, failed_checks: 0, ends_with: None, restored: None }
     }
 }
 

@@ -29,6 +29,9 @@ crate::named_enum! {
         Expired = "expired",
         /// It crashed the executor. It ends, so that it cannot do so again.
         Poison = "poison",
+        /// The store was restored from a backup in which it was unfinished, and its effect does not exist. It is not sent
+        /// again: it may have been executed and undone since.
+        Restored = "restored",
     }
 }
 

@@ -114,7 +114,8 @@ impl ExecutionError {
                 | FailureClass::NotFound
                 | FailureClass::Conflict
                 | FailureClass::Expired
-                | FailureClass::Poison => ReconcileResult::Unclear(format!("the search failed: {message}")),
+                | FailureClass::Poison
+                | FailureClass::Restored => ReconcileResult::Unclear(format!("the search failed: {message}")),
             },
         }
     }

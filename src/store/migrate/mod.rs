@@ -189,7 +189,7 @@ async fn apply_missing(on: &DatabaseConnection, history: &KnownMigrations) -> Re
 
 /// A connection with the migration lock: no other process migrates at the same time. It has no statement timeout. The
 /// lock ends with the connection.
-async fn migration_connection(settings: &Settings) -> Result<DatabaseConnection, OpenError> {
+pub(super) async fn migration_connection(settings: &Settings) -> Result<DatabaseConnection, OpenError> {
     let on = connect::open_direct(settings).await.map_err(OpenError::engine)?;
     if on.get_database_backend() != DbBackend::Postgres {
         return Ok(on);
@@ -261,7 +261,7 @@ async fn prepare_with(settings: &Settings, history: &KnownMigrations) -> Result<
 }
 
 /// Returns an error if other processes use the store.
-async fn refuse_if_in_use(on: &DatabaseConnection) -> Result<(), OpenError> {
+pub(super) async fn refuse_if_in_use(on: &DatabaseConnection) -> Result<(), OpenError> {
     if on.get_database_backend() != DbBackend::Postgres || !has_instances(on).await.map_err(OpenError::engine)? {
         return Ok(());
     }

@@ -44,7 +44,7 @@ impl WriteJob for Cancel {
         const CANCEL: &str = "UPDATE operations SET state = 'cancelled', updated_at = $2, finished_at = $2,
                 joins_at = NULL, changed = {changed}
             WHERE id = $1 AND tenant = COALESCE($3, tenant) AND state IN ('scheduled', 'queued', 'delayed') AND attempts = 0
-                AND progress IS NULL AND unknown_outcome IS NULL
+                AND progress IS NULL AND (unknown_outcome IS NULL OR joins_at IS NOT NULL)
                 AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.operation_id = operations.id)
             RETURNING state, queue, caller, tenant";
         let Target { id, now, .. } = self.0;

@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use super::{
     client::{HttpClient, TEST_TIMEOUT},
     daemon_process::{DaemonProcess, DaemonStatus},
+    test_operation::ExpectedEffect,
 };
 use crate::{postgres, program::executable};
 
@@ -200,8 +201,8 @@ impl DaemonFixture {
         self.addresses.send_modify(|addresses| addresses.retain(|other| *other != address));
     }
 
-    /// The daemon's command, with short timeouts.
-    fn command(&self) -> Command {
+    /// A command of the program, with short timeouts.
+    fn command(&self, args: &[&str]) -> Command {
         let (api, gateway) = (self.sim.api_url(), self.sim.gateway_url());
         let settings = [
             ("DISCORD__TOKEN", TOKEN),
@@ -232,9 +233,23 @@ impl DaemonFixture {
             ("OPERATIONS__LEASE_MARGIN_MS", "100"),
         ];
         let mut command = Command::new(executable());
-        command.arg("serve").env_clear().current_dir(self.folder.path());
+        command.args(args).env_clear().current_dir(self.folder.path());
         command.envs(settings.map(|(name, value)| (format!("GUILDHALL__{name}"), value)));
         command
+    }
+
+    /// URL of the store.
+    pub fn store(&self) -> &str {
+        &self.store
+    }
+
+    /// How often this effect happened.
+    pub fn count_effects(&self, expected: &ExpectedEffect) -> usize {
+        let score = self.sim.score();
+        let is_same = |effect: &&guildhall_sim::EffectScore| {
+            effect.verb == expected.verb && effect.kind == expected.object_kind && effect.name == expected.name
+        };
+        score.effects.values().flatten().filter(is_same).count()
     }
 
     pub fn file(&self, name: &str) -> std::path::PathBuf {
@@ -248,8 +263,25 @@ impl DaemonFixture {
 
     /// Starts the daemon with these environment variables.
     pub fn start_daemon_with(&self, environment: &[(&str, &str)]) -> DaemonProcess {
-        let mut command = self.command();
+        let mut command = self.command(&["serve"]);
         command.envs(environment.iter().copied());
+        self.spawn_daemon(command)
+    }
+
+    /// Starts the daemon on a store that was restored from a backup.
+    pub fn start_restored_daemon(&self) -> DaemonProcess {
+        self.spawn_daemon(self.command(&["serve", "--restored"]))
+    }
+
+    /// Runs another command of the program until it exits. Returns its standard output.
+    pub fn run_command(&self, args: &[&str]) -> String {
+        let output = self.command(args).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {stderr}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn spawn_daemon(&self, command: Command) -> DaemonProcess {
         // Callers know its address while it runs.
         let (addresses, mut own_address) = (self.addresses.clone(), None);
         DaemonProcess::spawn(command, move |status| match status {
@@ -272,6 +304,12 @@ impl DaemonFixture {
     pub async fn wait_for_effects(&self, expected: usize) {
         let reached = tokio::time::timeout(TEST_TIMEOUT, self.poll_until(|| self.effect_count() >= expected)).await;
         assert!(reached.is_ok(), "{} effects, not {expected}", self.effect_count());
+    }
+
+    /// Waits until a condition is true.
+    pub async fn wait_until(&self, condition: impl Fn() -> bool) {
+        let reached = tokio::time::timeout(TEST_TIMEOUT, self.poll_until(condition)).await;
+        assert!(reached.is_ok(), "the condition never became true");
     }
 
     /// Waits until a request has arrived.

@@ -12,6 +12,10 @@ use crate::supervisor::OperationsConfig;
 /// Maximum number of delays of one operation that are stored as attempts.
 pub(super) const MAX_RECORDED_DELAYS: u32 = 50;
 
+/// Start of the messages about an operation that was unfinished in a restored store.
+const RESTORED: &str =
+    "the store was restored from a backup, and the operation may have been executed since that backup";
+
 /// What becomes of an operation.
 #[derive(Debug, PartialEq)]
 pub(super) enum Disposition {
@@ -82,7 +86,8 @@ pub(super) fn decide(
             | FailureClass::NotFound
             | FailureClass::Conflict
             | FailureClass::Expired
-            | FailureClass::Poison => end_or_check(failure, state.unknown_outcome.as_ref(), config),
+            | FailureClass::Poison
+            | FailureClass::Restored => end_or_check(failure, state.unknown_outcome.as_ref(), config),
             FailureClass::RateLimited => Disposition::Delayed {
                 wait: config.default_delay.max(config.min_delay),
                 scope: DelayScope::Alone,
@@ -136,7 +141,11 @@ pub(super) fn decide_search(
             Some(failure) => Disposition::Dead(failure),
             None => Disposition::Requeued,
         },
-        ReconcileResult::Unclear(message) => Disposition::Review(Failure::new(FailureClass::Ambiguous, message)),
+        ReconcileResult::Unclear(message) => {
+            let restored = unknown.is_some_and(|unknown| unknown.restored.is_some());
+            let message = if restored { format!("{RESTORED}: {message}") } else { message };
+            Disposition::Review(Failure::new(FailureClass::Ambiguous, message))
+        }
         ReconcileResult::Failed(message) if failed_checks + 1 >= config.check_attempts => {
             let checks = config.check_attempts;
             Disposition::Review(unchecked_failure(&format!(
@@ -170,6 +179,12 @@ pub(super) fn out_of_attempts() -> Failure {
         FailureClass::Transient,
         "all attempts were sent without a response, and none took effect; redrive it when Discord responds again",
     )
+}
+
+/// The failure of an operation of a restored store that was due and whose effect does not exist.
+pub(super) fn not_sent_after_restore() -> Failure {
+    let advice = "its effect was not found in Discord, and it was not sent again; redrive it if it is still wanted";
+    Failure::new(FailureClass::Restored, format!("{RESTORED}; {advice}"))
 }
 
 /// The failure of an operation whose deadline has passed.

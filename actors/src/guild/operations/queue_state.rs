@@ -13,12 +13,13 @@ use guildhall_core::time::UnixMs;
 
 use super::cached_operation::{CachedOperation, CachedPayload, unresolved_references};
 use super::disposition::{
-    AttemptState, Disposition, MAX_RECORDED_DELAYS, delay_record, end_or_check, out_of_attempts, poisoned,
+    AttemptState, Disposition, MAX_RECORDED_DELAYS, delay_record, end_or_check, not_sent_after_restore,
+    out_of_attempts, poisoned,
 };
 use crate::lease_guard::LeaseGuard;
 use crate::ports::{
-    Attempt, Execution, Fence, IntentUpdate, NewOperation, OperationUpdate, StoredOperation, UnknownOutcome,
-    UnresolvedReference,
+    Attempt, Execution, Fence, IntentUpdate, NewOperation, OperationUpdate, RestoredOperation, StoredOperation,
+    UnknownOutcome, UnresolvedReference,
 };
 use crate::supervisor::operations::wakeups::ReleasedConditions;
 use crate::supervisor::restart_policy::Poison;
@@ -33,6 +34,15 @@ use crate::telemetry::operations::{
 enum PayloadRetention {
     IfRoom,
     Always,
+}
+
+/// A payload, and what is known of it even if it does not stay in memory.
+struct ParsedPayload {
+    payload: CachedPayload,
+    objects: Objects,
+    repeatability: Repeatability,
+    /// Whether it has no effect in Discord.
+    only_reads: bool,
 }
 
 /// What an operation needs before it can run.
@@ -132,8 +142,8 @@ impl QueueState {
         }
     }
 
-    /// Whether the outcome is checked because the operation is not sent again. Decides that now if it is out of
-    /// attempts or past its deadline.
+    /// Whether the outcome is checked because the operation is not sent again, or was unfinished in a restored store.
+    /// Decides the former now if it is out of attempts or past its deadline.
     pub(super) fn is_checked(&mut self, seq: u64, now: UnixMs) -> bool {
         let deadline = self.order.entry(seq).and_then(|entry| entry.deadline);
         let Some(cached) = self.operations.get_mut(&seq) else { return false };
@@ -143,8 +153,11 @@ impl QueueState {
             deadline.filter(|deadline| *deadline <= now).map(|_| cached.expired())
         };
         let unknown = cached.unknown_outcome.get_or_insert(UnknownOutcome::new(now));
-        unknown.ends_with = unknown.ends_with.take().or(failure);
-        unknown.ends_with.is_some()
+        unknown.ends_with = unknown.ends_with.take().or(match unknown.restored {
+            Some(RestoredOperation::Due) => Some(not_sent_after_restore()),
+            Some(RestoredOperation::Scheduled) | None => failure,
+        });
+        unknown.ends_with.is_some() || unknown.restored.is_some()
     }
 
     /// Adds an operation of a page. Returns the update that must be saved at once.
@@ -156,14 +169,18 @@ impl QueueState {
         let StoredOperation { operation, seq, state, mut attempts, delays, parked, mut intent, progress, .. } = stored;
         let mut unknown_outcome = stored.unknown_outcome;
         let error = stored.error;
-        let (payload, objects, repeatability) = self.parse_payload(&operation, PayloadRetention::IfRoom);
+        let ParsedPayload { payload, objects, repeatability, only_reads } =
+            self.parse_payload(&operation, PayloadRetention::IfRoom);
         let mut eligible_at = operation.eligible_at;
-        let only_reads = matches!(&payload, CachedPayload::Loaded { payload, .. } if payload.only_reads());
+        if only_reads {
+            // It had no effect, whenever it was executed.
+            unknown_outcome = unknown_outcome.filter(|unknown| unknown.restored.is_none());
+        }
         if matches!(state, OperationState::Running | OperationState::Reconciling) && !only_reads {
             unknown_outcome.get_or_insert(UnknownOutcome::new(intent.unwrap_or(eligible_at)));
         }
         let mut interrupted = None;
-        let phase = match state {
+        let mut phase = match state {
             OperationState::Queued => WaitPhase::Queued,
             OperationState::Delayed => WaitPhase::Delayed { parked },
             OperationState::Retrying => WaitPhase::Retrying,
@@ -195,10 +212,19 @@ impl QueueState {
             | OperationState::Cancelled
             | OperationState::NeedsReview => WaitPhase::Queued,
         };
+        let restored = unknown_outcome.as_ref().is_some_and(|unknown| unknown.restored.is_some());
+        if restored && phase != WaitPhase::Reconciling {
+            // It is due when no call of the process before the restore can be in flight any more.
+            phase = WaitPhase::Reconciling;
+            interrupted.get_or_insert(IntentUpdate::Unchanged);
+        }
         let stored = (progress.steps().len(), progress.to_json().map_or(0, |json| json.len()));
         let wait_reason =
             error.filter(|_| matches!(phase, WaitPhase::Delayed { .. } | WaitPhase::Reconciling)).map(Box::new);
-        if state != OperationState::Running && wait_reason.as_ref().is_some_and(|error| error.held_by.is_some()) {
+        if state != OperationState::Running
+            && !restored
+            && wait_reason.as_ref().is_some_and(|error| error.held_by.is_some())
+        {
             // The gate may have changed while no process had this queue: check it again.
             eligible_at = eligible_at.min(now);
         }
@@ -266,24 +292,29 @@ impl QueueState {
         self.apply_disposition(seq, disposition, None, now)
     }
 
-    fn parse_payload(
-        &mut self,
-        operation: &NewOperation,
-        retention: PayloadRetention,
-    ) -> (CachedPayload, Objects, Repeatability) {
+    fn parse_payload(&mut self, operation: &NewOperation, retention: PayloadRetention) -> ParsedPayload {
         let NewOperation { id, kind, guild, payload: json, .. } = operation;
         let (id, kind, guild) = (*id, *kind, *guild);
         let parsed = serde_json::from_str(json).map_err(|error| error.to_string());
         match parsed.and_then(|value| Payload::parse(kind, &value, guild).map_err(|invalid| invalid.to_string())) {
-            Err(reason) => (CachedPayload::Invalid(reason), Objects::default(), kind.repeatability()),
+            Err(reason) => ParsedPayload {
+                payload: CachedPayload::Invalid(reason),
+                objects: Objects::default(),
+                repeatability: kind.repeatability(),
+                only_reads: false,
+            },
             Ok(payload) => {
                 let (objects, repeatability) = (payload.objects(id, guild), payload.repeatability());
-                let bytes = json.len();
-                if retention == PayloadRetention::IfRoom && self.bytes + bytes > self.config.max_payload_bytes {
-                    return (CachedPayload::NotLoaded, objects, repeatability);
-                }
-                self.bytes += bytes;
-                (CachedPayload::Loaded { payload: Box::new(payload), bytes }, objects, repeatability)
+                let (only_reads, bytes) = (payload.only_reads(), json.len());
+                let has_room =
+                    retention == PayloadRetention::Always || self.bytes + bytes <= self.config.max_payload_bytes;
+                let payload = if has_room {
+                    self.bytes += bytes;
+                    CachedPayload::Loaded { payload: Box::new(payload), bytes }
+                } else {
+                    CachedPayload::NotLoaded
+                };
+                ParsedPayload { payload, objects, repeatability, only_reads }
             }
         }
     }
@@ -293,7 +324,7 @@ impl QueueState {
         for StoredOperation { operation, seq, .. } in page {
             if self.operations.get(&seq).is_some_and(|cached| matches!(cached.payload, CachedPayload::NotLoaded)) {
                 let retention = if seq == first { PayloadRetention::Always } else { PayloadRetention::IfRoom };
-                let (payload, _, _) = self.parse_payload(&operation, retention);
+                let ParsedPayload { payload, .. } = self.parse_payload(&operation, retention);
                 if let Some(cached) = self.operations.get_mut(&seq) {
                     cached.payload = payload;
                 }
@@ -588,7 +619,7 @@ impl QueueState {
                 // No effect was found, but it was sent: the intent stays open, and a later check starts from its first
                 // time.
                 if let Some(unknown) = &mut cached.unknown_outcome {
-                    (unknown.checked_since, unknown.failed_checks) = (None, 0);
+                    (unknown.checked_since, unknown.failed_checks, unknown.restored) = (None, 0, None);
                 }
                 self.order.on_waiting(seq, WaitPhase::Queued, now);
                 cached.update(queue, fence, OperationState::Queued, now)

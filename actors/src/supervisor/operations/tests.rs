@@ -7,5 +7,6 @@ mod handover;
 mod outcomes;
 mod permits;
 mod progress;
+mod restored;
 mod scheduled;
 mod unknown_outcome;

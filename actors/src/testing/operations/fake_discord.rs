@@ -116,6 +116,11 @@ impl FakeDiscord {
         self.inner().searches.entry(id).or_default().extend(searches);
     }
 
+    /// The effect of an operation exists already.
+    pub(crate) fn set_happened(&self, id: OperationId) {
+        self.inner().happened.insert(id, 1);
+    }
+
     pub(crate) fn sent(&self) -> Vec<OperationId> {
         self.inner().sent.iter().map(|(_, id)| *id).collect()
     }

@@ -17,9 +17,9 @@ use crate::access::{AuditRecord, DEFAULT_TENANT};
 use crate::lease_guard::LeaseGuard;
 use crate::ports::{
     Claim, ClaimFrom, DeadLetter, DeadLetterFilter, Fence, Instance, NewOperation, OperationDetails, OperationFilter,
-    OperationPage, OperationStore, OperationUpdate, PauseTarget, ResolvedReference, Retention, StoreError, StoreFuture,
-    StoreUsage, StoredOperation, SubmitError, SubmitResult, SweepSummary, UnreadableOperation, UnresolvedReference,
-    UpdateResult,
+    OperationPage, OperationStore, OperationUpdate, PauseTarget, ResolvedReference, RestoredOperation, Retention,
+    StoreError, StoreFuture, StoreUsage, StoredOperation, SubmitError, SubmitResult, SweepSummary, UnknownOutcome,
+    UnreadableOperation, UnresolvedReference, UpdateResult,
 };
 
 /// A process's access to the store.
@@ -92,6 +92,14 @@ impl MemoryStore {
     /// Makes the row of an operation unreadable.
     pub(crate) fn damage(&self, id: OperationId, problem: &str) {
         self.tables().damaged.insert(id, problem.to_owned());
+    }
+
+    /// Turns an operation into one of a restored backup that was in this state.
+    pub(crate) fn restore(&self, id: OperationId, state: OperationState, restored: RestoredOperation) {
+        let mut tables = self.tables();
+        let stored = &mut tables.rows.get_mut(&id).unwrap().stored;
+        let unknown = UnknownOutcome::new(stored.operation.created_at);
+        (stored.state, stored.unknown_outcome) = (state, Some(UnknownOutcome { restored: Some(restored), ..unknown }));
     }
 
     pub(crate) fn commits(&self) -> u64 {
