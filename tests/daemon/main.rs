@@ -7,4 +7,5 @@ mod observability;
 mod reload;
 mod secrets;
 mod serve;
+mod systemd;
 mod trace;
