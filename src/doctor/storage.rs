@@ -299,6 +299,21 @@ mod tests {
     }
 
     #[test]
+    fn restore_is_a_warning_until_its_operations_are_resolved() {
+        let restored =
+            RestoredStore { at: UnixMs::new(0), due: 9, scheduled: 1, events: 0, sessions: 1, checked_at: None };
+        let verdict = |unchecked, not_sent, needs_review| {
+            let progress = RestoreProgress { unchecked, not_sent, needs_review };
+            evaluate_restore(&restored, progress, UnixMs::new(7_200_000))
+        };
+        let pending = verdict(3, 0, 0);
+        assert!(pending.verdict == CheckStatus::Warn && pending.seen.contains("2 h ago with 9"), "{pending:?}");
+        let unresolved = verdict(0, 2, 1);
+        assert!(unresolved.verdict == CheckStatus::Warn && unresolved.seen.contains("1 need review"), "{unresolved:?}");
+        assert_eq!(verdict(0, 0, 0).verdict, CheckStatus::Ok);
+    }
+
+    #[test]
     fn unwritable_store_file_is_found_without_writing() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(write_error(&folder.path().join("a/b/c.db")), None);
