@@ -6,30 +6,49 @@ use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 use guildhall_actors::ports::{StoreError, StoreUsage, SweepSummary};
 use guildhall_actors::telemetry::events::QUEUE_DEPTH;
 use guildhall_core::budget::{BudgetError, BudgetName};
+use guildhall_core::failure_streak::FailureSummary;
 use guildhall_core::time::millis;
 use tracing::{debug, error, info, warn};
 
 use crate::api::{ReloadError, ReloadReport, ReloadedItem};
 use crate::handlers::HandlerWarning;
 use crate::metrics::{
-    DEAD_EVENTS, DEAD_LETTERS, GATEWAY_SHARD_CLAIMS, GATEWAY_SHARDS_HELD, PROCESS_ENDS, READY, RELOADS, STORE_SWEPT,
-    STORE_USAGE_RATIO,
+    DEAD_EVENTS, DEAD_LETTERS, GATEWAY_SHARD_CLAIMS, GATEWAY_SHARDS_HELD, PROCESS_ENDS, READY,
+    RELOADS, STORE_SWEPT, STORE_USAGE_RATIO,
 };
 use crate::store::{ProcessEnd, RestoredStore};
 
-pub use guildhall_actors::telemetry::{InternalEvent, emit};
+pub use guildhall_actors::telemetry::{FailureLog, InternalEvent, emit};
 pub(crate) use guildhall_actors::telemetry::{counter, event, gauge, histogram};
 
 event! {
     /// Discord did not return the gateway URL.
-    pub(crate) struct GatewayDiscoveryFailed<'a> { reason: &'a str, retry_after: Duration }
-    warn!(why = reason, retry_after_ms = millis(retry_after), "cannot get the gateway URL from Discord; retrying");
+    pub(crate) struct GatewayDiscoveryFailed<'a> {
+        reason: &'a str,
+        retry_after: Duration,
+        /// What to log, if a line is due.
+        summary: Option<FailureSummary>,
+    }
+    if let Some(summary) = summary {
+        let ((failures, failing_for_s), retry_after_ms) = (summary.repeated(), millis(retry_after));
+        warn!(
+            why = reason, retry_after_ms, failures, failing_for_s,
+            "cannot get the gateway URL from Discord; retrying"
+        );
+    }
 }
 
 event! {
     /// The state of the clocks, for the next process, could not be stored.
-    pub(crate) struct ClockSaveFailed<'a> { error: &'a StoreError }
-    warn!(%error, "cannot store the state of the clocks; retrying");
+    pub(crate) struct ClockSaveFailed<'a> {
+        error: &'a StoreError,
+        /// What to log, if a line is due.
+        summary: Option<FailureSummary>,
+    }
+    if let Some(summary) = summary {
+        let (failures, failing_for_s) = summary.repeated();
+        warn!(%error, failures, failing_for_s, "cannot store the state of the clocks; retrying");
+    }
 }
 
 event! {
@@ -86,7 +105,8 @@ event! {
         /// Number of shards that this process owns now.
         held: usize,
     }
-    let (shards, moved) = (format!("{shards:?}"), shards.len() as u64);
+    let moved = shards.len() as u64;
+    let shards = shards.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
     let what = match change {
         ShardOwnershipChange::Taken => {
             info!(shards, held, "shards claimed");
@@ -110,8 +130,15 @@ event! {
 
 event! {
     /// The shards that this process may own could not be determined.
-    pub(crate) struct ShardClaimFailed<'a> { reason: &'a str }
-    warn!(why = reason, "cannot claim shards; retrying");
+    pub(crate) struct ShardClaimFailed<'a> {
+        reason: &'a str,
+        /// What to log, if a line is due.
+        summary: Option<FailureSummary>,
+    }
+    if let Some(summary) = summary {
+        let (failures, failing_for_s) = summary.repeated();
+        warn!(why = reason, failures, failing_for_s, "cannot claim shards; retrying");
+    }
 }
 
 event! {
@@ -214,8 +241,15 @@ event! {
 
 event! {
     /// Expired rows could not be removed.
-    pub(crate) struct SweepFailed<'a> { error: &'a StoreError }
-    warn!(%error, "cannot remove expired rows; retrying");
+    pub(crate) struct SweepFailed<'a> {
+        error: &'a StoreError,
+        /// What to log, if a line is due.
+        summary: Option<FailureSummary>,
+    }
+    if let Some(summary) = summary {
+        let (failures, failing_for_s) = summary.repeated();
+        warn!(%error, failures, failing_for_s, "cannot remove expired rows; retrying");
+    }
 }
 
 event! {

@@ -76,7 +76,7 @@ impl LogControl {
 }
 
 fn parse_filter(directives: &str) -> EnvFilter {
-    silence_noisy_target(EnvFilter::builder().with_regex(false).parse_lossy(directives), directives)
+    silence_noisy_targets(EnvFilter::builder().with_regex(false).parse_lossy(directives), directives)
 }
 
 /// Starts logging for this process. Panics are logged from then on, too.
@@ -111,16 +111,28 @@ pub fn init(
     Ok(LogControl { filter: handle, secrets })
 }
 
-/// Logs one line for each request that is not valid HTTP. Any client can send any number of them.
-const NOISY_TARGET: &str = "actix_http::h1::dispatcher";
+/// Targets of libraries that are off unless the filter names their library.
+const NOISY_TARGETS: [(&str, &str); 3] = [
+    // One line for each request that is not valid HTTP. Any client can send any number of them.
+    ("actix_http::h1::dispatcher", "actix"),
+    // One line for each connection of a PostgreSQL that stops. The store reports the outage once.
+    ("sqlx::postgres::notice", "sqlx"),
+    ("sqlx_core::pool::connection", "sqlx"),
+];
 
-/// Turns off log lines that unauthenticated clients can cause in any number, unless the filter names them.
-fn silence_noisy_target(filter: EnvFilter, directives: &str) -> EnvFilter {
-    let is_requested = directives.contains("actix") || filter.max_level_hint() > Some(LevelFilter::INFO);
-    match format!("{NOISY_TARGET}=off").parse::<Directive>() {
-        Ok(off) if !is_requested => filter.add_directive(off),
-        Ok(_) | Err(_) => filter,
+/// Turns off log lines of libraries that others can cause in any number, unless the filter names them.
+fn silence_noisy_targets(mut filter: EnvFilter, directives: &str) -> EnvFilter {
+    if filter.max_level_hint() > Some(LevelFilter::INFO) {
+        return filter;
     }
+    for (target, library) in NOISY_TARGETS {
+        if let Ok(off) = format!("{target}=off").parse::<Directive>()
+            && !directives.contains(library)
+        {
+            filter = filter.add_directive(off);
+        }
+    }
+    filter
 }
 
 /// Creates writers that replace every secret in the written text.
@@ -206,12 +218,17 @@ mod tests {
     }
 
     #[test]
-    fn noisy_target_is_off_unless_requested() {
-        for (written, quiet) in
-            [("info", true), ("warn,guildhall=info", true), ("debug", false), ("info,actix_http=info", false)]
-        {
-            let filter = silence_noisy_target(EnvFilter::builder().with_regex(false).parse_lossy(written), written);
-            assert_eq!(filter.to_string().contains("actix_http::h1::dispatcher=off"), quiet, "{written}: {filter}");
+    fn noisy_targets_are_off_unless_requested() {
+        for (written, quiet) in [
+            ("info", [true, true]),
+            ("warn,guildhall=info", [true, true]),
+            ("debug", [false, false]),
+            ("info,actix_http=info", [false, true]),
+            ("info,sqlx=warn", [true, false]),
+        ] {
+            let filter = parse_filter(written).to_string();
+            let off = ["actix_http::h1::dispatcher=off", "sqlx::postgres::notice=off"].map(|off| filter.contains(off));
+            assert_eq!(off, quiet, "{written}: {filter}");
         }
     }
 

@@ -17,6 +17,7 @@ pub mod budget;
 pub mod clock;
 pub mod command;
 pub mod event;
+pub mod failure_streak;
 pub mod guild;
 pub mod heavy_hitters;
 pub mod interaction;

@@ -10,7 +10,7 @@ use twilight_model::gateway::connection_info::BotConnectionInfo;
 use crate::{
     api::ComponentHandle,
     discord::{IdentifyLimits, SessionStartLimit, rest::CallBuilder},
-    events::{GatewayDiscoveryFailed, emit},
+    events::{FailureLog, GatewayDiscoveryFailed, emit},
     settings::{Settings, ShardRange},
 };
 
@@ -108,13 +108,17 @@ async fn fetch_gateway_info(
     calls: &CallBuilder,
     part: &ComponentHandle,
 ) -> Result<BotConnectionInfo, DiscoveryError> {
+    let failures = FailureLog::new("discovery of the gateway");
     let mut attempts = 0;
     loop {
         let call = calls.gateway_bot().expect("invariant: a call without fields is valid").with_lane(Lane::Interactive);
         let response_type = call.decoder;
         let (reason, retry_after) = match rest.call(call.request).await {
             CallOutcome::Answered(response) => match (response.class, response_type.decode(&response)) {
-                (ResponseClass::Success, Ok(info)) => return Ok(info),
+                (ResponseClass::Success, Ok(info)) => {
+                    failures.on_success();
+                    return Ok(info);
+                }
                 (ResponseClass::Unauthorized, _) => return Err(DiscoveryError::Unauthorized),
                 (ResponseClass::Forbidden | ResponseClass::NotFound | ResponseClass::Rejected, _) => {
                     return Err(DiscoveryError::Refused(response.status.as_u16()));
@@ -130,7 +134,7 @@ async fn fetch_gateway_info(
         attempts += 1;
         let pause = retry_after.unwrap_or(BACKOFF.delay_without_jitter(attempts)).max(BACKOFF.base);
         part.not_ready(&format!("the gateway URL is not known yet: {reason}"));
-        emit(GatewayDiscoveryFailed { reason: &reason, retry_after: pause });
+        emit(GatewayDiscoveryFailed { reason: &reason, retry_after: pause, summary: failures.on_failure() });
         tokio::time::sleep(pause).await;
     }
 }

@@ -37,8 +37,8 @@ use super::restored_watch::RestoredWatch;
 use crate::{
     api::ComponentHandle,
     events::{
-        ClockSaveFailed, DepthsCounted, PreviousProcessEnd, ProcessEndsCounted, SweepCompleted as SweptEvent,
-        SweepFailed, UsageCounted, emit,
+        ClockSaveFailed, DepthsCounted, FailureLog, PreviousProcessEnd, ProcessEndsCounted,
+        SweepCompleted as SweptEvent, SweepFailed, UsageCounted, emit,
     },
     settings::Settings,
     store::{ClusterEvent, Health, ProcessEnd, Store},
@@ -232,13 +232,15 @@ struct Sweeper {
 
 impl Sweeper {
     async fn run(self) {
+        let failures = FailureLog::new("removal of expired rows");
         let mut tick = tokio::time::interval(self.interval);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
             failpoint::message(Part::Sweeper);
-            if let Err(error) = self.sweep().await {
-                emit(SweepFailed { error: &error });
+            match self.sweep().await {
+                Ok(()) => failures.on_success(),
+                Err(error) => emit(SweepFailed { error: &error, summary: failures.on_failure() }),
             }
         }
     }
@@ -269,6 +271,7 @@ async fn watch_clocks(store: Store) {
     let mut tick = tokio::time::interval(COMPARE_CLOCKS_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut saved: Option<Instant> = None;
+    let failures = FailureLog::new("saving of the clocks");
     loop {
         tick.tick().await;
         failpoint::message(Part::ClockWatch);
@@ -278,8 +281,11 @@ async fn watch_clocks(store: Store) {
             continue;
         }
         match store.save_clocks().await {
-            Ok(()) => saved = Some(Instant::now()),
-            Err(error) => emit(ClockSaveFailed { error: &error }),
+            Ok(()) => {
+                failures.on_success();
+                saved = Some(Instant::now());
+            }
+            Err(error) => emit(ClockSaveFailed { error: &error, summary: failures.on_failure() }),
         }
     }
 }

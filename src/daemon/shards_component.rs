@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use guildhall_actors::lease_guard::LeaseGuard;
-use guildhall_actors::ports::{ShardAdmin, ShardsFuture};
+use guildhall_actors::ports::{OperationStore as _, ShardAdmin, ShardsFuture};
 use guildhall_actors::shard::{DesiredShards, FlowLimit, ShardClaim, ShardObserver, ShardStore};
 use guildhall_actors::supervision::Part;
 use guildhall_actors::supervisor::{AttachedShard, EventsHandle};
@@ -30,7 +30,7 @@ use super::discovery::GatewayInfo;
 use super::gateway_component::GatewayComponent;
 use crate::{
     discord::{IdentifyQueue, ResumeState, ShardEnd, ShardPool, ShardPoolConfig, ShardSet, TokenSetter},
-    events::{ShardClaimFailed, ShardOwnershipChange, ShardsChanged, emit},
+    events::{FailureLog, ShardClaimFailed, ShardOwnershipChange, ShardsChanged, emit},
     settings::{SecretValue, Settings, StoreUrl},
     store::{ClusterEvent, Store},
 };
@@ -69,6 +69,8 @@ struct ShardClaimerConfig {
     /// How often it looks for shards that others have released; `None` if no other process can exist.
     pub(crate) claim_interval: Option<Duration>,
     pub(crate) cluster_events: broadcast::Receiver<ClusterEvent>,
+    /// Lease of this process. A shard that is claimed without it would be lost at once.
+    pub(crate) process_lease: LeaseGuard,
 }
 
 /// What the shards need.
@@ -116,8 +118,10 @@ impl ShardsComponent {
             StoreUrl::Postgres { .. } => Some(settings.store.lease.heartbeat),
         };
         let cluster_events = store.cluster_events();
+        let process_lease = store.lease();
         let store: Arc<dyn ShardStore> = Arc::new(store);
-        let claimer = ShardClaimerConfig { store, events, gateway, desired, claim_interval, cluster_events };
+        let claimer =
+            ShardClaimerConfig { store, events, gateway, desired, claim_interval, cluster_events, process_lease };
         Ok(Self::claim(shards, claimer))
     }
 
@@ -222,14 +226,18 @@ struct ShardClaimer {
 impl ShardClaimer {
     /// Runs until it is stopped; returns the claims that it holds then.
     async fn run(mut self, mut stop: watch::Receiver<bool>) -> Vec<ShardClaim> {
+        let failures = FailureLog::new("claims of shards");
         while !*stop.borrow() {
             failpoint::message(Part::ShardClaims);
             self.drop_lost().await;
             let updated = self.update_claims().await;
             let wait = match &updated {
-                Ok(()) => self.config.claim_interval,
+                Ok(()) => {
+                    failures.on_success();
+                    self.config.claim_interval
+                }
                 Err(reason) => {
-                    emit(ShardClaimFailed { reason });
+                    emit(ShardClaimFailed { reason, summary: failures.on_failure() });
                     Some(RETRY_DELAY)
                 }
             };
@@ -245,6 +253,9 @@ impl ShardClaimer {
 
     /// Claims shards, opens them, and releases shards that other processes should have.
     async fn update_claims(&mut self) -> Result<(), String> {
+        if !self.config.process_lease.holds() {
+            return Err("the lease of this process is not renewed".to_owned());
+        }
         if !self.to_release.is_empty() {
             with_timeout(self.config.store.release_shards(self.to_release.clone())).await?;
             self.to_release.clear();

@@ -87,7 +87,8 @@ async fn send_once(
             (400, Some(ALREADY_ACKNOWLEDGED)) => Err(ResponseResult::AlreadySent),
             (404, Some(UNKNOWN_INTERACTION)) => Err(ResponseResult::Expired),
             (status @ (429 | 500..), _) => Ok(format!("Discord returned {status}")),
-            (status, code) => Err(ResponseResult::Failed(format!("Discord returned {status}, code {code:?}"))),
+            (status, None) => Err(ResponseResult::Failed(format!("Discord returned {status}"))),
+            (status, Some(code)) => Err(ResponseResult::Failed(format!("Discord returned {status}, code {code}"))),
         },
         CallOutcome::NotSent(not_sent) => Ok(not_sent.to_string()),
         // Sending it twice is harmless: Discord reports that it already has a response.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use guildhall_core::failure_streak::FailureSummary;
 use guildhall_core::time::millis;
 use tracing::{debug, warn};
 
@@ -36,13 +37,25 @@ event! {
 
 event! {
     /// The export of spans failed, and they were dropped.
-    pub(super) struct ExportFailed<'a> { count: u64, reason: &'static str, message: &'a str }
-    warn!(count, why = reason, says = message, "span export failed; check telemetry.otlp_endpoint");
+    pub(super) struct ExportFailed<'a> {
+        count: u64,
+        reason: &'static str,
+        message: &'a str,
+        /// What to log, if a line is due.
+        summary: Option<FailureSummary>,
+    }
+    if let Some(summary) = summary {
+        let (failures, failing_for_s) = summary.repeated();
+        warn!(
+            count, why = reason, says = message, failures, failing_for_s,
+            "span export failed; check telemetry.otlp_endpoint"
+        );
+    }
     SpansDropped { count, reason }.emit();
 }
 
 event! {
     /// An export failed and will be retried.
     pub(super) struct ExportRetried<'a> { message: &'a str, wait: Duration }
-    debug!(says = message, ?wait, "span export failed; retrying");
+    debug!(says = message, wait_ms = millis(wait), "span export failed; retrying");
 }

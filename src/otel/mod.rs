@@ -20,8 +20,8 @@ use std::sync::{
 
 use guildhall_actors::supervision;
 use guildhall_actors::supervision::Part;
-use guildhall_actors::telemetry::emit;
 use guildhall_actors::telemetry::span::{Span, SpanListener};
+use guildhall_actors::telemetry::{FailureLog, emit};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
@@ -69,7 +69,15 @@ impl Exporter {
         let lost = Arc::new(AtomicU64::new(0));
         let (stop, stopped) = watch::channel(false);
         let resource = Resource::new(&settings.service_name, secrets);
-        let worker = ExportWorker { client, resource, queue: waiting, dropped: Arc::clone(&lost), stopped };
+        let worker = ExportWorker {
+            client,
+            resource,
+            queue: waiting,
+            dropped: Arc::clone(&lost),
+            stopped,
+            failures: FailureLog::new("span export"),
+            overflows: FailureLog::new("queue of spans"),
+        };
         let task = supervision::spawn(Part::SpanExporter, worker.run());
         Ok(Some(Self { queue: Arc::new(SpanQueue { spans, dropped: lost }), stop, task }))
     }

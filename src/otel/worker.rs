@@ -9,8 +9,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use guildhall_actors::telemetry::emit;
 use guildhall_actors::telemetry::span::Span;
+use guildhall_actors::telemetry::{FailureLog, emit};
 use guildhall_core::backoff::Backoff;
 use tokio::{
     sync::{mpsc, watch},
@@ -41,6 +41,8 @@ pub(super) struct ExportWorker {
     pub(super) queue: mpsc::Receiver<Span>,
     pub(super) dropped: Arc<AtomicU64>,
     pub(super) stopped: watch::Receiver<bool>,
+    pub(super) failures: FailureLog,
+    pub(super) overflows: FailureLog,
 }
 
 impl ExportWorker {
@@ -53,9 +55,8 @@ impl ExportWorker {
                 break;
             }
             self.export(&batch).await;
-            let lost = self.dropped.swap(0, Ordering::Relaxed);
-            if lost > 0 {
-                emit(SpanQueueOverflowed { count: lost });
+            if self.dropped.load(Ordering::Relaxed) > 0 && self.overflows.on_isolated_failure().is_some() {
+                emit(SpanQueueOverflowed { count: self.dropped.swap(0, Ordering::Relaxed) });
             }
         }
     }
@@ -96,6 +97,7 @@ impl ExportWorker {
             attempts += 1;
             let (message, wait) = match self.client.send(body.clone()).await {
                 Ok(rejected) => {
+                    self.failures.on_success();
                     let rejected = rejected.min(count);
                     emit(SpansExported { count: count - rejected, elapsed: started.elapsed() });
                     if rejected > 0 {
@@ -104,7 +106,12 @@ impl ExportWorker {
                     return;
                 }
                 Err(ExportError::Permanent { message }) => {
-                    return emit(ExportFailed { count, reason: "refused", message: &message });
+                    return emit(ExportFailed {
+                        count,
+                        reason: "refused",
+                        message: &message,
+                        summary: self.failures.on_failure(),
+                    });
                 }
                 Err(ExportError::Retryable { message, wait }) => {
                     (message, wait.unwrap_or(BACKOFF.delay_without_jitter(attempts)))
@@ -113,7 +120,12 @@ impl ExportWorker {
             // During shutdown it retries once, after a short delay.
             let is_stopping = *self.stopped.borrow();
             if attempts >= MAX_ATTEMPTS || is_stopping && attempts >= SHUTDOWN_ATTEMPTS {
-                return emit(ExportFailed { count, reason: "unreachable", message: &message });
+                return emit(ExportFailed {
+                    count,
+                    reason: "unreachable",
+                    message: &message,
+                    summary: self.failures.on_failure(),
+                });
             }
             let wait = if is_stopping { wait.min(SHUTDOWN_RETRY_DELAY) } else { wait };
             emit(ExportRetried { message: &message, wait });

@@ -111,7 +111,7 @@ fn advice(error: &RedisError, reason: RedisErrorReason) -> Option<String> {
             Some(format!("the user of redis.url needs these rules: {ACL_RULES}"))
         }
         (_, RedisErrorReason::Denied) => Some("check the user and the password in redis.url".to_owned()),
-        (ErrorKind::RESP3NotSupported, _) => Some("Redis 6 or newer is required".to_owned()),
+        (ErrorKind::RESP3NotSupported, _) => Some("Redis 6.2 or newer is required".to_owned()),
         _ => None,
     }
 }

@@ -1,20 +1,28 @@
 //! Logs and metrics of Redis.
 
-use std::time::Duration;
+use std::{sync::LazyLock, time::Duration};
 
+use guildhall_core::failure_streak::{FailureSummary, Recovery};
 use tracing::{debug, info, warn};
 
 use super::error::RedisErrorReason;
 use crate::{
-    events::{counter, event, gauge, histogram},
+    events::{FailureLog, counter, event, gauge, histogram},
     metrics::{IDEMPOTENCY_FORGOTTEN, REDIS_CALL_SECONDS, REDIS_CALLS, REDIS_UP},
     settings::RedisNode,
 };
 
 event! {
     /// A connection was made.
-    pub(super) struct RedisConnected<'a> { node: &'a RedisNode, run_id: &'a str }
-    info!(%node, run_id, "connected to Redis");
+    pub(super) struct RedisConnected<'a> {
+        node: &'a RedisNode,
+        run_id: &'a str,
+        /// The failures before, if they were logged.
+        recovery: Option<Recovery>,
+    }
+    let failures = recovery.map(|recovery| recovery.failures);
+    let failed_for_s = recovery.map(|recovery| recovery.failed_for.as_secs());
+    info!(%node, run_id, failures, failed_for_s, "connected to Redis");
     gauge!(REDIS_UP).set(1);
 }
 
@@ -24,8 +32,13 @@ event! {
         reason: RedisErrorReason,
         /// Full error message.
         message: &'a str,
+        /// What to log, if a line is due.
+        summary: Option<FailureSummary>,
     }
-    warn!(why = reason.name(), error = message, "connection to Redis lost");
+    if let Some(summary) = summary {
+        let ((failures, failing_for_s), why) = (summary.repeated(), reason.name());
+        warn!(why, error = message, failures, failing_for_s, "connection to Redis lost");
+    }
     gauge!(REDIS_UP).set(0);
 }
 
@@ -35,8 +48,13 @@ event! {
         reason: RedisErrorReason,
         /// Full error message.
         message: &'a str,
+        /// What to log, if a line is due.
+        summary: Option<FailureSummary>,
     }
-    warn!(why = reason.name(), error = message, "cannot connect to Redis");
+    if let Some(summary) = summary {
+        let ((failures, failing_for_s), why) = (summary.repeated(), reason.name());
+        warn!(why, error = message, failures, failing_for_s, "cannot connect to Redis");
+    }
     gauge!(REDIS_UP).set(0);
 }
 
@@ -53,10 +71,16 @@ event! {
     histogram!(REDIS_CALL_SECONDS).record(elapsed);
 }
 
+/// Calls that Redis rejected, such as all writes while its disk is full.
+static REJECTED_CALLS: LazyLock<FailureLog> = LazyLock::new(|| FailureLog::new("calls to Redis"));
+
 event! {
     /// Redis responded to a call with an error that another connection would not avoid.
     pub(super) struct RedisCallRejected<'a> { script: &'static str, reason: RedisErrorReason, message: &'a str }
-    warn!(script, why = reason.name(), error = message, "Redis rejected a call");
+    if let Some(summary) = REJECTED_CALLS.on_isolated_failure() {
+        let ((failures, failing_for_s), why) = (summary.repeated(), reason.name());
+        warn!(script, why, error = message, failures, failing_for_s, "Redis rejected a call");
+    }
 }
 
 event! {

@@ -30,12 +30,7 @@ mod shared_state;
 mod subscription;
 pub mod window;
 
-use std::{
-    fmt,
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use ::redis::Value;
 use tokio::time::{Instant, timeout_at};
@@ -66,9 +61,6 @@ pub use self::{
     window::RedisWindow,
 };
 pub use crate::settings::RedisUrl;
-
-/// How often the same error is logged.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Configuration of the connection.
 #[derive(Clone, Debug)]
@@ -114,7 +106,6 @@ pub enum RedisConfigError {
 pub struct RedisClient {
     slot: Arc<ConnectionSlot>,
     timeout: Duration,
-    last_error: Arc<Mutex<Option<(RedisErrorReason, Instant)>>>,
     _reconnect: Arc<ReconnectTask>,
 }
 
@@ -129,7 +120,7 @@ impl RedisClient {
         let connector = Connector::new(url, ca_file)?;
         let slot = Arc::new(ConnectionSlot::new());
         let reconnect = Arc::new(ReconnectTask::start(Arc::clone(&slot), connector, timeout));
-        Ok(Self { slot, timeout, last_error: Arc::default(), _reconnect: reconnect })
+        Ok(Self { slot, timeout, _reconnect: reconnect })
     }
 
     /// Runs a script: one round trip, and two more on a server that has not loaded it yet. `args` receives the `run_id`
@@ -183,18 +174,7 @@ impl RedisClient {
         match failure.action {
             ConnectionAction::Drop => self.slot.drop_connection(connection.generation, failure),
             ConnectionAction::Keep => {
-                let now = Instant::now();
-                let mut last_error = self.last_error.lock().unwrap_or_else(PoisonError::into_inner);
-                let recently_logged =
-                    last_error.is_some_and(|(reason, at)| reason == failure.reason && now - at < LOG_INTERVAL);
-                if !recently_logged {
-                    *last_error = Some((failure.reason, now));
-                    emit(RedisCallRejected {
-                        script: script.name(),
-                        reason: failure.reason,
-                        message: &failure.message,
-                    });
-                }
+                emit(RedisCallRejected { script: script.name(), reason: failure.reason, message: &failure.message });
             }
         }
     }

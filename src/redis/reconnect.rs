@@ -17,7 +17,7 @@ use super::{
     error::{RedisErrorReason, RedisFailure},
     events::{RedisConnected, RedisDisconnected, RedisUnreachable},
 };
-use crate::events::emit;
+use crate::events::{FailureLog, emit};
 
 /// Delays between attempts to connect: 10 to 20 ms at first, later 250 to 500 ms.
 const BACKOFF: Backoff =
@@ -45,28 +45,27 @@ async fn keep_connected(slot: Arc<ConnectionSlot>, mut connector: Connector, cal
     let mut backoff = BackoffSequence::new(BACKOFF);
     // The node of the last cluster redirect. It is used until that node is gone.
     let mut moved_to = None;
-    // A server that stays unreachable is logged once, not at each attempt.
-    let mut last_logged = None;
+    let (lost, unreachable) = (FailureLog::new("connection to Redis"), FailureLog::new("connection to Redis"));
     loop {
         match connector.connect(&slot, moved_to.clone()).await {
             Ok(connection) => {
                 let connection = Arc::new(connection);
-                emit(RedisConnected { node: &connection.node, run_id: &connection.run_id });
+                let recovery = unreachable.take_recovery();
+                emit(RedisConnected { node: &connection.node, run_id: &connection.run_id, recovery });
                 slot.set_up(Arc::clone(&connection));
                 let failure = stay_subscribed(&slot, &connection, call_timeout).await;
                 if connection.was_used() {
                     backoff.reset();
                 }
-                emit(RedisDisconnected { reason: failure.reason, message: &failure.message });
-                last_logged = None;
+                let summary = lost.on_isolated_failure();
+                emit(RedisDisconnected { reason: failure.reason, message: &failure.message, summary });
                 if failure.redirect.is_some() {
                     moved_to.clone_from(&failure.redirect);
                 }
             }
             Err(failure) => {
-                if last_logged.replace(failure.reason) != Some(failure.reason) {
-                    emit(RedisUnreachable { reason: failure.reason, message: &failure.message });
-                }
+                let summary = unreachable.on_failure();
+                emit(RedisUnreachable { reason: failure.reason, message: &failure.message, summary });
                 // The next attempt goes to the node of the redirect, and callers may wait for it.
                 if failure.redirect.is_none() {
                     slot.set_down(failure.reason);

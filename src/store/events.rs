@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use guildhall_core::failure_streak::{FailureSummary, Recovery};
 use guildhall_core::{limit::division::Allowance, usage::UsageBoundExceeded};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::FileBound;
 use crate::{
@@ -105,9 +106,24 @@ event! {
         class: &'static str,
         /// Error message.
         message: &'a str,
+        /// What to log, if a line is due.
+        summary: Option<FailureSummary>,
     }
-    warn!(what = action, why = class, error = message, "store access failed");
+    match summary {
+        Some(summary) => {
+            let (failures, failing_for_s) = summary.repeated();
+            warn!(what = action, why = class, error = message, failures, failing_for_s, "store access failed");
+        }
+        None => debug!(what = action, why = class, error = message, "store access failed"),
+    }
     counter!(STORE_ERRORS, "what" => action, "why" => class).increment(1);
+}
+
+event! {
+    /// Everything that could not access the store can again.
+    pub(super) struct StoreRecovered { recovery: Recovery }
+    let Recovery { failures, failed_for } = recovery;
+    info!(failures, failed_for_s = failed_for.as_secs(), "store accessible again");
 }
 
 event! {
@@ -167,11 +183,4 @@ event! {
     /// The connection for notifications of the other processes is up.
     pub(super) struct ListenerConnected;
     info!("listening for notifications of the other processes");
-}
-
-event! {
-    /// The connection for notifications of the other processes is down.
-    pub(super) struct ListenerDisconnected<'a> { error: &'a str }
-    warn!(error, "cannot listen for notifications of the other processes; changes are found by polling");
-    counter!(STORE_ERRORS, "what" => "listen", "why" => "lost").increment(1);
 }

@@ -8,7 +8,7 @@
 //!
 //! The statements are in SQL, since each compares and sets the clock of the engine.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use guildhall_actors::ports::{Lease, LeaseError, LeaseFence, LeaseFuture, LeaseName, LeaseStore, LeaseToken};
 use sea_orm::{
@@ -21,10 +21,10 @@ use super::{
     OpenError,
     connect::{self, TransactionSetup},
     error::EngineError,
-    events::StoreFailed,
+    failures::{StoreAccess, StoreFailures},
     rows::{query, query_scalar, without_nul},
 };
-use crate::{events::emit, random, settings::StoreSettings as Settings};
+use crate::{random, settings::StoreSettings as Settings};
 
 /// Maximum length of a stored holder, in characters.
 const HOLDER_LENGTH: usize = 200;
@@ -52,6 +52,7 @@ pub struct SqlLeases {
     connection: DatabaseConnection,
     session: TransactionSetup,
     timeout: Duration,
+    failures: Arc<StoreFailures>,
 }
 
 impl SqlLeases {
@@ -63,13 +64,13 @@ impl SqlLeases {
     /// When the settings name no database.
     pub fn open(settings: &Settings) -> Result<Self, OpenError> {
         let (connection, session) = connect::open_lease_connections(settings).map_err(OpenError::engine)?;
-        Ok(Self { connection, session, timeout: settings.timeout })
+        Ok(Self { connection, session, timeout: settings.timeout, failures: Arc::default() })
     }
 
     /// Leases over these connections. A call takes at most `timeout`.
     #[must_use]
     pub fn new(connection: DatabaseConnection, timeout: Duration) -> Self {
-        Self { connection, session: TransactionSetup::plain(), timeout }
+        Self { connection, session: TransactionSetup::plain(), timeout, failures: Arc::default() }
     }
 
     /// Closes the connections. Leases stay as they are.
@@ -81,9 +82,11 @@ impl SqlLeases {
     /// Runs a statement in a transaction of its own, with the timeout. Returns the fence, if a row was changed.
     async fn run(&self, action: LeaseAction, values: Vec<Value>) -> Result<Option<LeaseFence>, LeaseError> {
         let done = timeout(self.timeout, self.transact(action, values)).await.unwrap_or_else(|_| Err(timeout_error()));
+        if done.is_ok() {
+            self.failures.on_success(action.access());
+        }
         done.map_err(|error| {
-            let message = error.to_store_error().to_string();
-            emit(StoreFailed { action: action.name(), class: error.class().name(), message: &message });
+            self.failures.on_failure(action.access(), &error);
             LeaseError::Unreachable(error.message())
         })
     }
@@ -147,11 +150,11 @@ enum LeaseAction {
 }
 
 impl LeaseAction {
-    const fn name(self) -> &'static str {
+    const fn access(self) -> StoreAccess {
         match self {
-            Self::Acquire => "lease_acquire",
-            Self::Renew => "lease_renew",
-            Self::Release => "lease_release",
+            Self::Acquire => StoreAccess::AcquireLease,
+            Self::Renew => StoreAccess::RenewLease,
+            Self::Release => StoreAccess::ReleaseLease,
         }
     }
 

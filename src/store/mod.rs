@@ -19,6 +19,7 @@ mod crashes;
 mod entities;
 mod error;
 mod events;
+mod failures;
 mod file_bound;
 mod file_lock;
 mod leases;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use guildhall_actors::telemetry::span;
 use guildhall_actors::telemetry::span::{Span, SpanKind};
+use guildhall_core::failure_streak::FailureSummary;
 use guildhall_core::time::millis;
 use guildhall_core::trace::{SpanId, TraceContext};
 use tracing::{debug, warn};
@@ -28,6 +29,8 @@ event! {
         error: Option<&'a WebhookRequestError>,
         /// Duration of the request, if one was sent or attempted.
         elapsed: Option<Duration>,
+        /// What to log if it failed, and a line is due.
+        summary: Option<FailureSummary>,
     }
     let (name, result) = (&**handler, error.map_or("answered", WebhookRequestError::name));
     let (duration_ms, trace_id) = (elapsed.map(millis), trace.id);
@@ -37,7 +40,13 @@ event! {
         Some(error @ WebhookRequestError::BreakerOpen { .. }) => {
             debug!(handler = name, id, result, why = %error, %trace_id, "webhook not called");
         }
-        Some(error) => warn!(handler = name, id, result, duration_ms, why = %error, %trace_id, "webhook failed"),
+        Some(error) => match summary.as_ref().map(FailureSummary::repeated) {
+            Some((failures, failing_for_s)) => warn!(
+                handler = name, id, result, duration_ms, why = %error, failures, failing_for_s, %trace_id,
+                "webhook failed"
+            ),
+            None => debug!(handler = name, id, result, duration_ms, why = %error, %trace_id, "webhook failed"),
+        },
     }
     if let Some(elapsed) = elapsed {
         span::record(Some(trace), |trace| {

@@ -44,7 +44,7 @@ pub use self::response::DefaultTtl;
 pub use self::secret::{Secret, SecretError};
 pub use self::target::{Target, TargetError, TargetProblem};
 pub(crate) use self::trust::may_be_plain;
-use crate::events::emit;
+use crate::events::{FailureLog, emit};
 use crate::net;
 
 /// Configuration of webhooks.
@@ -93,6 +93,7 @@ struct Webhook {
     /// Limits requests in flight and waiting requests together.
     queue_slots: Semaphore,
     in_flight: Semaphore,
+    failures: FailureLog,
 }
 
 /// The webhooks of all handlers that have one. Their breakers are those of the process, with the key
@@ -100,6 +101,8 @@ struct Webhook {
 pub struct Webhooks {
     webhooks: HashMap<Arc<str>, Webhook>,
     breaker: Addr<CircuitBreaker>,
+    /// Failures of handlers without a webhook.
+    unknown_failures: FailureLog,
 }
 
 impl fmt::Debug for Webhooks {
@@ -144,9 +147,11 @@ impl Webhooks {
             let client = TargetClient::new(&target, config, &tls, resolver.clone());
             let client = client.expect("invariant: a target without problems has a host, a port and a URI");
             let places = Semaphore::new(in_flight.saturating_add(config.max_waiting).min(Semaphore::MAX_PERMITS));
-            (target.handler, Webhook { client, queue_slots: places, in_flight: Semaphore::new(in_flight) })
+            let failures = FailureLog::new("webhook");
+            (target.handler, Webhook { client, queue_slots: places, in_flight: Semaphore::new(in_flight), failures })
         };
-        Ok(Self { webhooks: targets.into_iter().map(webhook).collect(), breaker })
+        let webhooks = targets.into_iter().map(webhook).collect();
+        Ok(Self { webhooks, breaker, unknown_failures: FailureLog::new("webhook") })
     }
 
     async fn send(
@@ -191,7 +196,17 @@ impl WebhookClient for Webhooks {
             let trace = request.trace.child(fastrand::u64(..));
             let (outcome, elapsed) = self.send(&request, &body, trace).await;
             let (handler, asked_by, error) = (&request.handler, request.trace.span, outcome.as_ref().err());
-            emit(WebhookCalled { handler, id: &body.id, trace, parent: asked_by, error, elapsed });
+            let failures = self.webhooks.get(handler).map_or(&self.unknown_failures, |webhook| &webhook.failures);
+            let summary = match error {
+                None => {
+                    failures.on_success_of(handler);
+                    None
+                }
+                // Not called: the breaker reports that.
+                Some(WebhookRequestError::BreakerOpen { .. }) => None,
+                Some(_) => failures.on_failure(),
+            };
+            emit(WebhookCalled { handler, id: &body.id, trace, parent: asked_by, error, elapsed, summary });
             Ok(outcome?)
         })
     }

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use guildhall_core::budget::{BudgetDecision, BudgetError, BudgetName, Observation, Points};
+use guildhall_core::failure_streak::FailureSummary;
+use guildhall_core::time::millis;
 use tracing::{debug, info, warn};
 
 use crate::ports::{StoreError, Unreachable};
@@ -59,7 +61,7 @@ impl CostsTaken<'_> {
         self.costs += 1;
         if !delay.is_zero() {
             self.waits += 1;
-            debug!(bucket = %self.name, %cost, ?delay, "turn in a budget booked");
+            debug!(bucket = %self.name, %cost, delay_ms = millis(delay), "turn in a budget booked");
         }
     }
 }
@@ -67,7 +69,7 @@ impl CostsTaken<'_> {
 event! {
     /// A request was refused.
     struct CostRefused<'a> { name: &'a BudgetName, cost: Points, reason: &'static str, retry_after: Option<Duration> }
-    info!(bucket = %name, %cost, reason, ?retry_after, "budget request refused");
+    info!(bucket = %name, %cost, reason, retry_after_ms = retry_after.map(millis), "budget request refused");
     counter!(EXHAUSTED, "bucket" => name.to_string(), "reason" => reason).increment(1);
 }
 
@@ -80,7 +82,12 @@ event! {
 event! {
     /// An upstream reported the state of its budget.
     pub(super) struct UpstreamObserved<'a> { name: &'a BudgetName, observation: &'a Observation }
-    debug!(bucket = %name, seen = ?observation, "upstream reported its budget");
+    let Observation { available, maximum, restore_per_second, retry_after, age } = observation;
+    debug!(
+        bucket = %name, available = available.map(Points::as_f64), maximum = maximum.map(Points::as_f64),
+        restore_per_second = restore_per_second.map(Points::as_f64), retry_after_ms = retry_after.map(millis),
+        age_ms = millis(*age), "upstream reported its budget"
+    );
 }
 
 event! {
@@ -92,13 +99,20 @@ event! {
 event! {
     /// The shared budgets respond again.
     pub(super) struct SharedBudgetsRecovered { after: Duration }
-    info!(?after, "shared budgets reachable again");
+    info!(after_ms = millis(after), "shared budgets reachable again");
 }
 
 event! {
     /// Spend totals could not be saved; the next save includes them.
-    pub(super) struct SpendNotSaved<'a> { error: &'a StoreError }
-    warn!(%error, "saving budget spend failed; will retry");
+    pub(super) struct SpendNotSaved<'a> {
+        error: &'a StoreError,
+        /// What to log, if a line is due.
+        summary: Option<FailureSummary>,
+    }
+    if let Some(summary) = summary {
+        let (failures, failing_for_s) = summary.repeated();
+        warn!(%error, failures, failing_for_s, "saving budget spend failed; will retry");
+    }
 }
 
 event! {

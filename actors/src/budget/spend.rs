@@ -8,7 +8,7 @@ use guildhall_core::budget::{BudgetName, Hour, Points, SpendRecord, SpendTotals}
 
 use super::events::{SpendDropped, SpendNotSaved};
 use crate::ports::{StoreError, StoreFuture};
-use crate::telemetry::emit;
+use crate::telemetry::{FailureLog, emit};
 use crate::wall_clock::WallClock;
 
 /// Maximum number of totals in memory: 10,000 budgets for one hour, or fewer for several. They accumulate only while
@@ -56,6 +56,7 @@ pub struct SpendRecorder {
     process: Arc<str>,
     clock: WallClock,
     totals: Arc<Mutex<SpendTotals>>,
+    failures: Arc<FailureLog>,
 }
 
 impl fmt::Debug for SpendRecorder {
@@ -68,7 +69,13 @@ impl SpendRecorder {
     /// Creates an empty recorder. `process` must be unique to this run of the process.
     #[must_use]
     pub fn new(store: Arc<dyn SpendStore>, process: &str, clock: WallClock) -> Self {
-        Self { store, process: process.into(), clock, totals: Arc::new(Mutex::new(SpendTotals::new(MAX_TOTALS))) }
+        Self {
+            store,
+            process: process.into(),
+            clock,
+            totals: Arc::new(Mutex::new(SpendTotals::new(MAX_TOTALS))),
+            failures: Arc::new(FailureLog::new("saving of budget spend")),
+        }
     }
 
     /// Records a cost that was spent.
@@ -92,9 +99,10 @@ impl SpendRecorder {
                 return;
             }
             if let Err(error) = self.store.save_spend(Arc::clone(&self.process), unsaved.clone()).await {
-                emit(SpendNotSaved { error: &error });
+                emit(SpendNotSaved { error: &error, summary: self.failures.on_failure() });
                 return;
             }
+            self.failures.on_success();
             self.totals().on_saved(&unsaved, self.clock.now());
         }
     }

@@ -29,6 +29,17 @@ pub(crate) enum DisconnectReason {
     Restarted,
 }
 
+/// What the end of a connection means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DisconnectClass {
+    /// Routine in Discord's operation, or expected because the shard was paused or restarted.
+    Routine,
+    /// The connection was lost.
+    Lost,
+    /// It could not be made or read. The error is reported separately.
+    Failed,
+}
+
 impl DisconnectReason {
     /// Metric label: one of a fixed set.
     pub(crate) const fn name(self) -> &'static str {
@@ -55,6 +66,17 @@ impl DisconnectReason {
             Self::Unreadable => "unreadable",
             Self::Paused => "paused",
             Self::Restarted => "restarted",
+        }
+    }
+
+    /// Whether it is a failure, and of what.
+    pub(crate) const fn class(self) -> DisconnectClass {
+        match self {
+            Self::ReconnectRequested | Self::InvalidSessionResumable | Self::Paused | Self::Restarted => {
+                DisconnectClass::Routine
+            }
+            Self::InvalidSession | Self::Silent | Self::Cut | Self::Closed(_) => DisconnectClass::Lost,
+            Self::Unreachable | Self::Unreadable => DisconnectClass::Failed,
         }
     }
 

@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use super::backlog::{BATCH_BYTES, BATCH_EVENTS, Backlog};
-use super::connection_state::{ConnectionState, DisconnectReason};
+use super::connection_state::{ConnectionState, DisconnectClass, DisconnectReason};
 use super::hello;
 use super::observer::{SessionKind, ShardEvent, ShardObserver};
 use super::status::ShardStatus;
@@ -30,12 +30,11 @@ use crate::guild::unread_event;
 use crate::lease_guard::LeaseGuard;
 use crate::ports::{GatewayConnection, GatewayItem, GatewayState, ShardState};
 use crate::supervision::Part;
-use crate::telemetry::emit;
 use crate::telemetry::shard::{
-    EventCounters, EventsShed, FrameSkipped, LogThrottle, ShardClosed, ShardClosedFatally, ShardConnected,
-    ShardConnectionFailed, ShardDisconnected, ShardLeaseLost, ShardPaused, ShardRestarting, ShardStarted,
-    ShardUnpaused,
+    EventCounters, EventsShed, FrameSkipped, ShardClosed, ShardClosedFatally, ShardConnected, ShardConnectionFailed,
+    ShardDisconnected, ShardLeaseLost, ShardPaused, ShardRestarting, ShardStarted, ShardUnpaused,
 };
+use crate::telemetry::{FailureLog, emit};
 use crate::wall_clock::WallClock;
 use crate::{crash, failpoint};
 
@@ -93,7 +92,8 @@ pub(crate) struct ShardTask<C> {
     connected: bool,
     backoff: BackoffSequence,
     counters: EventCounters,
-    skipped: LogThrottle,
+    skipped_frames: FailureLog,
+    disconnects: FailureLog,
 }
 
 /// What the backlog waits for.
@@ -184,7 +184,8 @@ impl<C: GatewayConnection> ShardTask<C> {
             config,
             lease,
             counters: EventCounters::default(),
-            skipped: LogThrottle::default(),
+            skipped_frames: FailureLog::new("gateway frames"),
+            disconnects: FailureLog::new("gateway connection"),
         }
     }
 
@@ -324,7 +325,7 @@ impl<C: GatewayConnection> ShardTask<C> {
                 self.reconnect()
             }
             GatewayItem::Unreachable(error) => {
-                emit(ShardConnectionFailed { shard: self.number, error: &*error });
+                self.report_failure(&*error);
                 let reason = self.connection_state.on_gone(DisconnectReason::Unreachable);
                 self.report_disconnect(reason);
                 // The connection would wait by itself, and without jitter; a new one does not.
@@ -337,7 +338,7 @@ impl<C: GatewayConnection> ShardTask<C> {
                 NextStep::Read
             }
             GatewayItem::Undecodable(error) => {
-                emit(ShardConnectionFailed { shard: self.number, error: &*error });
+                self.report_failure(&*error);
                 let reason = self.connection_state.on_ending(DisconnectReason::Unreadable);
                 self.report_disconnect(reason);
                 NextStep::Read
@@ -492,8 +493,8 @@ impl<C: GatewayConnection> ShardTask<C> {
     }
 
     fn report_skipped(&mut self, error: &(dyn std::error::Error + 'static)) {
-        let since = self.skipped.record(Instant::now());
-        emit(FrameSkipped { shard: self.number, error, skipped: since });
+        let summary = self.skipped_frames.on_isolated_failure();
+        emit(FrameSkipped { shard: self.number, error, summary });
     }
 
     /// A malformed frame has a number too, if the connection could read that.
@@ -526,14 +527,19 @@ impl<C: GatewayConnection> ShardTask<C> {
                 "resumed"
             }
         };
-        emit(ShardConnected { shard, how });
+        emit(ShardConnected { shard, how, recovery: self.disconnects.take_recovery() });
         (self.observer)(ShardEvent::Connected { shard, session });
+    }
+
+    fn report_failure(&self, error: &(dyn std::error::Error + 'static)) {
+        emit(ShardConnectionFailed { shard: self.number, error, summary: self.disconnects.on_failure() });
     }
 
     /// Reports the end of the connection, if it was not reported before.
     fn report_disconnect(&mut self, reason: Option<DisconnectReason>) {
         let Some(reason) = reason else { return };
-        emit(ShardDisconnected { shard: self.number, reason });
+        let summary = (reason.class() == DisconnectClass::Lost).then(|| self.disconnects.on_failure()).flatten();
+        emit(ShardDisconnected { shard: self.number, reason, summary });
         self.on_disconnected();
     }
 

@@ -11,8 +11,8 @@ use super::{DirtyFlag, SnapshotConfig};
 use crate::circuit_breaker::{CircuitBreaker, RestoreBreakers, SnapshotBreakers};
 use crate::failpoint;
 use crate::supervision::{self, Part};
-use crate::telemetry::emit;
 use crate::telemetry::snapshot::{SnapshotRestored, SnapshotSaveFailed, SnapshotSaved, SnapshotUnreadable};
+use crate::telemetry::{FailureLog, emit};
 use crate::token_bucket::TokenBucketHandle;
 
 /// Whether the snapshot is restored, or could not be: from then on calls may be sent.
@@ -48,7 +48,8 @@ impl SnapshotHandle {
     ) -> (Self, RestoredReceiver) {
         let (requests, receiver) = mpsc::channel(REQUEST_CAPACITY);
         let (restored, is_restored) = watch::channel(false);
-        let task = SnapshotTask { config, dirty_flag, breaker, tokens, unsaved };
+        let failures = FailureLog::new("saving of the gate's snapshot");
+        let task = SnapshotTask { config, dirty_flag, breaker, tokens, unsaved, failures };
         supervision::spawn(Part::GateSnapshot, task.run(restored, receiver));
         (Self { requests }, is_restored)
     }
@@ -87,6 +88,7 @@ struct SnapshotTask {
     breaker: Addr<CircuitBreaker>,
     tokens: TokenBucketHandle,
     unsaved: u32,
+    failures: FailureLog,
 }
 
 impl SnapshotTask {
@@ -213,12 +215,13 @@ impl SnapshotTask {
         let error = match timeout(self.config.timeout, self.config.store.save(text)).await {
             Ok(Ok(())) => {
                 emit(SnapshotSaved { bytes, elapsed: began.elapsed() });
+                self.failures.on_success();
                 return Ok(WriteResult::Saved);
             }
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no response within {} ms", self.config.timeout.as_millis()),
         };
-        emit(SnapshotSaveFailed { reason: &error });
+        emit(SnapshotSaveFailed { reason: &error, summary: self.failures.on_failure() });
         self.dirty_flag.set(Urgency::Soon);
         Ok(WriteResult::Failed)
     }

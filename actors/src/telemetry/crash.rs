@@ -1,10 +1,12 @@
 //! Logs and metrics of inputs that ended a process.
 
+use std::sync::LazyLock;
+
 use guildhall_core::operation::{FailureClass, OperationKind, OperationState, Queue};
 use tracing::{error, warn};
 
 use super::operations::FAILED;
-use super::{counter, event, metrics};
+use super::{FailureLog, counter, event, metrics};
 use crate::crash::{CRASHES_BEFORE_SET_ASIDE, Crash, CrashedInput, Input};
 use crate::ports::UnreadableOperation;
 
@@ -70,9 +72,12 @@ event! {
     pub(crate) struct UnreadableSetAside<'a> { unreadable: &'a UnreadableOperation, queue: Queue, result: OperationState }
     let UnreadableOperation { id, guild, seq, problem, .. } = unreadable;
     let (input, result) = (Input::Operation(*id), result.name());
-    warn!(%input, guild_id = guild, ?queue, seq, result, problem, "input set aside: it cannot be read");
+    warn!(%input, guild_id = guild, queue = queue.number(), seq, result, problem, "input set aside: it cannot be read");
     counter!(SET_ASIDE, "kind" => input.kind()).increment(1);
 }
+
+/// Rows that were skipped: each read of a table skips all of them.
+static UNREADABLE_ROWS: LazyLock<FailureLog> = LazyLock::new(|| FailureLog::new("rows of the store"));
 
 event! {
     /// A row that cannot be read was skipped.
@@ -80,5 +85,11 @@ event! {
         /// Why it cannot be read.
         problem: &'a str,
     }
-    warn!(problem, "row cannot be read and was skipped; a newer version may have written it");
+    if let Some(summary) = UNREADABLE_ROWS.on_isolated_failure() {
+        let (failures, failing_for_s) = summary.repeated();
+        warn!(
+            problem, failures, failing_for_s,
+            "row cannot be read and was skipped; a newer version may have written it"
+        );
+    }
 }

@@ -1,16 +1,17 @@
 //! Logs and metrics of events.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use guildhall_core::event::Event;
 use guildhall_core::event::handler::{RuleOutput, trace as trace_of};
-use guildhall_core::time::UnixMs;
+use guildhall_core::time::{UnixMs, millis};
 use guildhall_core::trace::TraceContext;
 use metrics::{Counter, Histogram};
 use tracing::{debug, info, warn};
 
 use super::span::{self, Span, SpanKind};
-use super::{counter, event, gauge, histogram, metrics};
+use super::{FailureLog, counter, event, gauge, histogram, metrics};
 
 metrics! {
     Gateway {
@@ -281,14 +282,20 @@ event! {
 event! {
     /// A guild crashed while it handled an event.
     pub(crate) struct EventGuildCrashed<'a> { lane: i64, executing: Option<&'a str>, rests: Option<Duration> }
-    warn!(lane, executing, ?rests, "event guild crashed; restarting it without the event that it was handling");
+    warn!(lane, executing, pause_ms = rests.map(millis), "event guild crashed; restarting it without the event that it was handling");
     counter!(CRASHES).increment(1);
 }
+
+/// Batches of interactions that were not recorded.
+static UNRECORDED: LazyLock<FailureLog> = LazyLock::new(|| FailureLog::new("records of interactions"));
 
 event! {
     /// Interactions were not recorded, because too many wait for the store.
     pub(crate) struct InteractionsNotRecorded { count: usize }
-    warn!(count, "received interactions not recorded: too many wait for the store");
+    if let Some(summary) = UNRECORDED.on_isolated_failure() {
+        let (failures, failing_for_s) = summary.repeated();
+        warn!(count, failures, failing_for_s, "received interactions not recorded: too many wait for the store");
+    }
     counter!(NOT_RECORDED).increment(count as u64);
 }
 
@@ -298,9 +305,15 @@ event! {
     counter!(INTERACTIONS, "how" => how).increment(1);
 }
 
+/// Failed responses to interactions. While Discord cannot be reached, each of them fails.
+static INTERACTION_FAILURES: LazyLock<FailureLog> = LazyLock::new(|| FailureLog::new("responses to interactions"));
+
 event! {
     /// Discord could not be sent any response to an interaction.
     pub(crate) struct InteractionResponseFailed<'a> { reason: &'a str }
-    warn!(why = reason, "interaction neither deferred nor answered");
+    if let Some(summary) = INTERACTION_FAILURES.on_isolated_failure() {
+        let (failures, failing_for_s) = summary.repeated();
+        warn!(why = reason, failures, failing_for_s, "interaction neither deferred nor answered");
+    }
     counter!(INTERACTIONS, "how" => "failed").increment(1);
 }

@@ -1,7 +1,7 @@
 //! Logs and metrics of the token bucket and of Discord's limits.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use guildhall_core::lane::Lane;
@@ -14,7 +14,7 @@ use metrics::SharedString;
 use tracing::{debug, warn};
 
 use super::span::{self, Span, SpanKind};
-use super::{counter, event, gauge, histogram, metrics, trace_id};
+use super::{FailureLog, counter, event, gauge, histogram, metrics, trace_id};
 
 /// Number of routes with a label of their own; the others share one.
 const ROUTE_LABELS: usize = 200;
@@ -50,11 +50,19 @@ metrics! {
     }
 }
 
+/// Calls that were not sent. While the store is out of reach, each of them is.
+static DENIED_CALLS: LazyLock<FailureLog> = LazyLock::new(|| FailureLog::new("the lease of calls"));
+
 event! {
     /// A call was not sent, because its caller has lost its lease.
     pub(crate) struct SendDenied { guild: Option<u64>, trace: Option<TraceContext> }
-    let trace_id = trace_id(trace);
-    warn!(guild_id = guild, trace_id, "call not sent: the lease has expired, or another process owns the guild");
+    if let Some(summary) = DENIED_CALLS.on_isolated_failure() {
+        let ((failures, failing_for_s), trace_id) = (summary.repeated(), trace_id(trace));
+        warn!(
+            guild_id = guild, failures, failing_for_s, trace_id,
+            "call not sent: the lease has expired, or another process owns the guild"
+        );
+    }
     counter!(DENIED).increment(1);
 }
 

@@ -5,6 +5,7 @@ pub mod breaker;
 pub mod crash;
 mod event;
 pub mod events;
+pub mod failures;
 pub mod limits;
 mod metric;
 pub mod operations;
@@ -19,6 +20,7 @@ use guildhall_core::trace::{TraceContext, TraceId};
 use tracing::field::{DisplayValue, display};
 
 pub use crate::{counter, event, gauge, histogram, metrics};
+pub use failures::FailureLog;
 pub use metric::{Metric, MetricType, Section};
 
 /// For the macros of this module.

@@ -1,15 +1,17 @@
 //! Logs and metrics of operations.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
+use guildhall_core::failure_streak::FailureSummary;
 use guildhall_core::operation::{Failure, OperationId, OperationKind, OperationState, Queue};
 use guildhall_core::time::{UnixMs, millis};
 use guildhall_core::trace::{TraceContext, TraceId};
-use tracing::field::DisplayValue;
+use tracing::field::{DisplayValue, display};
 use tracing::{debug, error, info, warn};
 
 use super::span::{self, Span};
-use super::{counter, event, gauge, histogram, metrics, trace_id};
+use super::{FailureLog, counter, event, gauge, histogram, metrics, trace_id};
 
 metrics! {
     Operations {
@@ -183,14 +185,14 @@ event! {
         wait: Duration,
         parked: bool,
     }
-    log!(info, of, "operation delayed", reason, why = message, ?wait, parked);
+    log!(info, of, "operation delayed", reason, why = message, wait_ms = millis(wait), parked);
     counter!(DELAYED, "kind" => of.kind.name(), "reason" => reason).increment(1);
 }
 
 event! {
     /// The gate has changed: delayed operations of a queue are due.
     pub(crate) struct OperationsReleased { queue: Queue, count: usize }
-    info!(?queue, count, "delayed operations released");
+    info!(queue = queue.number(), guild_id = queue.guild(), count, "delayed operations released");
     counter!(RELEASED).increment(count as u64);
 }
 
@@ -198,14 +200,14 @@ event! {
     /// An operation failed, and will be retried.
     pub(crate) struct OperationRetried<'a> { of: OperationRef, error: &'a Failure, wait: Duration }
     let reason = error.class.name();
-    log!(info, of, "operation failed; will retry", reason, %error, ?wait);
+    log!(info, of, "operation failed; will retry", reason, %error, wait_ms = millis(wait));
     counter!(RETRIED, "kind" => of.kind.name(), "reason" => reason).increment(1);
 }
 
 event! {
     /// An operation was sent, and its outcome is unknown.
     pub(crate) struct OperationAmbiguous<'a> { of: OperationRef, message: &'a str, wait: Duration }
-    log!(warn, of, "operation outcome unknown; checking Discord", why = message, ?wait);
+    log!(warn, of, "operation outcome unknown; checking Discord", why = message, wait_ms = millis(wait));
     counter!(AMBIGUOUS, "kind" => of.kind.name()).increment(1);
 }
 
@@ -224,12 +226,16 @@ event! {
         /// How long the queue pauses. `None` if it restarts at once.
         rests: Option<Duration>,
     }
-    match rests {
-        None => error!(?queue, ?executing, "guild crashed while it executed an operation; restarting it"),
-        Some(rest) => error!(?queue, ?executing, ?rest, "guild crashes repeatedly; pausing it"),
+    let (queue, guild_id, operation_id) = (queue.number(), queue.guild(), executing.map(display));
+    match rests.map(millis) {
+        None => error!(queue, guild_id, operation_id, "guild crashed while it executed an operation; restarting it"),
+        Some(pause_ms) => error!(queue, guild_id, operation_id, pause_ms, "guild crashes repeatedly; pausing it"),
     }
     counter!(RESTARTS).increment(1);
 }
+
+/// The failed calls of all queues: they have one store, and its own lines say when it works again.
+static STORE_FAILURES: LazyLock<FailureLog> = LazyLock::new(|| FailureLog::new("store calls"));
 
 event! {
     /// A call to the store failed and is retried.
@@ -237,14 +243,16 @@ event! {
         queue: Option<Queue>,
         what: &'static str,
         error: &'a dyn std::error::Error,
-        /// Number of failures. Only the first is a warning, because every guild has the same problem.
+        /// Number of failures of this call.
         tried: u32,
         wait: Duration,
     }
-    if tried == 1 {
-        warn!(?queue, what, %error, tried, ?wait, "store call failed; will retry");
-    } else {
-        debug!(?queue, what, %error, tried, ?wait, "store call failed; will retry");
+    let (queue, wait_ms) = (queue.map(Queue::number), millis(wait));
+    match STORE_FAILURES.on_isolated_failure().as_ref().map(FailureSummary::repeated) {
+        Some((failures, failing_for_s)) => {
+            warn!(queue, what, %error, tried, wait_ms, failures, failing_for_s, "store call failed; will retry");
+        }
+        None => debug!(queue, what, %error, tried, wait_ms, "store call failed; will retry"),
     }
     counter!(STORE_RETRIES, "what" => what).increment(1);
 }
@@ -252,6 +260,6 @@ event! {
 event! {
     /// A queue belongs to another process.
     pub(crate) struct GuildFenced { queue: Queue }
-    warn!(?queue, "queue now belongs to another process; stopping it here");
+    warn!(queue = queue.number(), guild_id = queue.guild(), "queue now belongs to another process; stopping it here");
     counter!(FENCED).increment(1);
 }

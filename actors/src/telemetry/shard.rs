@@ -4,14 +4,14 @@ use std::{collections::HashMap, time::Duration};
 
 use foldhash::fast::RandomState;
 use guildhall_core::event::{Event, EventClass, EventName, handler::trace as trace_of};
+use guildhall_core::failure_streak::{FailureSummary, Recovery};
 use guildhall_core::time::millis;
 use metrics::Counter;
-use tokio::time::Instant;
 use tracing::{debug, error, info, trace, warn};
 
 use super::{counter, event, gauge, metrics};
 use crate::shard::FlowLimit;
-use crate::shard::connection_state::DisconnectReason;
+use crate::shard::connection_state::{DisconnectClass, DisconnectReason};
 
 metrics! {
     Gateway {
@@ -51,41 +51,58 @@ event! {
         shard: u32,
         /// `ready` for a new session, `resumed` for an existing one.
         how: &'static str,
+        /// The failures before, if they were logged.
+        recovery: Option<Recovery>,
     }
-    info!(shard, how, "shard connected");
+    let failures = recovery.map(|recovery| recovery.failures);
+    let failed_for_s = recovery.map(|recovery| recovery.failed_for.as_secs());
+    info!(shard, how, failures, failed_for_s, "shard connected");
     counter!(GATEWAY_SESSIONS, "how" => how).increment(1);
     gauge!(GATEWAY_SHARD_CONNECTED, "shard" => shard.to_string()).set(1);
 }
 
 event! {
     /// A shard's connection ended or could not be made; another attempt follows.
-    pub(crate) struct ShardDisconnected { shard: u32, reason: DisconnectReason }
+    pub(crate) struct ShardDisconnected {
+        shard: u32,
+        reason: DisconnectReason,
+        /// What to log if it is a failure, and a line is due.
+        summary: Option<FailureSummary>,
+    }
     let (why, code) = (reason.name(), reason.code());
-    match reason {
-        // Routine in Discord's operation, or expected because the shard was paused or restarted.
-        DisconnectReason::ReconnectRequested
-        | DisconnectReason::InvalidSessionResumable
-        | DisconnectReason::Paused
-        | DisconnectReason::Restarted => info!(shard, why, code, "shard disconnected"),
-        DisconnectReason::InvalidSession
-        | DisconnectReason::Silent
-        | DisconnectReason::Cut
-        | DisconnectReason::Closed(_)
-        | DisconnectReason::Unreachable
-        | DisconnectReason::Unreadable => warn!(shard, why, code, "shard disconnected"),
+    let (failures, failing_for_s) = summary.map_or((None, None), |summary| summary.repeated());
+    match (reason.class(), summary) {
+        (DisconnectClass::Routine, _) => info!(shard, why, code, "shard disconnected"),
+        (DisconnectClass::Lost, Some(_)) => {
+            warn!(shard, why, code, failures, failing_for_s, "shard disconnected");
+        }
+        // A later line counts it, or the line about the failed connection reports it.
+        (DisconnectClass::Lost, None) | (DisconnectClass::Failed, _) => {
+            debug!(shard, why, code, "shard disconnected");
+        }
     }
     counter!(GATEWAY_RECONNECTS, "why" => why).increment(1);
-    let kind =
-        if matches!(reason, DisconnectReason::Unreachable | DisconnectReason::Unreadable) { "error" } else { "closed" };
+    let kind = if reason.class() == DisconnectClass::Failed { "error" } else { "closed" };
     counter!(GATEWAY_DISCONNECTS, "why" => kind).increment(1);
     gauge!(GATEWAY_SHARD_CONNECTED, "shard" => shard.to_string()).set(0);
 }
 
 event! {
     /// A connection could not be made, or its data could not be decompressed.
-    pub(crate) struct ShardConnectionFailed<'a> { shard: u32, error: &'a dyn std::error::Error }
+    pub(crate) struct ShardConnectionFailed<'a> {
+        shard: u32,
+        error: &'a dyn std::error::Error,
+        /// What to log, if a line is due.
+        summary: Option<FailureSummary>,
+    }
     let source = error.source().map(ToString::to_string);
-    warn!(shard, %error, source, "shard connection failed");
+    match summary {
+        Some(summary) => {
+            let (failures, failing_for_s) = summary.repeated();
+            warn!(shard, %error, source, failures, failing_for_s, "shard connection failed");
+        }
+        None => debug!(shard, %error, source, "shard connection failed"),
+    }
 }
 
 event! {
@@ -161,12 +178,13 @@ event! {
     pub(crate) struct FrameSkipped<'a> {
         shard: u32,
         error: &'a dyn std::error::Error,
-        /// Number of skipped frames since the last log line, if a line is due.
-        skipped: Option<u64>,
+        /// What to log, if a line is due.
+        summary: Option<FailureSummary>,
     }
     counter!(GATEWAY_MALFORMED).increment(1);
-    if let Some(skipped) = skipped {
-        warn!(shard, %error, skipped, "malformed frame skipped");
+    if let Some(summary) = summary {
+        let (failures, failing_for_s) = summary.repeated();
+        warn!(shard, %error, failures, failing_for_s, "malformed frame skipped");
     }
 }
 
@@ -191,40 +209,5 @@ impl EventCounters {
         // Counted before it is logged, so that a reader of the log line finds the event in the metric.
         self.counters.entry(kind).or_insert_with(|| counter!(GATEWAY_EVENTS, "type" => kind)).increment(1);
         trace!(shard, kind, sequence = event.origin.seq, trace_id = %trace_id(), "dispatch received");
-    }
-}
-
-/// Permits one log line per interval, and counts the others.
-#[derive(Default)]
-pub(crate) struct LogThrottle {
-    last: Option<Instant>,
-    suppressed: u64,
-}
-
-impl LogThrottle {
-    const INTERVAL: Duration = Duration::from_secs(10);
-
-    /// Returns how many there were since the last line, including this one, if a line is due.
-    pub(crate) fn record(&mut self, now: Instant) -> Option<u64> {
-        self.suppressed += 1;
-        if self.last.is_some_and(|last| now.duration_since(last) < Self::INTERVAL) {
-            return None;
-        }
-        self.last = Some(now);
-        Some(std::mem::take(&mut self.suppressed))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn throttle_permits_one_line_per_interval_with_the_count() {
-        let (mut seldom, start) = (LogThrottle::default(), Instant::now());
-        assert_eq!(seldom.record(start), Some(1));
-        assert_eq!(seldom.record(start + Duration::from_secs(1)), None);
-        assert_eq!(seldom.record(start + Duration::from_secs(9)), None);
-        assert_eq!(seldom.record(start + Duration::from_secs(10)), Some(3));
     }
 }

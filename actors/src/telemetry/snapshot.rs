@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use guildhall_core::failure_streak::FailureSummary;
 use guildhall_core::snapshot::ShutdownKind;
 use tracing::{debug, info, warn};
 
@@ -44,7 +45,8 @@ event! {
              longer"
         );
     }
-    info!(age_s, ?ending, routes, closed, breakers, invalid, "snapshot of the gate restored");
+    let clean_shutdown = ending == ShutdownKind::Clean;
+    info!(age_s, clean_shutdown, routes, closed, breakers, invalid, "snapshot of the gate restored");
 }
 
 event! {
@@ -65,7 +67,17 @@ event! {
 
 event! {
     /// The snapshot could not be saved; it is retried.
-    pub(crate) struct SnapshotSaveFailed<'a> { reason: &'a str }
-    warn!(why = reason, "saving the snapshot of the gate failed; a restart now would lose limits and breakers");
+    pub(crate) struct SnapshotSaveFailed<'a> {
+        reason: &'a str,
+        /// What to log, if a line is due.
+        summary: Option<FailureSummary>,
+    }
+    if let Some(summary) = summary {
+        let (failures, failing_for_s) = summary.repeated();
+        warn!(
+            why = reason, failures, failing_for_s,
+            "saving the snapshot of the gate failed; a restart now would lose limits and breakers"
+        );
+    }
     counter!(WRITES, "result" => "lost").increment(1);
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use guildhall_core::failure_streak::FailureSummary;
 use guildhall_core::time::millis;
 use tracing::{debug, error, warn};
 
@@ -13,9 +14,9 @@ pub(super) enum IdentifyDecided<'a> {
     /// Permitted and counted.
     Granted { shard: u32 },
     /// The daily session starts are used up.
-    Spent { shard: u32, retry_in: Duration },
+    Spent { shard: u32, retry_in: Duration, summary: Option<FailureSummary> },
     /// Session starts cannot be counted.
-    Uncounted { shard: u32, error: &'a str, retry_in: Duration },
+    Uncounted { shard: u32, error: &'a str, retry_in: Duration, summary: Option<FailureSummary> },
 }
 
 impl InternalEvent for IdentifyDecided<'_> {
@@ -25,18 +26,28 @@ impl InternalEvent for IdentifyDecided<'_> {
                 debug!(shard, "shard may identify");
                 "granted"
             }
-            Self::Spent { shard, retry_in: again_in } => {
-                error!(
-                    shard,
-                    again_in_ms = millis(again_in),
-                    "daily session starts used up; one more would make Discord reset the token, so the shard waits; \
+            Self::Spent { shard, retry_in: again_in, summary } => {
+                if let Some(summary) = summary {
+                    let (failures, failing_for_s) = summary.repeated();
+                    error!(
+                        shard,
+                        again_in_ms = millis(again_in),
+                        failures,
+                        failing_for_s,
+                        "daily session starts used up; one more would make Discord reset the token, so the shard waits; \
                      find out what starts so many sessions"
-                );
+                    );
+                }
                 "spent"
             }
-            Self::Uncounted { shard, error, retry_in: again_in } => {
-                let again_in_ms = millis(again_in);
-                warn!(shard, error, again_in_ms, "cannot count session starts; the shard waits");
+            Self::Uncounted { shard, error, retry_in: again_in, summary } => {
+                if let Some(summary) = summary {
+                    let ((failures, failing_for_s), again_in_ms) = (summary.repeated(), millis(again_in));
+                    warn!(
+                        shard,
+                        error, again_in_ms, failures, failing_for_s, "cannot count session starts; the shard waits"
+                    );
+                }
                 "uncounted"
             }
         };

@@ -24,7 +24,7 @@ use tokio::{
 use twilight_gateway::queue::Queue;
 
 use super::events::IdentifyDecided;
-use crate::events::emit;
+use crate::events::{FailureLog, emit};
 
 /// Timeout of a store request.
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -129,18 +129,25 @@ impl IdentifyLimiter {
 
     async fn wait_for_permit(&self, shard: u32, bucket: u32) {
         let mut backoff = BackoffSequence::new(STORE_BACKOFF);
+        let (failures, refusals) = (FailureLog::new("count of session starts"), FailureLog::new("session starts"));
         loop {
             let wait = match self.request(bucket).await {
-                Ok(IdentifyDecision::Allowed) => return,
+                Ok(IdentifyDecision::Allowed) => {
+                    failures.on_success();
+                    refusals.on_success();
+                    return;
+                }
                 Ok(IdentifyDecision::Wait(wait)) => wait,
                 Ok(IdentifyDecision::Exhausted(again_in)) => {
-                    emit(IdentifyDecided::Spent { shard, retry_in: again_in });
+                    let summary = refusals.on_failure();
+                    emit(IdentifyDecided::Spent { shard, retry_in: again_in, summary });
                     (self.observer)(ShardEvent::OutOfIdentifies { shard, retry_in: again_in });
                     again_in.min(CHECK_INTERVAL)
                 }
                 Err(error) => {
                     let again_in = backoff.next_delay(fastrand::f64()).max(STORE_BACKOFF.base);
-                    emit(IdentifyDecided::Uncounted { shard, error: &error, retry_in: again_in });
+                    let summary = failures.on_failure();
+                    emit(IdentifyDecided::Uncounted { shard, error: &error, retry_in: again_in, summary });
                     again_in
                 }
             };

@@ -73,7 +73,7 @@ pub enum CallError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The response is an error.
-    #[error("Discord returned {status}, code {code:?}")]
+    #[error("Discord returned {status}{}", code.map_or_else(String::new, |code| format!(", code {code}")))]
     Refused {
         /// HTTP status.
         status: StatusCode,

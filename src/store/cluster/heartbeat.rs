@@ -26,7 +26,8 @@ use crate::{
         connect::{self, TransactionSetup},
         entities::instances,
         error::EngineError,
-        events::{InstancesCounted, LeaseHeld, LimitDivided, ProcessLeaseLost, QueuesTakenOver, StoreFailed},
+        events::{InstancesCounted, LeaseHeld, LimitDivided, ProcessLeaseLost, QueuesTakenOver},
+        failures::StoreAccess,
         operation_row::time,
         rows::{RowValue, Rows, query, query_as, scalars, with_rows},
         write::{NEXT_DUE, QUEUE_NUMBERS, signed},
@@ -180,11 +181,12 @@ impl HeartbeatTask {
             }
             let next = match self.refresh().await {
                 Ok(seen) => {
+                    self.members.failures().on_success(StoreAccess::Heartbeat);
                     let remaining = self.until_heartbeat();
                     seen.next_expiry.map_or(remaining, |end| remaining.min(end + EXPIRY_CHECK_DELAY))
                 }
                 Err(error) => {
-                    emit(StoreFailed { action: "heartbeat", class: error.class().name(), message: &error.message() });
+                    self.members.failures().on_failure(StoreAccess::Heartbeat, &error);
                     self.lease.heartbeat / 5
                 }
             };
@@ -270,7 +272,7 @@ impl HeartbeatTask {
                     self.last_heartbeat = None;
                     self.members.heartbeat_now.notify_one();
                     self.publish_share();
-                    emit(StoreFailed { action: "share", class: error.class().name(), message: &error.message() });
+                    self.members.failures().on_failure(StoreAccess::Share, &error);
                     return;
                 }
             }

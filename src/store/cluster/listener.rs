@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use super::{ClusterEvent, ClusterMember, Notification};
 use crate::{
     events::emit,
-    store::events::{ListenerConnected, ListenerDisconnected},
+    store::{events::ListenerConnected, failures::StoreAccess},
 };
 
 /// Delay before the next attempt to listen. Until then the slow poll finds changes.
@@ -28,6 +28,7 @@ pub(in crate::store) async fn listen(
         let error = match timeout(time_limit, connect(&pool, &channel)).await {
             Ok(Ok(mut listener)) => {
                 emit(ListenerConnected);
+                members.failures().on_success(StoreAccess::Listen);
                 members.send_event(ClusterEvent::Members);
                 members.send_event(ClusterEvent::Anything);
                 members.tick();
@@ -36,7 +37,8 @@ pub(in crate::store) async fn listen(
             Ok(Err(error)) => error.to_string(),
             Err(_) => "no response within the timeout".to_owned(),
         };
-        emit(ListenerDisconnected { error: &error });
+        let message = format!("no notifications of the other processes ({error}); changes are found by polling");
+        members.failures().on_outage(StoreAccess::Listen, "lost", &message);
         sleep(RETRY_DELAY).await;
     }
 }

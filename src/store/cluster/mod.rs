@@ -44,7 +44,7 @@ pub(super) use self::{
     notification::Notification,
     slots::{SLOT, Slots},
 };
-use super::write::signed;
+use super::{failures::StoreFailures, write::signed};
 
 /// Capacity of the event channel. A receiver that lags behind further checks everything.
 const EVENT_CAPACITY: usize = 1_024;
@@ -105,6 +105,8 @@ pub(super) struct ClusterMember {
     events: broadcast::Sender<ClusterEvent>,
     /// Increments when operations may have changed.
     ticks: watch::Sender<u64>,
+    /// Failed accesses of this process to the store.
+    failures: StoreFailures,
 }
 
 impl ClusterMember {
@@ -131,11 +133,17 @@ impl ClusterMember {
             heartbeat_now: Notify::new(),
             events: broadcast::Sender::new(EVENT_CAPACITY),
             ticks: watch::Sender::new(0),
+            failures: StoreFailures::default(),
         })
     }
 
     pub(super) fn id(&self) -> Uuid {
         self.id
+    }
+
+    /// Reports accesses to the store.
+    pub(super) const fn failures(&self) -> &StoreFailures {
+        &self.failures
     }
 
     pub(super) fn process_lease(&self) -> &ProcessLease {

@@ -22,10 +22,9 @@ use guildhall_core::{
 };
 use tokio::{sync::oneshot, time::timeout};
 
-use crate::events::emit;
 use crate::store::Store;
 use crate::store::error::EngineError;
-use crate::store::events::StoreFailed;
+use crate::store::failures::StoreAccess;
 use crate::store::read::{
     access, dead_letters, instances, interactions, locations, operations, resolve, totals, usage,
 };
@@ -86,13 +85,15 @@ impl Store {
     ) -> Result<T, StoreError> {
         let Ok(read) = timeout(self.shared.timeout, reading).await else {
             let reason = "a read took longer than store.timeout_ms";
-            emit(StoreFailed { action: "read", class: "late", message: reason });
+            self.shared.members.failures().on_outage(StoreAccess::Read, "late", reason);
             return Err(StoreError::Unavailable(reason.to_owned()));
         };
+        if read.is_ok() {
+            self.shared.members.failures().on_success(StoreAccess::Read);
+        }
         read.map_err(|error| {
-            let store_error = error.to_store_error();
-            emit(StoreFailed { action: "read", class: error.class().name(), message: &store_error.to_string() });
-            store_error
+            self.shared.members.failures().on_failure(StoreAccess::Read, &error);
+            error.to_store_error()
         })
     }
 }

@@ -83,7 +83,8 @@ use super::{
     EngineError, ErrorClass, Health, close_connection,
     cluster::{ClusterMember, Notification},
     connect::{self, TransactionSetup},
-    events::{BatchCommitted, ChangeSeqsRepaired, StoreAttached, StoreFailed, StoreHealthChanged},
+    events::{BatchCommitted, ChangeSeqsRepaired, StoreAttached, StoreHealthChanged},
+    failures::StoreAccess,
     file_lock::FileLock,
     row_security::{TenantRole, TenantScope},
 };
@@ -253,7 +254,7 @@ impl Writer {
         };
         match checked {
             Ok(()) => self.set_health(Health::Up),
-            Err(error) => self.on_failure("connect", &error),
+            Err(error) => self.on_failure(StoreAccess::Connect, &error),
         }
     }
 
@@ -270,7 +271,7 @@ impl Writer {
                 // The batch is rolled back with its connection. The request at fault panics again when it runs alone,
                 // which identifies it.
                 let reason = "a batch panicked; its requests are written one by one";
-                emit(StoreFailed { action: "write", class: "panic", message: reason });
+                self.context.members.failures().on_isolated(StoreAccess::Write, "panic", reason);
                 self.drop_connection(&connection_error(reason));
                 return self.write_each(batch).await;
             }
@@ -295,7 +296,7 @@ impl Writer {
         let done = match outcome {
             Ok(done) => done,
             Err(error) => {
-                self.on_failure("write", &error);
+                self.on_failure(StoreAccess::Write, &error);
                 return batch.into_iter().for_each(|request| request.reject(error.to_store_error()));
             }
         };
@@ -317,7 +318,7 @@ impl Writer {
             match self.attempt(requests).await {
                 Err(error) if error.class() == ErrorClass::Raced && attempts < CONFLICT_ATTEMPTS => {
                     attempts += 1;
-                    emit(StoreFailed { action: "write", class: error.class().name(), message: &error.message() });
+                    self.context.members.failures().on_failure(StoreAccess::Write, &error);
                 }
                 outcome => return outcome,
             }
@@ -465,18 +466,23 @@ impl Writer {
         self.set_health(Health::Down(error.to_store_error().to_string()));
     }
 
-    fn on_failure(&mut self, action: &'static str, error: &EngineError) {
-        let message = error.to_store_error().to_string();
-        emit(StoreFailed { action, class: error.class().name(), message: &message });
+    fn on_failure(&mut self, access: StoreAccess, error: &EngineError) {
+        self.context.members.failures().on_failure(access, error);
         match error.class() {
             ErrorClass::Lost => self.drop_connection(error),
-            ErrorClass::Busy | ErrorClass::Full => self.set_health(Health::Down(message)),
+            ErrorClass::Busy | ErrorClass::Full => {
+                self.set_health(Health::Down(error.to_store_error().to_string()));
+            }
             ErrorClass::Refused | ErrorClass::Raced | ErrorClass::Corrupt => {}
         }
     }
 
     fn set_health(&self, health: Health) {
-        emit(StoreHealthChanged { up: health == Health::Up });
+        let up = health == Health::Up;
+        emit(StoreHealthChanged { up });
+        if up {
+            self.context.members.failures().on_success(StoreAccess::Write);
+        }
         self.health.send_if_modified(|current| {
             let changed = *current != health;
             *current = health;
