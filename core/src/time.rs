@@ -1,8 +1,10 @@
 //! Time as the state machines see it: a monotonic number that is always passed in.
 
+use std::fmt;
 use std::ops::Add;
 use std::time::Duration;
 
+use chrono::{DateTime, SecondsFormat};
 use serde::{Deserialize, Serialize};
 
 /// A point in time, in microseconds since an origin that the driver of the state machines chooses.
@@ -86,6 +88,18 @@ impl UnixMs {
     #[must_use]
     pub fn before(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(millis(by)))
+    }
+}
+
+/// The last millisecond that RFC 3339 can write: the end of the year 9999.
+const LAST_MS: u64 = 253_402_300_799_999;
+
+/// As RFC 3339 writes it, in UTC. A later time than it can write is its last one.
+impl fmt::Display for UnixMs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let millis = i64::try_from(self.0.min(LAST_MS)).expect("invariant: the year 9999 fits into 64 bits");
+        let at = DateTime::from_timestamp_millis(millis).expect("invariant: every year up to 9999 can be formatted");
+        f.write_str(&at.to_rfc3339_opts(SecondsFormat::Millis, true))
     }
 }
 

@@ -18,6 +18,7 @@ use super::api_component::{self, ApiComponent, ApiHandle, BoundApi};
 use super::budgets_component::BudgetsComponent;
 use super::discovery::{self, DiscoveryError};
 use super::events_component::{self, EventsComponent, WebhookError};
+use super::gate_component::GateComponent;
 use super::gateway_component::GatewayComponent;
 use super::identity::{self, BotIdentity};
 use super::interactions_component::InteractionsComponent;
@@ -168,6 +169,7 @@ pub struct Daemon {
     rest: RestComponent,
     api: ApiComponent,
     _redis: RedisComponent,
+    _gate: GateComponent,
     budgets: BudgetsComponent,
     operations: OperationsComponent,
     events: EventsComponent,
@@ -213,7 +215,7 @@ impl Daemon {
         key.log_location();
 
         let redis = RedisComponent::start(&rest.gate, parts.redis).await;
-        rest.ready(&parts.gate).await;
+        let gate = GateComponent::start(&rest.gate, parts.gate).await;
         let spend = Arc::new(store.clone());
         let budgets = BudgetsComponent::start(settings, &rest, spend, clocks.store_time()).await;
         let identity =
@@ -295,6 +297,7 @@ impl Daemon {
             rest,
             api,
             _redis: redis,
+            _gate: gate,
             budgets,
             operations,
             events,

@@ -9,6 +9,7 @@ pub(crate) mod daemon_gate;
 pub(crate) mod discovery;
 pub(crate) mod events_component;
 pub(crate) mod fleet;
+pub(crate) mod gate_component;
 pub(crate) mod gateway_component;
 pub(crate) mod identity;
 pub(crate) mod interactions_component;

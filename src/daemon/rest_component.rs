@@ -16,7 +16,6 @@ use super::{
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    api::ComponentHandle,
     clock::Clocks,
     discord::{
         application_id,
@@ -204,12 +203,6 @@ impl RestComponent {
     pub fn budgets(&self) -> Option<RedisBudgets> {
         let (redis, process_id) = (self.redis.clone()?, self.process_id.as_deref()?);
         Some(RedisBudgets::new(redis, RedisKeys::new(self.application.get()), process_id))
-    }
-
-    /// Waits until the gate has restored its state. Nothing is sent before that.
-    pub(crate) async fn ready(&self, part: &ComponentHandle) {
-        self.gate.ready().await;
-        part.ready();
     }
 
     /// [Leaves](Self::leave) the other processes. If there is no time for it, they notice it by a timeout.

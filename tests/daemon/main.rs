@@ -4,6 +4,7 @@
 
 mod examples;
 mod observability;
+mod outages;
 mod reload;
 mod secrets;
 mod serve;

@@ -15,6 +15,7 @@ mod pass;
 mod probe;
 mod release;
 mod reporter;
+mod send_block;
 mod shared;
 #[cfg(test)]
 mod shared_tests;
@@ -28,6 +29,7 @@ pub use pass::{Pass, ReportReceipt};
 pub use probe::{ProbeRequest, Prober};
 pub(crate) use release::SetReleaseListener;
 pub use reporter::BreakerChanged;
+pub use send_block::{BlockPhase, SendBlock};
 pub use shared::{
     BreakerChangeReplicated, BreakerReplicator, ForcedBreakerEnded, LeaveLedger, LedgerSynced, ProbeClaimed,
     RemoteBreakerChanged, ReplaceToken, ShareBreakers, SharedStateRead, TakeBreakerChanges, TakeLedgerRequest,
@@ -147,6 +149,11 @@ pub struct SetProber(
 #[derive(Message)]
 #[rtype(result = "broadcast::Receiver<BreakerChanged>")]
 pub struct SubscribeBreakerChanges;
+
+/// Follows whether any call can be sent to Discord, and why not.
+#[derive(Message)]
+#[rtype(result = "watch::Receiver<Option<SendBlock>>")]
+pub struct WatchSendBlock;
 
 /// Requests a snapshot of the breakers and the ledger.
 #[derive(Message)]
@@ -276,7 +283,7 @@ impl CircuitBreaker {
                     self.generations.advance();
                     self.releases.on_transition(&key, to);
                     let severity = self.breakers.severity(key.kind());
-                    self.reporter.on_transition(BreakerChanged::new(key, from, to, reason, origin, now), severity);
+                    self.reporter.on_transition(BreakerChanged::new(key, from, to, reason, origin, now), severity, now);
                     if origin == ChangeOrigin::Here {
                         self.notify_replicator();
                     }
@@ -451,6 +458,14 @@ impl Handler<SubscribeBreakerChanges> for CircuitBreaker {
 
     fn handle(&mut self, SubscribeBreakerChanges: SubscribeBreakerChanges, _: &mut Self::Context) -> Self::Result {
         MessageResult(self.reporter.subscribe())
+    }
+}
+
+impl Handler<WatchSendBlock> for CircuitBreaker {
+    type Result = MessageResult<WatchSendBlock>;
+
+    fn handle(&mut self, WatchSendBlock: WatchSendBlock, _: &mut Self::Context) -> Self::Result {
+        MessageResult(self.reporter.watch_send_block())
     }
 }
 

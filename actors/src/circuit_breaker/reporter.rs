@@ -8,13 +8,15 @@ use guildhall_core::invalid::InvalidLedger;
 use guildhall_core::lane::Lane;
 use guildhall_core::time::Timestamp;
 use serde::Serialize;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 
+use super::send_block::{OpenGates, SendBlock};
 use crate::telemetry::breaker::{
     BreakerTransitioned, BreakersCounted, InvalidRatioChanged, InvalidThresholdCrossed, LargestShareChanged,
-    LedgerInSync, LedgerOutOfSync,
+    LedgerInSync, LedgerOutOfSync, SendingBlocked, SendingResumed,
 };
 use crate::telemetry::emit;
+use crate::wall_clock::WallClock;
 
 /// Number of transitions that a slow subscriber may lag behind before it misses some.
 const EVENT_CAPACITY: usize = 256;
@@ -61,6 +63,10 @@ pub(super) struct BreakerReporter {
     /// Targets with a metric label of their own.
     named: HashSet<String>,
     last: LastReported,
+    open_gates: OpenGates,
+    send_block: watch::Sender<Option<SendBlock>>,
+    /// When calls could last be sent, if they cannot now.
+    blocked_since: Option<Timestamp>,
 }
 
 /// Last reported values, so that each is reported once.
@@ -85,15 +91,28 @@ impl BreakerReporter {
             stopped: None,
             in_sync: true,
         };
-        Self { events: broadcast::Sender::new(EVENT_CAPACITY), named: HashSet::new(), last }
+        Self {
+            events: broadcast::Sender::new(EVENT_CAPACITY),
+            named: HashSet::new(),
+            last,
+            open_gates: OpenGates::default(),
+            send_block: watch::Sender::new(None),
+            blocked_since: None,
+        }
     }
 
     pub(super) fn subscribe(&self) -> broadcast::Receiver<BreakerChanged> {
         self.events.subscribe()
     }
 
+    /// Follows whether any call can be sent.
+    pub(super) fn watch_send_block(&self) -> watch::Receiver<Option<SendBlock>> {
+        self.send_block.subscribe()
+    }
+
     /// Reports a transition. `worst` is the worst state among breakers of its kind.
-    pub(super) fn on_transition(&mut self, changed: BreakerChanged, worst: u8) {
+    pub(super) fn on_transition(&mut self, changed: BreakerChanged, worst: u8, now: Timestamp) {
+        self.open_gates.on_transition(&changed.key, changed.to, changed.why, now, WallClock::system().now());
         let BreakerChanged { ref key, from, to, why: reason, origin, retry_after_ms } = changed;
         let (label, severity) = self.label(key, to, worst);
         emit(BreakerTransitioned { key, from, to, reason, origin, retry_after_ms, label, severity });
@@ -144,5 +163,28 @@ impl BreakerReporter {
             (true, true) | (false, false) => {}
         }
         self.last = next;
+        self.report_send_block(ledger, now);
+    }
+
+    /// Reports that nothing can be sent, or that calls can be sent again.
+    fn report_send_block(&mut self, ledger: &mut InvalidLedger, now: Timestamp) {
+        let is_used_up = self.last.stopped == Some(Lane::Interactive);
+        let block = self.open_gates.block().or_else(|| is_used_up.then_some(SendBlock::InvalidRequests));
+        if block == *self.send_block.borrow() {
+            return;
+        }
+        match &block {
+            Some(block) => {
+                let is_new = self.send_block.borrow().as_ref().is_none_or(|known| known.name() != block.name());
+                if is_new {
+                    let spenders =
+                        if block.is_about_invalid_requests() { ledger.top_spenders(now) } else { Vec::new() };
+                    emit(SendingBlocked { block, spenders: &spenders });
+                }
+                self.blocked_since.get_or_insert(now);
+            }
+            None => emit(SendingResumed { blocked: now.since(self.blocked_since.take().unwrap_or(now)) }),
+        }
+        self.send_block.send_replace(block);
     }
 }

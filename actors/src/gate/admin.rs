@@ -5,13 +5,20 @@ use std::time::Duration;
 use guildhall_core::breaker::{BreakerKey, BreakerSnapshot, ForceError};
 use guildhall_core::limit::BucketPage;
 use guildhall_core::spending::Measure;
+use tokio::sync::watch;
 
 use super::Gate;
 use crate::circuit_breaker::{
-    CheckForceOpen, ForceOpen, ForceOpenFor, GetBreaker, GetTopSpenders, ResetBreaker, TopSpenders,
+    CheckForceOpen, ForceOpen, ForceOpenFor, GetBreaker, GetTopSpenders, ResetBreaker, SendBlock, TopSpenders,
+    WatchSendBlock,
 };
 
 impl Gate {
+    /// Follows whether any call can be sent to Discord, and why not.
+    pub async fn watch_send_block(&self) -> Option<watch::Receiver<Option<SendBlock>>> {
+        self.breaker().send(WatchSendBlock).await.ok()
+    }
+
     /// A page of buckets, starting at a position: 0, or the value from the previous page.
     pub async fn buckets(&self, from: u32, limit: usize) -> Option<BucketPage> {
         self.tokens().list(from, limit).await

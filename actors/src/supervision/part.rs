@@ -113,6 +113,8 @@ parts! {
     BudgetRequests = "budget_requests", Gate, EndProcess;
     /// Saves the spend of named budgets to the store.
     BudgetSpend = "budget_spend", Gate, EndProcess;
+    /// Follows whether calls can be sent.
+    GateHealth = "gate_health", Gate, EndProcess;
     /// Saves the state of the gate for the next process.
     GateSnapshot = "gate_snapshot", Gate, EndProcess;
 

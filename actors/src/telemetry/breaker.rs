@@ -4,11 +4,12 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use guildhall_core::breaker::{BreakerKey, BreakerReason, BreakerState, CallRejection, ChangeOrigin, ClaimResponse};
-use guildhall_core::invalid::ShareExceeded;
+use guildhall_core::invalid::{ShareExceeded, Spender};
 use guildhall_core::lane::Lane;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::{counter, event, gauge, metrics};
+use crate::circuit_breaker::SendBlock;
 
 metrics! {
     Gate {
@@ -166,6 +167,34 @@ event! {
         Some(lane) => warn!(ratio, stopped = lane.name(), "invalid requests stop this lane and less urgent ones"),
         None => info!(ratio, "invalid requests no longer stop any lane"),
     }
+}
+
+/// Number of sources of invalid requests in a log line.
+const NAMED_SPENDERS: usize = 3;
+
+event! {
+    /// No call can be sent to Discord.
+    pub(crate) struct SendingBlocked<'a> {
+        block: &'a SendBlock,
+        /// The largest sources of invalid requests, if they matter.
+        spenders: &'a [Spender],
+    }
+    let spent_by: Vec<String> = spenders.iter().take(NAMED_SPENDERS).map(describe_spender).collect();
+    let spent_by = (!spent_by.is_empty()).then(|| spent_by.join(", "));
+    error!(cause = block.name(), reason = %block, spent_by, advice = block.advice(), "no call can be sent to Discord");
+}
+
+fn describe_spender(Spender { guild, route, count, .. }: &Spender) -> String {
+    match guild {
+        Some(guild) => format!("{route} in guild {guild}: {count}"),
+        None => format!("{route}: {count}"),
+    }
+}
+
+event! {
+    /// Calls can be sent again.
+    pub(crate) struct SendingResumed { blocked: Duration }
+    info!(blocked_s = blocked.as_secs(), "calls can be sent to Discord again");
 }
 
 event! {

@@ -371,6 +371,11 @@ impl InvalidLedger {
         self.request_with(true, now)
     }
 
+    /// The largest sources of invalid requests of this process, largest first.
+    pub fn top_spenders(&mut self, now: Timestamp) -> Vec<Spender> {
+        self.spenders.top(now)
+    }
+
     /// Returns a view of the ledger.
     pub fn snapshot(&mut self, now: Timestamp) -> InvalidLedgerSnapshot {
         let own = self.local_counts();
@@ -387,7 +392,7 @@ impl InvalidLedger {
                 background: self.config.threshold(Lane::Background),
             },
             shared: self.fleet.as_mut().map(|fleet| fleet.snapshot(own, now)),
-            top_spenders: self.spenders.top(now),
+            top_spenders: self.top_spenders(now),
             share: self.share_snapshot(now),
         }
     }

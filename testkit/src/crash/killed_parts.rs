@@ -8,6 +8,7 @@ pub const GATE_AND_OPERATIONS: &[(Part, u64)] = &[
     (Part::CircuitBreaker, 12),
     (Part::Budgets, 1),
     (Part::GateSnapshot, 0),
+    (Part::GateHealth, 0),
     (Part::OperationSupervisor, 3),
     (Part::OperationThread, 20),
     (Part::Arrival, 0),

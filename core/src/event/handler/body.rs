@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use chrono::{DateTime, SecondsFormat};
+use chrono::DateTime;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -15,9 +15,6 @@ use crate::event::{Event, EventOrigin, EventText, Interaction, InteractionKind};
 use crate::time::UnixMs;
 use crate::trace::TraceContext;
 
-/// The last millisecond that RFC 3339 can write: the end of the year 9999.
-const LAST_MS: u64 = 253_402_300_799_999;
-
 /// The event as JSON, with these stored values. The payload is included as Discord wrote it.
 #[must_use]
 pub fn body(event: &Event, state: &StateValues) -> String {
@@ -28,7 +25,7 @@ pub fn body(event: &Event, state: &StateValues) -> String {
     out.push_str(",\"event_type\":");
     quoted(&mut out, event.name.as_str());
     out.push_str(",\"timestamp\":");
-    quoted(&mut out, &rfc3339(event.received_at));
+    quoted(&mut out, &event.received_at.to_string());
     push(&mut out, format_args!(",\"shard_id\":{}", origin.shard));
     for (name, id) in [("guild_id", event.guild), ("channel_id", event.channel), ("user_id", event.user)] {
         if let Some(id) = id {
@@ -57,12 +54,6 @@ fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
 
 fn quoted(out: &mut String, text: &str) {
     push(out, format_args!("{}", Value::from(text)));
-}
-
-fn rfc3339(at: UnixMs) -> String {
-    let millis = i64::try_from(at.millis().min(LAST_MS)).expect("invariant: the year 9999 fits into 64 bits");
-    let at = DateTime::from_timestamp_millis(millis).expect("invariant: every year up to 9999 can be formatted");
-    at.to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
 /// Id of an event: the same for every delivery, and safe in URLs.
