@@ -32,13 +32,13 @@ pub(super) struct Args {
 
 pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
     let out = args.remote.output();
-    let settings = match setting_flags::load(file, args.settings) {
-        Ok(loaded) => loaded.settings,
+    let (settings, secret_files) = match setting_flags::load(file, args.settings) {
+        Ok(loaded) => (loaded.settings.clone(), loaded.files_with_secrets()),
         Err(error) => return report_invalid_settings(&out, &error),
     };
     let daemon = args.remote.client_with(|| Ok(settings.clone())).map_err(|error| error.to_string());
     let guilds = args.guilds.iter().map(|guild| guild.get()).collect();
-    let options = DoctorOptions { settings: &settings, daemon, guilds, max_guilds: args.guilds_most };
+    let options = DoctorOptions { settings: &settings, secret_files, daemon, guilds, max_guilds: args.guilds_most };
     let mut findings = Vec::new();
     let mut printed = Ok(());
     daemon::block_on(doctor::examine(&options, |finding| {

@@ -133,7 +133,8 @@ pub(crate) fn webhooks(
     Ok(Arc::new(webhooks))
 }
 
-fn targets(handlers: &EventHandlers) -> Result<Vec<Target>, WebhookError> {
+/// The webhooks of the handlers.
+pub(crate) fn targets(handlers: &EventHandlers) -> Result<Vec<Target>, WebhookError> {
     let mut targets = Vec::new();
     for handler in handlers {
         let HandlerAction::Webhook(webhook) = &handler.action else { continue };

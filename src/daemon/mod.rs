@@ -37,6 +37,7 @@ pub use self::api_component::ApiHandle;
 pub use self::command_gate::CommandGateError;
 pub use self::commands::{SyncError, SyncMode, SyncResult, sync};
 pub use self::discovery::DiscoveryError;
+pub(crate) use self::events_component::targets as webhook_targets;
 pub use self::events_component::{EventsComponent, WebhookError};
 pub use self::lifecycle::{Daemon, DaemonError, ShutdownTimeout, StartError};
 pub use self::operations_component::OperationsComponent;

@@ -15,6 +15,10 @@ use crate::{
 };
 
 const GUILD_RESTARTS: &str = "guild restarts";
+const BREAKERS: &str = "breakers";
+
+/// Maximum number of breakers that are named.
+const MAX_NAMED_BREAKERS: usize = 10;
 
 /// The percentages of the ban budget at which background work stops, and at which all calls except interactions stop.
 const STOP_PERCENTAGES: (u64, u64) = (50, 80);
@@ -97,11 +101,89 @@ fn sum_counter(metrics: &str, name: &str) -> u64 {
     samples.filter_map(|rest| rest.rsplit(' ').next()?.parse::<u64>().ok()).sum()
 }
 
+/// A breaker that is not closed.
+struct OpenBreaker {
+    key: String,
+    state: String,
+    reason: String,
+    until: Option<String>,
+}
+
+/// Checks which breakers are not closed: as the running daemon reports them, otherwise as its gate last stored them.
+pub(crate) async fn breakers(daemon: Result<&Client, &String>, stored: Option<&GateSnapshot>) -> Finding {
+    let reason = match daemon {
+        Ok(client) => match client.send(&ApiRequest::new(Method::GET, "/v1/breakers").with_feature("breakers")).await {
+            Ok(response) => return evaluate_breakers(&listed_breakers(&response.body), "reported by the daemon"),
+            Err(error @ (ClientError::Rejected(_) | ClientError::Unsupported { .. })) => error.to_string(),
+            Err(_) => "the daemon does not respond".to_owned(),
+        },
+        Err(reason) => reason.clone(),
+    };
+    match stored {
+        Some(snapshot) => evaluate_stored_breakers(snapshot, WallClock::system().now()),
+        None => Finding::skip(BREAKERS, format!("unknown: {reason}")),
+    }
+}
+
+fn listed_breakers(body: &Value) -> Vec<OpenBreaker> {
+    let listed = body["breakers"].as_array().into_iter().flatten();
+    let text = |breaker: &Value, field: &str| breaker[field].as_str().map(|text| escape_controls(text).into_owned());
+    let open = listed.filter(|breaker| breaker["state"] != "closed").map(|breaker| OpenBreaker {
+        key: text(breaker, "key").unwrap_or_default(),
+        state: text(breaker, "state").unwrap_or_default(),
+        reason: text(breaker, "why").unwrap_or_default(),
+        until: text(breaker, "until"),
+    });
+    open.collect()
+}
+
+fn evaluate_stored_breakers(snapshot: &GateSnapshot, now: UnixMs) -> Finding {
+    let open = snapshot.breakers.open(snapshot.age(now)).map(|(key, reason, remaining)| OpenBreaker {
+        key: escape_controls(key).into_owned(),
+        state: if remaining.is_some() { "open" } else { "forced_open" }.to_owned(),
+        reason: reason.name().to_owned(),
+        until: remaining.map(|remaining| (now + remaining).to_string()),
+    });
+    let age_seconds = now.since(snapshot.saved_at).as_secs();
+    evaluate_breakers(&open.collect::<Vec<_>>(), &format!("from the state stored {age_seconds} s ago"))
+}
+
+fn evaluate_breakers(open: &[OpenBreaker], source: &str) -> Finding {
+    let Some(first) = open.first() else { return Finding::ok(BREAKERS, format!("all closed, {source}")) };
+    let mut seen = format!("{} not closed, {source}:", open.len());
+    for OpenBreaker { key, state, reason, until } in open.iter().take(MAX_NAMED_BREAKERS) {
+        let until = until.as_ref().map_or_else(String::new, |until| format!(", until {until}"));
+        seen += &format!("\n{key} is {state} ({reason}){until}");
+    }
+    if open.len() > MAX_NAMED_BREAKERS {
+        seen += &format!("\nand {} more", open.len() - MAX_NAMED_BREAKERS);
+    }
+    Finding::warn(BREAKERS, seen, breaker_advice(first))
+}
+
+fn breaker_advice(OpenBreaker { key, state, reason, .. }: &OpenBreaker) -> String {
+    match (reason.as_str(), state.as_str()) {
+        ("unauthorized", _) => {
+            "Discord rejected the token: set discord.token to the current one, and reload or restart \
+            the daemon"
+                .to_owned()
+        }
+        ("blocked", _) => "Cloudflare bans this address: wait until the ban ends, and stop what spent the budget of \
+            invalid requests (`guildhall limits top --by invalid`)"
+            .to_owned(),
+        (_, "forced_open") => format!("close it when it is no longer needed: guildhall breakers reset {key}"),
+        (_, _) if key.starts_with("target:") => {
+            "its webhook fails: check the brain and its log; the breaker closes when it responds again".to_owned()
+        }
+        (_, _) => "wait: it closes when Discord responds again; `guildhall breakers list` shows it".to_owned(),
+    }
+}
+
 /// Checks how much of the ban budget is used: as the running daemon reports it, otherwise as its gate last stored it.
 pub(crate) async fn ban_budget(
     settings: &Settings,
     daemon: Result<&Client, String>,
-    stored: Option<String>,
+    stored: Option<&GateSnapshot>,
 ) -> Finding {
     let reason = match daemon {
         Ok(client) => match client.send(&ApiRequest::new(Method::GET, "/v1/limits").with_feature("limits")).await {
@@ -117,9 +199,8 @@ pub(crate) async fn ban_budget(
         },
         Err(reason) => reason,
     };
-    let snapshot = stored.and_then(|stored| GateSnapshot::decode(&stored).ok());
-    match snapshot {
-        Some(snapshot) => stored_ban_budget(settings, &snapshot, WallClock::system().now()),
+    match stored {
+        Some(snapshot) => stored_ban_budget(settings, snapshot, WallClock::system().now()),
         None => Finding::skip("ban budget", format!("unknown: {reason}")),
     }
 }
@@ -163,6 +244,30 @@ mod tests {
             [CheckStatus::Ok, CheckStatus::Ok, CheckStatus::Warn, CheckStatus::Fail]
         );
         assert_eq!(evaluate_ban_budget(1, 0, "").verdict, CheckStatus::Fail);
+    }
+
+    #[test]
+    fn open_breakers_are_named_with_what_to_do() {
+        let none = json!({"breakers": [{"key": "discord", "state": "closed", "why": "fresh", "until": null}]});
+        assert_eq!(evaluate_breakers(&listed_breakers(&none), "").verdict, CheckStatus::Ok);
+        let finding = |key: &str, state: &str, reason: &str| {
+            let until = "2026-01-01T00:00:00.000Z";
+            let body = json!({"breakers": [{"key": key, "state": state, "why": reason, "until": until}]});
+            evaluate_breakers(&listed_breakers(&body), "reported")
+        };
+        let ban = finding("discord", "open", "blocked");
+        assert_eq!(ban.verdict, CheckStatus::Warn);
+        let expected = "1 not closed, reported:\ndiscord is open (blocked), until 2026-01-01T00:00:00.000Z";
+        assert_eq!(ban.seen, expected);
+        for (key, state, reason, part) in [
+            ("discord", "open", "blocked", "limits top --by invalid"),
+            ("discord:1", "forced_open", "unauthorized", "discord.token"),
+            ("discord:1", "forced_open", "forced", "guildhall breakers reset discord:1"),
+            ("target:crm", "open", "failures_in_row", "check the brain"),
+        ] {
+            let advice = finding(key, state, reason).advice.unwrap();
+            assert!(advice.contains(part), "{advice}");
+        }
     }
 
     #[test]

@@ -15,9 +15,13 @@ const CHECK: &str = "files";
 const SIDE_FILE_SUFFIXES: [&str; 4] = ["-wal", "-shm", "-journal", ".lock"];
 /// Write permission of the group and of all others.
 const WRITE: u32 = 0o022;
+/// All permissions of others, and the write permission of the group.
+const OTHERS: u32 = 0o007;
+const GROUP_WRITE: u32 = 0o020;
 
-/// Reports files that other users can read, and folders that they can write to.
-pub(crate) fn permissions(settings: &Settings, report: &mut impl FnMut(Finding)) {
+/// Reports files that other users can read, and folders that they can write to. `secret_files` are files with secrets
+/// that the operator wrote: tokens, keys, settings.
+pub(crate) fn permissions(settings: &Settings, secret_files: &[PathBuf], report: &mut impl FnMut(Finding)) {
     let key_file = settings.api.admin_key.is_none().then(|| admin_key::file(&settings.store.url));
     let mut files = Vec::new();
     if let StoreUrl::Sqlite(path) = &settings.store.url {
@@ -29,6 +33,19 @@ pub(crate) fn permissions(settings: &Settings, report: &mut impl FnMut(Finding))
     let mut findings = Vec::new();
     for file in &files {
         findings.extend(check_mode(file, 0o077, "600", "other users can read it"));
+    }
+    // Their group may be the one that shares them with the daemon.
+    for file in secret_files.iter().filter(|file| !is_container_mount(file)) {
+        let wide = check_mode(
+            file,
+            OTHERS | GROUP_WRITE,
+            "640",
+            "it contains a secret, and other users can read or replace it",
+        );
+        findings.extend(wide.map(|finding| Finding {
+            advice: finding.advice.map(|advice| advice + "; a container mounts such a file with the mode 0400 or 0440"),
+            ..finding
+        }));
     }
     for folder in folders {
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
@@ -42,9 +59,18 @@ pub(crate) fn permissions(settings: &Settings, report: &mut impl FnMut(Finding))
         findings.push(Finding { verdict: super::CheckStatus::Fail, ..finding });
     }
     if findings.is_empty() {
-        findings.push(Finding::ok(CHECK, "only their owner can read the store's file and the admin key file"));
+        findings.push(Finding::ok(
+            CHECK,
+            "only their owner can read the store's file, the admin key file and files with secrets",
+        ));
     }
     findings.into_iter().for_each(report);
+}
+
+/// Whether a file is where containers have their secrets: nobody outside of this container sees it there, and its mode
+/// is that of the file on the host.
+fn is_container_mount(file: &Path) -> bool {
+    ["/run/secrets", "/var/run/secrets"].iter().any(|folder| file.starts_with(folder))
 }
 
 /// Checks the permissions of a file or folder; returns a warning if they are too wide.

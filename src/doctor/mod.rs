@@ -3,7 +3,8 @@
 //! ```text
 //!  settings ─▶ Discord: token, intents, session starts, clock, roles ─┐
 //!           ─▶ store, Redis, broker                                    ├─▶ findings, one a line
-//!           ─▶ the running daemon: ready? ban budget                   ─┘
+//!           ─▶ handlers: files, webhooks                               ─┤
+//!           ─▶ the running daemon: ready? breakers, ban budget         ─┘
 //! ```
 //!
 //! The checks are read-only. They make a few calls to Discord, one at a time with a pause between them, and none after
@@ -17,11 +18,15 @@ mod discord;
 mod files;
 mod roles;
 mod storage;
+mod webhooks;
 
+use std::path::PathBuf;
+
+use guildhall_core::snapshot::GateSnapshot;
 use serde::Serialize;
 
 use self::discord::DiscordCaller;
-use crate::{client::Client, settings::Settings};
+use crate::{client::Client, handlers, settings::Settings};
 
 /// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -77,6 +82,8 @@ impl Finding {
 pub struct DoctorOptions<'a> {
     /// The settings that the daemon has, or would have.
     pub settings: &'a Settings,
+    /// Files with secrets in settings.
+    pub secret_files: Vec<PathBuf>,
     /// Client of a running daemon, or why there is none.
     pub daemon: Result<Client, String>,
     /// Guilds in which to check the bot's roles; if empty, the first ones that the bot is in.
@@ -90,7 +97,9 @@ pub async fn examine(options: &DoctorOptions<'_>, mut report: impl FnMut(Finding
     let settings = options.settings;
     // Before the store is opened: SQLite would create files with the mode that is reported.
     let mut permissions = Vec::new();
-    files::permissions(settings, &mut |finding| permissions.push(finding));
+    let mut secret_files = options.secret_files.clone();
+    secret_files.extend(handlers::files_with_secrets(&settings.handlers));
+    files::permissions(settings, &secret_files, &mut |finding| permissions.push(finding));
     let mut caller = DiscordCaller::new(options, &mut report).await;
     let bot = bot::token(settings, &mut caller, &mut report).await;
     report(bot::intents(settings, &mut caller).await);
@@ -101,9 +110,12 @@ pub async fn examine(options: &DoctorOptions<'_>, mut report: impl FnMut(Finding
     report(admin_key::examine(settings, probe.as_ref()));
     storage::redis(settings, &mut report).await;
     report(Finding::skip("rabbitmq", "not configured: this version has no broker"));
+    webhooks::check_webhooks(settings, &mut report).await;
     let client = daemon::check_ready(&options.daemon, &mut report).await;
     report(daemon::guild_restarts(client.as_ref().copied()).await);
-    report(daemon::ban_budget(settings, client, probe.and_then(|probe| probe.stored_value)).await);
+    let stored = probe.and_then(|probe| probe.stored_value).and_then(|stored| GateSnapshot::decode(&stored).ok());
+    report(daemon::breakers(client.as_ref().copied(), stored.as_ref()).await);
+    report(daemon::ban_budget(settings, client, stored.as_ref()).await);
     roles::check_roles(options, bot, &mut caller, &mut report).await;
     caller.leave().await;
 }

@@ -15,7 +15,7 @@ use crate::{
     redis::{self, RedisConfig},
     settings::{Settings, StoreSettings, StoreUrl},
     store::{
-        self, ProcessEnd, RestoreProgress, RestoredStore, StoreProbe,
+        self, DeadCount, ProcessEnd, RestoreProgress, RestoredStore, RowSecurityStatus, StoreProbe,
         migrate::{Compatibility, MigrationStatus},
     },
 };
@@ -72,6 +72,8 @@ pub(crate) async fn store(settings: &Settings, report: &mut impl FnMut(Finding))
             if let Some(finding) = evaluate_clock(probe.clock_ahead_ms) {
                 report(finding);
             }
+            report(evaluate_dead(probe.dead_letters, probe.dead_events, WallClock::system().now()));
+            report(evaluate_row_security(probe.row_security.as_ref()));
             Some(probe)
         }
         Err(error) => {
@@ -122,6 +124,45 @@ fn evaluate_restore(restored: &RestoredStore, progress: RestoreProgress, now: Un
     let advice = "see `guildhall dlq list --class restored` and `guildhall ops list --state needs_review`; redrive what is still \
         wanted, and discard the rest";
     Finding::warn(CHECK, seen, advice)
+}
+
+/// Checks whether operations or events failed finally.
+fn evaluate_dead(letters: Option<DeadCount>, events: Option<DeadCount>, now: UnixMs) -> Finding {
+    const CHECK: &str = "dead letters";
+    let (Some(letters), Some(events)) = (letters, events) else {
+        return Finding::skip(CHECK, "the store has no table for them yet");
+    };
+    let describe = |dead: DeadCount, what: &str| {
+        let age = dead.oldest.map(|oldest| format!(" (oldest {} h ago)", now.since(oldest).as_secs() / 3_600));
+        format!("{} {what}{}", dead.count, age.unwrap_or_default())
+    };
+    let seen = format!("{}, {}", describe(letters, "dead letters"), describe(events, "dead events"));
+    match (letters.count, events.count) {
+        (0, 0) => Finding::ok(CHECK, seen),
+        (0, _) => Finding::warn(CHECK, seen, "list the events with GET /v1/events/dead; see docs/events.md"),
+        (_, _) => Finding::warn(
+            CHECK,
+            seen,
+            "list them with `guildhall dlq list`, correct the cause, then `guildhall dlq redrive` or `dlq discard`",
+        ),
+    }
+}
+
+/// Checks whether PostgreSQL isolates tenants.
+fn evaluate_row_security(status: Option<&RowSecurityStatus>) -> Finding {
+    const CHECK: &str = "row security";
+    match status {
+        None => Finding::skip(CHECK, "only a PostgreSQL with a current schema has it"),
+        Some(RowSecurityStatus::Off) => {
+            Finding::ok(CHECK, "off by store.row_security: tenants are isolated by queries only")
+        }
+        Some(RowSecurityStatus::On { role }) => Finding::ok(CHECK, format!("on, with the role {role}")),
+        Some(RowSecurityStatus::Unusable { reason, is_required }) => {
+            let (seen, advice) = reason.split_once("; ").unwrap_or((reason, "see docs/security.md"));
+            let finding = Finding::warn(CHECK, format!("off: {seen}; tenants are isolated by queries only"), advice);
+            if *is_required { Finding { verdict: super::CheckStatus::Fail, ..finding } } else { finding }
+        }
+    }
 }
 
 /// Compares this machine's clock with the database's; returns a warning if they differ.
@@ -281,6 +322,31 @@ mod tests {
         let noeviction = redis::RedisProbe { max_memory: 1_000_000, policy: "noeviction".to_owned(), ..probe() };
         assert_eq!(eviction(&noeviction).verdict, CheckStatus::Ok);
         assert_eq!(persistence(&redis::RedisProbe { is_disk_broken: true, ..probe() }).verdict, CheckStatus::Fail);
+    }
+
+    #[test]
+    fn dead_letters_and_dead_events_are_counted_with_their_age() {
+        let now = UnixMs::new(20 * 3_600_000);
+        let dead = |count| Some(DeadCount { count, oldest: (count > 0).then_some(UnixMs::new(3_600_000)) });
+        assert_eq!(evaluate_dead(dead(0), dead(0), now).seen, "0 dead letters, 0 dead events");
+        let letters = evaluate_dead(dead(3), dead(0), now);
+        assert_eq!(letters.verdict, CheckStatus::Warn);
+        assert_eq!(letters.seen, "3 dead letters (oldest 19 h ago), 0 dead events");
+        assert!(letters.advice.unwrap().contains("guildhall dlq redrive"));
+        assert!(evaluate_dead(dead(0), dead(1), now).advice.unwrap().contains("/v1/events/dead"));
+        assert_eq!(evaluate_dead(None, dead(0), now).verdict, CheckStatus::Skip);
+    }
+
+    #[test]
+    fn unusable_row_security_fails_only_if_it_is_required() {
+        let unusable = |is_required| {
+            let reason = "the role a does not exist; run: CREATE ROLE a; then start again".to_owned();
+            evaluate_row_security(Some(&RowSecurityStatus::Unusable { reason, is_required }))
+        };
+        assert_eq!((unusable(false).verdict, unusable(true).verdict), (CheckStatus::Warn, CheckStatus::Fail));
+        assert_eq!(unusable(false).advice.as_deref(), Some("run: CREATE ROLE a; then start again"));
+        let on = evaluate_row_security(Some(&RowSecurityStatus::On { role: "a".to_owned() }));
+        assert_eq!((on.verdict, evaluate_row_security(None).verdict), (CheckStatus::Ok, CheckStatus::Skip));
     }
 
     #[test]

@@ -116,6 +116,18 @@ pub fn secrets(handlers: &EventHandlers) -> Vec<SecretValue> {
     webhooks.flat_map(|webhook| &webhook.secrets).map(|secret| SecretValue::new(secret.expose())).collect()
 }
 
+/// Returns the files that contain secrets of webhooks. Empty if the handlers file cannot be read.
+#[must_use]
+pub fn files_with_secrets(settings: &settings::HandlerSettings) -> Vec<PathBuf> {
+    let Some(path) = &settings.file else { return Vec::new() };
+    let value = read_text(path).ok().and_then(|text| toml_to_json::to_json(&text).ok());
+    let handlers = value.as_ref().and_then(|value| value["handlers"].as_array());
+    let webhooks: Vec<&Value> = handlers.into_iter().flatten().map(|handler| &handler["webhook"]).collect();
+    let separate = webhooks.iter().filter_map(|webhook| webhook["secrets_file"].as_str()).map(PathBuf::from);
+    let inline = webhooks.iter().any(|webhook| webhook["secrets"].is_array()).then(|| path.clone());
+    inline.into_iter().chain(separate).collect()
+}
+
 fn read_text(path: &Path) -> Result<String, HandlersError> {
     let unreadable = |reason: String| HandlersError::Unreadable { path: path.to_owned(), reason };
     let mut text = String::new();

@@ -178,6 +178,16 @@ impl LoadedSettings {
         changed.map(change).collect()
     }
 
+    /// Returns the files that contain secrets: settings files, files of single secrets, the key of the certificate.
+    #[must_use]
+    pub fn files_with_secrets(&self) -> Vec<PathBuf> {
+        let mut files: Vec<PathBuf> = self.values.iter().filter_map(EffectiveSetting::file_with_secret).collect();
+        files.extend(self.settings.api.tls.as_ref().map(|tls| tls.key_file.clone()));
+        files.sort();
+        files.dedup();
+        files
+    }
+
     /// Returns all effective settings, with secrets redacted.
     pub fn effective_settings(&self) -> impl Iterator<Item = &EffectiveSetting> {
         self.values.iter()

@@ -1,6 +1,6 @@
 //! The effective values of all settings.
 
-use std::str::FromStr;
+use std::{path::PathBuf, str::FromStr};
 
 use serde_json::Value as Json;
 
@@ -49,6 +49,15 @@ impl EffectiveSetting {
         match &self.secret_file {
             Some(path) => format!("{}, read from {path}", self.source),
             None => self.source.to_string(),
+        }
+    }
+
+    /// The file that contains its value, if that is a secret.
+    pub(crate) fn file_with_secret(&self) -> Option<PathBuf> {
+        match (&self.secret_file, &self.source) {
+            (Some(path), _) => Some(path.into()),
+            (None, SettingOrigin::File { path, .. }) => (!self.secrets.is_empty()).then(|| path.clone()),
+            (None, SettingOrigin::Default | SettingOrigin::Environment(_) | SettingOrigin::Flag(_)) => None,
         }
     }
 

@@ -63,10 +63,11 @@ pub use self::{
     crashes::record_crash,
     file_bound::{FileBound, file_bound},
     leases::SqlLeases,
-    probe::{StoreProbe, is_in_use, probe_store},
+    probe::{DeadCount, StoreProbe, is_in_use, probe_store},
     process_ends::ProcessEnd,
     restored::{RestoreProgress, RestoredStore, prepare_restored},
 };
+    row_security::RowSecurityStatus,
 use self::{
     cluster::{ClusterMember, HeartbeatTask, MemberPhase},
     connect::{ReadView, Reader, TransactionSetup},

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use guildhall_actors::ports::GeneratedAdminKey;
-use guildhall_core::clock::Offset;
-use sea_orm::{ConnectionTrait as _, DbBackend};
+use guildhall_core::{clock::Offset, time::UnixMs};
+use sea_orm::{ConnectionTrait as _, DbBackend, FromQueryResult};
 use tokio::time::timeout;
 
 use super::{
@@ -18,7 +18,8 @@ use super::{
     process_ends,
     read::{instances, totals},
     restored,
-    rows::query_scalar,
+    row_security::{self, RowSecurityStatus},
+    rows::{query_as, query_scalar},
 };
 use crate::{
     clock::{SystemTimeSource, TimeSource as _},
@@ -45,6 +46,27 @@ pub struct StoreProbe {
     /// Minimum number of milliseconds by which the clock of this machine is ahead of the database's; negative if it is
     /// behind.
     pub clock_ahead_ms: i64,
+    /// Dead letters that were not redriven; `None` if the store has no table for them yet.
+    pub dead_letters: Option<DeadCount>,
+    /// Events that failed finally for a handler.
+    pub dead_events: Option<DeadCount>,
+    /// Whether row-level security isolates tenants. `None` if the store does not have it.
+    pub row_security: Option<RowSecurityStatus>,
+}
+
+/// Number and age of what failed finally.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeadCount {
+    /// How many.
+    pub count: u64,
+    /// When the oldest of them failed.
+    pub oldest: Option<UnixMs>,
+}
+
+#[derive(FromQueryResult)]
+struct DeadRow {
+    count: i64,
+    oldest: Option<i64>,
 }
 
 /// Reads the status of a store, and the value under a state key. `None` if its file does not exist yet.
@@ -60,7 +82,7 @@ pub async fn probe_store(settings: &Settings, key: &str) -> Result<Option<StoreP
     }
     let time_limit = settings.timeout;
     let reading = connect::open_reader(settings).map_err(OpenError::engine)?;
-    let probed = timeout(time_limit, read(&reading, key)).await;
+    let probed = timeout(time_limit, read(&reading, key, settings)).await;
     // The connections were only read from, so there is no need to wait longer.
     drop(timeout(time_limit, reading.close()).await);
     probed
@@ -68,7 +90,7 @@ pub async fn probe_store(settings: &Settings, key: &str) -> Result<Option<StoreP
         .map(Some)
 }
 
-async fn read(reading: &Reader, key: &str) -> Result<StoreProbe, OpenError> {
+async fn read(reading: &Reader, key: &str, settings: &Settings) -> Result<StoreProbe, OpenError> {
     let started = Instant::now();
     let (name, version) = match reading.get_database_backend() {
         DbBackend::Postgres => ("PostgreSQL", "SELECT current_setting('server_version')"),
@@ -87,7 +109,21 @@ async fn read(reading: &Reader, key: &str) -> Result<StoreProbe, OpenError> {
     let process_ends = process_ends::read(reading).await.unwrap_or_default();
     let restored = restored(reading).await.unwrap_or(None);
     let engine = format!("{name} {version}").trim_end().to_owned();
-    Ok(StoreProbe { engine, migrations, elapsed, stored_value, process_ends, restored, admin_key, clock_ahead_ms })
+    let is_current = migrations.iter().all(|migration| migration.applied);
+    Ok(StoreProbe {
+        engine,
+        migrations,
+        elapsed,
+        stored_value,
+        process_ends,
+        restored,
+        admin_key,
+        clock_ahead_ms,
+        dead_letters: count_dead(reading, "dead_letters WHERE redriven_as IS NULL").await,
+        dead_events: count_dead(reading, "inbox WHERE dead IS NOT NULL").await,
+        // Its check reads all tables.
+        row_security: if is_current { row_security::status(settings).await? } else { None },
+    })
 }
 
 async fn restored(reading: &Reader) -> Result<Option<(RestoredStore, RestoreProgress)>, EngineError> {
@@ -95,6 +131,14 @@ async fn restored(reading: &Reader) -> Result<Option<(RestoredStore, RestoreProg
         None => Ok(None),
         Some(restored) => Ok(Some((restored, restored::read_progress(reading).await?))),
     }
+}
+
+/// Counts what failed finally. `None` if there is no such table.
+async fn count_dead(reading: &Reader, rows: &str) -> Option<DeadCount> {
+    let select = format!("SELECT COUNT(*) AS count, MIN(died_at) AS oldest FROM {rows}");
+    let found: Vec<DeadRow> = query_as(reading, &select, Vec::new()).await.ok()?;
+    let DeadRow { count, oldest } = found.into_iter().next()?;
+    Some(DeadCount { count: count.unsigned_abs(), oldest: oldest.map(time) })
 }
 
 /// Distance of the wall clock from the range that the exchange with the database allows.

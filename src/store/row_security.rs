@@ -138,6 +138,46 @@ pub(super) async fn prepare(settings: &Settings, repair: RepairMode) -> Result<O
     }
 }
 
+/// Whether row-level security isolates tenants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RowSecurityStatus {
+    /// The settings turn it off.
+    Off,
+    /// This role isolates them.
+    On {
+        /// The role.
+        role: String,
+    },
+    /// It cannot be used as the tables and roles are now. The message says what to do.
+    Unusable {
+        /// Why it cannot be used.
+        reason: String,
+        /// Whether the settings require it, so that the daemon does not start.
+        is_required: bool,
+    },
+}
+
+/// Reads whether row-level security could isolate tenants. Changes nothing. `None` if the store is a file.
+pub(super) async fn status(settings: &Settings) -> Result<Option<RowSecurityStatus>, OpenError> {
+    let on = connect::open_direct(settings).await.map_err(OpenError::engine)?;
+    if on.get_database_backend() != DbBackend::Postgres {
+        close_connection(on).await;
+        return Ok(None);
+    }
+    let mode = settings.row_security.mode;
+    let checked = match mode {
+        RowSecurityMode::Off => Ok(RowSecurityStatus::Off),
+        RowSecurityMode::Auto | RowSecurityMode::Required => {
+            check_and_repair(&on, settings, RepairMode::No).await.map(|(_, problem)| match problem {
+                None => RowSecurityStatus::On { role: settings.row_security.role.clone() },
+                Some(reason) => RowSecurityStatus::Unusable { reason, is_required: mode == RowSecurityMode::Required },
+            })
+        }
+    };
+    close_connection(on).await;
+    checked.map(Some)
+}
+
 /// The role switch for tenants, and the reason why it cannot be used, if any.
 async fn check_and_repair(
     on: &DatabaseConnection,

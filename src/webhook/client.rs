@@ -16,6 +16,8 @@ use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy;
 use rustls::ClientConfig;
+use tokio::time::Instant;
+use tower_service::Service as _;
 use url::Host;
 
 use super::connect::{AddressPolicy, ConnectError, TimeoutConnector, WebhookConnector};
@@ -23,14 +25,16 @@ use super::error::WebhookRequestError;
 use super::response::{self, DefaultTtl};
 use super::signature::{SignatureHeaders, sign, verify};
 use super::trust::{self, Transport};
-use super::{Resolver, Secret, Target, WebhookConfig};
+use super::{Resolver, Secret, SystemResolver, Target, WebhookConfig};
 use crate::error_chain::chain;
 use crate::net::{self, BodyError, Pool};
 
 /// Value of the `User-Agent` header.
 const USER_AGENT: &str = concat!("Guildhall/", env!("CARGO_PKG_VERSION"));
 
-type PooledHttpClient = legacy::Client<TimeoutConnector<HttpsConnector<WebhookConnector>>, Full<Bytes>>;
+type TargetConnector = TimeoutConnector<HttpsConnector<WebhookConnector>>;
+
+type PooledHttpClient = legacy::Client<TargetConnector, Full<Bytes>>;
 
 /// Sends events to one webhook. It follows no redirects and sends nothing twice.
 pub(super) struct TargetClient {
@@ -52,22 +56,7 @@ impl TargetClient {
         tls: &ClientConfig,
         resolver: Arc<dyn Resolver>,
     ) -> Option<Self> {
-        let host = match target.url.host()? {
-            Host::Domain(name) => Host::Domain(name.to_owned()),
-            Host::Ipv4(address) => Host::Ipv4(address),
-            Host::Ipv6(address) => Host::Ipv6(address),
-        };
-        let address_policy = if target.allow_private { AddressPolicy::Anywhere } else { AddressPolicy::Public };
-        let timeout = config.connect_timeout;
-        // Slightly less than the whole timeout, so that the error names the address that did not respond.
-        let connector = WebhookConnector::new(
-            host,
-            target.url.port_or_known_default()?,
-            address_policy,
-            timeout.mul_f64(0.9),
-            resolver,
-        );
-        let connector = TimeoutConnector { inner: net::https_connector(tls.clone(), connector), timeout };
+        let connector = connector(target, config, tls, resolver)?;
         let pool = Pool { idle_timeout: config.pool_idle, max_idle: config.max_in_flight };
         Some(Self {
             http: net::pooled_client(connector, pool),
@@ -147,6 +136,52 @@ impl TargetClient {
             BodyError::ConnectionFailed(reason) => WebhookRequestError::ConnectionFailed(reason),
         })
     }
+}
+
+/// Connects to the host of a target. Returns `None` if the target has problems.
+fn connector(
+    target: &Target,
+    config: &WebhookConfig,
+    tls: &ClientConfig,
+    resolver: Arc<dyn Resolver>,
+) -> Option<TargetConnector> {
+    let host = match target.url.host()? {
+        Host::Domain(name) => Host::Domain(name.to_owned()),
+        Host::Ipv4(address) => Host::Ipv4(address),
+        Host::Ipv6(address) => Host::Ipv6(address),
+    };
+    let address_policy = if target.allow_private { AddressPolicy::Anywhere } else { AddressPolicy::Public };
+    let timeout = config.connect_timeout;
+    // Slightly less than the whole timeout, so that the error names the address that did not respond.
+    let port = target.url.port_or_known_default()?;
+    let connector = WebhookConnector::new(host, port, address_policy, timeout.mul_f64(0.9), resolver);
+    Some(TimeoutConnector { inner: net::https_connector(tls.clone(), connector), timeout })
+}
+
+/// A connection to a target that was made and closed, without a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ConnectionProbe {
+    /// Duration of the lookup of the name, of the connection, and of TLS.
+    pub(crate) elapsed: Duration,
+    /// Whether it is encrypted, to a server with a valid certificate.
+    pub(crate) is_tls: bool,
+}
+
+/// Connects to a target as a request to it would, and closes the connection without sending a request.
+///
+/// # Errors
+///
+/// Why a request to it would fail to connect.
+pub(crate) async fn probe_target(target: &Target, config: &WebhookConfig) -> Result<ConnectionProbe, String> {
+    let tls = net::tls::authorities(config.ca_file.as_deref())?;
+    let resolver = Arc::new(SystemResolver) as Arc<dyn Resolver>;
+    let unusable = || "its url cannot be used in a request".to_owned();
+    let mut connector = connector(target, config, &tls, resolver).ok_or_else(unusable)?;
+    let uri = target.uri().ok_or_else(unusable)?;
+    let is_tls = uri.scheme() == Some(&Scheme::HTTPS);
+    let started = Instant::now();
+    connector.call(uri).await.map_err(|error| chain(&*error))?;
+    Ok(ConnectionProbe { elapsed: started.elapsed(), is_tls })
 }
 
 /// Maps a failed request to an error.

@@ -37,6 +37,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use self::client::TargetClient;
+pub(crate) use self::client::{ConnectionProbe, probe_target};
 use self::error::WebhookRequestError;
 use self::events::WebhookCalled;
 pub use self::resolve::{LookupFuture, Resolver, SystemResolver};

@@ -4,6 +4,7 @@
 //! of another token is ignored.
 
 use std::cmp::Reverse;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +28,18 @@ impl SavedBreakers {
     #[must_use]
     pub const fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// The breakers that are still open after this time, each with its reason and how much longer it is open; without
+    /// a time if it does not close by itself.
+    pub fn open(&self, age: SnapshotAge) -> impl Iterator<Item = (&str, BreakerReason, Option<Duration>)> {
+        self.0.iter().filter_map(move |saved| match saved.state {
+            SavedBreakerState::Open { lasting_ms } => {
+                let remaining = age.remaining(lasting_ms)?;
+                Some((saved.key.as_str(), saved.why, Some(remaining)))
+            }
+            SavedBreakerState::ForcedOpen => Some((saved.key.as_str(), saved.why, None)),
+        })
     }
 
     /// Whether all were closed.

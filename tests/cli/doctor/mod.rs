@@ -3,6 +3,7 @@
 mod admin_key;
 mod discord;
 mod files;
+mod handlers;
 mod storage;
 
 use std::process::Output;
