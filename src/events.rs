@@ -7,13 +7,13 @@ use guildhall_actors::ports::{StoreError, StoreUsage, SweepSummary};
 use guildhall_actors::telemetry::events::QUEUE_DEPTH;
 use guildhall_core::budget::{BudgetError, BudgetName};
 use guildhall_core::failure_streak::FailureSummary;
-use guildhall_core::time::millis;
+use guildhall_core::time::{UnixMs, millis};
 use tracing::{debug, error, info, warn};
 
 use crate::api::{ReloadError, ReloadReport, ReloadedItem};
 use crate::handlers::HandlerWarning;
 use crate::metrics::{
-    DEAD_EVENTS, DEAD_LETTERS, GATEWAY_SHARD_CLAIMS, GATEWAY_SHARDS_HELD, PROCESS_ENDS, READY,
+    DEAD_EVENTS, DEAD_LETTERS, GATEWAY_SHARD_CLAIMS, GATEWAY_SHARDS_HELD, OLDEST_OPERATION, PROCESS_ENDS, READY,
     RELOADS, STORE_SWEPT, STORE_USAGE_RATIO,
 };
 use crate::store::{ProcessEnd, RestoredStore};
@@ -280,6 +280,19 @@ event! {
             "dead_events" => gauge!(DEAD_EVENTS).set(count as f64),
             state => gauge!(QUEUE_DEPTH, "queue" => state).set(count as f64),
         }
+    }
+}
+
+event! {
+    /// The operations that wait longest were found.
+    pub(crate) struct OldestWaitingFound<'a> {
+        /// Since when they wait, by state.
+        since: &'a BTreeMap<&'static str, Option<UnixMs>>,
+        now: UnixMs,
+    }
+    for (&state, since) in since {
+        let age = since.map_or(Duration::ZERO, |since| now.since(since));
+        gauge!(OLDEST_OPERATION, "state" => state).set(age.as_secs_f64());
     }
 }
 

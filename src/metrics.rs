@@ -45,6 +45,9 @@ metrics! {
         pub(crate) WEBHOOK_REQUEST_SECONDS = histogram "guildhall_webhook_request_seconds" [handler] in Seconds;
     }
     Operations {
+        /// How long the operation has waited that waits longest in a state, in seconds; 0 if there is none. From its
+        /// acceptance, or from when it was due if it was scheduled.
+        pub(crate) OLDEST_OPERATION = gauge "guildhall_oldest_operation_seconds" [state] in Seconds;
         /// Processes of this store that were ended by a part within the last hour, by part.
         pub(crate) PROCESS_ENDS = gauge "guildhall_process_ends" [part];
         /// Idempotency keys that could not be written to Redis. They are still in the store.

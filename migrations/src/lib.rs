@@ -34,6 +34,7 @@ mod m0018_crashed_inputs;
 mod m0019_operation_progress;
 mod m0020_unknown_outcomes;
 mod m0021_limit_shares;
+mod m0022_operation_joined;
 
 use async_trait::async_trait;
 use sea_orm::{ConnectionTrait as _, DatabaseTransaction, DbBackend, DbErr};
@@ -115,6 +116,7 @@ impl Migrator {
             Box::new(m0019_operation_progress::STEP),
             Box::new(m0020_unknown_outcomes::STEP),
             Box::new(m0021_limit_shares::STEP),
+            Box::new(m0022_operation_joined::STEP),
         ]
     }
 }

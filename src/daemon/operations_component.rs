@@ -37,7 +37,7 @@ use super::restored_watch::RestoredWatch;
 use crate::{
     api::ComponentHandle,
     events::{
-        ClockSaveFailed, DepthsCounted, FailureLog, PreviousProcessEnd, ProcessEndsCounted,
+        ClockSaveFailed, DepthsCounted, FailureLog, OldestWaitingFound, PreviousProcessEnd, ProcessEndsCounted,
         SweepCompleted as SweptEvent, SweepFailed, UsageCounted, emit,
     },
     settings::Settings,
@@ -302,6 +302,9 @@ async fn update_gauges(store: Arc<dyn OperationStore>, full_store: Store, clock:
         // The store's own component reports that the store is unavailable; the gauges keep their last values.
         if let Ok(depths) = store.depths().await {
             emit(DepthsCounted { depths: &depths });
+        }
+        if let Ok(since) = full_store.oldest_waiting().await {
+            emit(OldestWaitingFound { since: &since, now: clock.now() });
         }
         if let Ok(usage) = store.usage(None).await {
             emit(UsageCounted { usage: &usage });

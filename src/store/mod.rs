@@ -39,6 +39,7 @@ mod tenant_isolation_tests;
 mod write;
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -66,8 +67,8 @@ pub use self::{
     probe::{DeadCount, StoreProbe, is_in_use, probe_store},
     process_ends::ProcessEnd,
     restored::{RestoreProgress, RestoredStore, prepare_restored},
-};
     row_security::RowSecurityStatus,
+};
 use self::{
     cluster::{ClusterMember, HeartbeatTask, MemberPhase},
     connect::{ReadView, Reader, TransactionSetup},
@@ -466,6 +467,15 @@ impl Store {
             }
         }
         process_ends::record(settings, end, clocks.now()).await;
+    }
+
+    /// Since when the operation waits that waits longest in each state that waits, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// When the store does not respond.
+    pub async fn oldest_waiting(&self) -> Result<BTreeMap<&'static str, Option<UnixMs>>, StoreError> {
+        self.read(read::totals::oldest_waiting(&self.shared.reading)).await
     }
 
     /// Processes of this store that ended because a part failed, newest first.

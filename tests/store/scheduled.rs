@@ -64,6 +64,20 @@ on_both! {
         assert_eq!(state_of(&store, late.id).await, OperationState::Queued);
     }
 
+    async fn scheduled_operation_waits_from_when_it_is_due(engine) {
+        let (store, _place) = open_new_store(engine).await;
+        let oldest = async || store.oldest_waiting().await.unwrap()["queued"];
+        assert_eq!(oldest().await, None);
+        let late = scheduled_at(500);
+        submit(&store, &late).await;
+        assert_eq!(oldest().await, None, "a scheduled operation does not wait yet");
+        store.join_due(QUEUE, at(900), 10).await.unwrap();
+        assert_eq!(oldest().await, Some(at(900)));
+        let soon = guild_operation();
+        submit(&store, &soon).await;
+        assert_eq!(oldest().await, Some(soon.created_at), "it was accepted before the other was due");
+    }
+
     async fn queue_is_claimed_when_a_scheduled_operation_is_due(engine) {
         let (store, place) = open_new_store(engine).await;
         let (late, soon) = (scheduled_at(500), guild_operation());

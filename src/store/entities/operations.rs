@@ -51,6 +51,8 @@ pub(crate) struct Model {
     pub(crate) progress: Option<String>,
     /// JSON of an `UnknownOutcome`.
     pub(crate) unknown_outcome: Option<String>,
+    /// Time when a scheduled operation took a position in its queue.
+    pub(crate) joined_at: Option<i64>,
 }
 
 /// Rows that belong to an operation.

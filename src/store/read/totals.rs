@@ -74,6 +74,37 @@ pub(in crate::store) async fn depths(on: &impl ConnectionTrait) -> Result<BTreeM
     Ok(depths)
 }
 
+/// The states in which an operation waits for its turn, a limit or another attempt.
+const WAITING: [OperationState; 4] =
+    [OperationState::Queued, OperationState::Delayed, OperationState::Retrying, OperationState::Reconciling];
+
+/// Number of operations in each state that are read to find the one that waits longest. They are read in the order of
+/// acceptance, which differs from the order of waiting only for operations that were scheduled.
+const OLDEST_READ: u32 = 256;
+
+#[derive(FromQueryResult)]
+struct OldestWaiting {
+    state: String,
+    since: Option<i64>,
+}
+
+/// Since when the operation waits that waits longest in each state: since its acceptance, or since it was due if it was
+/// scheduled. `None` if no operation is in the state.
+pub(in crate::store) async fn oldest_waiting(
+    on: &impl ConnectionTrait,
+) -> Result<BTreeMap<&'static str, Option<UnixMs>>, EngineError> {
+    let oldest = |state: OperationState| {
+        format!(
+            "SELECT '{0}' AS state, MIN(w.since) AS since FROM (SELECT COALESCE(o.joined_at, o.created_at) AS since
+            FROM operations o WHERE o.state = '{0}' ORDER BY o.id LIMIT {OLDEST_READ}) AS w",
+            state.name()
+        )
+    };
+    let select = WAITING.map(oldest).join(" UNION ALL ");
+    let rows: Vec<OldestWaiting> = query_as(on, &select, Vec::new()).await?;
+    rows.into_iter().map(|row| Ok((parse_state(&row.state)?.name(), row.since.map(time)))).collect()
+}
+
 /// A state value, unless it has expired.
 pub(in crate::store) async fn state(
     on: &impl ConnectionTrait,

@@ -136,7 +136,8 @@ async fn enqueue(
 ) -> Result<(), EngineError> {
     const TAKE: &str = "UPDATE guild_queues SET next_seq = next_seq + $2 WHERE queue = $1 RETURNING next_seq";
     const PLACES: Columns = columns![op: Uuid, place: Number];
-    const PLACE: &str = "UPDATE operations SET state = 'queued', seq = v.place, joins_at = NULL, updated_at = $2,
+    const PLACE: &str =
+        "UPDATE operations SET state = 'queued', seq = v.place, joins_at = NULL, joined_at = $2, updated_at = $2,
         changed = {changed} FROM {v} WHERE id = v.op AND joins_at IS NOT NULL";
     if ids.is_empty() {
         return Ok(());
