@@ -6,6 +6,7 @@
 //! events ◀───── interactions ◀──────────── POST ─────────────── Discord
 //! supervisor ◀ service ◀─ control ◀──────── /v1 ──────────────── API clients
 //!                           └──▶ openapi ◀─ /openapi.json /docs ─ developers
+//!                             runbooks ◀─ /docs/runbooks ─────── operators
 //! ```
 //!
 //! Every connection passes the edge first, which applies the connection limit, the timeouts and TLS.
@@ -37,7 +38,9 @@ mod problem;
 mod readiness;
 mod request_id;
 mod routes;
+mod runbooks;
 mod services;
+mod static_file;
 
 pub use self::admin_key::{AdminKey, AdminKeyError};
 pub use self::app_state::{Control, ControlConfig};

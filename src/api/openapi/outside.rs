@@ -16,13 +16,14 @@ use crate::api::{
 type RouteDocEntry = (&'static str, fn() -> RouteDoc);
 
 /// All paths outside `/v1`, all of them for GET and HEAD.
-pub(crate) const DOCS: [RouteDocEntry; 6] = [
+pub(crate) const DOCS: [RouteDocEntry; 7] = [
     ("/livez", livez),
     ("/readyz", readyz),
     ("/startupz", startupz),
     ("/metrics", metrics),
     ("/openapi.json", description),
     ("/docs", page),
+    ("/docs/runbooks", runbooks),
 ];
 
 fn livez() -> RouteDoc {
@@ -70,6 +71,17 @@ fn description() -> RouteDoc {
 fn page() -> RouteDoc {
     let cached = RouteDoc::new(Tag::Health, "docs", "Read this description as a page")
         .description("The page loads nothing from other servers.")
+        .header("If-None-Match", text(), "`ETag` of a previous response.")
+        .response_as("text/html", 200, "The page.", text(), [] as [(&str, serde_json::Value); 0]);
+    unchanged(cached)
+}
+
+fn runbooks() -> RouteDoc {
+    let cached = RouteDoc::new(Tag::Health, "runbooks", "List the runbooks of the alerts")
+        .description(
+            "A page that links to the runbook of each alert, such as `/docs/runbooks/GuildhallStoreDown`; with the suffix \
+             `.md` it is Markdown.",
+        )
         .header("If-None-Match", text(), "`ETag` of a previous response.")
         .response_as("text/html", 200, "The page.", text(), [] as [(&str, serde_json::Value); 0]);
     unchanged(cached)

@@ -111,6 +111,10 @@ fn description_and_docs_need_no_key_and_support_etags() {
             ("/docs/elements.js", "text/javascript; charset=utf-8"),
             ("/docs/schemas.js", "text/javascript; charset=utf-8"),
             ("/docs/trial.js", "text/javascript; charset=utf-8"),
+            ("/docs/runbooks", "text/html; charset=utf-8"),
+            ("/docs/runbooks.css", "text/css; charset=utf-8"),
+            ("/docs/runbooks/GuildhallStoreDown", "text/html; charset=utf-8"),
+            ("/docs/runbooks/GuildhallStoreDown.md", "text/markdown; charset=utf-8"),
         ] {
             let none = [("Authorization", "none")];
             let first = call(api.address(), "GET", path, &none, "").await;
@@ -129,6 +133,28 @@ fn description_and_docs_need_no_key_and_support_etags() {
             let rejected = call(api.address(), "POST", path, &none, "{}").await;
             rejected.assert_problem(405, "method-not-allowed");
             assert_eq!(rejected.header("allow").as_deref(), Some("GET, HEAD"), "{path}");
+        }
+    });
+}
+
+#[test]
+fn runbooks_are_served_with_a_strict_policy_and_unknown_ones_are_not_found() {
+    run(async {
+        let api = TestApi::start();
+        let index = api.get("/docs/runbooks").await;
+        assert!(index.body.contains("href=\"/docs/runbooks/GuildhallStoreDown\""), "{}", index.body);
+        let page = api.get("/docs/runbooks/GuildhallStoreDown").await;
+        assert!(page.body.contains("<h1>GuildhallStoreDown</h1>"), "{}", page.body);
+        for response in [&index, &page] {
+            let policy = response.header("content-security-policy").unwrap();
+            assert!(policy.starts_with("default-src 'none'") && policy.contains("frame-ancestors 'none'"), "{policy}");
+            assert_eq!(response.header("x-content-type-options").as_deref(), Some("nosniff"));
+            assert_eq!(response.header("referrer-policy").as_deref(), Some("no-referrer"));
+        }
+        let text = api.get("/docs/runbooks/GuildhallStoreDown.md").await;
+        assert!(text.body.starts_with("# GuildhallStoreDown\n"), "{}", text.body);
+        for path in ["/docs/runbooks/GuildhallUnknown", "/docs/runbooks/", "/docs/runbooks/../../etc/passwd"] {
+            api.get(path).await.assert_problem(404, "not-found");
         }
     });
 }

@@ -33,7 +33,7 @@ reply = "{data.nowhere}"
 
 /// Series of alerts must exist before anything has happened: a series that appears with its first increase shows no
 /// increase.
-const INITIAL_SERIES: [&str; 17] = [
+const INITIAL_SERIES: [&str; 18] = [
     "guildhall_breaker_state{key=\"discord\"} 0",
     "guildhall_build_info",
     "guildhall_dead_events 0",
@@ -43,6 +43,7 @@ const INITIAL_SERIES: [&str; 17] = [
     "guildhall_gateway_sequence_lag{shard=\"0\"}",
     "guildhall_gateway_shard_connected{shard=\"0\"} 1",
     "guildhall_invalid_requests_used_ratio 0",
+    "guildhall_oldest_operation_seconds{state=\"delayed\"} 0",
     "guildhall_queue_depth{queue=\"events\"}",
     "guildhall_queue_depth{queue=\"interactions\"}",
     "guildhall_queue_depth{queue=\"queued\"} 0",

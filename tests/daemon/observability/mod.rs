@@ -15,8 +15,8 @@ use guildhall::metrics;
 use guildhall_actors::telemetry::{Metric, MetricType};
 use guildhall_testkit::program::text;
 
-/// URL of the runbooks.
-const RUNBOOKS: &str = "https://guildhall.example/docs/runbooks";
+/// URL of the runbooks: below the external URL, or the scraped address.
+const RUNBOOKS: &str = "{{ or $externalLabels.guildhall_url (printf \"http://%s\" $labels.instance) }}/docs/runbooks";
 /// Labels that Prometheus adds to every series, and the label of buckets.
 const COMMON_LABELS: [&str; 3] = ["job", "instance", "le"];
 /// Series that Prometheus creates itself.
@@ -103,10 +103,15 @@ fn every_alert_has_texts_a_runbook_and_tests() {
     for alert in &alerts {
         *rules.entry(&alert.name).or_default() += 1;
         assert!(["critical", "warning"].contains(&alert.fields["severity"].as_str()), "{alert:?}");
+        assert!(
+            alert.fields["description"].contains("First step: "),
+            "{}: it may be read while all is down",
+            alert.name
+        );
         for field in ["summary", "description"] {
             assert!(alert.fields[field].trim().ends_with('.'), "{}: {field} is not a sentence", alert.name);
         }
-        assert_eq!(alert.fields["runbook_url"], format!("{RUNBOOKS}/{}.md", alert.name));
+        assert_eq!(alert.fields["runbook_url"].trim_matches('\''), format!("{RUNBOOKS}/{}", alert.name));
     }
     for (name, count) in rules {
         let runbook = runbooks.remove(name).unwrap_or_else(|| panic!("no docs/runbooks/{name}.md"));
