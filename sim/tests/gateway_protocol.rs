@@ -171,6 +171,17 @@ async fn unexpected_frames_have_their_close_code() {
 }
 
 #[tokio::test]
+async fn json_is_read_from_binary_frames_too() {
+    let sim = default_sim().await;
+    let mut client = Client::connect_and_read_hello(&sim).await;
+    let identify = json!({ "op": 2, "d": { "token": "sim-bot-token", "intents": INTENTS } });
+    client.socket.send(Message::binary(identify.to_string())).await.unwrap();
+    assert_eq!(client.frame().await["t"], "READY");
+    client.socket.send(Message::binary(r#"{"op":1,"d":1}"#)).await.unwrap();
+    while client.message().await.as_text() != Some(r#"{"t":null,"s":null,"op":11,"d":null}"#) {}
+}
+
+#[tokio::test]
 async fn oversized_frame_closes_the_connection() {
     let sim = default_sim().await;
     let mut client = Client::connect_and_read_hello(&sim).await;

@@ -12,7 +12,6 @@ impl Close {
     pub(crate) const TAKEN_OVER: Self = Self::new(4000, "Another connection requested to resume this session.");
     pub(crate) const UNKNOWN_OPCODE: Self = Self::new(4001, "Unknown opcode.");
     pub(crate) const DECODE: Self = Self::new(4002, "Error while decoding payload.");
-    pub(crate) const BINARY: Self = Self::new(4002, "Payloads must be JSON text.");
     pub(crate) const TOO_LONG: Self = Self::new(4002, "Payloads must be at most 4096 bytes.");
     pub(crate) const ENCODING: Self = Self::new(4002, "This gateway supports encoding=json only.");
     pub(crate) const COMPRESSION: Self =

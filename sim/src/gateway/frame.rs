@@ -1,4 +1,5 @@
-//! Encodes frames: JSON with the keys in the order `t, s, op, d`, because clients scan the text.
+//! Encodes frames: JSON with all four keys, in the order `t, s, op, d`: clients scan the text, and read keys without a
+//! check.
 
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ impl Control {
                 out.extend_from_slice(itoa::Buffer::new().format(millis).as_bytes());
                 br#","_trace":["[\"guildhall-sim\"]"]}}"#
             }
-            Self::HeartbeatAck => br#"{"t":null,"s":null,"op":11}"#,
+            Self::HeartbeatAck => br#"{"t":null,"s":null,"op":11,"d":null}"#,
             Self::Heartbeat => br#"{"t":null,"s":null,"op":1,"d":null}"#,
             Self::Reconnect => br#"{"t":null,"s":null,"op":7,"d":null}"#,
             Self::InvalidSession { resumable: true } => br#"{"t":null,"s":null,"op":9,"d":true}"#,
@@ -58,6 +59,8 @@ pub(crate) fn write_event(out: &mut BytesMut, sequence: u64, event: &Event) {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     fn text(control: Control) -> String {
@@ -74,21 +77,23 @@ mod tests {
     }
 
     #[test]
-    fn every_control_frame_is_json_without_a_sequence() {
+    fn control_frames_have_all_four_keys_in_order() {
+        let hello = json!({ "heartbeat_interval": 41_250, "_trace": ["[\"guildhall-sim\"]"] });
         let all = [
-            (Control::Hello(Duration::from_millis(41_250)), 10),
-            (Control::HeartbeatAck, 11),
-            (Control::Heartbeat, 1),
-            (Control::Reconnect, 7),
-            (Control::InvalidSession { resumable: true }, 9),
-            (Control::InvalidSession { resumable: false }, 9),
+            (Control::Hello(Duration::from_millis(41_250)), 10, hello),
+            (Control::HeartbeatAck, 11, Value::Null),
+            (Control::Heartbeat, 1, Value::Null),
+            (Control::Reconnect, 7, Value::Null),
+            (Control::InvalidSession { resumable: true }, 9, json!(true)),
+            (Control::InvalidSession { resumable: false }, 9, json!(false)),
         ];
-        for (control, op) in all {
-            let frame: serde_json::Value = serde_json::from_str(&text(control)).unwrap();
-            assert_eq!(frame["op"], op);
-            assert!(frame["t"].is_null() && frame["s"].is_null());
+        for (control, op, data) in all {
+            let text = text(control);
+            let data_text = text
+                .strip_prefix(&format!(r#"{{"t":null,"s":null,"op":{op},"d":"#))
+                .unwrap_or_else(|| panic!("{text}"));
+            let written: Value = serde_json::from_str(data_text.strip_suffix('}').unwrap()).unwrap();
+            assert_eq!(written, data, "{text}");
         }
-        let hello: serde_json::Value = serde_json::from_str(&text(all[0].0)).unwrap();
-        assert_eq!(hello["d"]["heartbeat_interval"], 41_250);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use super::close::Close;
-use super::connection::{Action, Connection, Incoming};
+use super::connection::{Action, Connection};
 use super::faults::ActiveFaults;
 use super::frame::{Control, Event};
 use super::identify::{IdentifyBudget, SessionStarts};
@@ -130,7 +130,7 @@ impl Hub {
     }
 
     /// Handles a frame of a connection. `url` is the URL to resume at.
-    pub(crate) fn handle_frame(&mut self, world: &World, id: ConnectionId, frame: Incoming<'_>, url: &str, now: At) {
+    pub(crate) fn handle_frame(&mut self, world: &World, id: ConnectionId, frame: &[u8], url: &str, now: At) {
         let Some(link) = self.connections.get_mut(&id).filter(|link| !link.zombie) else { return };
         match link.connection.on_frame(frame, now) {
             None => {}

@@ -71,12 +71,12 @@ impl OneOrMany {
     }
 }
 
-/// Parses a text frame, or returns the close code of the error.
-pub(crate) fn read(text: &str) -> Result<Inbound, Close> {
-    if text.len() > MAX_PAYLOAD {
+/// Parses the JSON of a frame, or returns the close code of the error.
+pub(crate) fn read(frame: &[u8]) -> Result<Inbound, Close> {
+    if frame.len() > MAX_PAYLOAD {
         return Err(Close::TOO_LONG);
     }
-    let Ok(Value::Object(mut frame)) = serde_json::from_str(text) else { return Err(Close::DECODE) };
+    let Ok(Value::Object(mut frame)) = serde_json::from_slice(frame) else { return Err(Close::DECODE) };
     let op = frame.get("op").and_then(Value::as_u64).ok_or(Close::DECODE)?;
     let d = frame.remove("d").unwrap_or_default();
     match op {
@@ -105,7 +105,7 @@ mod tests {
     fn ids_are_read_from_numbers_and_from_strings() {
         for guild in ["123456789012345678", "\"123456789012345678\""] {
             let text = format!(r#"{{"op":8,"d":{{"guild_id":{guild},"query":"","limit":0,"user_ids":"7"}}}}"#);
-            let Ok(Inbound::RequestMembers(request)) = read(&text) else { panic!("not parsed: {text}") };
+            let Ok(Inbound::RequestMembers(request)) = read(text.as_bytes()) else { panic!("not parsed: {text}") };
             assert_eq!(request.guild_id, Snowflake::new(123_456_789_012_345_678));
             assert_eq!(request.user_ids.unwrap().into_vec(), [Snowflake::new(7)]);
         }
@@ -113,19 +113,20 @@ mod tests {
 
     #[test]
     fn invalid_frames_have_their_close_code() {
-        assert_eq!(read("{"), Err(Close::DECODE));
-        assert_eq!(read("[1]"), Err(Close::DECODE));
-        assert_eq!(read(r#"{"op":6,"d":["token","session",1]}"#), Err(Close::DECODE));
-        assert_eq!(read(r#"{"op":2,"d":{"intents":1}}"#), Err(Close::DECODE), "an IDENTIFY without a token");
-        assert_eq!(read(r#"{"op":5,"d":null}"#), Err(Close::UNKNOWN_OPCODE));
-        assert_eq!(read(r#"{"op":99}"#), Err(Close::UNKNOWN_OPCODE));
+        assert_eq!(read(b"{"), Err(Close::DECODE));
+        assert_eq!(read(b"[1]"), Err(Close::DECODE));
+        assert_eq!(read(&[131, 116, 0]), Err(Close::DECODE), "ETF in a binary frame");
+        assert_eq!(read(br#"{"op":6,"d":["token","session",1]}"#), Err(Close::DECODE));
+        assert_eq!(read(br#"{"op":2,"d":{"intents":1}}"#), Err(Close::DECODE), "an IDENTIFY without a token");
+        assert_eq!(read(br#"{"op":5,"d":null}"#), Err(Close::UNKNOWN_OPCODE));
+        assert_eq!(read(br#"{"op":99}"#), Err(Close::UNKNOWN_OPCODE));
         let long = format!(r#"{{"op":1,"d":null,"x":"{}"}}"#, "x".repeat(MAX_PAYLOAD));
-        assert_eq!(read(&long), Err(Close::TOO_LONG));
+        assert_eq!(read(long.as_bytes()), Err(Close::TOO_LONG));
     }
 
     #[test]
     fn a_heartbeat_needs_no_sequence() {
-        assert_eq!(read(r#"{"op":1,"d":null}"#), Ok(Inbound::Heartbeat));
-        assert_eq!(read(r#"{"op":1,"d":251}"#), Ok(Inbound::Heartbeat));
+        assert_eq!(read(br#"{"op":1,"d":null}"#), Ok(Inbound::Heartbeat));
+        assert_eq!(read(br#"{"op":1,"d":251}"#), Ok(Inbound::Heartbeat));
     }
 }

@@ -13,7 +13,6 @@ use hyper_util::rt::TokioIo;
 use tokio_websockets::{CloseCode, Error, Message, WebSocketStream};
 
 use super::close::Close;
-use super::connection::Incoming;
 use super::frame;
 use super::hub::{ConnectionId, DisconnectReason, Ending, Outbound};
 use super::zlib::Deflater;
@@ -75,10 +74,8 @@ pub(crate) async fn serve(shared: Arc<Shared>, mut socket: Socket, query: &str) 
                 return;
             }
             SocketEvent::Received(Some(Ok(message))) => {
-                if let Some(text) = message.as_text() {
-                    connection.handle_frame(Incoming::Text(text), &url);
-                } else if message.is_binary() {
-                    connection.handle_frame(Incoming::Binary, &url);
+                if message.is_text() || message.is_binary() {
+                    connection.handle_frame(message.as_payload(), &url);
                 } else if message.is_ping() {
                     connection.handle_ping();
                 }
@@ -143,7 +140,7 @@ impl ConnectionGuard {
         hub.take_outbound(world, self.id, room, outbound, self.shared.now());
     }
 
-    fn handle_frame(&self, frame: Incoming<'_>, url: &str) {
+    fn handle_frame(&self, frame: &[u8], url: &str) {
         let mut core = self.shared.lock();
         let Core { world, hub, .. } = &mut *core;
         hub.handle_frame(world, self.id, frame, url, self.shared.now());

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 use super::Hub;
 use super::close::Close;
-use super::connection::Incoming;
 use super::faults::GatewayFault;
 use super::frame::Control;
 use super::hub::{ConnectionId, DisconnectReason, Ending, Outbound};
@@ -54,7 +53,7 @@ impl HubFixture {
     }
 
     fn send(&mut self, id: ConnectionId, frame: &Value) {
-        self.hub.handle_frame(&self.world, id, Incoming::Text(&frame.to_string()), URL, self.now);
+        self.hub.handle_frame(&self.world, id, frame.to_string().as_bytes(), URL, self.now);
     }
 
     fn identify(&mut self, id: ConnectionId, intents: u64) {
