@@ -42,6 +42,13 @@ pub struct SimConfig {
     pub max_effects: usize,
     /// Messages stored in a channel; the oldest are removed first.
     pub max_messages: usize,
+    /// Maximum size of all attachments in memory, in bytes; the files of the oldest are removed first.
+    pub max_attachment_bytes: usize,
+    /// Whether REST calls need a `User-Agent` of the form `DiscordBot (url, version)`. Discord documents it as required,
+    /// and accepts others from some libraries; the score counts those in any case.
+    pub require_user_agent: bool,
+    /// Whether it serves HTTPS and secure WebSockets, with a generated certificate.
+    pub tls: bool,
     /// How many seconds Discord's clock is ahead of this machine's; negative if it is behind. Ids, timestamps and the
     /// `Date` of REST responses have its time.
     pub clock_ahead_s: i64,
@@ -66,6 +73,9 @@ impl Default for SimConfig {
             idle_timeout: Duration::from_secs(60),
             max_effects: 1_000_000,
             max_messages: 10_000,
+            max_attachment_bytes: 64 * 1024 * 1024,
+            require_user_agent: false,
+            tls: false,
             clock_ahead_s: 0,
         }
     }

@@ -3,7 +3,7 @@
 //! ```text
 //!                          one port
 //!   a bot ──REST──▶ http ──▶ admit: ban, token, limits, faults ──▶ rest ──▶ ┌───────┐
-//!     ▲               │                                                     │ world │──▶ events ┐
+//!     ▲               ├──▶ files: attachments ◀──────────────────────────── │ world │──▶ events ┐
 //!     │               └──▶ control: /sim sets world, limits and faults ───▶ └───────┘           │
 //!     └──ws──── gateway: sessions, sequence, replay, intents ◀──────────────────────────────────┘
 //!
@@ -47,10 +47,13 @@ mod score;
 mod sim;
 mod state;
 mod time;
+mod tls;
 mod world;
 
 pub use config::{BotConfig, GatewayConfig, SimConfig};
-pub use control::{ControlError, DriveReport, FireSpec, GuildsSpec, JoinSpec, MessageSpec, Pace, PostResponse};
+pub use control::{
+    ControlError, DriveReport, FireSpec, GuildsSpec, JoinSpec, MessageSpec, Pace, PostResponse, ReactionSpec,
+};
 pub use fault::{CloudflareForm, Fault, FaultAction, FaultError, Stage};
 pub use gateway::{GatewayFault, GatewayScore, SessionScore, SessionStarts, StormEvent, StormReport, StormSpec};
 pub use id::{NotAnId, Snowflake};

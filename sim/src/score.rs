@@ -13,7 +13,7 @@ use crate::time::At;
 /// The window in which arrivals are counted: one second.
 const SECOND_US: u64 = 1_000_000;
 
-/// Names of created objects that are stored to find duplicates.
+/// Maximum number of names of created objects, and of objects among which duplicates are found.
 const MAX_NAMES: usize = 1_000_000;
 
 /// Counters since the start or the last reset.
@@ -35,13 +35,16 @@ pub struct Score {
     pub bans: u64,
     /// Requests that an address sent while it was banned.
     pub requests_while_banned: u64,
+    /// Requests whose `User-Agent` does not have the form that Discord requires, `DiscordBot (url, version)`.
+    pub invalid_user_agents: u64,
     /// Connections cut by a fault.
     pub dropped: u64,
     /// By route, such as `POST /guilds/{guild.id}/roles`.
     pub routes: BTreeMap<String, RouteScore>,
     /// Objects created, by guild (`-` for none), then `kind name`.
     pub created: BTreeMap<String, BTreeMap<String, u32>>,
-    /// Objects created beyond the first of the same guild, kind and name.
+    /// Roles, channels and messages that a bot created by a request that it had sent before, while the object of the
+    /// earlier one still exists. The nonce of a message is not compared.
     pub duplicates: u64,
     /// Effects in the order they happened, by guild (`-` for none).
     pub effects: BTreeMap<String, Vec<EffectScore>>,
@@ -121,7 +124,43 @@ pub(crate) struct ScoreKeeper {
     effect_count: usize,
     max_effects: usize,
     name_count: usize,
+    originals: Originals,
 }
+
+/// Objects that a repeated request would duplicate, by the request that created them.
+#[derive(Debug, Default)]
+struct Originals {
+    /// How many objects of each request exist.
+    existing: HashMap<RequestDigest, u32>,
+    created_by: HashMap<Snowflake, RequestDigest>,
+}
+
+impl Originals {
+    /// Adds an object; returns whether another one of the same request exists.
+    fn add(&mut self, object: Snowflake, request: RequestDigest) -> bool {
+        if self.created_by.len() >= MAX_NAMES {
+            return false;
+        }
+        self.created_by.insert(object, request);
+        let existing = self.existing.entry(request).or_default();
+        *existing += 1;
+        *existing > 1
+    }
+
+    fn remove(&mut self, object: Snowflake) {
+        let Some(request) = self.created_by.remove(&object) else { return };
+        if let Some(existing) = self.existing.get_mut(&request) {
+            *existing -= 1;
+            if *existing == 0 {
+                self.existing.remove(&request);
+            }
+        }
+    }
+}
+
+/// Digest of a request: of its caller, its path and its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RequestDigest(pub(crate) u64);
 
 /// A write in flight. It must be finished when its response is sent.
 #[derive(Debug)]
@@ -148,6 +187,7 @@ impl ScoreKeeper {
             effect_count: 0,
             max_effects,
             name_count: 0,
+            originals: Originals::default(),
         }
     }
 
@@ -194,6 +234,10 @@ impl ScoreKeeper {
         self.score.requests_while_banned += 1;
     }
 
+    pub(crate) fn record_invalid_user_agent(&mut self) {
+        self.score.invalid_user_agents += 1;
+    }
+
     pub(crate) fn record_dropped_connection(&mut self) {
         self.score.dropped += 1;
     }
@@ -214,14 +258,30 @@ impl ScoreKeeper {
         PendingWrite { guild, arrived, overlapped }
     }
 
-    pub(crate) fn record_effect(&mut self, effect: &Effect, write: &PendingWrite, now: At) -> Option<EffectPosition> {
+    /// Records a change. `request` is the digest of the request, if the same request would make another object.
+    pub(crate) fn record_effect(
+        &mut self,
+        effect: &Effect,
+        request: Option<RequestDigest>,
+        write: &PendingWrite,
+        now: At,
+    ) -> Option<EffectPosition> {
         let guild = effect.guild.map_or_else(|| "-".to_owned(), |guild| guild.to_string());
         if effect.verb == Verb::Create && self.name_count < MAX_NAMES {
             let names = self.score.created.entry(guild.clone()).or_default();
             let count = names.entry(format!("{} {}", effect.kind, effect.name)).or_default();
             *count += 1;
-            self.score.duplicates += u64::from(*count > 1);
             self.name_count += usize::from(*count == 1);
+        }
+        match (effect.verb, request) {
+            (Verb::Create, Some(request)) => {
+                self.score.duplicates += u64::from(self.originals.add(effect.object, request));
+            }
+            (Verb::Delete, _) => {
+                self.originals.remove(effect.object);
+                effect.removed.iter().for_each(|object| self.originals.remove(*object));
+            }
+            (Verb::Create, None) | (Verb::Update, _) => {}
         }
         if self.effect_count >= self.max_effects {
             self.score.effects_not_kept += 1;
@@ -292,21 +352,24 @@ impl ScoreKeeper {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rest::call::Repetition;
 
     const BOT: Credential = Credential::Application(Snowflake::new(9));
+    const GUILD: Option<Snowflake> = Some(Snowflake::new(1));
 
     fn at(micros: u64) -> At {
         At::from_micros(micros)
     }
 
     fn role(name: &str) -> Effect {
-        Effect {
-            guild: Some(Snowflake::new(1)),
-            verb: Verb::Create,
-            kind: "role",
-            object: Snowflake::new(5),
-            name: name.into(),
-        }
+        Effect::new_object("role", GUILD, Snowflake::new(5), name)
+    }
+
+    fn record(keeper: &mut ScoreKeeper, effect: &Effect, request: u64) {
+        let request = (effect.repetition == Repetition::Duplicates).then_some(RequestDigest(request));
+        let write = keeper.start_write(effect.guild, at(0));
+        let position = keeper.record_effect(effect, request, &write, at(1));
+        keeper.finish_write(&write, position.as_ref(), Some(at(2)));
     }
 
     #[test]
@@ -321,17 +384,40 @@ mod tests {
     }
 
     #[test]
-    fn second_object_of_a_name_is_a_duplicate() {
+    fn second_object_of_a_request_is_a_duplicate() {
         let mut keeper = ScoreKeeper::new(10);
-        for name in ["Elder", "Elder", "Baker"] {
-            let write = keeper.start_write(Some(Snowflake::new(1)), at(0));
-            let position = keeper.record_effect(&role(name), &write, at(1));
-            keeper.finish_write(&write, position.as_ref(), Some(at(2)));
+        for (object, name, request) in [(5, "Elder", 1), (6, "Elder", 1), (7, "Baker", 2), (8, "Elder", 3)] {
+            record(&mut keeper, &Effect { object: Snowflake::new(object), ..role(name) }, request);
         }
         let score = keeper.score();
         assert_eq!((score.duplicates, score.overlaps), (1, 0));
-        assert_eq!(score.created["1"]["role Elder"], 2);
+        assert_eq!(score.created["1"]["role Elder"], 3);
         assert_eq!(score.effects["1"][2].answered, Some(at(2)));
+    }
+
+    #[test]
+    fn object_created_again_after_its_deletion_is_no_duplicate() {
+        let mut keeper = ScoreKeeper::new(10);
+        let message = |object| Effect::new_object("message", GUILD, Snowflake::new(object), "hi");
+        record(&mut keeper, &message(5), 1);
+        record(&mut keeper, &Effect::new(Verb::Delete, "message", GUILD, Snowflake::new(5), "hi"), 2);
+        record(&mut keeper, &message(6), 1);
+        let bulk = Effect::new(Verb::Delete, "messages", GUILD, Snowflake::new(4), "1");
+        record(&mut keeper, &bulk.with_removed(vec![Snowflake::new(6)]), 3);
+        record(&mut keeper, &message(7), 1);
+        assert_eq!(keeper.score().duplicates, 0);
+        record(&mut keeper, &message(8), 1);
+        assert_eq!((keeper.score().duplicates, keeper.score().created["1"]["message hi"]), (1, 4));
+    }
+
+    #[test]
+    fn object_named_by_its_request_is_no_duplicate() {
+        let mut keeper = ScoreKeeper::new(10);
+        for interaction in [5, 6] {
+            let answer = Effect::new(Verb::Create, "interaction", GUILD, Snowflake::new(interaction), "pong");
+            record(&mut keeper, &answer, 1);
+        }
+        assert_eq!((keeper.score().duplicates, keeper.score().created["1"]["interaction pong"]), (0, 2));
     }
 
     #[test]
@@ -353,8 +439,8 @@ mod tests {
     fn effects_beyond_the_bound_are_only_counted() {
         let mut keeper = ScoreKeeper::new(1);
         let write = keeper.start_write(None, at(0));
-        assert!(keeper.record_effect(&role("a"), &write, at(1)).is_some());
-        assert!(keeper.record_effect(&role("b"), &write, at(1)).is_none());
+        assert!(keeper.record_effect(&role("a"), None, &write, at(1)).is_some());
+        assert!(keeper.record_effect(&role("b"), None, &write, at(1)).is_none());
         assert_eq!(keeper.score().effects_not_kept, 1);
         keeper.finish_write(&write, None, None);
     }

@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 use crate::config::SimConfig;
 use crate::http;
 use crate::state::Shared;
+use crate::tls::Tls;
 
 /// The simulator. Start one with [`Sim::start`].
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub struct SimHandle {
     pub(crate) shared: Arc<Shared>,
     stop: watch::Sender<bool>,
     acceptor: JoinHandle<()>,
+    /// In PEM, with [`SimConfig::tls`].
+    authority: Option<String>,
 }
 
 impl Sim {
@@ -29,14 +32,18 @@ impl Sim {
     ///
     /// # Errors
     ///
-    /// When the address cannot be bound.
+    /// When the address cannot be bound, or no certificate can be generated.
     pub async fn start(config: SimConfig) -> io::Result<SimHandle> {
         let listener = listen(config.bind)?;
         let address = listener.local_addr()?;
+        let (tls, authority) = match config.tls.then(|| Tls::generate(address)).transpose()? {
+            Some(Tls { acceptor, authority }) => (Some(acceptor), Some(authority)),
+            None => (None, None),
+        };
         let shared = Arc::new(Shared::new(config, address));
         let (stop, stopped) = watch::channel(false);
-        let acceptor = tokio::spawn(http::serve(listener, Arc::clone(&shared), stopped));
-        Ok(SimHandle { shared, stop, acceptor })
+        let acceptor = tokio::spawn(http::serve(listener, tls, Arc::clone(&shared), stopped));
+        Ok(SimHandle { shared, stop, acceptor, authority })
     }
 }
 
@@ -58,16 +65,28 @@ impl SimHandle {
         self.shared.address
     }
 
+    /// Its URL: `http://127.0.0.1:PORT`, or `https://…` with [`SimConfig::tls`].
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.shared.urls.http.clone()
+    }
+
     /// Base URL of its REST API: `http://127.0.0.1:PORT/api/v10`.
     #[must_use]
     pub fn api_url(&self) -> String {
-        format!("http://{}/api/v10", self.shared.address)
+        format!("{}/api/v10", self.shared.urls.http)
     }
 
     /// URL of its gateway: `ws://127.0.0.1:PORT`.
     #[must_use]
     pub fn gateway_url(&self) -> String {
-        format!("ws://{}", self.shared.address)
+        self.shared.urls.gateway.clone()
+    }
+
+    /// The generated certificate that clients must trust, in PEM; `None` without [`SimConfig::tls`].
+    #[must_use]
+    pub fn certificate(&self) -> Option<&str> {
+        self.authority.as_deref()
     }
 
     /// Stops accepting connections, cuts the open ones, and waits until the port is free.

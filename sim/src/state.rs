@@ -20,10 +20,27 @@ pub(crate) struct Shared {
     pub(crate) config: SimConfig,
     /// Address that it listens on.
     pub(crate) address: SocketAddr,
+    pub(crate) urls: Urls,
     /// Signs interactions that are posted to a URL.
     pub(crate) signing_key: SigningKey,
     clock: Clock,
     core: Mutex<Core>,
+}
+
+/// The URLs that it is reached by.
+#[derive(Clone, Debug)]
+pub(crate) struct Urls {
+    /// Such as `http://127.0.0.1:port`.
+    pub(crate) http: String,
+    /// Such as `ws://127.0.0.1:port`.
+    pub(crate) gateway: String,
+}
+
+impl Urls {
+    fn new(address: SocketAddr, tls: bool) -> Self {
+        let s = if tls { "s" } else { "" };
+        Self { http: format!("http{s}://{address}"), gateway: format!("ws{s}://{address}") }
+    }
 }
 
 /// The state behind the lock. Never held across an await.
@@ -40,9 +57,10 @@ pub(crate) struct Core {
 impl Shared {
     pub(crate) fn new(config: SimConfig, address: SocketAddr) -> Self {
         let clock = Clock::start(config.clock_ahead_s);
-        let core = Core::new(&config, address, clock.now());
+        let urls = Urls::new(address, config.tls);
+        let core = Core::new(&config, &urls, clock.now());
         let signing_key = control::signing_key(config.seed);
-        Self { config, address, signing_key, clock, core: Mutex::new(core) }
+        Self { config, address, urls, signing_key, clock, core: Mutex::new(core) }
     }
 
     pub(crate) fn now(&self) -> At {
@@ -56,9 +74,10 @@ impl Shared {
 }
 
 impl Core {
-    pub(crate) fn new(config: &SimConfig, address: SocketAddr, now: At) -> Self {
+    pub(crate) fn new(config: &SimConfig, urls: &Urls, now: At) -> Self {
         let mut world = World::new(config, now);
-        world.gateway_url = format!("ws://{address}");
+        world.set_http_url(&urls.http);
+        world.gateway_url.clone_from(&urls.gateway);
         world.verify_key = control::public_key(&control::signing_key(config.seed));
         Self {
             world,

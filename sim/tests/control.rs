@@ -45,6 +45,62 @@ async fn snapshot_can_be_restored_in_another_simulator() {
 }
 
 #[tokio::test]
+async fn members_react_to_messages_and_take_it_back() {
+    let fixture = Fixture::start(SimConfig::default()).await;
+    let path = format!("/channels/{}/messages", fixture.channel);
+    let message = fixture.api(Method::POST, &path, Some(json!({ "content": "vote" }))).await.json()["id"].clone();
+    let mut reaction = json!({ "channel_id": fixture.channel, "message_id": message, "emoji": "🔥" });
+    let react = async |body: &Value| fixture.control(Method::POST, "/sim/reactions", Some(body.clone())).await;
+    assert_eq!((react(&reaction).await.status, react(&reaction).await.status), (200, 200));
+    let stored = fixture.api(Method::GET, &path, None).await.json();
+    assert_eq!((&stored[0]["reactions"][0]["count"], &stored[0]["reactions"][0]["me"]), (&json!(1), &json!(false)));
+    reaction["remove"] = json!(true);
+    assert_eq!(react(&reaction).await.status, 200);
+    assert!(fixture.api(Method::GET, &path, None).await.json()[0].get("reactions").is_none());
+    reaction["emoji"] = json!("fire");
+    let refused = react(&reaction).await;
+    assert!(refused.status == 400 && refused.text.contains("not an emoji"), "{}", refused.text);
+    let created = &fixture.sim.score().created[&fixture.guild];
+    assert_eq!(created.keys().collect::<Vec<_>>(), ["message vote"], "what members do is not in the score");
+}
+
+/// What a bot may do twice without making a duplicate, and what it may not.
+#[tokio::test]
+async fn duplicates_are_objects_of_a_repeated_request() {
+    let fixture = Fixture::start(SimConfig::default()).await;
+    let post = async |path: String, body: Value| {
+        let made = fixture.api(Method::POST, &path, Some(body)).await;
+        assert!(made.status < 300, "{}", made.text);
+        made.json()
+    };
+    for _ in 0..2 {
+        let fired = fixture.control(Method::POST, "/sim/commands", Some(json!({ "name": "ping" }))).await.json();
+        let token = fired["token"].as_str().unwrap();
+        let answer = json!({ "type": 4, "data": { "content": "pong" } });
+        post(format!("/interactions/{}/{token}/callback", fired["id"].as_str().unwrap()), answer).await;
+        post(format!("/webhooks/{}/{token}", fixture.application), json!({ "content": "and more" })).await;
+    }
+    let state = fixture.control(Method::GET, "/sim/state", None).await.json();
+    for channel in state["guilds"][0]["channels"].as_array().unwrap() {
+        let path = format!("/channels/{}/messages", channel["id"].as_str().unwrap());
+        post(path.clone(), json!({ "embeds": [{ "title": "one" }] })).await;
+        post(path, json!({ "embeds": [{ "title": "two" }] })).await;
+    }
+    let roles = format!("/guilds/{}/roles", fixture.guild);
+    let role = post(roles.clone(), json!({ "name": "Elder" })).await["id"].clone();
+    fixture.api(Method::DELETE, &format!("{roles}/{}", role.as_str().unwrap()), None).await;
+    post(roles.clone(), json!({ "name": "Elder" })).await;
+    assert_eq!(fixture.sim.score().duplicates, 0, "{:?}", fixture.sim.score().created);
+
+    post(roles, json!({ "name": "Elder" })).await;
+    let path = format!("/channels/{}/messages", fixture.channel);
+    for nonce in ["1", "2"] {
+        post(path.clone(), json!({ "content": "once", "nonce": nonce })).await;
+    }
+    assert_eq!(fixture.sim.score().duplicates, 2);
+}
+
+#[tokio::test]
 async fn thousands_of_guilds_are_created_and_paged() {
     let sim = Sim::start(SimConfig { guilds: 2_000, ..SimConfig::default() }).await.unwrap();
     sim.create_guilds(&GuildsSpec { count: Some(1_000), name: Some("more".into()), ..GuildsSpec::default() }).unwrap();

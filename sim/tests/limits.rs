@@ -157,8 +157,8 @@ async fn invalid_requests_lead_to_a_cloudflare_ban() {
 }
 
 #[tokio::test]
-async fn user_agent_is_required_except_with_an_interaction_token() {
-    let fixture = Fixture::start(SimConfig::default()).await;
+async fn required_user_agent_is_not_needed_with_an_interaction_token() {
+    let fixture = Fixture::start(SimConfig { require_user_agent: true, ..SimConfig::default() }).await;
     let address: SocketAddr = fixture.sim.address();
     let bare = |path: &str| {
         Request::get(path)
@@ -172,6 +172,22 @@ async fn user_agent_is_required_except_with_an_interaction_token() {
     assert_eq!((refused.status, refused.json()["code"].as_u64()), (403, Some(40333)));
     let path = format!("/api/v10/webhooks/{}/no-such-token/messages/@original", fixture.application);
     assert_eq!(send(address, bare(&path)).await.unwrap().json()["code"], 50027);
+    assert_eq!(fixture.sim.score().invalid_user_agents, 1);
+}
+
+#[tokio::test]
+async fn user_agent_of_another_form_is_counted_and_accepted() {
+    let fixture = Fixture::start(SimConfig::default()).await;
+    for agent in ["curl/8", AGENT] {
+        let request = Request::get("/api/v10/users/@me")
+            .header("host", "sim")
+            .header("user-agent", agent)
+            .header("authorization", TOKEN)
+            .body(Full::new(Bytes::new()))
+            .unwrap();
+        assert_eq!(send(fixture.sim.address(), request).await.unwrap().status, 200);
+    }
+    assert_eq!(fixture.sim.score().invalid_user_agents, 1);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! The control API as Rust methods.
 
-use super::{ControlError, Drive, DriveReport, FireSpec, GuildsSpec, JoinSpec, MessageSpec};
+use super::{ControlError, Drive, DriveReport, FireSpec, GuildsSpec, JoinSpec, MessageSpec, ReactionSpec};
 use crate::fault::Fault;
 use crate::id::Snowflake;
 use crate::limit::{LimitConfig, RouteLimit};
@@ -71,6 +71,15 @@ impl SimHandle {
     /// When the channel or user is unknown.
     pub async fn send_messages(&self, spec: MessageSpec) -> Result<DriveReport, ControlError> {
         self.shared.drive(Drive::Message(spec)).await
+    }
+
+    /// Lets a member react to a message, or take a reaction back.
+    ///
+    /// # Errors
+    ///
+    /// When the channel, message or user is unknown, or the emoji is none.
+    pub fn react(&self, spec: &ReactionSpec) -> Result<(), ControlError> {
+        self.shared.react(spec)
     }
 
     /// Lets a member use a command, press a button or submit a modal.

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 pub(crate) use drive::Drive;
-pub use drive::{DriveReport, FireSpec, GuildsSpec, JoinSpec, MessageSpec, Pace, PostResponse};
+pub use drive::{DriveReport, FireSpec, GuildsSpec, JoinSpec, MessageSpec, Pace, PostResponse, ReactionSpec};
 pub(crate) use signed::{public_key, signing_key};
 
 use crate::gateway::{self, StormSpec};
@@ -45,6 +45,7 @@ pub(crate) const ENDPOINTS: &[(&str, &str)] = &[
     ("POST /sim/guilds/{id}/members", "{count, per_second, name, user_id}: let members join"),
     ("DELETE /sim/guilds/{id}/members/{user}", "let a member leave"),
     ("POST /sim/messages", "{channel_id, content, user_id, count, per_second}: send messages as a member"),
+    ("POST /sim/reactions", "{channel_id, message_id, emoji, user_id, remove}: react to a message as a member"),
     ("POST /sim/commands", "{guild_id, name, options, channel_id, user_id, url, count, per_second}: use a command"),
     ("POST /sim/buttons", "{guild_id, custom_id, …}: press a button"),
     ("POST /sim/modals", "{guild_id, custom_id, …}: submit a modal"),
@@ -125,7 +126,7 @@ async fn route(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Bytes,
     let body =
         read_body(body, &head.headers, limit, shared.config.idle_timeout).await.map_err(|error| match error {
             BodyError::TooLarge(limit) => ControlError::TooLarge(limit),
-            BodyError::Incomplete => ControlError::Incomplete,
+            BodyError::Incomplete | BodyError::Multipart(_) => ControlError::Incomplete,
         })?;
     let path = head.uri.path().trim_end_matches('/').to_owned();
     let parts: Vec<&str> = path.split('/').skip(2).collect();
@@ -178,6 +179,7 @@ async fn route(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Bytes,
             shared.leave(parse_id(guild)?, parse_id(user)?).and_then(|()| empty_response())
         }
         ["messages"] if is_method(&post) => Ok(encode(&shared.drive(Drive::Message(parse(&body)?)).await?)),
+        ["reactions"] if is_method(&post) => shared.react(&parse(&body)?).and_then(|()| empty_response()),
         [kind @ ("commands" | "buttons" | "modals")] if is_method(&post) => {
             let spec: FireSpec = FireSpec::from_body(kind, parse::<Value>(&body)?)?;
             Ok(encode(&shared.drive(Drive::Fire(spec)).await?))

@@ -83,7 +83,7 @@ impl Shared {
         let now = self.now();
         let mut core = self.lock();
         core.hub.reset(now);
-        let mut fresh = Core::new(&self.config, self.address, now);
+        let mut fresh = Core::new(&self.config, &self.urls, now);
         // The connections stay until their clients have received the close frame.
         std::mem::swap(&mut fresh.hub, &mut core.hub);
         *core = fresh;
@@ -98,6 +98,7 @@ impl Shared {
         }
         let now = self.now();
         let mut core = self.lock();
+        world.set_http_url(&self.urls.http);
         world.gateway_url.clone_from(&core.world.gateway_url);
         world.verify_key.clone_from(&core.world.verify_key);
         core.world = world;

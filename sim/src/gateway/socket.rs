@@ -35,7 +35,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, mut socket: Socket, query: &str) 
             return close_socket(&mut socket, close).await;
         }
     };
-    let url = format!("ws://{}", shared.address);
+    let url = shared.urls.gateway.clone();
     let (id, wakeup) = shared.lock().hub.open(shared.now());
     let mut connection = ConnectionGuard { shared, id, reason: DisconnectReason::Lost };
     let mut outbound = Outbound::default();

@@ -30,6 +30,8 @@ pub(super) struct Arrival<'a> {
     /// Value of the `Authorization` header.
     pub(super) authorization: Option<&'a str>,
     pub(super) user_agent: Option<&'a str>,
+    /// Whether a `User-Agent` of another form than Discord's is refused.
+    pub(super) requires_user_agent: bool,
     /// Whether the body changes a channel's name or topic.
     pub(super) changes_name_or_topic: bool,
     pub(super) plan: &'a FaultPlan,
@@ -82,16 +84,20 @@ impl Core {
         let auth = arrival.route.as_ref().map_or(Auth::Open, |(route, _)| route.auth);
         let exempt = auth == Auth::InteractionToken && self.limits.config().interactions_exempt;
         self.score.record_request(credential, &route_name(arrival.method, &arrival.route), exempt, now);
+        // Calls with an interaction token need no user agent: clients send them with other HTTP clients, and Discord
+        // accepts that.
+        let has_agent =
+            auth == Auth::InteractionToken || arrival.user_agent.is_some_and(|agent| agent.starts_with("DiscordBot ("));
+        if !has_agent {
+            self.score.record_invalid_user_agent();
+        }
 
         if let Some(remaining) = self.bans.remaining_ban(arrival.peer, now) {
             self.score.record_banned_request();
             return Err(Refusal::Cloudflare { form: CloudflareForm::Json, retry_after: Some(remaining) });
         }
         let refuse = |error| Err(Refusal::Error { error, bucket: None });
-        let has_agent = arrival.user_agent.is_some_and(|agent| agent.starts_with("DiscordBot ("));
-        // Calls with an interaction token need no user agent: clients send them with other HTTP clients, and Discord
-        // accepts that.
-        if !has_agent && auth != Auth::InteractionToken {
+        if !has_agent && arrival.requires_user_agent {
             return refuse(ApiError::NO_USER_AGENT);
         }
         let (route, params) = match arrival.route {

@@ -17,6 +17,8 @@ pub(crate) enum BodyError {
     TooLarge(usize),
     #[error("the body is incomplete or did not arrive in time")]
     Incomplete,
+    #[error("the multipart body is malformed: {0}")]
+    Multipart(String),
 }
 
 impl BodyError {
@@ -24,6 +26,7 @@ impl BodyError {
         match self {
             Self::TooLarge(_) => ApiError::TOO_LARGE,
             Self::Incomplete => ApiError::INVALID_JSON,
+            Self::Multipart(_) => ApiError::form("_", "MULTIPART_MALFORMED", &self.to_string()),
         }
     }
 }

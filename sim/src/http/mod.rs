@@ -2,6 +2,8 @@
 
 mod admit;
 mod body;
+mod files;
+mod form;
 mod response;
 mod rest;
 mod server;

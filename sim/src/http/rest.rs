@@ -1,11 +1,12 @@
 //! A REST call from request to response: read, admit, serve, respond.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use http::header::{AUTHORIZATION, USER_AGENT};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request};
 use hyper::body::Incoming;
@@ -14,16 +15,17 @@ use serde_json::Value;
 
 use super::admit::{Arrival, Refusal, route_name};
 use super::body::{self, BodyError};
+use super::form::{self, RequestBody};
 use super::response;
 use super::server::{Dropped, HttpResponse};
 use crate::fault::{FaultAction, FaultPlan};
 use crate::id::Snowflake;
 use crate::limit::{BucketState, Scope};
 use crate::rest::ROUTES;
-use crate::rest::call::{Call, Reply};
+use crate::rest::call::{Call, Repetition, Reply};
 use crate::rest::error::ApiError;
 use crate::rest::route::{self, Params, Route};
-use crate::score::PendingWrite;
+use crate::score::{PendingWrite, RequestDigest};
 use crate::state::{Core, Shared};
 use crate::time::At;
 
@@ -46,7 +48,10 @@ pub(super) async fn handle(
     request: Request<Incoming>,
 ) -> Result<HttpResponse, Dropped> {
     let (head, incoming) = request.into_parts();
-    let read = body::read(incoming, &head.headers, shared.config.max_body, shared.config.idle_timeout).await;
+    let read = match body::read(incoming, &head.headers, shared.config.max_body, shared.config.idle_timeout).await {
+        Ok(bytes) => form::split(&head.headers, bytes).await,
+        Err(error) => Err(error),
+    };
     let path = below_version(head.uri.path());
     let found = route::find(ROUTES, &head.method, &path);
     let template = found.as_ref().map_or("", |(route, _)| route.template);
@@ -69,7 +74,7 @@ struct RestCall {
     peer: IpAddr,
     head: Parts,
     path: String,
-    body: Result<Bytes, BodyError>,
+    body: Result<RequestBody, BodyError>,
     plan: FaultPlan,
 }
 
@@ -122,6 +127,7 @@ impl RestCall {
             route: found,
             authorization: header(AUTHORIZATION),
             user_agent: header(USER_AGENT),
+            requires_user_agent: self.shared.config.require_user_agent,
             changes_name_or_topic: self.changes_name_or_topic(),
             plan: &self.plan,
         };
@@ -147,7 +153,8 @@ impl RestCall {
         let answer = match result {
             Ok(reply) => {
                 if let (Some(effect), Some(write)) = (&reply.effect, &write) {
-                    position = core.score.record_effect(effect, write, now);
+                    let digest = (effect.repetition == Repetition::Duplicates).then(|| self.digest(caller));
+                    position = core.score.record_effect(effect, digest, write, now);
                 }
                 response::success(reply, bucket.as_ref(), now)
             }
@@ -158,12 +165,13 @@ impl RestCall {
 
     fn invoke_handler(&self, core: &mut Core, caller: Option<Snowflake>, now: At) -> Result<Reply, ApiError> {
         let (route, params): (&'static Route, Params<'_>) = route::find(ROUTES, &self.head.method, &self.path)?;
-        let bytes = self.body.as_ref().map_err(BodyError::api_error)?;
+        let body = self.body.as_ref().map_err(BodyError::api_error)?;
         let query = self.head.uri.query().unwrap_or_default();
         let call = Call {
             params,
             query: form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
-            body: parse(&self.head.headers, bytes)?,
+            body: parse(&body.json)?,
+            files: body.files.clone(),
             reason: audit_log_reason(&self.head.headers)?,
             caller,
             hidden: self.plan.hidden.clone(),
@@ -228,11 +236,30 @@ impl RestCall {
         }
     }
 
+    /// Digest of the request: equal for requests of one caller with the same method, path, JSON and files. The nonce of
+    /// a message does not count: clients choose a new one when they send the same message again.
+    fn digest(&self, caller: Option<Snowflake>) -> RequestDigest {
+        let mut hasher = DefaultHasher::new();
+        (caller.map(Snowflake::get), self.head.method.as_str(), &self.path).hash(&mut hasher);
+        if let Ok(body) = &self.body {
+            let mut json: Value = serde_json::from_slice(&body.json).unwrap_or_default();
+            if let Some(fields) = json.as_object_mut() {
+                fields.remove("nonce");
+                fields.remove("enforce_nonce");
+            }
+            json.to_string().hash(&mut hasher);
+            for file in &body.files {
+                (&file.filename, &file.content).hash(&mut hasher);
+            }
+        }
+        RequestDigest(hasher.finish())
+    }
+
     fn changes_name_or_topic(&self) -> bool {
         self.head.method == Method::PATCH
             && self.path.starts_with("/channels/")
-            && self.body.as_ref().is_ok_and(|bytes| {
-                serde_json::from_slice::<Value>(bytes)
+            && self.body.as_ref().is_ok_and(|body| {
+                serde_json::from_slice::<Value>(&body.json)
                     .is_ok_and(|body| body.get("name").is_some() || body.get("topic").is_some())
             })
     }
@@ -264,17 +291,9 @@ fn guild_of(core: &Core, params: &Params<'_>) -> Option<Snowflake> {
     })
 }
 
-fn parse(headers: &HeaderMap, bytes: &Bytes) -> Result<Value, ApiError> {
+fn parse(bytes: &Bytes) -> Result<Value, ApiError> {
     if bytes.is_empty() {
         return Ok(Value::Null);
-    }
-    let kind = headers.get(CONTENT_TYPE).map_or("", |value| value.to_str().unwrap_or_default());
-    if kind.starts_with("multipart/") {
-        return Err(ApiError::form(
-            "files",
-            "ATTACHMENTS_UNSUPPORTED",
-            "The simulator does not support attachments; send JSON.",
-        ));
     }
     let body: Value = serde_json::from_slice(bytes).map_err(|_| ApiError::INVALID_JSON)?;
     if is_deeper_than(&body, MAX_DEPTH) { Err(ApiError::INVALID_JSON) } else { Ok(body) }

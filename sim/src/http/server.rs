@@ -11,11 +11,12 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
 
-use super::{rest, upgrade};
+use super::{files, rest, upgrade};
 use crate::control;
 use crate::state::Shared;
 
@@ -30,8 +31,14 @@ pub(crate) struct Dropped;
 /// Delay before the next accept when the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves until `stop` becomes true or its sender is dropped; open connections end then.
-pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
+/// Serves until `stop` becomes true or its sender is dropped; open connections end then. With `tls`, connections must
+/// use it.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    shared: Arc<Shared>,
+    mut stop: watch::Receiver<bool>,
+) {
     let slots = Arc::new(Semaphore::new(shared.config.max_connections));
     loop {
         let accepted = tokio::select! {
@@ -50,11 +57,11 @@ pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>, mut stop: 
             tokio::spawn(reject(socket));
             continue;
         };
-        let shared = Arc::clone(&shared);
+        let (shared, tls) = (Arc::clone(&shared), tls.clone());
         let mut stop = stop.clone();
         tokio::spawn(async move {
             tokio::select! {
-                () = connection(socket, peer, shared) => {}
+                () = accept(socket, peer, tls, shared) => {}
                 _ = stop.wait_for(|stop| *stop) => {}
             }
             drop(permit);
@@ -69,8 +76,21 @@ async fn reject(mut socket: TcpStream) {
     let _ = tokio::time::timeout(Duration::from_secs(1), socket.write_all(FULL)).await;
 }
 
-async fn connection(socket: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
+async fn accept(socket: TcpStream, peer: SocketAddr, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
     let _ = socket.set_nodelay(true);
+    let Some(tls) = tls else { return connection(socket, peer, shared).await };
+    match tokio::time::timeout(shared.config.idle_timeout, tls.accept(socket)).await {
+        Ok(Ok(socket)) => connection(socket, peer, shared).await,
+        Ok(Err(error)) => tracing::info!(%peer, %error, "TLS handshake failed"),
+        Err(_) => tracing::info!(%peer, "TLS handshake timed out"),
+    }
+}
+
+async fn connection(
+    socket: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    peer: SocketAddr,
+    shared: Arc<Shared>,
+) {
     let idle = shared.config.idle_timeout;
     let (upgraded, mut gateway) = tokio::sync::mpsc::channel(1);
     let service = {
@@ -109,6 +129,9 @@ async fn handle_request(
     let path = request.uri().path();
     if rest::is_api(path) {
         return rest::handle(shared, peer.ip(), request).await;
+    }
+    if files::is_file(path) {
+        return Ok(files::handle(&shared, request.method(), path));
     }
     if control::is_control(path) {
         return Ok(control::handle_request(shared, request).await);

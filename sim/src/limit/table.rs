@@ -194,6 +194,17 @@ impl Default for LimitConfig {
                 limit(message, 30, 4_000, Fixed).with_case(Case::OldMessage),
                 limit("PUT /channels/{channel.id}/pins/{message.id}", 5, 4_000, Fixed).with_bucket("pin"),
                 limit("DELETE /channels/{channel.id}/pins/{message.id}", 5, 4_000, Fixed).with_bucket("pin"),
+                limit("PUT /channels/{channel.id}/messages/{message.id}/reactions/{emoji}/@me", 1, 250, Fixed)
+                    .with_bucket("reaction"),
+                limit("DELETE /channels/{channel.id}/messages/{message.id}/reactions/{emoji}/@me", 1, 250, Fixed)
+                    .with_bucket("reaction"),
+                limit("DELETE /channels/{channel.id}/messages/{message.id}/reactions/{emoji}/{user.id}", 1, 250, Fixed)
+                    .with_bucket("reaction"),
+                limit("GET /channels/{channel.id}/messages/{message.id}/reactions/{emoji}", 5, 5_000, Leaky),
+                limit("DELETE /channels/{channel.id}/messages/{message.id}/reactions/{emoji}", 1, 250, Fixed)
+                    .with_bucket("reaction"),
+                limit("DELETE /channels/{channel.id}/messages/{message.id}/reactions", 1, 250, Fixed)
+                    .with_bucket("reaction"),
                 limit("POST /webhooks/{application.id}/{interaction.token}", 5, 2_000, Leaky),
                 limit("PATCH /webhooks/{application.id}/{interaction.token}/messages/{message.id}", 5, 2_000, Leaky),
                 limit("PATCH /webhooks/{application.id}/{interaction.token}/messages/@original", 5, 2_000, Leaky),

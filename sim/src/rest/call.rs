@@ -18,6 +18,8 @@ pub(crate) struct Call<'a> {
     pub(crate) query: Vec<(String, String)>,
     /// The JSON body; `Value::Null` if there is none.
     pub(crate) body: Value,
+    /// The files of a multipart body.
+    pub(crate) files: Vec<Upload>,
     /// `X-Audit-Log-Reason`, decoded.
     pub(crate) reason: Option<String>,
     /// The application whose bot token was sent with the call. Calls that need a token and have none are refused before
@@ -48,6 +50,16 @@ impl Call<'_> {
     }
 }
 
+/// A file of a multipart body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Upload {
+    /// Name of the part, such as `files[0]`.
+    pub(crate) field: String,
+    pub(crate) filename: String,
+    pub(crate) content_type: Option<String>,
+    pub(crate) content: Bytes,
+}
+
 /// Response of a handler, and the effect of the call.
 #[derive(Debug)]
 pub(crate) struct Reply {
@@ -65,13 +77,36 @@ pub(crate) struct Effect {
     /// `role`, `channel`, `message`, `member_role`, `overwrite`, `pin`, `interaction`, `command` and so on.
     pub(crate) kind: &'static str,
     pub(crate) object: Snowflake,
-    /// The name of a role or channel, or the content of a message: identifies duplicates.
+    /// The name of a role or channel, or the content of a message.
     pub(crate) name: String,
+    pub(crate) repetition: Repetition,
+    /// Objects that a bulk deletion removed.
+    pub(crate) removed: Vec<Snowflake>,
+}
+
+/// What the same request does if it is sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Repetition {
+    /// Nothing, or an error: the request names its object.
+    Harmless,
+    /// It makes another object, which is a duplicate.
+    Duplicates,
 }
 
 impl Effect {
     pub(crate) fn new(verb: Verb, kind: &'static str, guild: Option<Snowflake>, object: Snowflake, name: &str) -> Self {
-        Self { guild, verb, kind, object, name: name.to_owned() }
+        Self { guild, verb, kind, object, name: name.to_owned(), repetition: Repetition::Harmless, removed: Vec::new() }
+    }
+
+    /// The creation of an object by a request that makes another one if it is sent again.
+    pub(crate) fn new_object(kind: &'static str, guild: Option<Snowflake>, object: Snowflake, name: &str) -> Self {
+        Self { repetition: Repetition::Duplicates, ..Self::new(Verb::Create, kind, guild, object, name) }
+    }
+
+    pub(crate) fn with_removed(mut self, removed: Vec<Snowflake>) -> Self {
+        self.removed = removed;
+        self
     }
 }
 

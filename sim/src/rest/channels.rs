@@ -157,7 +157,7 @@ pub(crate) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
     let changes = audit::changes(None, Some(&channel), AUDITED);
     let draft = Draft::new(audit::CHANNEL_CREATE, guild_access.user, channel.id, reason).changes(changes);
     world.audit(guild_access.guild, draft, call.now);
-    let effect = Effect::new(Verb::Create, "channel", Some(guild_access.guild), channel.id, &channel.name);
+    let effect = Effect::new_object("channel", Some(guild_access.guild), channel.id, &channel.name);
     Ok(Reply::json(StatusCode::CREATED, &channel).with_effect(effect))
 }
 
@@ -216,7 +216,7 @@ pub(crate) fn delete(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
         orphans.push(child.clone());
     }
     world.homes.remove(&deleted.id);
-    world.feeds.remove(&deleted.id);
+    world.remove_feed(deleted.id);
     for orphan in &orphans {
         notify_update(world, orphan);
     }

@@ -33,12 +33,15 @@ errors! {
     UNKNOWN_OVERWRITE = NOT_FOUND, 10009, "Unknown Overwrite";
     UNKNOWN_ROLE = NOT_FOUND, 10011, "Unknown Role";
     UNKNOWN_USER = NOT_FOUND, 10013, "Unknown User";
+    UNKNOWN_EMOJI = BAD_REQUEST, 10014, "Unknown Emoji";
     UNKNOWN_WEBHOOK = NOT_FOUND, 10015, "Unknown Webhook";
     UNKNOWN_INTERACTION = NOT_FOUND, 10062, "Unknown interaction";
     UNKNOWN_COMMAND = NOT_FOUND, 10063, "Unknown application command";
     NOT_YOUR_APPLICATION = FORBIDDEN, 20012, "You are not authorized to perform this action on this application";
     MAX_COMMANDS = BAD_REQUEST, 30032, "Maximum number of application commands reached (100)";
     MAX_ROLES = BAD_REQUEST, 30005, "Maximum number of guild roles reached (250)";
+    MAX_REACTIONS = BAD_REQUEST, 30010, "Maximum number of reactions reached (20)";
+    MAX_ATTACHMENTS = BAD_REQUEST, 30015, "Maximum number of attachments reached (10)";
     MAX_CHANNELS = BAD_REQUEST, 30013, "Maximum number of server channels reached (500)";
     MAX_PINS = BAD_REQUEST, 30003, "Maximum number of pins reached for the channel (250)";
     MAX_OVERWRITES = BAD_REQUEST, 30060, "Maximum number of channel permission overwrites reached (1000)";

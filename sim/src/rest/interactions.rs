@@ -11,7 +11,7 @@ use super::message_form::MessageForm;
 use crate::id::Snowflake;
 use crate::world::World;
 use crate::world::interaction::{AUTOCOMPLETE, COMMAND, COMPONENT, Interaction, MODAL, ResponseState};
-use crate::world::message::{self, EPHEMERAL, LOADING, Message, Reference};
+use crate::world::message::{self, EPHEMERAL, LOADING, Message, MessageView, Reference};
 
 const PONG: u8 = 1;
 const MESSAGE: u8 = 4;
@@ -61,7 +61,7 @@ pub(crate) fn callback(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiE
     world.responses.record(id, delay);
     let message = original.and_then(|id| world.feeds.get(&interaction.channel)?.messages.get(&id));
     let reply = if query_flag(call, "with_response") {
-        Reply::ok(&callback_response(&interaction, kind, message))
+        Reply::ok(&callback_response(world, &interaction, kind, message))
     } else {
         Reply::no_content()
     };
@@ -116,8 +116,17 @@ fn response(data: &mut Form<'_>, kind: u8) -> Response {
     }
 }
 
+/// The message as the interaction's bot reads it.
+pub(super) fn view<'w>(world: &'w World, interaction: &Interaction, message: &'w Message) -> MessageView<'w> {
+    let viewer = world.bot(interaction.application).map(|bot| bot.user_id);
+    match (world.feeds.get(&interaction.channel), viewer) {
+        (Some(feed), Some(viewer)) => feed.view(message, viewer),
+        (None, _) | (_, None) => MessageView { message, reactions: Vec::new() },
+    }
+}
+
 /// The response with `?with_response=true`.
-fn callback_response(interaction: &Interaction, kind: u8, message: Option<&Message>) -> Value {
+fn callback_response(world: &World, interaction: &Interaction, kind: u8, message: Option<&Message>) -> Value {
     let mut interaction_json =
         json!({ "id": interaction.id, "type": interaction.kind, "channel_id": interaction.channel });
     if let Some(guild) = interaction.guild {
@@ -129,6 +138,7 @@ fn callback_response(interaction: &Interaction, kind: u8, message: Option<&Messa
     interaction_json["response_message_ephemeral"] = json!(message.is_ephemeral());
     match kind {
         MESSAGE | UPDATE => {
+            let message = view(world, interaction, message);
             json!({ "interaction": interaction_json, "resource": { "type": kind, "message": message } })
         }
         _ => json!({ "interaction": interaction_json }),
@@ -185,7 +195,7 @@ fn post_message(
     form: MessageForm,
 ) -> Result<Snowflake, ApiError> {
     let mut message = draft(world, call, interaction)?;
-    form.apply(world, &mut message)?;
+    form.apply(world, call, &mut message)?;
     let id = message.id;
     world.post(message, None);
     Ok(id)
@@ -227,7 +237,7 @@ pub(super) fn edit(
     let stored = world.feeds.get(&channel).and_then(|feed| feed.messages.get(&id));
     let mut message = stored.ok_or(ApiError::UNKNOWN_MESSAGE)?.clone();
     let ephemeral = message.flags & EPHEMERAL;
-    form.apply(world, &mut message)?;
+    form.apply(world, call, &mut message)?;
     message.flags = message.flags & !(LOADING | EPHEMERAL) | ephemeral;
     message.edited_timestamp = Some(call.now);
     if let Some(feed) = world.feeds.get_mut(&channel) {

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::attachment_form::AttachmentsForm;
+use super::call::Call;
 use super::error::ApiError;
 use super::form::{Field, Form};
 use crate::id::Snowflake;
@@ -25,6 +27,7 @@ pub(crate) struct MessageForm {
     pub(crate) components: Field<Vec<Value>>,
     pub(crate) flags: Field<u64>,
     pub(crate) tts: bool,
+    attachments: AttachmentsForm,
     allowed: Field<AllowedMentions>,
 }
 
@@ -60,12 +63,13 @@ impl MessageForm {
             components: components(form),
             flags: form.bits("flags"),
             tts: form.boolean("tts").value().unwrap_or(false),
+            attachments: AttachmentsForm::read(form),
             allowed: allowed_mentions(form),
         }
     }
 
-    /// Applies the form to a new or edited message.
-    pub(crate) fn apply(self, world: &World, message: &mut Message) -> Result<(), ApiError> {
+    /// Applies the form, and the files of the call, to a new or edited message.
+    pub(crate) fn apply(self, world: &mut World, call: &Call<'_>, message: &mut Message) -> Result<(), ApiError> {
         const SETTABLE: u64 = SUPPRESS_EMBEDS | SUPPRESS_NOTIFICATIONS | COMPONENTS_V2 | EPHEMERAL;
         match self.content {
             Field::Absent => {}
@@ -86,10 +90,13 @@ impl MessageForm {
             message.flags = message.flags & !SETTABLE | flags & SETTABLE;
         }
         message.tts |= self.tts;
-        if message.content.is_empty() && message.embeds.is_empty() && message.components.is_empty() {
+        let attachments = self.attachments.plan(call, message)?;
+        let is_bare = message.content.is_empty() && message.embeds.is_empty() && message.components.is_empty();
+        if is_bare && attachments.count() == 0 {
             return Err(ApiError::EMPTY_MESSAGE);
         }
         find_mentions(world, message, self.allowed.value().as_ref());
+        attachments.apply(world, message);
         Ok(())
     }
 }

@@ -14,7 +14,7 @@ use crate::id::Snowflake;
 use crate::world::World;
 use crate::world::audit::{self, Draft};
 use crate::world::message::{EPHEMERAL, Message, MessageEvent, REPLY, Reference};
-use crate::world::permissions::{MANAGE_MESSAGES, READ_MESSAGE_HISTORY, SEND_MESSAGES};
+use crate::world::permissions::{ATTACH_FILES, MANAGE_MESSAGES, READ_MESSAGE_HISTORY, SEND_MESSAGES};
 use crate::world::{channel, intents};
 
 /// Maximum age of a message in a bulk delete.
@@ -26,6 +26,7 @@ pub(crate) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
         return Err(ApiError::NOT_TEXT_BASED);
     }
     channel_access.require(SEND_MESSAGES)?;
+    require_files(&channel_access, call)?;
     let mut form = Form::of(call)?;
     let read = MessageForm::read(&mut form);
     let nonce = message_form::nonce(&mut form);
@@ -50,15 +51,20 @@ pub(crate) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
         message.kind = REPLY;
         message.message_reference = Some(reference);
     }
-    read.apply(world, &mut message)?;
+    read.apply(world, call, &mut message)?;
     message.flags &= !EPHEMERAL;
     if let Some(text) = &nonce_text {
         world.nonces.record(channel_access.author.id, text, &message, call.now);
     }
     let reply = Reply::ok(&with_nonce(&message, nonce.as_ref()));
-    let effect = Effect::new(Verb::Create, "message", channel_access.guild, message.id, &message.content);
+    let effect = Effect::new_object("message", channel_access.guild, message.id, &message.content);
     world.post(message, nonce.as_ref());
     Ok(reply.with_effect(effect))
+}
+
+/// Requires the permission for the files of the call, if it has any.
+fn require_files(channel_access: &ChannelAccess, call: &Call<'_>) -> Result<(), ApiError> {
+    if call.files.is_empty() { Ok(()) } else { channel_access.require(ATTACH_FILES) }
 }
 
 /// The message as its author receives it: with the nonce, which is not visible later.
@@ -99,7 +105,9 @@ fn reference(form: &mut Form<'_>, world: &World, channel_access: &ChannelAccess)
 pub(crate) fn get(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
     let channel_access = access::in_channel(world, call)?;
     channel_access.require(READ_MESSAGE_HISTORY)?;
-    Ok(Reply::ok(message(world, &channel_access, call.params.id("message.id")?)?))
+    let message = message(world, &channel_access, call.params.id("message.id")?)?;
+    let feed = world.feeds.get(&channel_access.channel).ok_or(ApiError::UNKNOWN_MESSAGE)?;
+    Ok(Reply::ok(&feed.view(message, channel_access.author.id)))
 }
 
 fn message<'w>(world: &'w World, channel_access: &ChannelAccess, id: Snowflake) -> Result<&'w Message, ApiError> {
@@ -143,6 +151,7 @@ pub(crate) fn list(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError
         }
         (None, None, None) => older(Snowflake::new(u64::MAX), limit).map(|(_, message)| message).collect(),
     };
+    let page: Vec<_> = page.into_iter().map(|message| feed.view(message, channel_access.author.id)).collect();
     Ok(Reply::ok(&page))
 }
 
@@ -153,17 +162,17 @@ pub(crate) fn edit(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError
     if edited.author.id != channel_access.author.id {
         return Err(ApiError::CANNOT_EDIT_OTHERS);
     }
+    require_files(&channel_access, call)?;
     let mut form = Form::of(call)?;
     let read = MessageForm::read(&mut form);
     form.finish()?;
-    read.apply(world, &mut edited)?;
+    read.apply(world, call, &mut edited)?;
     edited.flags &= !EPHEMERAL;
     edited.edited_timestamp = Some(call.now);
-    let reply = Reply::ok(&edited);
     let effect = Effect::new(Verb::Update, "message", channel_access.guild, id, &edited.content);
-    if let Some(feed) = world.feeds.get_mut(&channel_access.channel) {
-        feed.messages.insert(id, edited);
-    }
+    let feed = world.feeds.get_mut(&channel_access.channel).ok_or(ApiError::UNKNOWN_MESSAGE)?;
+    let reply = Reply::ok(&feed.view(&edited, channel_access.author.id));
+    feed.messages.insert(id, edited);
     world.notify_message_update(channel_access.channel, id);
     Ok(reply.with_effect(effect))
 }
@@ -218,7 +227,8 @@ pub(crate) fn delete_many(world: &mut World, call: &Call<'_>) -> Result<Reply, A
     let draft = Draft::new(audit::MESSAGE_BULK_DELETE, channel_access.author.id, channel_access.channel, reason)
         .options(options);
     world.audit(guild, draft, call.now);
-    let effect = Effect::new(Verb::Delete, "messages", Some(guild), channel_access.channel, &deleted.len().to_string());
+    let effect = Effect::new(Verb::Delete, "messages", Some(guild), channel_access.channel, &deleted.len().to_string())
+        .with_removed(deleted.iter().map(|message| message.id).collect());
     Ok(Reply::no_content().with_effect(effect))
 }
 
@@ -239,6 +249,7 @@ mod tests {
     use serde_json::json;
 
     use crate::config::SimConfig;
+    use crate::id::Snowflake;
     use crate::rest::testing::RestFixture;
     use crate::world::permissions;
 
@@ -342,6 +353,68 @@ mod tests {
         fixture.put(&everyone, json!({ "type": 0, "deny": permissions::SEND_MESSAGES.to_string() }));
         fixture.world.set_bot_permissions(fixture.guild, 0).unwrap();
         assert_eq!(fixture.post(&path, json!({ "content": "x" })).code(), 50013);
+    }
+
+    #[test]
+    fn files_are_attached_described_edited_and_removed() {
+        let mut fixture = RestFixture::new();
+        let path = fixture.channel_path("/messages");
+        let described =
+            json!({ "attachments": [{ "id": 1, "description": "low" }, { "id": "0", "filename": "high.txt" }] });
+        let made = fixture.file("files[0]", "a.txt", "one").file("files[1]", "b c.txt", "two!").post(&path, described);
+        assert_eq!(made.status, 200, "{made:?}");
+        let attachments = made.json["attachments"].as_array().unwrap().clone();
+        let names: Vec<_> = attachments.iter().map(|one| (&one["filename"], &one["size"])).collect();
+        assert_eq!(names, [(&json!("high.txt"), &json!(3)), (&json!("b_c.txt"), &json!(4))]);
+        assert_eq!((&attachments[1]["description"], &attachments[1]["title"]), (&json!("low"), &json!("b c")));
+        let ids: Vec<Snowflake> = attachments.iter().map(|one| one["id"].as_str().unwrap().parse().unwrap()).collect();
+        let url = format!("http://127.0.0.1:1/attachments/{}/{}/high.txt", fixture.channel, ids[0]);
+        assert_eq!(attachments[0]["url"], url);
+        assert_eq!(fixture.world.files.get(ids[1]).unwrap().content, "two!");
+
+        let message = format!("{path}/{}", made.id());
+        let added = fixture.file("files[0]", "c.txt", "three").patch(&message, json!({ "content": "more" }));
+        assert_eq!(added.json["attachments"].as_array().unwrap().len(), 3, "an edit adds files");
+        let kept = fixture.patch(&message, json!({ "attachments": [{ "id": ids[1], "description": "new" }] }));
+        assert_eq!(kept.json["attachments"].as_array().unwrap().len(), 1);
+        assert_eq!(kept.json["attachments"][0]["description"], "new");
+        assert!(fixture.world.files.get(ids[0]).is_none(), "the file of a removed attachment is removed");
+        fixture.delete(&message);
+        assert!(fixture.world.files.get(ids[1]).is_none(), "the files of a deleted message are removed");
+    }
+
+    #[test]
+    fn attachments_have_a_bound_a_permission_and_a_file() {
+        let mut fixture = RestFixture::new();
+        let path = fixture.channel_path("/messages");
+        let unknown = json!({ "content": "x", "attachments": [{ "id": 0 }] });
+        assert_eq!(
+            fixture.post(&path, unknown).json["errors"]["attachments"]["0"]["_errors"][0]["code"],
+            "ATTACHMENT_NOT_FOUND"
+        );
+        for number in 0..11 {
+            fixture.file(&format!("files[{number}]"), "a.txt", "x");
+        }
+        assert_eq!(fixture.post(&path, json!({})).code(), 30015);
+        let everyone = fixture.channel_path(&format!("/permissions/{}", fixture.guild));
+        fixture.put(&everyone, json!({ "type": 0, "deny": permissions::ATTACH_FILES.to_string() }));
+        fixture.world.set_bot_permissions(fixture.guild, 0).unwrap();
+        assert_eq!(fixture.file("files[0]", "a.txt", "x").post(&path, json!({ "content": "x" })).code(), 50013);
+        assert_eq!(fixture.post(&path, json!({ "content": "x" })).status, 200);
+    }
+
+    #[test]
+    fn files_of_dropped_messages_and_channels_are_removed() {
+        let mut fixture = RestFixture::with_config(&SimConfig { max_messages: 1, ..SimConfig::default() });
+        let path = fixture.channel_path("/messages");
+        let mut post = || -> Snowflake {
+            let made = fixture.file("files[0]", "a.txt", "x").post(&path, json!({}));
+            made.json["attachments"][0]["id"].as_str().unwrap().parse().unwrap()
+        };
+        let (first, second) = (post(), post());
+        assert!(fixture.world.files.get(first).is_none() && fixture.world.files.get(second).is_some());
+        fixture.delete(&fixture.channel_path(""));
+        assert!(fixture.world.files.get(second).is_none());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod access;
 mod applications;
+mod attachment_form;
 mod audit_logs;
 pub(crate) mod call;
 mod channel_order;
@@ -18,8 +19,10 @@ mod message_form;
 mod messages;
 mod overwrites;
 mod pins;
+mod reactions;
 mod roles;
 pub(crate) mod route;
+mod soundboard;
 #[cfg(test)]
 mod testing;
 mod users;
@@ -57,6 +60,7 @@ const fn by_token(mut route: Route) -> Route {
 pub(crate) static ROUTES: &[Route] = &[
     Route { method: Method::GET, template: "/gateway", auth: Auth::Open, handler: gateway::url },
     get("/gateway/bot", gateway::for_bot),
+    get("/soundboard-default-sounds", soundboard::defaults),
     get("/users/@me", users::own),
     get("/users/@me/guilds", users::guilds),
     post("/users/@me/channels", users::open_direct),
@@ -109,6 +113,12 @@ pub(crate) static ROUTES: &[Route] = &[
     get("/channels/{channel.id}/messages/{message.id}", messages::get),
     patch("/channels/{channel.id}/messages/{message.id}", messages::edit),
     delete("/channels/{channel.id}/messages/{message.id}", messages::delete),
+    put("/channels/{channel.id}/messages/{message.id}/reactions/{emoji}/@me", reactions::add),
+    delete("/channels/{channel.id}/messages/{message.id}/reactions/{emoji}/@me", reactions::remove_own),
+    delete("/channels/{channel.id}/messages/{message.id}/reactions/{emoji}/{user.id}", reactions::remove),
+    get("/channels/{channel.id}/messages/{message.id}/reactions/{emoji}", reactions::list),
+    delete("/channels/{channel.id}/messages/{message.id}/reactions/{emoji}", reactions::clear_emoji),
+    delete("/channels/{channel.id}/messages/{message.id}/reactions", reactions::clear),
     by_token(post("/interactions/{interaction.id}/{interaction.token}/callback", interactions::callback)),
     by_token(post("/webhooks/{application.id}/{interaction.token}", webhooks::follow_up)),
     by_token(get("/webhooks/{application.id}/{interaction.token}/messages/@original", webhooks::get_message)),
@@ -147,7 +157,9 @@ mod tests {
         fixture.reason("why").post(&roles, json!({ "name": "r" }));
         fixture.put(&fixture.channel_path("/permissions/5"), json!({ "type": 1, "deny": "1024" }));
         let nonce = json!({ "content": "x", "nonce": "n", "enforce_nonce": true });
-        let message = fixture.post(&fixture.channel_path("/messages"), nonce.clone()).id();
+        let messages = fixture.channel_path("/messages");
+        let message = fixture.file("files[0]", "a.txt", "x").post(&messages, nonce.clone()).id();
+        fixture.put(&fixture.channel_path(&format!("/messages/{message}/reactions/🔥/@me")), json!(null));
         fixture.put(&fixture.channel_path(&format!("/pins/{message}")), json!(null));
         fixture.post("/users/@me/channels", json!({ "recipient_id": fixture.member }));
         let command = json!({ "name": "c", "description": "d", "default_member_permissions": "8" });

@@ -13,7 +13,7 @@ use crate::id::Snowflake;
 use crate::time::At;
 use crate::world::audit::{self, Draft};
 use crate::world::feed::{Feed, MAX_PINS};
-use crate::world::message::Message;
+use crate::world::message::MessageView;
 use crate::world::permissions::{MANAGE_MESSAGES, PIN_MESSAGES};
 use crate::world::{World, intents, wire};
 
@@ -21,18 +21,25 @@ use crate::world::{World, intents, wire};
 struct Pin<'a> {
     #[serde(with = "wire::iso")]
     pinned_at: At,
-    message: &'a Message,
+    message: MessageView<'a>,
 }
 
-/// The pins of a channel, newest first.
-fn newest_first(feed: &Feed) -> Vec<Pin<'_>> {
+/// The pins of a channel as `viewer` reads them, newest first.
+fn newest_first(feed: &Feed, viewer: Snowflake) -> Vec<Pin<'_>> {
     let mut pins: Vec<Pin<'_>> = feed
         .pins
         .iter()
-        .filter_map(|(id, pinned_at)| Some(Pin { pinned_at: *pinned_at, message: feed.messages.get(id)? }))
+        .filter_map(|(id, pinned_at)| {
+            Some(Pin { pinned_at: *pinned_at, message: feed.view(feed.messages.get(id)?, viewer) })
+        })
         .collect();
-    pins.sort_by_key(|pin| std::cmp::Reverse((pin.pinned_at, pin.message.id)));
+    pins.sort_by_key(|pin| std::cmp::Reverse((pin.pinned_at, pin.message.message.id)));
     pins
+}
+
+fn pins_of<'w>(world: &'w World, channel_access: &ChannelAccess) -> Vec<Pin<'w>> {
+    let feed = world.feeds.get(&channel_access.channel);
+    feed.map(|feed| newest_first(feed, channel_access.author.id)).unwrap_or_default()
 }
 
 pub(crate) fn list(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
@@ -46,7 +53,7 @@ pub(crate) fn list(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError
             ApiError::form("before", "DATE_TIME_TYPE_PARSE", &format!("Could not parse {text}. Should be ISO8601."))
         })?),
     };
-    let mut items = world.feeds.get(&channel_access.channel).map(newest_first).unwrap_or_default();
+    let mut items = pins_of(world, &channel_access);
     items.retain(|pin| before.is_none_or(|before| pin.pinned_at < before));
     let has_more = items.len() > limit;
     items.truncate(limit);
@@ -55,8 +62,8 @@ pub(crate) fn list(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError
 
 pub(crate) fn list_old(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
     let channel_access = access::in_channel(world, call)?;
-    let pins = world.feeds.get(&channel_access.channel).map(newest_first).unwrap_or_default();
-    let messages: Vec<&Message> = pins.into_iter().map(|pin| pin.message).take(50).collect();
+    let pins = pins_of(world, &channel_access);
+    let messages: Vec<_> = pins.into_iter().map(|pin| pin.message).take(50).collect();
     Ok(Reply::ok(&messages))
 }
 

@@ -98,7 +98,7 @@ pub(crate) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
     let changes = audit::changes(None, Some(&role), AUDITED);
     let draft = Draft::new(audit::ROLE_CREATE, guild_access.user, role.id, reason).changes(changes);
     world.audit(guild_access.guild, draft, call.now);
-    Ok(Reply::ok(&role).with_effect(Effect::new(Verb::Create, "role", Some(guild_access.guild), role.id, &role.name)))
+    Ok(Reply::ok(&role).with_effect(Effect::new_object("role", Some(guild_access.guild), role.id, &role.name)))
 }
 
 pub(crate) fn modify(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {

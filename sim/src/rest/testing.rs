@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::Method;
 use serde_json::Value;
 
-use super::call::{Call, Effect};
+use super::call::{Call, Effect, Upload};
 use super::{ROUTES, route};
 use crate::config::SimConfig;
 use crate::dispatch::Dispatch;
@@ -24,6 +25,7 @@ pub(crate) struct RestFixture {
     pub(crate) member: Snowflake,
     pub(crate) hidden: Vec<Snowflake>,
     reason: Option<String>,
+    files: Vec<Upload>,
 }
 
 /// Response to a call, and its effects.
@@ -62,6 +64,7 @@ impl RestFixture {
         let now = At::from_micros(1_700_000_000_000_000);
         let mut world = World::new(config, now);
         world.gateway_url = "ws://127.0.0.1:1".into();
+        world.set_http_url("http://127.0.0.1:1");
         let guild = world.guilds.values().next().unwrap();
         let member = guild.members.values().find(|member| !member.user.bot && member.user.id != guild.owner).unwrap();
         Self {
@@ -72,6 +75,7 @@ impl RestFixture {
             member: member.user.id,
             hidden: Vec::new(),
             reason: None,
+            files: Vec::new(),
             world,
         }
     }
@@ -89,6 +93,14 @@ impl RestFixture {
     /// Sets the audit log reason of the next call.
     pub(crate) fn reason(&mut self, reason: &str) -> &mut Self {
         self.reason = Some(reason.to_owned());
+        self
+    }
+
+    /// Adds a text file to the next call.
+    pub(crate) fn file(&mut self, field: &str, filename: &str, content: &'static str) -> &mut Self {
+        let content_type = Some("text/plain".to_owned());
+        let content = Bytes::from_static(content.as_bytes());
+        self.files.push(Upload { field: field.into(), filename: filename.into(), content_type, content });
         self
     }
 
@@ -127,6 +139,7 @@ impl RestFixture {
                 params,
                 query: query.map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
                 body,
+                files: std::mem::take(&mut self.files),
                 reason: self.reason.take(),
                 caller,
                 hidden: self.hidden.clone(),

@@ -64,9 +64,9 @@ pub(crate) fn follow_up(world: &mut World, call: &Call<'_>) -> Result<Reply, Api
         return edit(world, call, &interaction, id, form);
     }
     let mut message = interactions::draft(world, call, &interaction)?;
-    form.apply(world, &mut message)?;
+    form.apply(world, call, &mut message)?;
     let reply = Reply::ok(&message);
-    let effect = Effect::new(Verb::Create, "message", interaction.guild, message.id, &message.content);
+    let effect = Effect::new_object("message", interaction.guild, message.id, &message.content);
     world.post(message, None);
     Ok(reply.with_effect(effect))
 }
@@ -80,12 +80,12 @@ fn edit(
 ) -> Result<Reply, ApiError> {
     let message = interactions::edit(world, call, interaction.channel, id, form)?;
     let effect = Effect::new(Verb::Update, "message", interaction.guild, id, &message.content);
-    Ok(Reply::ok(&message).with_effect(effect))
+    Ok(Reply::ok(&interactions::view(world, interaction, &message)).with_effect(effect))
 }
 
 pub(crate) fn get_message(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
     let (interaction, id) = find_target(world, call)?;
-    Ok(Reply::ok(find_message(world, &interaction, id)?))
+    Ok(Reply::ok(&interactions::view(world, &interaction, find_message(world, &interaction, id)?)))
 }
 
 pub(crate) fn edit_message(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {

@@ -42,6 +42,10 @@ pub(crate) enum DriveError {
     NotTextBased(Snowflake),
     #[error("the guild has no text channel; set `channel_id`")]
     NoChannel,
+    #[error("{0:?} is not an emoji; use a Unicode emoji, or `name:id` for a custom one")]
+    InvalidEmoji(String),
+    #[error("message {0} has the maximum number of different reactions")]
+    TooManyReactions(Snowflake),
 }
 
 /// A guild to create.
@@ -141,7 +145,7 @@ impl World {
         let guild = self.guilds.remove(&id).ok_or(DriveError::NoSuchGuild(id))?;
         for channel in guild.channels.keys() {
             self.homes.remove(channel);
-            self.feeds.remove(channel);
+            self.remove_feed(*channel);
         }
         // `unavailable` is absent: that distinguishes a removal from an outage.
         self.outbox.push(Dispatch::guild("GUILD_DELETE", id, intents::GUILDS, &json!({ "id": id })));
@@ -229,6 +233,22 @@ impl World {
         self.outbox.push(Dispatch::guild("GUILD_MEMBER_REMOVE", id, intents::GUILD_MEMBERS, &event));
     }
 
+    /// The user who acts in a channel for messages: by default the guild's owner, or the recipient of direct messages.
+    pub(super) fn user_in(&self, channel: Snowflake, user: Option<Snowflake>) -> Result<Arc<User>, DriveError> {
+        let default = match *self.homes.get(&channel).ok_or(DriveError::NoSuchChannel(channel))? {
+            Home::Guild(guild) => {
+                let guild = self.guilds.get(&guild).ok_or(DriveError::NoSuchGuild(guild))?;
+                if !guild.channels.get(&channel).is_some_and(|found| channel::accepts_messages(found.kind)) {
+                    return Err(DriveError::NotTextBased(channel));
+                }
+                guild.owner
+            }
+            Home::Direct(_) => self.directs.get(&channel).ok_or(DriveError::NoSuchChannel(channel))?.recipient.id,
+        };
+        let user = user.unwrap_or(default);
+        self.users.get(&user).map(Arc::clone).ok_or(DriveError::NoSuchUser(user))
+    }
+
     /// Posts a message of `author`; by default of the guild's owner, or of the recipient of a direct channel.
     pub(crate) fn user_message(
         &mut self,
@@ -237,19 +257,7 @@ impl World {
         content: String,
         now: At,
     ) -> Result<Snowflake, DriveError> {
-        let home = *self.homes.get(&channel).ok_or(DriveError::NoSuchChannel(channel))?;
-        let default = match home {
-            Home::Guild(guild) => {
-                let guild = self.guild_mut(guild)?;
-                if !guild.channels.get(&channel).is_some_and(|found| channel::accepts_messages(found.kind)) {
-                    return Err(DriveError::NotTextBased(channel));
-                }
-                guild.owner
-            }
-            Home::Direct(_) => self.directs.get(&channel).ok_or(DriveError::NoSuchChannel(channel))?.recipient.id,
-        };
-        let author = author.unwrap_or(default);
-        let user = self.users.get(&author).map(Arc::clone).ok_or(DriveError::NoSuchUser(author))?;
+        let user = self.user_in(channel, author)?;
         let message = Message::new(self.mint.generate(now), channel, user, content, now);
         let id = message.id;
         self.post(message, None);

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::channel::{self, Home};
-use super::message::{self, Message, MessageEvent, Reference};
+use super::message::{self, Message, MessageEvent, MessageView, Reference};
+use super::reaction::Reaction;
 use super::user::User;
 use super::{World, intents};
 use crate::dispatch::Dispatch;
@@ -24,12 +25,26 @@ pub(crate) struct Feed {
     pub(crate) messages: BTreeMap<Snowflake, Message>,
     /// When each pinned message was pinned.
     pub(crate) pins: BTreeMap<Snowflake, At>,
+    /// The reactions of each message that has any, in the order of their first user.
+    pub(crate) reactions: BTreeMap<Snowflake, Vec<Reaction>>,
 }
 
 impl Feed {
     /// A message that is visible to everyone in the channel.
     pub(crate) fn get(&self, id: Snowflake) -> Option<&Message> {
         self.messages.get(&id).filter(|message| !message.is_ephemeral())
+    }
+
+    /// A message of this feed as `viewer` reads it.
+    pub(crate) fn view<'a>(&'a self, message: &'a Message, viewer: Snowflake) -> MessageView<'a> {
+        let reactions = self.reactions.get(&message.id).into_iter().flatten();
+        MessageView { message, reactions: reactions.map(|reaction| reaction.view(viewer)).collect() }
+    }
+
+    fn remove(&mut self, id: Snowflake) -> Option<Message> {
+        self.pins.remove(&id);
+        self.reactions.remove(&id);
+        self.messages.remove(&id)
     }
 }
 
@@ -96,10 +111,17 @@ impl World {
         let feed = self.feeds.entry(channel).or_default();
         feed.messages.insert(id, message);
         if feed.messages.len() > self.rules.max_messages
-            && let Some((oldest, _)) = feed.messages.pop_first()
+            && let Some((&oldest, _)) = feed.messages.first_key_value()
+            && let Some(removed) = feed.remove(oldest)
         {
-            feed.pins.remove(&oldest);
+            self.remove_files(&removed);
         }
+    }
+
+    /// Removes all messages of a channel that was deleted.
+    pub(crate) fn remove_feed(&mut self, channel: Snowflake) {
+        let Some(feed) = self.feeds.remove(&channel) else { return };
+        feed.messages.values().for_each(|message| self.remove_files(message));
     }
 
     /// Adds the system message about a new pin.
@@ -170,13 +192,8 @@ impl World {
     pub(crate) fn delete_messages(&mut self, channel: Snowflake, ids: &[Snowflake]) -> Vec<Message> {
         const READERS: (u64, u64) = (intents::GUILD_MESSAGES, intents::DIRECT_MESSAGES);
         let Some(feed) = self.feeds.get_mut(&channel) else { return Vec::new() };
-        let deleted: Vec<Message> = ids
-            .iter()
-            .filter_map(|id| {
-                feed.pins.remove(id);
-                feed.messages.remove(id)
-            })
-            .collect();
+        let deleted: Vec<Message> = ids.iter().filter_map(|id| feed.remove(*id)).collect();
+        deleted.iter().for_each(|message| self.remove_files(message));
         let visible: Vec<Snowflake> =
             deleted.iter().filter(|message| !message.is_ephemeral()).map(|message| message.id).collect();
         match visible.as_slice() {

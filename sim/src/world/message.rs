@@ -5,7 +5,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::attachment::Attachment;
 use super::member::MemberData;
+use super::reaction::ReactionView;
 use super::user::User;
 use super::wire;
 use crate::id::Snowflake;
@@ -45,7 +47,7 @@ pub(crate) struct Message {
     pub(crate) mention_everyone: bool,
     pub(crate) mentions: Vec<Arc<User>>,
     pub(crate) mention_roles: Vec<Snowflake>,
-    pub(crate) attachments: Vec<Value>,
+    pub(crate) attachments: Vec<Attachment>,
     pub(crate) embeds: Vec<Value>,
     pub(crate) components: Vec<Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -99,6 +101,15 @@ impl Message {
     pub(crate) fn is_ephemeral(&self) -> bool {
         self.flags & EPHEMERAL != 0
     }
+}
+
+/// A message as one user reads it: with its reactions.
+#[derive(Debug, Serialize)]
+pub(crate) struct MessageView<'a> {
+    #[serde(flatten)]
+    pub(crate) message: &'a Message,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) reactions: Vec<ReactionView<'a>>,
 }
 
 /// A message in the response to its author, and in MESSAGE_CREATE and MESSAGE_UPDATE.

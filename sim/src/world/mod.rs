@@ -4,6 +4,7 @@
 //! Objects are stored in the form of Discord's JSON, so that one type serves the store, REST responses, gateway events
 //! and the snapshot.
 
+pub(crate) mod attachment;
 pub(crate) mod audit;
 pub(crate) mod channel;
 pub(crate) mod command;
@@ -18,6 +19,7 @@ pub(crate) mod lookup;
 pub(crate) mod member;
 pub(crate) mod message;
 pub(crate) mod permissions;
+pub(crate) mod reaction;
 pub(crate) mod role;
 pub(crate) mod summary;
 pub(crate) mod user;
@@ -31,6 +33,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use self::attachment::Files;
 use self::channel::{Direct, Home};
 use self::command::Command;
 use self::drive::GuildSpec;
@@ -66,6 +69,8 @@ pub(crate) struct World {
     directs_of: BTreeMap<Snowflake, Vec<(Snowflake, Snowflake)>>,
     /// Messages by channel; a channel has none until its first message.
     pub(crate) feeds: HashMap<Snowflake, Feed>,
+    /// The files of their attachments.
+    pub(crate) files: Files,
     pub(crate) nonces: Nonces,
     /// Global commands of all bots.
     pub(crate) commands: Vec<Command>,
@@ -73,6 +78,10 @@ pub(crate) struct World {
     pub(crate) responses: Responses,
     pub(crate) session_starts: SessionStarts,
     pub(crate) recommended_shards: u32,
+    /// URL of this simulator, such as `http://127.0.0.1:port`, for the URLs of attachments. Not part of a snapshot, as
+    /// the following.
+    #[serde(skip)]
+    http_url: String,
     /// URL of the gateway, such as `ws://127.0.0.1:port`. Not part of a snapshot, which may be restored by another
     /// simulator: the code that restores one sets it.
     #[serde(skip)]
@@ -93,6 +102,7 @@ pub(crate) struct Rules {
     pub(crate) interaction_token_life: Duration,
     pub(crate) nonce_window: Duration,
     pub(crate) max_messages: usize,
+    pub(crate) max_attachment_bytes: usize,
     pub(crate) privileged_intents: bool,
 }
 
@@ -170,6 +180,7 @@ impl World {
                 interaction_token_life: config.interaction_token_life,
                 nonce_window: config.nonce_window,
                 max_messages: config.max_messages,
+                max_attachment_bytes: config.max_attachment_bytes,
                 privileged_intents: config.gateway.privileged_intents,
             },
             bots,
@@ -181,6 +192,7 @@ impl World {
             directs: BTreeMap::new(),
             directs_of: BTreeMap::new(),
             feeds: HashMap::new(),
+            files: Files::default(),
             nonces: Nonces::default(),
             commands: Vec::new(),
             interactions: Interactions::default(),
@@ -192,6 +204,7 @@ impl World {
                 max_concurrency: gateway.max_concurrency,
             },
             recommended_shards: gateway.shards,
+            http_url: String::new(),
             gateway_url: String::new(),
             verify_key: String::new(),
             outbox: Vec::new(),

@@ -1,4 +1,4 @@
-//! Values in Discord's JSON: permission bits as strings, times in ISO 8601.
+//! Values in JSON: permission bits as strings, times in ISO 8601, bytes in base64.
 
 use crate::time::At;
 
@@ -27,6 +27,22 @@ pub(crate) mod bits {
             Either::Number(bits) => Ok(bits),
             Either::Text(text) => text.parse().map_err(de::Error::custom),
         }
+    }
+}
+
+/// Bytes in base64.
+pub(crate) mod base64 {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use bytes::Bytes;
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    pub(crate) fn serialize<S: Serializer>(bytes: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(bytes))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+        STANDARD.decode(String::deserialize(deserializer)?).map(Bytes::from).map_err(de::Error::custom)
     }
 }
 
