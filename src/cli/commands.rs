@@ -16,7 +16,6 @@ use super::{
     setting_flags::{self, SettingFlags},
 };
 use crate::daemon::commands::{SyncMode, SyncResult};
-use crate::daemon::lifecycle::StartError;
 use crate::{commands, daemon, logging};
 
 /// Default log filter: the command's output is what the user waits for.
@@ -55,7 +54,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     let loaded = setting_flags::load(file, *settings)?;
     // Before any request to Discord.
     let desired = commands::load(&commands)?;
-    let Some(token) = loaded.settings.discord.token.clone() else { return Err(StartError::NoToken.into()) };
+    let token = loaded.settings.discord.bot_token()?;
     let mut log = loaded.settings.log.clone();
     if loaded.is_default("log.filter") {
         DEFAULT_LOG_FILTER.clone_into(&mut log.filter);

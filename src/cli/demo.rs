@@ -20,6 +20,9 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
+    if args.settings.has_simulator() {
+        anyhow::bail!("the demo starts a simulator of its own; remove --sim");
+    }
     let loaded = setting_flags::load(file.clone(), args.settings.clone())?;
     let timeout = loaded.settings.shutdown.timeout;
     let mut log = loaded.settings.log.clone();

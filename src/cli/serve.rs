@@ -6,7 +6,6 @@ use guildhall_actors::supervision::Supervision;
 
 use super::setting_flags::{self, SettingFlags};
 use crate::daemon::ServeError;
-use crate::daemon::lifecycle::StartError;
 use crate::daemon::reload::Reloader;
 use crate::daemon::signals::{OnHangup, Signals, StopSource};
 use crate::events::{StoreRestored, emit};
@@ -35,9 +34,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     let started = read()?;
     let mut settings = started.settings.clone();
     // Before the log starts: these errors are for the user of the command.
-    if settings.discord.token.is_none() {
-        return Err(StartError::NoToken.into());
-    }
+    settings.discord.bot_token()?;
     // And so that the log knows which secrets it must not contain.
     let key = daemon::admin_key::find(&settings)?;
     settings.set_admin_key(&key.key);

@@ -1,12 +1,12 @@
 //! `guildhall sim`
 
-use std::{net::SocketAddr, process::ExitCode};
+use std::{fs, net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use anyhow::Context as _;
 use guildhall_sim::{BotConfig, LimitConfig, Sim, SimConfig};
 
 use crate::daemon::signals::{OnHangup, Signals, StopSource};
-use crate::settings::{LogFormat, LogSettings};
+use crate::settings::{LogFormat, LogSettings, SIMULATOR_TOKEN};
 use crate::{daemon, logging};
 
 #[derive(clap::Args, Debug)]
@@ -18,7 +18,7 @@ pub(super) struct Args {
     #[arg(long)]
     allow_public: bool,
     /// Token of a bot; repeat the option for more bots
-    #[arg(long, value_name = "TOKEN", default_value = "sim-bot-token", value_parser = token)]
+    #[arg(long, value_name = "TOKEN", default_value = SIMULATOR_TOKEN, value_parser = token)]
     token: Vec<String>,
     /// Number of guilds at start
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=100_000))]
@@ -44,6 +44,13 @@ pub(super) struct Args {
     /// Offset of the simulator's clock from this machine's clock; negative if it is behind
     #[arg(long, value_name = "SECONDS", default_value_t = 0, allow_negative_numbers = true)]
     clock_ahead_s: i64,
+    /// Serve HTTPS and secure WebSockets with a generated certificate, and write the certificate that clients must trust
+    /// to this file (PEM)
+    #[arg(long, value_name = "PATH")]
+    tls: Option<PathBuf>,
+    /// Refuse REST calls whose User-Agent does not have the form "DiscordBot (url, version)"
+    #[arg(long)]
+    require_user_agent: bool,
     /// Disable rate limits
     #[arg(long)]
     no_limits: bool,
@@ -79,10 +86,17 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("sim").build()?;
     runtime.block_on(async {
         let mut signals = Signals::listen(StopSource::Signals, OnHangup::Exit)?;
-        let bind = args.bind;
+        let (bind, certificate_file) = (args.bind, args.tls.clone());
         let sim = Sim::start(args.into()).await.with_context(|| format!("cannot listen on {bind}"))?;
+        if let (Some(file), Some(certificate)) = (&certificate_file, sim.certificate()) {
+            fs::write(file, certificate)
+                .map_err(|error| anyhow::anyhow!("cannot write the certificate to {}: {error}", file.display()))?;
+        }
         // On standard output, so that a program that started it on port 0 can read the port.
-        println!("listening on http://{}", sim.address());
+        println!("listening on {}", sim.url());
+        if let Some(file) = &certificate_file {
+            println!("certificate in {}", file.display());
+        }
         signals.first().await;
         sim.stop().await;
         Ok(ExitCode::SUCCESS)
@@ -98,6 +112,8 @@ impl From<Args> for SimConfig {
             members: args.members,
             channels: args.channels,
             clock_ahead_s: args.clock_ahead_s,
+            tls: args.tls.is_some(),
+            require_user_agent: args.require_user_agent,
             bots: args.token.into_iter().map(|token| BotConfig { token, ..BotConfig::default() }).collect(),
             ..Self::default()
         };

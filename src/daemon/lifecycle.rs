@@ -36,25 +36,18 @@ use crate::clock::Clocks;
 use crate::discord::executor::{DiscordExecutor, ExecutorConfig};
 use crate::discord::{FatalClose, ShardEnd};
 use crate::events::{LimitSharingChosen, emit};
-use crate::settings::Settings;
+use crate::settings::{BotTokenError, Settings};
 use crate::store::{OpenError, Store};
 
 /// Timeout for recording the input on which a part panicked: half of the time in which a process must end.
 const CRASH_RECORD_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// What a program with the simulator can do without a token.
-const WITHOUT_TOKEN: &str = if cfg!(feature = "simulator") { "; `guildhall demo` needs no token" } else { "" };
-
 /// The daemon cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// There is no token.
-    #[error(
-        "there is no bot token; set GUILDHALL__DISCORD__TOKEN, or GUILDHALL__DISCORD__TOKEN_FILE to a file that holds \
-         it, or token_file under [discord] in config/guildhall.toml{}",
-        WITHOUT_TOKEN
-    )]
-    NoToken,
+    /// There is no token, or it cannot be used.
+    #[error(transparent)]
+    Token(#[from] BotTokenError),
     /// The address cannot be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -184,7 +177,7 @@ impl Daemon {
     ///
     /// # Errors
     ///
-    /// When there is no token, the address or the store cannot be used, or the process has started a daemon before.
+    /// When there is no usable token, the address or the store cannot be used, or the process has started a daemon before.
     pub async fn start(
         settings: &Settings,
         handlers: EventHandlers,
@@ -193,7 +186,7 @@ impl Daemon {
         reloader: &Reloader,
         observer: impl Fn(ShardEvent) + Send + Sync + 'static,
     ) -> Result<Self, StartError> {
-        let token = settings.discord.token.clone().ok_or(StartError::NoToken)?;
+        let token = settings.discord.bot_token()?;
         // Before anything is logged: an address or a store that is in use should be the only line.
         let bound_api = BoundApi::bind(&settings.api)?;
         let bound_interactions = InteractionsComponent::bind(&settings.interactions)?;

@@ -32,7 +32,7 @@ use crate::{
     handlers::{self, HandlerDigests},
     logging::{LogControl, Secrets},
     redis::fingerprint,
-    settings::{LoadedSettings, SecretValue, Settings, SettingsError},
+    settings::{BotTokenError, LoadedSettings, SecretValue, Settings, SettingsError},
 };
 
 /// Reads the current settings, with the flags that the process was started with.
@@ -157,12 +157,16 @@ fn check(loaded: Result<LoadedSettings, SettingsError>, old: &Settings) -> Resul
     let settings = loaded.as_ref().map_or(old, |loaded| &loaded.settings);
     let handlers = handlers::load_with_digests(&settings.handlers);
     let certificate = settings.api.tls.as_ref().map(Certificates::check).transpose();
-    let is_tokenless = settings.discord.token.is_none();
+    let token = settings.discord.bot_token();
     if let Err(error) = &loaded {
         errors.extend(error.problems.iter().map(|problem| (problem.key.clone(), problem.to_string())));
     }
-    if is_tokenless {
-        errors.push(("discord.token".to_owned(), "discord.token is no longer set; set it again".to_owned()));
+    if let Err(error) = token {
+        let message = match error {
+            BotTokenError::Missing => "discord.token is no longer set; set it again".to_owned(),
+            BotTokenError::OfSimulator { .. } => error.to_string(),
+        };
+        errors.push(("discord.token".to_owned(), message));
     }
     if let Err(error) = &handlers {
         errors.extend(error.field_errors());

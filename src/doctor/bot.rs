@@ -9,8 +9,7 @@ use super::{
     Finding,
     discord::{CallFailure, DateSample, DiscordCaller},
 };
-use crate::daemon::lifecycle::StartError;
-use crate::settings::Settings;
+use crate::settings::{BotTokenError, Settings};
 use crate::terminal_text::escape_controls;
 
 /// A smaller clock difference is harmless.
@@ -33,8 +32,12 @@ pub(crate) async fn token(
     caller: &mut DiscordCaller,
     report: &mut impl FnMut(Finding),
 ) -> Option<u64> {
-    if settings.discord.token.is_none() {
-        report(Finding::fail("token", "discord.token is not set", StartError::NoToken.to_string()));
+    if let Err(error) = settings.discord.bot_token() {
+        let seen = match &error {
+            BotTokenError::Missing => "discord.token is not set".to_owned(),
+            BotTokenError::OfSimulator { .. } => "discord.token cannot be used".to_owned(),
+        };
+        report(Finding::fail("token", seen, error.to_string()));
         return None;
     }
     match caller.get("/users/@me").await {

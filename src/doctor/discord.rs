@@ -15,7 +15,7 @@ use super::{DoctorOptions, Finding};
 use crate::daemon::command_gate::{CommandGate, CommandGateError};
 use crate::daemon::discovery::DiscoveryError;
 use crate::discord::rest::{HyperTransport, TransportConfig};
-use crate::settings::{SecretValue, Settings};
+use crate::settings::{BotTokenError, SecretValue, Settings};
 
 /// Maximum duration of one call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -114,9 +114,16 @@ impl DiscordCaller {
         const CHECK: &str = "gate";
         let mut caller = Self { gate: None, next: Instant::now(), stopped: None, date: None };
         let mut settings = options.settings.clone();
-        let Some(token) = settings.discord.token.clone() else {
-            caller.stopped = Some("discord.token is not set".to_owned());
-            return caller;
+        let token = match settings.discord.bot_token() {
+            Ok(token) => token,
+            Err(BotTokenError::Missing) => {
+                caller.stopped = Some("discord.token is not set".to_owned());
+                return caller;
+            }
+            Err(BotTokenError::OfSimulator { .. }) => {
+                caller.stopped = Some("discord.token is a simulator's, and is not sent to Discord".to_owned());
+                return caller;
+            }
         };
         settings.rest.connect_timeout = settings.rest.connect_timeout.min(CALL_TIMEOUT);
         settings.rest.request_timeout = settings.rest.request_timeout.min(CALL_TIMEOUT);

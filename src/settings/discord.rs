@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use guildhall_core::{breaker::BreakerConfig, invalid::InvalidConfig, limit::LimitConfig};
+use url::Url;
 
 use super::{
     declare::settings,
@@ -106,5 +107,115 @@ settings! {
     }
 }
 
+/// Token of the simulator's bot, unless `guildhall sim --token` sets another.
+pub const SIMULATOR_TOKEN: &str = "sim-bot-token";
+
+/// What the tokens of simulators start with. No token of Discord does: they start with the bot's id in base64.
+const SIMULATOR_TOKEN_PREFIX: &str = "sim-";
+
+/// Domains of Discord's REST API and gateway.
+const DISCORD_DOMAINS: [&str; 3] = ["discord.com", "discordapp.com", "discord.gg"];
+
+/// The bot's token cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BotTokenError {
+    /// It is not set.
+    #[error(
+        "there is no bot token; set GUILDHALL__DISCORD__TOKEN, or GUILDHALL__DISCORD__TOKEN_FILE to a file that holds \
+         it, or token_file under [discord] in config/guildhall.toml{}",
+        WITHOUT_TOKEN
+    )]
+    Missing,
+    /// It is a simulator's, but it would be sent to Discord.
+    #[error(
+        "discord.token is a simulator's token (it starts with `sim-`), but {setting} is Discord's ({url}); add \
+         --sim http://127.0.0.1:PORT with the URL that `guildhall sim` prints, or set the bot's own token"
+    )]
+    OfSimulator {
+        /// The setting with Discord's address.
+        setting: &'static str,
+        /// That address.
+        url: String,
+    },
+}
+
+/// What a program with the simulator can do without a token.
+const WITHOUT_TOKEN: &str = if cfg!(feature = "simulator") { "; `guildhall demo` needs no token" } else { "" };
+
+impl DiscordSettings {
+    /// Returns the token, if it can be sent to the configured addresses.
+    ///
+    /// # Errors
+    ///
+    /// When it is not set, or is a simulator's and an address is Discord's.
+    pub fn bot_token(&self) -> Result<SecretValue, BotTokenError> {
+        let token = self.token.clone().ok_or(BotTokenError::Missing)?;
+        if is_simulator_token(&token) {
+            let addresses =
+                [("discord.api_url", Some(&self.api_url)), ("discord.gateway_url", self.gateway_url.as_ref())];
+            for (setting, url) in addresses {
+                if let Some(url) = url.filter(|url| is_of_discord(url)) {
+                    return Err(BotTokenError::OfSimulator { setting, url: url.clone() });
+                }
+            }
+        }
+        Ok(token)
+    }
+}
+
+/// Whether a token is a simulator's, and none that Discord issued.
+#[must_use]
+pub fn is_simulator_token(token: &SecretValue) -> bool {
+    token.expose().starts_with(SIMULATOR_TOKEN_PREFIX)
+}
+
+fn is_of_discord(url: &str) -> bool {
+    let host = Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_lowercase));
+    host.is_some_and(|host| {
+        let host = host.trim_end_matches('.');
+        DISCORD_DOMAINS
+            .iter()
+            .any(|domain| host.strip_suffix(domain).is_some_and(|sub| sub.is_empty() || sub.ends_with('.')))
+    })
+}
+
 const GATEWAY_URL: Text<String> =
     Text::new(|text| kind::url(text, ["wss", "ws"]), "a ws or wss URL without user name, password, query or fragment");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(token: &str, api_url: &str, gateway_url: Option<&str>) -> DiscordSettings {
+        let (token, gateway_url) = (Some(SecretValue::new(token)), gateway_url.map(str::to_owned));
+        DiscordSettings { token, api_url: api_url.to_owned(), gateway_url }
+    }
+
+    const DISCORD: &str = "https://discord.com/api/v10";
+    const SIMULATOR: &str = "http://127.0.0.1:9000/api/v10";
+
+    #[test]
+    fn simulator_token_is_not_sent_to_discord() {
+        for url in [DISCORD, "https://canary.discord.com/api/v10", "https://DISCORDAPP.com./api/v10"] {
+            let expected = BotTokenError::OfSimulator { setting: "discord.api_url", url: url.to_owned() };
+            assert_eq!(settings(SIMULATOR_TOKEN, url, None).bot_token().unwrap_err(), expected);
+        }
+        let gateway = settings("sim-2", SIMULATOR, Some("wss://gateway.discord.gg")).bot_token().unwrap_err();
+        assert!(matches!(gateway, BotTokenError::OfSimulator { setting: "discord.gateway_url", .. }), "{gateway}");
+    }
+
+    #[test]
+    fn other_tokens_and_addresses_may_be_used() {
+        for (token, api_url) in [
+            (SIMULATOR_TOKEN, SIMULATOR),
+            (SIMULATOR_TOKEN, "https://notdiscord.com/api/v10"),
+            (SIMULATOR_TOKEN, "https://discord.com.proxy.example/api/v10"),
+            ("MTIzNDU2.x.y", DISCORD),
+            ("MTIzNDU2.x.y", SIMULATOR),
+        ] {
+            assert!(settings(token, api_url, None).bot_token().is_ok(), "{token} {api_url}");
+        }
+        let nothing = DiscordSettings { token: None, ..settings("", SIMULATOR, None) };
+        assert_eq!(nothing.bot_token().unwrap_err(), BotTokenError::Missing);
+    }
+}

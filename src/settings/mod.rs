@@ -44,7 +44,9 @@ pub(crate) use self::schema::env_name as environment_name;
 pub use self::{
     api::{ApiSettings, ForwardedHeader, PolicySettings, TlsSettings},
     budgets::{BudgetSettings, NamedBudget, NamedBudgetError},
-    discord::{DiscordSettings, EgressSettings, GateSettings, RestSettings},
+    discord::{
+        BotTokenError, DiscordSettings, EgressSettings, GateSettings, RestSettings, SIMULATOR_TOKEN, is_simulator_token,
+    },
     error::{SettingsError, SettingsProblem},
     gateway::{GatewaySettings, ShardRange, ShardRangeError},
     handlers::{HandlerSettings, InteractionSettings},

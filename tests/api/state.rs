@@ -265,6 +265,7 @@ fn handlers_file_with_a_reserved_key_is_refused_at_start() {
     for command in [&["serve"][..], &["handlers", "check"]] {
         let running = Guildhall::new(command)
             .env("GUILDHALL__DISCORD__TOKEN", "sim-bot-token")
+            .env("GUILDHALL__DISCORD__API_URL", "http://127.0.0.1:1/api/v10")
             .env("GUILDHALL__HANDLERS__FILE", "handlers.toml")
             .file("handlers.toml", &handlers)
             .spawn();

@@ -25,6 +25,23 @@ fn sync(sim: &SimHandle, commands: &str, flags: &[&str]) -> Output {
     tokio::task::block_in_place(|| program.output())
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn sim_flag_replaces_discord_and_a_token_is_not_needed() {
+    let sim = sim().await;
+    let args = ["commands", "sync", "-f", "commands.yaml", "--sim", &sim.url()];
+    let program = Guildhall::new(&args).file("commands.yaml", EXAMPLE).env("GUILDHALL__LIMITS__SETTLING_MS", "0");
+    expect_success(&tokio::task::block_in_place(|| program.output()));
+    assert_eq!(overwrites(&sim), 1);
+
+    let other = Guildhall::new(&[&args[..], &["--gateway-url", "ws://127.0.0.1:1"]].concat()).output();
+    assert_eq!(other.status.code(), Some(2));
+    let discord = Guildhall::new(&args[..4])
+        .file("commands.yaml", EXAMPLE)
+        .env("GUILDHALL__DISCORD__TOKEN", "sim-bot-token")
+        .output();
+    assert!(expect_failure(&discord).contains("add --sim"), "a simulator's token is not sent to Discord");
+}
+
 /// Its output if it succeeds.
 #[track_caller]
 fn expect_success(output: &Output) -> String {

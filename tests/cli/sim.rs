@@ -97,3 +97,44 @@ fn documentation_names_every_flag() {
         assert!(named, "docs/simulator.md does not mention --{flag}");
     }
 }
+
+#[test]
+fn tls_writes_the_certificate_that_clients_must_trust() {
+    let sim = Guildhall::new(&["sim", "--tls", "sim.pem"]).spawn();
+    let _: SocketAddr = sim.wait_for_stdout("listening on https://").parse().unwrap();
+    let pem = std::fs::read_to_string(sim.folder().join("sim.pem")).unwrap();
+    assert!(pem.starts_with("-----BEGIN CERTIFICATE-----") && !pem.contains("PRIVATE"), "{pem}");
+    assert_eq!(sim.wait_for_stdout("certificate in "), "sim.pem");
+    sim.signal("TERM");
+    assert_eq!(sim.wait_for_exit().code, Some(0));
+
+    let output = Guildhall::new(&["sim", "--tls", "missing/sim.pem"]).output();
+    let message = text(&output.stderr);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()));
+    assert!(
+        message.lines().count() == 1 && message.contains("cannot write the certificate to missing/sim.pem"),
+        "{message}"
+    );
+}
+
+#[test]
+fn required_user_agent_is_an_option() {
+    let sim = Guildhall::new(&["sim", "--require-user-agent"]).spawn();
+    let address = address(&sim);
+    let call =
+        "GET /api/v10/users/@me HTTP/1.1\r\nHost: test\r\nConnection: close\r\nAuthorization: Bot sim-bot-token\r\n";
+    assert_eq!(request(address, &format!("{call}\r\n")).status, 403);
+    assert_eq!(
+        request(address, &format!("{call}User-Agent: DiscordBot (https://example.invalid, 1)\r\n\r\n")).status,
+        200
+    );
+    sim.signal("TERM");
+    assert_eq!(sim.wait_for_exit().code, Some(0));
+}
+
+#[test]
+fn demo_uses_no_other_simulator() {
+    let output = Guildhall::new(&["demo", "--sim", "http://127.0.0.1:1"]).output();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("remove --sim"), "{}", text(&output.stderr));
+}

@@ -288,7 +288,7 @@ fn serve_with_sim(sim: &SimHandle, token: &str) -> Guildhall {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn gateway_url_and_shard_count_come_from_discord() {
-    let mut config = SimConfig::default();
+    let mut config = SimConfig { require_user_agent: true, ..SimConfig::default() };
     config.gateway.shards = 2;
     config.gateway.max_concurrency = 2;
     let sim = Sim::start(config).await.unwrap();
@@ -296,7 +296,7 @@ async fn gateway_url_and_shard_count_come_from_discord() {
     let address = daemon.address();
     wait_until_ready(&daemon);
     let score = sim.score();
-    assert_eq!(score.gateway.identifies, 2);
+    assert_eq!((score.gateway.identifies, score.invalid_user_agents), (2, 0));
     assert_eq!(score.routes["GET /gateway/bot"].requests, 1);
     let metrics = get(address, "/metrics").body;
     for line in [
@@ -307,6 +307,33 @@ async fn gateway_url_and_shard_count_come_from_discord() {
     ] {
         assert!(metrics.contains(line), "{line} is not in {metrics}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sim_flag_replaces_discord_its_gateway_and_a_real_token() {
+    let sim = Sim::start(SimConfig::default()).await.unwrap();
+    let serve = || Guildhall::new(&["serve", "--sim", &sim.url()]).env("GUILDHALL__API__BIND", "127.0.0.1:0");
+    let real = serve()
+        .env("GUILDHALL__DISCORD__TOKEN", CANARY)
+        .env("GUILDHALL__DISCORD__GATEWAY_URL", "ws://127.0.0.1:1")
+        .env("GUILDHALL__LOG__FORMAT", "json")
+        .spawn();
+    wait_until_ready(&real);
+    let score = sim.score();
+    assert_eq!((score.gateway.identifies, score.invalid_requests), (1, 0), "the simulator's own token was used");
+    real.signal("TERM");
+    assert_eq!(real.wait_for_exit().code, Some(0));
+
+    let own = serve().env("GUILDHALL__DISCORD__TOKEN", "sim-unknown").spawn().wait_for_exit();
+    assert!(own.stderr.contains("Discord refused the token (401)"), "{}", own.stderr);
+}
+
+#[test]
+fn token_of_a_simulator_is_not_sent_to_discord() {
+    let exited = Guildhall::new(&["serve"]).env("GUILDHALL__DISCORD__TOKEN", "sim-bot-token").output();
+    let error = text(&exited.stderr);
+    assert_eq!(exited.status.code(), Some(1));
+    assert!(error.lines().count() == 1 && error.contains("add --sim http://127.0.0.1:PORT"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -74,6 +74,18 @@ async fn refused_token_is_tried_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn token_of_a_simulator_is_not_sent_to_discord() {
+    let sim = sim(SimConfig::default()).await;
+    let report = DoctorReport::run(doctor(&sim, &[]).env_remove("GUILDHALL__DISCORD__API_URL"));
+    report.assert_check("token", "fail", "discord.token cannot be used");
+    assert!(report.check("token").2.contains("add --sim http://127.0.0.1:PORT"), "{}", report.raw);
+    report.assert_check("clock", "skip", "is not sent to Discord");
+
+    let with_flag = doctor(&sim, &["--sim", &sim.url()]).env_remove("GUILDHALL__DISCORD__API_URL");
+    DoctorReport::run(with_flag).assert_check("token", "ok", "accepted by Discord");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn checks_stop_when_discord_limits_or_fails() {
     let fault =
         |action| Fault { route: "GET /applications/@me".to_owned(), action, probability: 1.0, count: None, skip: 0 };
