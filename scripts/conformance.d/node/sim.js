@@ -1,5 +1,5 @@
 'use strict';
-// Controls the simulator: /sim/* over plain HTTP.
+// Controls the simulator: /sim/*.
 
 class Sim {
   constructor(origin) {
@@ -15,6 +15,21 @@ class Sim {
     const text = await response.text();
     if (!response.ok) throw new Error(`${method} ${path} returned ${response.status}: ${text.slice(0, 300)}`);
     return text === '' ? null : JSON.parse(text);
+  }
+
+  /** Returns the body of a response as text. */
+  async text(path) {
+    const response = await fetch(this.origin + path);
+    if (!response.ok) throw new Error(`GET ${path} returned ${response.status}`);
+    return response.text();
+  }
+
+  /** Reads from the REST API. */
+  async rest(token, path) {
+    const headers = { authorization: `Bot ${token}`, 'user-agent': 'DiscordBot (http://127.0.0.1, 1.0)' };
+    const response = await fetch(`${this.origin}/api/v10${path}`, { headers });
+    if (!response.ok) throw new Error(`GET ${path} returned ${response.status}: ${await response.text()}`);
+    return response.json();
   }
 
   get(path) {

@@ -5,26 +5,15 @@ import asyncio
 import discord
 from discord import app_commands
 
+from heard import Heard
 
-class Bot(discord.Client):
-    """A client that records its events in order, so that a step can search them."""
+
+class Bot(Heard, discord.Client):
+    """A client that records its events."""
 
     def __init__(self):
         super().__init__(intents=intents())
         self.tree = app_commands.CommandTree(self)
-        self.heard = []
-        self.news = asyncio.Condition()
-
-    async def hear(self, what):
-        async with self.news:
-            self.heard.append(what)
-            self.news.notify_all()
-
-    async def wait_heard(self, wanted):
-        """Returns the first recorded or future event that `wanted` accepts."""
-        async with self.news:
-            await self.news.wait_for(lambda: any(wanted(what) for what in self.heard))
-            return next(what for what in self.heard if wanted(what))
 
     async def on_ready(self):
         await self.hear(("ready", None))

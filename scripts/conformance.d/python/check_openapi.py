@@ -21,6 +21,8 @@ CODES = {
     10008: "unknown message",
     10011: "unknown role",
     10013: "unknown user",
+    10014: "unknown emoji",
+    30015: "too many attachments",
     10062: "unknown interaction",
     40060: "already acknowledged",
     50001: "missing access",

@@ -1,5 +1,7 @@
 """Recipes that trigger the responses of each route. A recipe covers one kind of object, from creation to deletion."""
 
+import json
+
 GUILD_ROLES = "/guilds/{guild.id}/roles"
 GUILD_ROLE = "/guilds/{guild.id}/roles/{role.id}"
 GUILD_CHANNELS = "/guilds/{guild.id}/channels"
@@ -10,6 +12,8 @@ MEMBER = "/guilds/{guild.id}/members/{user.id}"
 MEMBER_ROLE = "/guilds/{guild.id}/members/{user.id}/roles/{role.id}"
 MESSAGES = "/channels/{channel.id}/messages"
 MESSAGE = "/channels/{channel.id}/messages/{message.id}"
+REACTIONS = "/channels/{channel.id}/messages/{message.id}/reactions"
+REACTION = "/channels/{channel.id}/messages/{message.id}/reactions/{emoji}"
 CALLBACK = "/interactions/{interaction.id}/{interaction.token}/callback"
 WEBHOOK = "/webhooks/{application.id}/{interaction.token}"
 ORIGINAL = "/webhooks/{application.id}/{interaction.token}/messages/@original"
@@ -213,6 +217,62 @@ def messages(scene):
     c.call("GET", MESSAGE, [channel_id, message["id"]], expect=404)
 
 
+def attachments(scene):
+    c, channel_id = scene.caller, scene.channel
+    described = {"content": "with files", "attachments": [{"id": 0, "description": "The first"}]}
+    files = [("a.txt", b"one"), ("b.txt", b"two")]
+    message = c.call("POST", MESSAGES, [channel_id], form(described, files), headers=FORM)
+    if [item["size"] for item in message["attachments"]] != [3, 3]:
+        raise AssertionError(f"the attachments are {message['attachments']}")
+    c.call("GET", MESSAGE, [channel_id, message["id"]])
+    kept = {"attachments": [{"id": message["attachments"][0]["id"]}]}
+    c.call("PATCH", MESSAGE, [channel_id, message["id"]], form(kept, files[1:]), headers=FORM)
+    c.call("POST", MESSAGES, [channel_id], form({}, files * 6), headers=FORM, expect=400)
+    c.call("POST", MESSAGES, [channel_id], b"--b", headers=FORM, expect=400)
+    first, hook = scene.interaction(name="greet"), [scene.application]
+    answer = form({"type": 4, "data": {"content": "a file"}}, files)
+    c.call("POST", CALLBACK, first, answer, headers=FORM, auth=False, query={"with_response": "true"}, expect=200)
+    c.call("POST", WEBHOOK, [*hook, first[1]], form({"content": "another"}, files), headers=FORM, auth=False, expect=200)
+
+
+FORM = {"Content-Type": "multipart/form-data; boundary=b"}
+
+
+def form(payload, files):
+    """Returns a multipart body with the boundary of `FORM`."""
+    parts = [b'name="payload_json"\r\n\r\n' + json.dumps(payload).encode()]
+    for number, (name, data) in enumerate(files):
+        parts.append(f'name="files[{number}]"; filename="{name}"\r\nContent-Type: text/plain\r\n\r\n'.encode() + data)
+    return b"".join(b"--b\r\nContent-Disposition: form-data; " + part + b"\r\n" for part in parts) + b"--b--\r\n"
+
+
+def reactions(scene):
+    c, channel_id = scene.caller, scene.channel
+    message = c.call("POST", MESSAGES, [channel_id], {"content": "vote"})["id"]
+    wave = [channel_id, message, "🌊"]
+    c.exercise("PUT", REACTION + "/@me", wave)
+    react = {"channel_id": channel_id, "message_id": message, "user_id": scene.user}
+    for emoji in ("🌊", "party:7", "🎉"):
+        scene.sim.drive("POST", "/sim/reactions", {**react, "emoji": emoji})
+    shown = c.call("GET", MESSAGE, [channel_id, message])["reactions"]
+    if [(item["emoji"]["name"], item["count"], item["me"]) for item in shown][0] != ("🌊", 2, True):
+        raise AssertionError(f"the reactions are {shown}")
+    c.call("GET", MESSAGES, [channel_id], query={"limit": 1})
+    c.exercise("GET", REACTION, wave)
+    c.call("GET", REACTION, [channel_id, message, "party:7"], query={"limit": 1, "after": "0", "type": 0})
+    c.call("PUT", REACTION + "/@me", [channel_id, message, "no emoji"], expect=400)
+    c.exercise("DELETE", REACTION + "/@me", wave)
+    c.exercise("DELETE", REACTION + "/{user.id}", [*wave, scene.user])
+    c.exercise("DELETE", REACTION, [channel_id, message, "party:7"])
+    c.exercise("DELETE", REACTIONS, [channel_id, message])
+    if "reactions" in c.call("GET", MESSAGE, [channel_id, message]):
+        raise AssertionError("the reactions were not removed")
+
+
+def soundboard(scene):
+    scene.caller.exercise("GET", "/soundboard-default-sounds")
+
+
 def direct_messages(scene):
     c = scene.caller
     channel = c.exercise("POST", "/users/@me/channels", (), {"recipient_id": scene.user}, wrong=[{"recipient_id": "x"}])
@@ -312,6 +372,9 @@ RECIPES = (
     channels,
     members,
     messages,
+    attachments,
+    reactions,
+    soundboard,
     direct_messages,
     audit_log,
     interactions,

@@ -57,6 +57,13 @@ class Sim:
             raise SimError(f"{method} {path} returned {answer.status}: {answer.text[:300]}")
         return json.loads(answer.text) if answer.text else None
 
+    def get_json(self, path, headers):
+        """Reads from the REST API; the call must succeed."""
+        answer = self.send("GET", path, headers=headers)
+        if answer.status != 200:
+            raise SimError(f"GET {path} returned {answer.status}: {answer.text[:300]}")
+        return json.loads(answer.text)
+
     def state(self):
         return self.drive("GET", "/sim/state")
 
