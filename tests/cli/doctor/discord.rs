@@ -177,7 +177,7 @@ async fn text_output_has_one_line_for_each_check() {
         "{output_text}"
     );
     assert!(output_text.contains("\nskip  rabbitmq          not configured"), "{output_text}");
-    assert!(output_text.ends_with(" passed, 0 warnings, 1 failed, 9 skipped\n"), "{output_text}");
+    assert!(output_text.ends_with(" passed, 0 warnings, 1 failed, 11 skipped\n"), "{output_text}");
     let invalid = Guildhall::new(&["doctor", "-o", "json"]).env("GUILDHALL__GATEWAY__SHARDS", "many").output();
     let report = DoctorReport::from_output(&invalid);
     report.assert_check("settings", "fail", "gateway.shards cannot be \"many\"");
