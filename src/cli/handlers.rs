@@ -13,6 +13,7 @@ use guildhall_core::time::UnixMs;
 
 use super::setting_flags::{self, SettingFlags};
 use crate::handlers::{self, DryRun, DryRunAction, HandlerDryRun, Sample};
+use crate::settings::Settings;
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
@@ -43,15 +44,19 @@ enum Command {
 pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Check { settings } => {
-            let handlers = load(file, *settings)?;
+            let (handlers, settings) = load(file, *settings)?;
             io::stdout().write_all(format_handlers(&handlers).as_bytes())?;
             for warning in handlers::warnings(&handlers) {
                 writeln!(io::stderr(), "warning: {warning}")?;
             }
-            Ok(ExitCode::SUCCESS)
+            let unreachable = handlers::unreachable(&handlers, settings.gateway.intents);
+            for error in &unreachable {
+                writeln!(io::stderr(), "error: {error}")?;
+            }
+            Ok(if unreachable.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         Command::Test { event, json, settings } => {
-            let handlers = load(file, *settings)?;
+            let (handlers, _) = load(file, *settings)?;
             let trial = DryRun::run(&handlers, &read_sample(&event)?);
             let text = if json { format!("{:#}\n", serde_json::to_value(&trial)?) } else { format_dry_run(&trial) };
             io::stdout().write_all(text.as_bytes())?;
@@ -60,15 +65,15 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     }
 }
 
-fn load(file: Option<PathBuf>, flags: SettingFlags) -> anyhow::Result<EventHandlers> {
-    let settings = setting_flags::load(file, flags)?.settings.handlers;
-    if settings.file.is_none() {
+fn load(file: Option<PathBuf>, flags: SettingFlags) -> anyhow::Result<(EventHandlers, Settings)> {
+    let settings = setting_flags::load(file, flags)?.settings;
+    if settings.handlers.file.is_none() {
         anyhow::bail!(
             "no handlers file is configured; set --handlers-file, GUILDHALL__HANDLERS__FILE or handlers.file. \
              docs/handlers.md describes the format"
         );
     }
-    Ok(handlers::load(&settings)?)
+    Ok((handlers::load(&settings.handlers)?, settings))
 }
 
 fn read_sample(path: &Path) -> anyhow::Result<Sample> {

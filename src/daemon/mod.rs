@@ -46,7 +46,7 @@ pub use self::rest_component::{GateState, LimitSharing, RestComponent, RestError
 pub use self::signals::{OnHangup, Signal, Signals, StopSource};
 use crate::{
     events::{HandlerWarned, ShutdownFinished, ShutdownStarted, emit},
-    handlers::warnings,
+    handlers::{unreachable, warnings},
     settings::Settings,
 };
 
@@ -106,7 +106,8 @@ async fn run(
     mut signals: Signals,
     reloader: &Reloader,
 ) -> Result<(), ServeError> {
-    for warning in &warnings(&handlers) {
+    let unreachable = unreachable(&handlers, settings.gateway.intents);
+    for warning in warnings(&handlers).iter().chain(&unreachable) {
         emit(HandlerWarned { warning });
     }
     let entrance = ApiHandle::default();

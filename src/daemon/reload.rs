@@ -28,7 +28,7 @@ use crate::daemon::events_component as events;
 use crate::{
     api::{Certificates, CheckedCertificate, Control, Reload, ReloadError, ReloadFuture, ReloadReport, ReloadedItem},
     discord::{TokenSetter, application_id, rest::Authorization},
-    events::{ReloadFailed, Reloaded, emit},
+    events::{HandlerWarned, ReloadFailed, Reloaded, emit},
     handlers::{self, HandlerDigests},
     logging::{LogControl, Secrets},
     redis::fingerprint,
@@ -259,10 +259,13 @@ fn apply_handlers(
         return;
     }
     let changes = changed_handlers(&running.handlers, &digests);
+    let unreachable = handlers::unreachable(&handlers, running.started.settings.gateway.intents);
+    let warnings = handlers::warnings(&handlers).into_iter().chain(unreachable).collect::<Vec<_>>();
     match targets.events.replace_handlers(handlers, brain) {
         Ok(()) => {
             report.changed.extend(changes);
             running.handlers = digests;
+            warnings.iter().for_each(|warning| emit(HandlerWarned { warning }));
         }
         Err(error) => report.needs_restart.push(item("handlers.file", Value::Null, error.to_string())),
     }

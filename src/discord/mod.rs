@@ -4,10 +4,12 @@ mod application;
 pub mod executor;
 mod fatal_close;
 mod gateway;
+mod intents;
 mod interaction_responder;
 mod reconcile;
 pub mod rest;
 
+pub(crate) use self::intents::{PRIVILEGED, intents_for_event};
 pub use self::{
     application::application_id,
     fatal_close::FatalClose,

@@ -9,6 +9,9 @@ use super::{
     Finding,
     discord::{CallFailure, DateSample, DiscordCaller},
 };
+use crate::daemon::lifecycle::StartError;
+use crate::discord::PRIVILEGED;
+use crate::handlers;
 use crate::settings::{BotTokenError, Settings};
 use crate::terminal_text::escape_controls;
 
@@ -18,13 +21,6 @@ const SKEW_OK: Duration = Duration::from_secs(2);
 const SKEW_FAIL: Duration = Duration::from_secs(30);
 /// A warning is reported when less than this fraction (one tenth) of the day's session starts is left.
 const LOW_STARTS_DIVISOR: u64 = 10;
-
-/// The privileged intents: the bits of the application's flags that allow each, and its name in the developer portal.
-const PRIVILEGED: [(Intents, u64, &str); 3] = [
-    (Intents::GUILD_PRESENCES, 1 << 12 | 1 << 13, "Presence Intent"),
-    (Intents::GUILD_MEMBERS, 1 << 14 | 1 << 15, "Server Members Intent"),
-    (Intents::MESSAGE_CONTENT, 1 << 18 | 1 << 19, "Message Content Intent"),
-];
 
 /// Checks that Discord accepts the token; returns the id of its bot.
 pub(crate) async fn token(
@@ -78,6 +74,24 @@ pub(crate) async fn intents(settings: &Settings, caller: &mut DiscordCaller) -> 
     match caller.get("/applications/@me").await {
         Ok(application) => evaluate_intents(settings.gateway.intents, &application),
         Err(failure) => failure_finding("intents", &failure),
+    }
+}
+
+/// Checks that Discord sends the events of the handlers.
+pub(crate) fn handlers(settings: &Settings) -> Finding {
+    const CHECK: &str = "handlers";
+    let loaded = match handlers::load(&settings.handlers) {
+        Ok(loaded) => loaded,
+        Err(error) => return Finding::fail(CHECK, error.to_string(), "run: guildhall handlers check"),
+    };
+    let unreachable = handlers::unreachable(&loaded, settings.gateway.intents);
+    match unreachable.as_slice() {
+        [] if loaded.is_empty() => Finding::skip(CHECK, "handlers.file has no handlers"),
+        [] => Finding::ok(CHECK, format!("{} handlers; Discord sends their events", loaded.len())),
+        [first, rest @ ..] => {
+            let more = if rest.is_empty() { String::new() } else { format!(" ({} more)", rest.len()) };
+            Finding::warn(CHECK, format!("{first}{more}"), "run: guildhall handlers check")
+        }
     }
 }
 

@@ -103,6 +103,7 @@ pub async fn examine(options: &DoctorOptions<'_>, mut report: impl FnMut(Finding
     let mut caller = DiscordCaller::new(options, &mut report).await;
     let bot = bot::token(settings, &mut caller, &mut report).await;
     report(bot::intents(settings, &mut caller).await);
+    report(bot::handlers(settings));
     report(bot::sessions(settings, &mut caller).await);
     report(bot::clock(&caller));
     permissions.into_iter().for_each(&mut report);

@@ -5,6 +5,7 @@ mod secrets;
 mod toml_to_json;
 
 mod dry_run;
+mod intents;
 mod urls;
 mod warnings;
 
@@ -19,6 +20,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 pub use self::dry_run::{DryRun, DryRunAction, HandlerDryRun};
+pub use self::intents::unreachable;
 pub use self::sample::{Sample, SampleError};
 pub use self::warnings::{HandlerWarning, warnings};
 use crate::settings::{self, SecretValue};

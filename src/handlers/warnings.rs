@@ -22,6 +22,16 @@ pub enum HandlerWarning {
         /// Host of the webhook.
         host: String,
     },
+    /// Discord sends no event that a pattern of its `on` matches.
+    #[error("handler {handler}: Discord sends no event for `{pattern}` with the configured intents; {advice}")]
+    NotDelivered {
+        /// Name of the handler.
+        handler: Arc<str>,
+        /// The pattern.
+        pattern: String,
+        /// What to do.
+        advice: String,
+    },
     /// Responses of its webhook are rejected unless they are signed.
     #[error(
         "handler {handler}: responses over plain http from {host} are rejected unless they are signed \

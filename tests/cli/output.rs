@@ -122,6 +122,7 @@ const HANDLERS: &str = "[[handlers]]\nname = 'welcome'\non = 'member.join'\nwhen
 fn handlers(args: &[&str]) -> Guildhall {
     Guildhall::new(&[&["handlers"], args].concat())
         .env("GUILDHALL__HANDLERS__FILE", "handlers.toml")
+        .env("GUILDHALL__GATEWAY__INTENTS", "guilds,guild_members")
         .file("handlers.toml", HANDLERS)
         .file("join.json", r#"{"t": "GUILD_MEMBER_ADD", "d": {"guild_id": "1", "user": {"id": "2"}}}"#)
         .file("message.json", r#"{"t": "MESSAGE_CREATE", "d": {"guild_id": "1"}}"#)
@@ -168,6 +169,31 @@ fn handlers_check_lists_handlers_or_all_errors() {
         assert_eq!(missing.status.code(), Some(1));
         assert!(text(&missing.stderr).contains(hint), "{}", text(&missing.stderr));
     }
+}
+
+#[test]
+fn handlers_check_fails_for_events_that_discord_does_not_send() {
+    let mixed = format!("{HANDLERS}[[handlers]]\nname = 'any'\non = ['message.#', 'interaction.#']\nset = []\n");
+    let checked = handlers(&["check"])
+        .file("handlers.toml", &mixed)
+        .env("GUILDHALL__GATEWAY__INTENTS", "guilds,guild_messages")
+        .output();
+    let message = text(&checked.stderr);
+    assert_eq!(checked.status.code(), Some(1), "{message}");
+    assert!(text(&checked.stdout).contains("welcome  on member.join: rule"), "the handlers are listed all the same");
+    for (handler, pattern) in [("welcome", "member.join"), ("brain", "member.#")] {
+        let error = format!(
+            "error: handler {handler}: Discord sends no event for `{pattern}` with the configured intents; add \
+             `guild_members` to gateway.intents (GUILDHALL__GATEWAY__INTENTS), and enable Server Members Intent"
+        );
+        assert!(message.contains(&error), "no {error} in {message}");
+    }
+    assert!(!message.contains("handler any"), "{message}");
+    let enough = handlers(&["check"])
+        .file("handlers.toml", &mixed)
+        .env("GUILDHALL__GATEWAY__INTENTS", "guild_members,direct_messages")
+        .output();
+    assert_eq!(enough.status.code(), Some(0), "{}", text(&enough.stderr));
 }
 
 #[test]

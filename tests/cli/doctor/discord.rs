@@ -38,6 +38,27 @@ async fn disabled_intents_fail_the_check() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn handlers_without_their_intents_are_a_warning() {
+    const HANDLERS: &str =
+        "[[handlers]]\nname = 'welcome'\non = 'member.join'\nset = [{ key = 'seen', value = true }]\n";
+    let sim = sim(SimConfig::default()).await;
+    let with =
+        |program: Guildhall| program.file("handlers.toml", HANDLERS).env("GUILDHALL__HANDLERS__FILE", "handlers.toml");
+    let report = DoctorReport::run(with(doctor(&sim, &["--intents", "guilds"])));
+    let (status, seen, _) = report.check("handlers");
+    assert!(status == "warn" && seen.contains("add `guild_members` to gateway.intents"), "{seen}");
+    let report = DoctorReport::run(with(doctor(&sim, &["--intents", "guilds,guild_members"])));
+    report.assert_check("handlers", "ok", "1 handlers");
+    let daemon = with(Guildhall::serve(&sim.gateway_url()))
+        .env("GUILDHALL__DISCORD__TOKEN", "sim-bot-token")
+        .env("GUILDHALL__DISCORD__API_URL", &sim.api_url())
+        .env("GUILDHALL__GATEWAY__INTENTS", "guilds")
+        .spawn();
+    let warning = daemon.wait_for_log_line("Discord sends no event for `member.join`");
+    assert!(warning.contains("WARN") && warning.contains("handler welcome"), "{warning}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn wrong_clock_and_exhausted_session_starts_are_found() {
     let gateway = GatewayConfig { session_starts: 1, shards: 2, ..GatewayConfig::default() };
     let behind = sim(SimConfig { clock_ahead_s: 7, gateway, ..SimConfig::default() }).await;
@@ -177,7 +198,7 @@ async fn text_output_has_one_line_for_each_check() {
         "{output_text}"
     );
     assert!(output_text.contains("\nskip  rabbitmq          not configured"), "{output_text}");
-    assert!(output_text.ends_with(" passed, 0 warnings, 1 failed, 11 skipped\n"), "{output_text}");
+    assert!(output_text.ends_with(" passed, 0 warnings, 1 failed, 12 skipped\n"), "{output_text}");
     let invalid = Guildhall::new(&["doctor", "-o", "json"]).env("GUILDHALL__GATEWAY__SHARDS", "many").output();
     let report = DoctorReport::from_output(&invalid);
     report.assert_check("settings", "fail", "gateway.shards cannot be \"many\"");

@@ -27,6 +27,7 @@ use std::time::Duration;
 
 pub use self::body::{EventBodyError, body, event_id, from_body, trace};
 pub use self::condition::HandlerCondition;
+pub use self::names::KNOWN_EVENTS;
 pub use self::pattern::EventPattern;
 pub use self::read::HandlerFieldError;
 use self::rule::Cooldown;

@@ -6,7 +6,7 @@ use crate::event::{EventClass, EventName};
 pub(super) const INTERACTIONS: [&str; 5] = ["command", "button", "menu", "modal", "autocomplete"];
 
 /// Names of all known events except interactions.
-pub(super) const KNOWN_EVENTS: &[&str] = &[
+pub const KNOWN_EVENTS: &[&str] = &[
     "message.create",
     "message.update",
     "message.delete",

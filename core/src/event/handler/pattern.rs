@@ -86,7 +86,8 @@ impl EventPattern {
     }
 
     /// Whether it can match interactions.
-    pub(super) fn can_match_interactions(&self) -> bool {
+    #[must_use]
+    pub fn can_match_interactions(&self) -> bool {
         match self.words.first() {
             Some(Segment::Word(first)) => first == "interaction",
             Some(Segment::One | Segment::Any) | None => true,
