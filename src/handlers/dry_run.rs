@@ -114,7 +114,7 @@ fn dry_run_handler(handler: &EventHandler, view: &EventView<'_>, state: &BTreeMa
             let body = body(event, &state);
             let body = serde_json::from_str(&body).unwrap_or(Value::String(body));
             result.would = Some(DryRunAction::Ask { url: webhook.url.clone(), body: Box::new(body) });
-            result.problems.extend(handler.cooldown(view).err().map(|problem| problem.to_string()));
+            result.problems.extend(handler.cooldown_key(view).err().map(|problem| problem.to_string()));
         }
     }
     result

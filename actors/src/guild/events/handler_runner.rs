@@ -189,9 +189,9 @@ impl HandlerRunner {
     ) -> Result<Option<BTreeMap<String, Value>>, String> {
         let mut keys =
             handler.needed_keys(view).map_err(|error| template_error(handler, view.event(), "needs", &error))?;
-        let cooldown = handler.cooldown(view).map_err(|error| error.to_string())?;
+        let cooldown = handler.cooldown_key(view).map_err(|error| error.to_string())?;
         let needed = keys.len();
-        keys.extend(cooldown.map(|(key, _)| cooldown_key(handler, &key)));
+        keys.extend(cooldown.map(|key| cooldown_key(handler, &key)));
         if keys.is_empty() {
             return Ok(Some(BTreeMap::new()));
         }
@@ -317,7 +317,7 @@ impl HandlerRunner {
             .collect();
         let cooldown = match cooldown {
             Some(cooldown) => Some(cooldown),
-            None => handler.cooldown(&EventView::new(event)).map_err(|error| error.to_string())?,
+            None => handler.cooldown_after(&EventView::new(event)).map_err(|error| error.to_string())?,
         };
         set.extend(cooldown.map(|(key, ttl)| StateWrite {
             key: cooldown_key(handler, &key),

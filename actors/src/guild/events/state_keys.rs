@@ -43,6 +43,12 @@ pub(crate) fn webhook_outcome(
             return HandlerOutcome::Retryable { reason: format!("the call failed: {error}"), retry_after: None };
         }
     };
+    if output.cooldown.is_some() && !handler.has_cooldown() {
+        // It would have no effect: the keys of later events are unknown.
+        let reason = "the webhook's response was refused: cooldown: the handler has no `cooldown`, so it would never \
+                      apply; add `cooldown = { key = \"…\" }` with the same key to the handler";
+        return HandlerOutcome::Permanent { reason: reason.to_owned() };
+    }
     let reserved = output.set.iter().find_map(|(key, ..)| Some((key, check_reserved(key).err()?)));
     match reserved {
         Some((key, reserved @ ReservedKey { prefix })) => {

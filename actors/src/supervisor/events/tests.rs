@@ -329,6 +329,37 @@ fn handler_receives_its_state_and_has_a_cooldown() {
 }
 
 #[test]
+fn response_starts_a_cooldown_only_with_a_declared_key() {
+    paused(async {
+        let quiet = |seq: u64| {
+            let cooldown = Some(("77".to_owned(), Duration::from_secs(60)));
+            BrainScript::Responds(WebhookResponse { cooldown, ..message_response(&seq.to_string()) })
+        };
+        for (cooldown, contents, dead) in [
+            (json!({ "key": "{user_id}" }), vec!["2", "3"], 0),
+            // The response replaces the declared duration.
+            (json!({ "key": "{user_id}", "for_ms": 1 }), vec!["2"], 0),
+            (Value::Null, vec!["2", "4"], 1),
+        ] {
+            let mut handlers = message_webhook();
+            handlers[0]["cooldown"] = cooldown.clone();
+            let world = EventFixture::new(&handlers);
+            world.brain.script(3, [quiet(3)]);
+            let (events, senders) = world.start().await;
+            start_session(&senders[&0], SESSION);
+            for seq in 2..=4 {
+                senders[&0].send(ShardMessage::Events(vec![message(SESSION, seq, 1)].into())).unwrap();
+                assert!(events.drain(Duration::from_secs(60)).await);
+            }
+            assert_eq!(world.store.contents(), contents, "{cooldown}");
+            let reasons: Vec<_> = world.store.inbox_entries().into_iter().filter_map(|entry| entry.dead).collect();
+            assert_eq!(reasons.len(), dead, "{reasons:?}");
+            assert!(reasons.iter().all(|reason| reason.contains("add `cooldown = { key")), "{reasons:?}");
+        }
+    });
+}
+
+#[test]
 fn response_that_sets_a_reserved_key_has_no_effect() {
     paused(async {
         let sets = |key: &str| {

@@ -168,13 +168,27 @@ impl EventHandler {
         self.needs.iter().map(|key| key.state_key(view, &template::StateValues::new())).collect()
     }
 
-    /// Key and duration of its cooldown for an event: after a call, it is not called again for the same key within that
-    /// time.
+    /// Key of its cooldown for an event: it is not called while a cooldown with this key lasts. `None` if it has none.
     ///
     /// # Errors
     ///
     /// When a placeholder has no value.
-    pub fn cooldown(&self, view: &EventView<'_>) -> Result<Option<(String, Duration)>, TemplateError> {
-        self.cooldown.as_ref().map(|cooldown| cooldown.resolve(view)).transpose()
+    pub fn cooldown_key(&self, view: &EventView<'_>) -> Result<Option<String>, TemplateError> {
+        self.cooldown.as_ref().map(|cooldown| cooldown.key(view)).transpose()
+    }
+
+    /// Key and duration of the cooldown that starts after an event, unless its webhook starts another one.
+    ///
+    /// # Errors
+    ///
+    /// When a placeholder has no value.
+    pub fn cooldown_after(&self, view: &EventView<'_>) -> Result<Option<(String, Duration)>, TemplateError> {
+        self.cooldown.as_ref().map_or(Ok(None), |cooldown| cooldown.after(view))
+    }
+
+    /// Whether cooldowns have an effect on it.
+    #[must_use]
+    pub const fn has_cooldown(&self) -> bool {
+        self.cooldown.is_some()
     }
 }

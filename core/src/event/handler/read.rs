@@ -99,7 +99,8 @@ fn handler(value: &Value, at: &mut FieldContext<'_>) -> Option<EventHandler> {
             form.optional("needs", list(0, MAX_NEEDS, |value, at| state_key(value, PlaceholderScope::Event, at)));
         let needs = needs.unwrap_or_default();
         let keys: Vec<String> = needs.iter().map(|key| key.as_str().to_owned()).collect();
-        let cooldown = form.optional("cooldown", cooldown);
+        let is_webhook = form.has_value("webhook");
+        let cooldown = form.optional("cooldown", |value, at| cooldown(value, is_webhook, at));
         let action = action(form, PlaceholderScope::EventAndState(&keys), cooldown.as_ref());
         let defer = form.optional("defer", choice(&[("auto", DeferMode::Auto), ("never", DeferMode::Never)]));
         let ephemeral = form.optional("ephemeral", boolean);
@@ -238,11 +239,16 @@ fn millis(min: u64, max: u64) -> impl FnOnce(&Value, &mut FieldContext<'_>) -> O
     move |value, at| integer(min, max)(value, at).map(Duration::from_millis)
 }
 
-fn cooldown(value: &Value, at: &mut FieldContext<'_>) -> Option<Cooldown> {
+/// Reads a cooldown. Without a duration, only the responses of a webhook start it.
+fn cooldown(value: &Value, is_webhook: bool, at: &mut FieldContext<'_>) -> Option<Cooldown> {
     object(value, at, |form| {
         let key = form.required("key", |value, at| template(value, PlaceholderScope::Event, at));
-        let duration = form.required("for_ms", millis(1, MAX_LIFETIME_MS));
-        Some(Cooldown { key: key?, duration: duration? })
+        let duration = if is_webhook {
+            form.optional("for_ms", millis(1, MAX_LIFETIME_MS))
+        } else {
+            Some(form.required("for_ms", millis(1, MAX_LIFETIME_MS))?)
+        };
+        Some(Cooldown { key: key?, duration })
     })
 }
 

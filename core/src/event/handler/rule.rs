@@ -30,12 +30,19 @@ pub(super) struct StateWrite {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cooldown {
     pub(super) key: Template,
-    pub(super) duration: Duration,
+    /// How long it is after each event; `None` if only the responses of the webhook start it.
+    pub(super) duration: Option<Duration>,
 }
 
 impl Cooldown {
-    pub(super) fn resolve(&self, view: &EventView<'_>) -> Result<(String, Duration), TemplateError> {
-        Ok((self.key.key(view, &StateValues::new())?, self.duration))
+    /// Its key for an event.
+    pub(super) fn key(&self, view: &EventView<'_>) -> Result<String, TemplateError> {
+        self.key.key(view, &StateValues::new())
+    }
+
+    /// The key and the duration of the cooldown that starts after an event, if one does.
+    pub(super) fn after(&self, view: &EventView<'_>) -> Result<Option<(String, Duration)>, TemplateError> {
+        self.duration.map(|duration| Ok((self.key(view)?, duration))).transpose()
     }
 }
 
@@ -71,7 +78,10 @@ impl Rule {
             Ok((key, write.value.value(view, state)?, lifetime))
         });
         let set = set.collect::<Result<_, _>>()?;
-        let cooldown = self.cooldown.as_ref().map(|cooldown| cooldown.resolve(view)).transpose()?;
+        let cooldown = match &self.cooldown {
+            Some(cooldown) => cooldown.after(view)?,
+            None => None,
+        };
         Ok(RuleOutput { operations, reply, set, cooldown })
     }
 

@@ -182,6 +182,15 @@ fn reserved_state_key_prefixes_are_rejected() {
 }
 
 #[test]
+fn only_a_webhook_may_leave_out_the_duration_of_its_cooldown() {
+    let secret = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz";
+    let webhook = json!({"url": "https://brain.example/", "secrets": [secret]});
+    handlers(&json!({"webhook": webhook, "cooldown": {"key": "{user_id}"}}));
+    let found = errors_of(&json!({"do": [], "cooldown": {"key": "{user_id}"}}));
+    assert_eq!(found.iter().map(|(field, _)| field.as_str()).collect::<Vec<_>>(), ["cooldown.for_ms"]);
+}
+
+#[test]
 fn webhook_sets_which_responses_are_accepted() {
     let policy = |answers: Value| {
         let webhook = json!({"url": "http://a.example", "secrets": [SECRET], "answers": answers});

@@ -115,7 +115,7 @@ fn key_length_is_limited() {
         assert!(matches!(problem, TemplateError::Key { .. }), "{problem}");
         let handlers = handlers(&json!({"do": [], "needs": [key], "cooldown": {"key": key, "for_ms": 1}}));
         let (handler, view) = (handlers.get(0).unwrap(), EventView::new(&long));
-        assert!(handler.needed_keys(&view).is_err() && handler.cooldown(&view).is_err());
+        assert!(handler.needed_keys(&view).is_err() && handler.cooldown_key(&view).is_err());
     }
 }
 
