@@ -10,7 +10,7 @@ use guildhall_actors::shard::FlowLimit;
 use guildhall_actors::submission::OperationService;
 use guildhall_actors::supervision;
 use guildhall_actors::supervision::Part;
-use guildhall_actors::supervisor::{EventPorts, EventsConfig, EventsHandle, PreparedEvents};
+use guildhall_actors::supervisor::{EventPorts, EventsConfig, EventsHandle, FallbackConfig, PreparedEvents};
 use guildhall_actors::wall_clock::WallClock;
 use guildhall_core::{
     backoff::Backoff,
@@ -22,7 +22,7 @@ use super::RestComponent;
 use crate::{
     api::ComponentHandle,
     discord::RestInteractionResponder,
-    settings::Settings,
+    settings::{FallbackSettings, Settings},
     webhook::{Secret, Target, TargetError, WebhookConfig, Webhooks},
 };
 
@@ -157,9 +157,16 @@ fn config(settings: &Settings, shards: u32) -> EventsConfig {
         response_timeout: settings.interactions.timeout,
         defer: settings.interactions.defer,
         ephemeral: settings.interactions.ephemeral,
+        fallback: fallback_config(&settings.interactions.fallback),
         max_attempts: handler_settings.attempts,
         backoff: Backoff { base: handler_settings.backoff_base, cap: handler_settings.backoff_cap, ..defaults.backoff },
         max_inbox: usize::try_from(handler_settings.max_inbox_events).unwrap_or(usize::MAX),
         ..defaults
     }
+}
+
+fn fallback_config(settings: &FallbackSettings) -> FallbackConfig {
+    let FallbackSettings { cooldown, failed, unavailable, unavailable_after, unanswered, unanswered_after } =
+        settings.clone();
+    FallbackConfig { cooldown, failed, unavailable, unavailable_after, unanswered, unanswered_after }
 }

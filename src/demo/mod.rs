@@ -162,6 +162,9 @@ impl Demo {
         command.set("handlers.file", handlers.display().to_string());
         command.set("handlers.shadow", "false");
         command.set("interactions.defer", "auto");
+        // A slow machine must not add operations that wait for minutes.
+        command.set("interactions.fallback.unavailable", "");
+        command.set("interactions.fallback.unanswered", "");
         command.set("api.bind", address.to_string());
         command.set("api.admin_key", key.expose());
         let daemon = DaemonProcess::start(command).map_err(DemoError::Process)?;

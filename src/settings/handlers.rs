@@ -6,7 +6,7 @@ use guildhall_core::event::handler::DeferMode;
 
 use super::{
     declare::settings,
-    kind::{self, Bool, Choice, Integer, Optional, Text},
+    kind::{self, Bool, Choice, Integer, Optional, Text, ValueError},
     public_key::PublicKey,
 };
 
@@ -35,7 +35,7 @@ settings! {
     }
 
     /// Defaults for interactions whose handler does not set them, and the endpoint for posted interactions.
-    #[derive(Clone, Copy, Debug)]
+    #[derive(Clone, Debug)]
     pub struct InteractionSettings in "interactions" {
         /// How interactions are answered whose handler does not set it. `auto`: they are deferred at once, so that the
         /// response has 15 minutes. `never`: the handler must respond in time.
@@ -54,7 +54,36 @@ settings! {
         /// Maximum difference between the time of a posted interaction's signature and the current time, in
         /// milliseconds.
         pub replay_window as "replay_window_ms": Duration = Integer(1_000..=3_600_000), 300000;
+        /// Texts that users see if an interaction gets no response.
+        pub fallback: FallbackSettings;
     }
+}
+
+settings! {
+    /// Texts for interactions that get no response from their handler.
+    #[derive(Clone, Debug)]
+    pub struct FallbackSettings in "interactions.fallback" {
+        /// Text while the handler's `cooldown` applies. Empty: none.
+        pub cooldown: Option<String> = Optional(MESSAGE), "Please wait a moment before you do this again.";
+        /// Text if the handler failed, its response is invalid, or Discord rejects it. Empty: none.
+        pub failed: Option<String> = Optional(MESSAGE), "Something went wrong. Please try again later.";
+        /// Text if the webhook cannot be called: it is unreachable, responds with an error, or its breaker is open.
+        /// Empty: none.
+        pub unavailable: Option<String> = Optional(MESSAGE), "This is not available at the moment. Please try again later.";
+        /// Time from an interaction until `unavailable` is sent, in milliseconds, while the webhook is called again.
+        pub unavailable_after as "unavailable_after_ms": Duration = Integer(0..=840_000), 30000;
+        /// Text if there is no response and no failure: the handler is slow, or has no reply. Empty: none.
+        pub unanswered: Option<String> = Optional(MESSAGE), "There is no response yet. Please try again later.";
+        /// Time from an interaction until `unanswered` is sent, in milliseconds. Discord accepts a response for 900000.
+        pub unanswered_after as "unanswered_after_ms": Duration = Integer(1_000..=840_000), 300000;
+    }
+}
+
+/// The content of a message.
+const MESSAGE: Text<String> = Text::new(message, "a text of at most 2000 characters");
+
+fn message(text: &str) -> Result<String, ValueError> {
+    if text.chars().count() <= 2_000 { Ok(text.to_owned()) } else { Err(ValueError::NotAllowed) }
 }
 
 const PUBLIC_KEY: Text<PublicKey> = Text::new(kind::from_text, "64 hexadecimal digits");

@@ -49,7 +49,7 @@ pub use self::{
     },
     error::{SettingsError, SettingsProblem},
     gateway::{GatewaySettings, ShardRange, ShardRangeError},
-    handlers::{HandlerSettings, InteractionSettings},
+    handlers::{FallbackSettings, HandlerSettings, InteractionSettings},
     network::{IpNetwork, IpNetworkError},
     operations::{LeaseSettings, OperationSettings, RetentionSettings},
     process::{LogFormat, LogSettings, ShutdownSettings, TelemetrySettings},

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use guildhall_actors::ports::SubmitError;
 use guildhall_core::failure_streak::{FailureSummary, Recovery};
 use guildhall_core::{limit::division::Allowance, usage::UsageBoundExceeded};
 use tracing::{debug, info, warn};
@@ -40,6 +41,15 @@ event! {
             operations,
             "operations were copied from another server; change feeds that followed them there report a gap"
         );
+    }
+}
+
+event! {
+    /// The fallback text of a deferred interaction was not accepted.
+    pub(super) struct FallbackRefused<'a> { error: &'a SubmitError }
+    // The same failure again: the text of a setting has changed since.
+    if !matches!(error, SubmitError::KeyReused { .. }) {
+        warn!(%error, "fallback of a deferred interaction not accepted; its user waits until the token expires");
     }
 }
 

@@ -51,14 +51,14 @@ fn start(sim: &SimHandle, key: &str) -> (RunningGuildhall, SocketAddr) {
     (running, address)
 }
 
-fn stop(running: RunningGuildhall) {
+pub(crate) fn stop(running: RunningGuildhall) {
     running.signal("TERM");
     let exited = running.wait_for_exit();
     assert_eq!(exited.code, Some(0), "{}", exited.stderr);
 }
 
 /// Waits for the response that the simulator has for an interaction.
-async fn wait_for_response(sim: &SimHandle, token: &str) -> Value {
+pub(crate) async fn wait_for_response(sim: &SimHandle, token: &str) -> Value {
     let application = sim.application("sim-bot-token").unwrap();
     let url = sim.api_url();
     let (host, base) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
@@ -188,18 +188,29 @@ async fn port_in_use_is_reported_with_its_setting() {
     assert!(exited.stderr.contains("interactions.bind (GUILDHALL__INTERACTIONS__BIND)"), "{}", exited.stderr);
 }
 
-const ADMIN: &str = "gh_test_0123456789";
+pub(crate) const ADMIN: &str = "gh_test_0123456789";
 
 /// The program with a store that outlives it, and the addresses of its API and its interactions endpoint.
-struct InteractionDaemon {
-    running: RunningGuildhall,
-    api: SocketAddr,
-    interactions: SocketAddr,
+pub(crate) struct InteractionDaemon {
+    pub(crate) running: RunningGuildhall,
+    pub(crate) api: SocketAddr,
+    pub(crate) interactions: SocketAddr,
 }
 
 impl InteractionDaemon {
     fn start(sim: &SimHandle, key: &str, store: &Path, handlers: &str) -> Self {
-        let running = Guildhall::serve(&sim.gateway_url())
+        Self::start_with(sim, key, store, handlers, &[])
+    }
+
+    /// The same, with these settings.
+    pub(crate) fn start_with(
+        sim: &SimHandle,
+        key: &str,
+        store: &Path,
+        handlers: &str,
+        settings: &[(&str, &str)],
+    ) -> Self {
+        let program = Guildhall::serve(&sim.gateway_url())
             .env("GUILDHALL__DISCORD__TOKEN", "sim-bot-token")
             .env("GUILDHALL__DISCORD__API_URL", &sim.api_url())
             .env("GUILDHALL__STORE__URL", &format!("sqlite:{}/guildhall.db", store.display()))
@@ -207,8 +218,8 @@ impl InteractionDaemon {
             .env("GUILDHALL__INTERACTIONS__PUBLIC_KEY", key)
             .env("GUILDHALL__INTERACTIONS__BIND", "127.0.0.1:0")
             .file("handlers.toml", handlers)
-            .env("GUILDHALL__HANDLERS__FILE", "handlers.toml")
-            .spawn();
+            .env("GUILDHALL__HANDLERS__FILE", "handlers.toml");
+        let running = settings.iter().fold(program, |program, (name, value)| program.env(name, value)).spawn();
         let api = running.address();
         let line: Value =
             serde_json::from_str(&running.wait_for_log_line("listening for interactions over HTTP")).unwrap();
@@ -230,7 +241,7 @@ impl InteractionDaemon {
     }
 }
 
-fn call(api: SocketAddr, key: &str, path: &str, body: &Value) -> HttpResponse {
+pub(crate) fn call(api: SocketAddr, key: &str, path: &str, body: &Value) -> HttpResponse {
     let body = body.to_string();
     let length = body.len();
     let head = format!(

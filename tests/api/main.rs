@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod edge;
+mod fallbacks;
 mod interactions;
 mod state;
 mod v1;

@@ -326,8 +326,11 @@ async fn unsigned_response_over_http_is_refused_unless_allowed() {
     assert!(reason.contains(&format!("plain http from {address}")) && reason.contains("not signed"), "{reason}");
     daemon.wait_for_metric("guildhall_webhook_requests_total{handler=\"brain\",outcome=\"untrusted\"} 1").await;
     assert_eq!(daemon.request("GET", "/v1/state/answered", "").status, 404);
+    // The user is told that it failed; the response itself has no effect.
     let listed = daemon.request("GET", "/v1/operations", "");
-    assert_eq!(listed.json()["operations"], json!([]), "{}", listed.body);
+    let operations = listed.json()["operations"].as_array().unwrap().clone();
+    assert!(operations.iter().all(|one| one["payload"]["only_if_deferred"] == true), "{}", listed.body);
+    assert_eq!(operations.len(), 1, "{}", listed.body);
     daemon.stop();
 
     let daemon = StateDaemon::with_handlers(

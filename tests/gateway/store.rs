@@ -9,7 +9,7 @@ use std::{
 use guildhall_actors::access::AuditRecord;
 use guildhall_actors::ports::{
     CommitResult, EventStore, HandlerCommit, IdentifyDecision, IdentifyRequest, InboxDisposition, InboxEntry, InboxKey,
-    StoreError, StoreFuture, StoredSession,
+    NewOperation, PostponeResult, StoreError, StoreFuture, StoredSession,
 };
 use guildhall_core::interaction::ReceivedInteraction;
 use guildhall_core::time::UnixMs;
@@ -97,7 +97,13 @@ impl EventStore for IdentifyCountStore {
         unsupported()
     }
 
-    fn postpone(&self, _: InboxKey, _: InboxDisposition, _: UnixMs) -> StoreFuture<'_, bool> {
+    fn postpone(
+        &self,
+        _: InboxKey,
+        _: InboxDisposition,
+        _: Option<Box<NewOperation>>,
+        _: UnixMs,
+    ) -> StoreFuture<'_, PostponeResult> {
         unsupported()
     }
 

@@ -70,7 +70,7 @@ on_both! {
             let event = InboxEntry { event: format!(r#"{{"user_id":"{USER}"}}"#), ..entry("s", seq, 0) };
             assert_eq!(commit(&store, HandlerCommit { inbox: Some(event), ..handled("s", seq, "h") }).await, done());
         }
-        store.postpone(key("s", 1, "h"), InboxDisposition::Dead { attempts: 8, reason: "gave up".to_owned() }, at(1)).await.unwrap();
+        store.postpone(key("s", 1, "h"), InboxDisposition::Dead { attempts: 8, reason: "gave up".to_owned() }, None, at(1)).await.unwrap();
 
         let erased = erase(&store, DataSubject::User(USER)).await;
         assert_eq!(erased.removed, counts([("operations", 2), ("dead_letters", 1), ("events", 1), ("state", 2)]));

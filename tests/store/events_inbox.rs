@@ -3,8 +3,8 @@
 use guildhall::store::Store;
 use guildhall_actors::access::{AuditAction, AuditRecord, Caller};
 use guildhall_actors::ports::{
-    CommitResult, EventStore as _, HandlerCommit, InboxDisposition, InboxEntry, OperationStore as _, StoredSession,
-    SubmitError,
+    CommitResult, EventStore as _, HandlerCommit, InboxDisposition, InboxEntry, OperationStore as _, PostponeResult,
+    StoredSession, SubmitError,
 };
 use guildhall_core::operation::Queue;
 
@@ -82,6 +82,41 @@ on_both! {
         assert_eq!(commit(&store, commit_from_inbox(1)).await, done());
     }
 
+    async fn fallback_is_stored_with_what_became_of_the_event(engine) {
+        let (store, _place) = open_new_store(engine).await;
+        for seq in 1..=3 {
+            put_into_inbox(&store, seq, 0).await;
+        }
+        let fallback = || Some(Box::new(guild_operation()));
+        let finished = HandlerCommit { fallback: fallback(), operations: vec![guild_operation()], ..commit_from_inbox(1) };
+        assert_eq!(commit(&store, finished.clone()).await, CommitResult::Done(vec![accepted_at(1), accepted_at(2)]));
+        assert_eq!(commit(&store, finished).await, CommitResult::Skipped);
+        let again = InboxDisposition::Retry { at: at(5_000), attempts: 1, reason: "500".to_owned() };
+        let postponed = store.postpone(key("s", 2, "h"), again, fallback(), at(20)).await.unwrap();
+        assert_eq!(postponed, PostponeResult { exists: true, fallback: Some(accepted_at(3)) });
+        let unknown = store.postpone(key("s", 9, "h"), dead_disposition("no"), fallback(), at(20)).await.unwrap();
+        assert_eq!(unknown, PostponeResult { exists: false, fallback: None });
+        let dead = store.postpone(key("s", 3, "h"), dead_disposition("no"), fallback(), at(20)).await.unwrap();
+        assert_eq!(dead.fallback, Some(accepted_at(4)));
+        assert_eq!(store.load(Queue::Guild(GUILD), 0, 9).await.unwrap().operations.len(), 4);
+    }
+
+    async fn refused_fallback_changes_nothing_else(engine) {
+        let mut place = StoreLocation::new(engine).await;
+        place.settings.max_queued = 1;
+        let store = place.open().await;
+        for seq in 1..=2 {
+            put_into_inbox(&store, seq, 0).await;
+        }
+        let fallback = || Some(Box::new(guild_operation()));
+        let finished = HandlerCommit { fallback: fallback(), operations: vec![guild_operation()], ..commit_from_inbox(1) };
+        assert_eq!(commit(&store, finished).await, CommitResult::Done(vec![accepted_at(1)]));
+        let dead = store.postpone(key("s", 2, "h"), dead_disposition("no"), fallback(), at(20)).await.unwrap();
+        assert_eq!(dead, PostponeResult { exists: true, fallback: None });
+        assert!(pending_entries(&store).await.is_empty());
+        assert_eq!(store.load(Queue::Guild(GUILD), 0, 9).await.unwrap().operations.len(), 1);
+    }
+
     async fn event_in_the_inbox_is_not_handled_again_without_its_row(engine) {
         let (store, _place) = open_new_store(engine).await;
         store.save_sessions(vec![session(0, "s", 0)]).await.unwrap();
@@ -98,18 +133,18 @@ on_both! {
             put_into_inbox(&store, seq, 0).await;
         }
         let again = |attempts| InboxDisposition::Retry { at: at(5_000), attempts, reason: "500".to_owned() };
-        assert!(store.postpone(key("s", 2, "h"), again(4), at(20)).await.unwrap());
-        assert!(!store.postpone(key("s", 2, "other"), again(4), at(20)).await.unwrap());
-        assert!(!store.postpone(key("s", 9, "h"), dead_disposition("gone"), at(20)).await.unwrap());
+        assert!(store.postpone(key("s", 2, "h"), again(4), None, at(20)).await.unwrap().exists);
+        assert!(!store.postpone(key("s", 2, "other"), again(4), None, at(20)).await.unwrap().exists);
+        assert!(!store.postpone(key("s", 9, "h"), dead_disposition("gone"), None, at(20)).await.unwrap().exists);
         let found = pending_entries(&store).await;
         assert_eq!((found[1].attempts, found[1].eligible_at, &found[1].dead), (4, at(5_000), &None));
         assert_eq!(entry_seqs(&found), [1, 2, 3], "it stays at its position");
         for _ in 0..2 {
-            assert!(store.postpone(key("s", 2, "h"), dead_disposition("it hangs"), at(30)).await.unwrap(), "marking as dead is \
+            assert!(store.postpone(key("s", 2, "h"), dead_disposition("it hangs"), None, at(30)).await.unwrap().exists, "marking as dead is \
                 idempotent");
         }
-        assert!(!store.postpone(key("s", 2, "h"), again(5), at(31)).await.unwrap(), "a late update");
-        assert!(store.postpone(key("s", 1, "h"), dead_disposition("410"), at(30)).await.unwrap());
+        assert!(!store.postpone(key("s", 2, "h"), again(5), None, at(31)).await.unwrap().exists, "a late update");
+        assert!(store.postpone(key("s", 1, "h"), dead_disposition("410"), None, at(30)).await.unwrap().exists);
         assert_eq!(entry_seqs(&pending_entries(&store).await), [3]);
         let given_up = store.dead_events(None, 9).await.unwrap();
         assert_eq!(entry_seqs(&given_up), [2, 1], "newest first");
@@ -126,7 +161,7 @@ on_both! {
         }
         let callers: Vec<_> = (1..=40).map(|seq| {
             let store = store.clone();
-            tokio::spawn(async move { (seq, store.postpone(key("s", seq, "h"), dead_disposition("no"), at(1)).await.unwrap()) })
+            tokio::spawn(async move { (seq, store.postpone(key("s", seq, "h"), dead_disposition("no"), None, at(1)).await.unwrap().exists) })
         }).collect();
         for caller in callers {
             let (seq, found) = caller.await.unwrap();
@@ -152,7 +187,7 @@ on_both! {
         }
         assert!(!store.revive(pending_entries(&store).await[0].position, revive_record()).await.unwrap(), "it is not dead");
         for seq in [1, 3] {
-            store.postpone(key("s", seq, "h"), dead_disposition("no"), at(30)).await.unwrap();
+            store.postpone(key("s", seq, "h"), dead_disposition("no"), None, at(30)).await.unwrap();
         }
         let given_up = store.dead_events(None, 9).await.unwrap();
         assert_eq!(entry_seqs(&given_up), [3, 1]);
@@ -181,7 +216,7 @@ on_both! {
         for seq in 1..=2 {
             put_into_inbox(&store, seq, 0).await;
         }
-        store.postpone(key("s", 1, "h"), dead_disposition("no"), at(100)).await.unwrap();
+        store.postpone(key("s", 1, "h"), dead_disposition("no"), None, at(100)).await.unwrap();
         // A dead event, a session, and rows: of that session, of HTTP, of an unknown session, and two of `s`.
         assert_eq!(store.sweep_events(at(400)).await.unwrap(), 7);
         assert_eq!(store.sweep_events(at(400)).await.unwrap(), 0);

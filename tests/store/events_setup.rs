@@ -18,6 +18,7 @@ pub(crate) fn handled(session: &str, seq: u64, handler: &str) -> HandlerCommit {
     HandlerCommit {
         key: key(session, seq, handler),
         operations: Vec::new(),
+        fallback: None,
         set: Vec::new(),
         inbox: None,
         from_inbox: false,

@@ -5,6 +5,7 @@ pub(crate) mod operations;
 
 pub use self::events::actor::{GuildEventActor, GuildEventsSnapshot, ObserveGuildEvents};
 pub use self::events::crashed_events::unread_event;
+pub use self::events::fallback::FallbackReason;
 pub use self::events::interaction::HttpInteractionResponse;
 pub use self::events::registry::TooManyHandlers;
 pub use self::operations::journal::Journal;

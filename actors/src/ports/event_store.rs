@@ -86,6 +86,15 @@ pub struct InboxEntry {
     pub created_at: UnixMs,
 }
 
+/// Result of storing what becomes of an inbox entry that could not be handled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PostponeResult {
+    /// Whether there is such an entry. Nothing was stored otherwise.
+    pub exists: bool,
+    /// The fallback of its interaction, if it was accepted.
+    pub fallback: Option<SubmitResult>,
+}
+
 /// What becomes of an inbox entry that could not be handled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InboxDisposition {
@@ -115,6 +124,8 @@ pub struct HandlerCommit {
     pub key: InboxKey,
     /// Operations of the handler, accepted in the same transaction.
     pub operations: Vec<NewOperation>,
+    /// Gives a deferred interaction its fallback text. Everything else is stored even if this is not accepted.
+    pub fallback: Option<Box<NewOperation>>,
     /// Values that it set.
     pub set: Vec<StateWrite>,
     /// Puts the event into the inbox instead: the handler has not finished with it, but its session need not wait.
@@ -130,7 +141,7 @@ pub struct HandlerCommit {
 /// Result of one [`HandlerCommit`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommitResult {
-    /// It is stored, with the result of each operation.
+    /// It is stored, with the result of each operation, and of the fallback if that was accepted.
     Done(Vec<SubmitResult>),
     /// Nothing was changed: the handler has finished before, or another process owns the shard.
     Skipped,
@@ -180,8 +191,15 @@ pub trait EventStore: Send + Sync {
     /// Inbox entries that are not dead, in order, after a position.
     fn inbox(&self, after: i64, limit: usize) -> StoreFuture<'_, Vec<InboxEntry>>;
 
-    /// Stores what becomes of an entry that could not be handled. `false` if there is no such entry.
-    fn postpone(&self, key: InboxKey, disposition: InboxDisposition, now: UnixMs) -> StoreFuture<'_, bool>;
+    /// Stores what becomes of an entry that could not be handled, and the fallback of its interaction. The former is
+    /// stored even if the latter is not accepted.
+    fn postpone(
+        &self,
+        key: InboxKey,
+        disposition: InboxDisposition,
+        fallback: Option<Box<NewOperation>>,
+        now: UnixMs,
+    ) -> StoreFuture<'_, PostponeResult>;
 
     /// Dead entries before a position, the newest first.
     fn dead_events(&self, before: Option<i64>, limit: usize) -> StoreFuture<'_, Vec<InboxEntry>>;

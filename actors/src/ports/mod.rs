@@ -22,7 +22,7 @@ pub use self::change_feed::{ChangeFeed, ChangePage, ChangedOperation};
 pub use self::event_observer::EventObserver;
 pub use self::event_store::{
     CommitResult, EventStore, HandlerCommit, IdentifyDecision, IdentifyRequest, InboxDisposition, InboxEntry, InboxKey,
-    StateWrite, StoredSession,
+    PostponeResult, StateWrite, StoredSession,
 };
 pub use self::executor::{
     Execution, ExecutionOutput, ExecutionResult, ExecutorFuture, HoldScope, OperationExecutor, ReconcileResult,

@@ -11,7 +11,7 @@ pub(crate) mod operations;
 pub(crate) mod restart_policy;
 pub(crate) mod store_retry;
 
-pub use self::events::config::EventsConfig;
+pub use self::events::config::{EventsConfig, FallbackConfig};
 pub use self::events::handle::{AttachedShard, EventPorts, EventsHandle, PreparedEvents};
 pub use self::events::router::sessions::SessionView;
 pub use self::events::router::{EventRouter, EventsSnapshot};

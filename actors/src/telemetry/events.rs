@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use guildhall_core::event::Event;
 use guildhall_core::event::handler::{RuleOutput, trace as trace_of};
+use guildhall_core::operation::OperationId;
 use guildhall_core::time::{UnixMs, millis};
 use guildhall_core::trace::TraceContext;
 use metrics::{Counter, Histogram};
@@ -12,6 +13,7 @@ use tracing::{debug, info, warn};
 
 use super::span::{self, Span, SpanKind};
 use super::{FailureLog, counter, event, gauge, histogram, metrics};
+use crate::guild::FallbackReason;
 
 metrics! {
     Gateway {
@@ -47,6 +49,12 @@ metrics! {
         HANDLER_OPERATIONS = counter "guildhall_handler_operations_total";
         /// Interactions, by how they were first answered.
         INTERACTIONS = counter "guildhall_interactions_total" [how];
+        /// Fallback texts that were queued for deferred interactions without a response, by reason: cooldown, failed,
+        /// unavailable, unanswered.
+        FALLBACKS = counter "guildhall_interaction_fallbacks_total" [reason];
+        /// Edits of first responses that are only made while the response is deferred, by outcome: sent, answered (there
+        /// was a response already).
+        DEFERRED_CHECKS = counter "guildhall_interaction_fallback_edits_total" [outcome];
         /// Received interactions that were not recorded because too many wait for the store: callers cannot respond to
         /// them.
         NOT_RECORDED = counter "guildhall_interactions_not_recorded_total";
@@ -307,6 +315,39 @@ event! {
 
 /// Failed responses to interactions. While Discord cannot be reached, each of them fails.
 static INTERACTION_FAILURES: LazyLock<FailureLog> = LazyLock::new(|| FailureLog::new("responses to interactions"));
+
+event! {
+    /// A deferred interaction gets a fallback text, unless it has a response by then.
+    pub(crate) struct InteractionFallbackQueued<'a> {
+        handler: &'a str,
+        event: &'a Event,
+        reason: FallbackReason,
+        /// Until it is sent.
+        delay: Duration,
+    }
+    debug!(
+        handler, event = %event.name, guild_id = event.guild, reason = reason.name(), delay_ms = millis(delay),
+        trace_id = %trace_of(&event.origin).id, "fallback queued for a deferred interaction"
+    );
+    counter!(FALLBACKS, "reason" => reason.name()).increment(1);
+}
+
+event! {
+    /// An edit that is only made while the first response is deferred was made, or not needed.
+    pub struct DeferredResponseChecked {
+        /// The operation.
+        id: OperationId,
+        /// Its guild, if any.
+        guild: Option<u64>,
+        /// `sent` or `answered`.
+        outcome: &'static str,
+    }
+    match outcome {
+        "sent" => info!(operation_id = %id, guild_id = guild, "interaction without a response got its fallback"),
+        _ => debug!(operation_id = %id, guild_id = guild, "interaction had a response; fallback not sent"),
+    }
+    counter!(DEFERRED_CHECKS, "outcome" => outcome).increment(1);
+}
 
 event! {
     /// Discord could not be sent any response to an interaction.

@@ -20,7 +20,7 @@ use serde_json::Value;
 use tokio::sync::{Notify, RwLock};
 
 use crate::crash::{CrashStore, CrashedInput, Input};
-use crate::ports::{NewOperation, StoreError, StoreFuture, SubmitResult};
+use crate::ports::{NewOperation, PostponeResult, StoreError, StoreFuture, SubmitResult};
 use crate::testing::operations::isolated_service;
 use crate::wall_clock::WallClock;
 
@@ -178,7 +178,7 @@ impl EventStore for MemoryEventStore {
     fn commit(&self, done: Vec<HandlerCommit>) -> StoreFuture<'_, Vec<CommitResult>> {
         self.call(move |tables| {
             let mut results = Vec::new();
-            for HandlerCommit { key, operations, set, inbox, from_inbox, .. } in done {
+            for HandlerCommit { key, mut operations, fallback, set, inbox, from_inbox, .. } in done {
                 let fresh = tables.handled.insert((Arc::clone(&key.session), key.seq, Arc::clone(&key.handler)));
                 let waiting = tables.inbox.iter().find(|(_, entry)| entry.key == key).map(|(position, _)| *position);
                 if (!from_inbox && !fresh) || (from_inbox && waiting.is_none()) {
@@ -199,6 +199,7 @@ impl EventStore for MemoryEventStore {
                         None => tables.state.remove(&key),
                     };
                 }
+                operations.extend(fallback.map(|fallback| *fallback));
                 results.push(CommitResult::Done(operations.iter().map(accepted).collect()));
                 tables.operations.extend(operations);
             }
@@ -213,14 +214,24 @@ impl EventStore for MemoryEventStore {
         })
     }
 
-    fn postpone(&self, key: InboxKey, disposition: InboxDisposition, _: UnixMs) -> StoreFuture<'_, bool> {
+    fn postpone(
+        &self,
+        key: InboxKey,
+        disposition: InboxDisposition,
+        fallback: Option<Box<NewOperation>>,
+        _: UnixMs,
+    ) -> StoreFuture<'_, PostponeResult> {
         self.call(move |tables| {
-            let Some(entry) = tables.inbox.values_mut().find(|entry| entry.key == key) else { return false };
+            let Some(entry) = tables.inbox.values_mut().find(|entry| entry.key == key) else {
+                return PostponeResult { exists: false, fallback: None };
+            };
             match disposition {
                 InboxDisposition::Retry { at, attempts, .. } => (entry.eligible_at, entry.attempts) = (at, attempts),
                 InboxDisposition::Dead { attempts, reason } => (entry.dead, entry.attempts) = (Some(reason), attempts),
             }
-            true
+            let accepted = fallback.as_deref().map(accepted);
+            tables.operations.extend(fallback.map(|fallback| *fallback));
+            PostponeResult { exists: true, fallback: accepted }
         })
     }
 

@@ -26,6 +26,10 @@ use super::{DiscordExecutor, ExecutorConfig};
 use crate::clock::{Clocks, SystemTimeSource, TimeSource as _};
 use crate::discord::rest::{CallBuilder, raw, with_reason};
 
+/// The time that Discord allows for the first response to an interaction, with a margin for the response to a posted one
+/// and for clocks.
+const FIRST_RESPONSE_TIME: Duration = Duration::from_secs(15);
+
 /// An operation, and what is needed to execute it.
 #[derive(Clone, Copy)]
 pub(crate) struct ExecutionContext<'a> {
@@ -63,6 +67,13 @@ impl<'a> ExecutionContext<'a> {
         let intent = self.work.intent_at;
         let intent = self.executor.clocks.as_ref().map_or(intent, |clocks| clocks.discord_time_of(intent));
         lowest_id_at(intent, margin)
+    }
+
+    /// Whether Discord may not have received the first response to an interaction yet: it was created a moment ago.
+    pub(crate) fn is_new_interaction(&self, interaction: u64) -> bool {
+        let now = self.now();
+        let now = self.executor.clocks.as_ref().map_or(now, |clocks| clocks.discord_time_of(now));
+        interaction >= lowest_id_at(now, FIRST_RESPONSE_TIME)
     }
 
     pub(crate) fn calls(&self) -> &'a CallBuilder {

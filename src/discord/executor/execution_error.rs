@@ -84,6 +84,17 @@ impl ExecutionError {
         }
     }
 
+    /// Whether Discord rejected what the call would write, and not its target.
+    pub(crate) fn is_rejected(&self) -> bool {
+        match self {
+            Self::Failed(Failure { class, status, .. }) => {
+                status.is_some()
+                    && matches!(class, FailureClass::Validation | FailureClass::Forbidden | FailureClass::Conflict)
+            }
+            Self::Unknown(_) | Self::Held { .. } => false,
+        }
+    }
+
     /// Whether the object of the call does not exist. An unknown guild says nothing about its objects: the bot is no
     /// longer a member of it.
     pub(crate) fn is_gone(&self) -> bool {

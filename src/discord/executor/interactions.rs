@@ -1,9 +1,12 @@
 //! Responses to interactions.
 
 use guildhall_actors::ports::{ExecutionOutput, ReconcileResult};
-use guildhall_core::operation::payload::{DeferReply, EditOriginal, SendFollowup};
+use guildhall_actors::telemetry::emit;
+use guildhall_actors::telemetry::events::DeferredResponseChecked;
+use guildhall_core::operation::FailureClass;
+use guildhall_core::operation::payload::{DeferReply, EditOriginal, MessageBody, SendFollowup};
 use http::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 use twilight_model::channel::message::MessageFlags;
 use twilight_model::http::interaction::{InteractionResponse, InteractionResponseData, InteractionResponseType};
 
@@ -16,6 +19,9 @@ use super::verify::found_if;
 
 /// Discord's code for an interaction that has its first response already.
 const ALREADY_ACKNOWLEDGED: u32 = 40_060;
+
+/// Discord's code for an interaction without a first response.
+const UNKNOWN_WEBHOOK: u32 = 10_015;
 
 /// Defers the response to an interaction. Succeeds if there is a response already.
 pub(crate) async fn defer(
@@ -63,15 +69,90 @@ pub(crate) async fn follow_up(
     })
 }
 
+/// Edits the first response. If Discord rejects the message, the response becomes `if_rejected`, so that a deferred one
+/// does not stay deferred.
 pub(crate) async fn edit_original(
     context: &ExecutionContext<'_>,
     payload: &EditOriginal,
 ) -> Result<ExecutionOutput, ExecutionError> {
+    if payload.only_if_deferred
+        && let Some(answered) = answered(context, payload).await?
+    {
+        emit(DeferredResponseChecked { id: context.work.id, guild: context.work.guild, outcome: "answered" });
+        return Ok(answered);
+    }
+    match (patch(context, payload, &payload.body).await, &payload.if_rejected) {
+        (Err(rejected), Some(text)) if rejected.is_rejected() => {
+            let body = MessageBody { content: Some(text.clone()), ..MessageBody::default() };
+            match patch(context, payload, &body).await {
+                // The operation fails for its own reason.
+                Ok(_) | Err(ExecutionError::Failed(_)) => Err(rejected),
+                // Both are sent again.
+                Err(error @ (ExecutionError::Held { .. } | ExecutionError::Unknown(_))) => Err(error),
+            }
+        }
+        (Ok(edited), _) if payload.only_if_deferred => {
+            emit(DeferredResponseChecked { id: context.work.id, guild: context.work.guild, outcome: "sent" });
+            Ok(ExecutionOutput { result: with_edited(edited.result, true), ..edited })
+        }
+        (edited, _) => edited,
+    }
+}
+
+/// Replaces the first response.
+async fn patch(
+    context: &ExecutionContext<'_>,
+    payload: &EditOriginal,
+    body: &MessageBody,
+) -> Result<ExecutionOutput, ExecutionError> {
     let path = original_path(context, &payload.token);
-    let request = context.json(Method::PATCH, &path, Some(&message_form(&payload.body)))?;
-    let response = context.send(request, RepeatSafety::Harmless).await?;
+    let request = context.json(Method::PATCH, &path, Some(&message_form(body)))?;
+    let sent = context.send(request, RepeatSafety::Harmless).await;
+    let response = sent.map_err(|error| without_first_response(context, payload, error))?;
     let edited: DiscordObject = read(&response, RepeatSafety::Harmless)?;
     Ok(edited_message(edited.id, response.status.as_u16()))
+}
+
+/// The output of an edit that is not made, because the first response is not deferred, or does not exist.
+async fn answered(
+    context: &ExecutionContext<'_>,
+    payload: &EditOriginal,
+) -> Result<Option<ExecutionOutput>, ExecutionError> {
+    let request = context.json(Method::GET, &original_path(context, &payload.token), None::<&()>)?;
+    let found = match context.read::<DiscordMessage>(request).await {
+        Ok(found) => Some(found),
+        Err(error) => match without_first_response(context, payload, error) {
+            error if error.is_gone() => None,
+            error => return Err(error),
+        },
+    };
+    let result = match found {
+        Some(response) if response.is_deferred() => return Ok(None),
+        Some(response) => json!({ "message_id": response.id.to_string() }),
+        None => json!({}),
+    };
+    Ok(Some(ExecutionOutput { result: with_edited(result, false), ..ExecutionOutput::default() }))
+}
+
+/// The error of a call for the first response. Discord may be about to receive that response, above all to a posted
+/// interaction, whose handler may finish before Discord has the deferral. The call is sent again then.
+fn without_first_response(
+    context: &ExecutionContext<'_>,
+    payload: &EditOriginal,
+    error: ExecutionError,
+) -> ExecutionError {
+    if error.is_response(404, &[UNKNOWN_WEBHOOK]) && context.is_new_interaction(payload.interaction) {
+        return ExecutionError::failed(
+            FailureClass::Transient,
+            "Discord has not received the first response to this interaction yet",
+        );
+    }
+    error
+}
+
+fn with_edited(mut result: Value, edited: bool) -> Value {
+    result["edited"] = edited.into();
+    result
 }
 
 fn edited_message(id: u64, status: u16) -> ExecutionOutput {
@@ -110,6 +191,9 @@ pub(crate) async fn verify_edited(
     context: &ExecutionContext<'_>,
     payload: &EditOriginal,
 ) -> Result<ReconcileResult, ExecutionError> {
+    if payload.only_if_deferred {
+        return Ok(answered(context, payload).await?.map_or(ReconcileResult::Absent, ReconcileResult::Found));
+    }
     let Some(seen) = original(context, &payload.token).await? else { return Ok(ReconcileResult::Absent) };
     Ok(edit_result(diff::compare_edit(&payload.body, &seen), seen.id, || edited_message(seen.id, 200)))
 }

@@ -107,6 +107,8 @@ pub(crate) struct DiscordMessage {
     pub(crate) components: Vec<Value>,
     #[serde(default)]
     pub(crate) pinned: bool,
+    #[serde(default)]
+    pub(crate) flags: u64,
     /// Set on messages of an interaction or a webhook.
     #[serde(default, deserialize_with = "maybe_digits")]
     pub(crate) webhook_id: Option<u64>,
@@ -115,6 +117,12 @@ pub(crate) struct DiscordMessage {
 }
 
 impl DiscordMessage {
+    /// Whether it is a deferred response to an interaction: users see "thinking…".
+    pub(crate) const fn is_deferred(&self) -> bool {
+        const LOADING: u64 = 1 << 7;
+        self.flags & LOADING != 0
+    }
+
     /// A message that was just sent.
     pub(crate) fn unpinned(id: u64) -> Self {
         Self {
@@ -124,6 +132,7 @@ impl DiscordMessage {
             embeds: Vec::new(),
             components: Vec::new(),
             pinned: false,
+            flags: 0,
             webhook_id: None,
             message_reference: None,
         }

@@ -6,7 +6,7 @@ use guildhall_actors::access::AuditRecord;
 use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_actors::ports::{
     CommitResult, EventStore, HandlerCommit, IdentifyDecision, IdentifyRequest, InboxDisposition, InboxEntry, InboxKey,
-    StoreFuture, StoredSession,
+    NewOperation, PostponeResult, StoreFuture, StoredSession,
 };
 use guildhall_actors::shard::{ClaimedShards, DesiredShards, ShardClaim, ShardStore};
 use guildhall_core::{interaction::ReceivedInteraction, time::UnixMs};
@@ -46,8 +46,14 @@ impl EventStore for Store {
         Box::pin(self.read(events::inbox(&self.shared.reading, after, limit)))
     }
 
-    fn postpone(&self, key: InboxKey, disposition: InboxDisposition, now: UnixMs) -> StoreFuture<'_, bool> {
-        Box::pin(self.write(Postpone { key, disposition, now }))
+    fn postpone(
+        &self,
+        key: InboxKey,
+        disposition: InboxDisposition,
+        fallback: Option<Box<NewOperation>>,
+        now: UnixMs,
+    ) -> StoreFuture<'_, PostponeResult> {
+        Box::pin(self.write(Postpone { key, disposition, fallback, now }))
     }
 
     fn dead_events(&self, before: Option<i64>, limit: usize) -> StoreFuture<'_, Vec<InboxEntry>> {

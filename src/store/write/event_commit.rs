@@ -12,7 +12,7 @@ use sea_orm::{DatabaseTransaction, QueryResult};
 
 use super::{
     BatchNeeds, EngineError, RunOrder, WriteJob, WriteTx, inbox, job, shards, signed, state,
-    submit::{self, SubmitBatch, payload_bytes},
+    submit::{self, SubmitBatch, fallback_operations, payload_bytes, submit_fallbacks},
 };
 use crate::store::rows::{Columns, Rows, columns, row, with_rows, without_nul};
 
@@ -57,7 +57,10 @@ impl WriteJob for CommitHandlers {
     }
 
     fn prepare<'a>(&'a self, needs: &mut BatchNeeds<'a>) {
-        self.0.iter().for_each(|done| needs.submit(&done.operations));
+        for done in &self.0 {
+            needs.submit(&done.operations);
+            needs.submit(fallback_operations(&done.fallback));
+        }
     }
 
     async fn run_all(jobs: &[&Self], tx: &mut WriteTx<'_>) -> Result<Vec<Vec<CommitResult>>, EngineError> {
@@ -76,7 +79,9 @@ impl WriteJob for CommitHandlers {
 fn commit_size(done: &HandlerCommit) -> (usize, usize) {
     let values: usize = done.set.iter().map(|set| set.value.as_ref().map_or(0, String::len)).sum();
     let event = done.inbox.as_ref().map_or(0, |entry| entry.event.len());
-    (1 + done.operations.len() + done.set.len(), payload_bytes(&done.operations) + values + event)
+    let fallback = fallback_operations(&done.fallback);
+    let rows = 1 + done.operations.len() + fallback.len() + done.set.len();
+    (rows, payload_bytes(&done.operations) + payload_bytes(fallback) + values + event)
 }
 
 /// The event that a handler has finished with, as the next process would receive it.
@@ -168,6 +173,16 @@ async fn commit_distinct(
         committed.push((item.index, result));
     }
     with_rows(on, REMOVE, KEYS, rows_of(refused), Vec::new()).await?;
+    let fallbacks = items.iter().zip(&committed).map(|(item, (_, result))| match result {
+        CommitResult::Done(_) => fallback_operations(&item.done.fallback),
+        CommitResult::Refused(_) | CommitResult::Skipped => &[],
+    });
+    let accepted = submit_fallbacks(tx, &fallbacks.collect::<Vec<_>>()).await?;
+    for ((_, result), accepted) in committed.iter_mut().zip(accepted) {
+        if let CommitResult::Done(submitted) = result {
+            submitted.extend(accepted);
+        }
+    }
     state::set(on, set).await?;
     inbox::remove(on, finished).await?;
     inbox::insert(on, &waiting).await?;

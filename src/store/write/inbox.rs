@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, HashSet};
 
 use guildhall_actors::crash::Input;
-use guildhall_actors::ports::{InboxDisposition, InboxEntry, InboxKey};
+use guildhall_actors::ports::{InboxDisposition, InboxEntry, InboxKey, NewOperation, PostponeResult};
 use guildhall_core::time::UnixMs;
 use sea_orm::{DatabaseTransaction, FromQueryResult};
 
 use super::{
-    EngineError, RunOrder, WriteJob, WriteTx,
+    BatchNeeds, EngineError, RunOrder, WriteJob, WriteTx,
     event_commit::{HandledKey, KEYS, key, read_key, rows_of},
     queues, signed,
+    submit::{fallback_operations, payload_bytes, submit_fallbacks},
 };
 use crate::store::rows::{Columns, Rows, columns, query, row, with_rows};
 
@@ -113,6 +114,8 @@ pub(in crate::store) const POSTPONE: &str =
 pub(in crate::store) struct Postpone {
     pub(in crate::store) key: InboxKey,
     pub(in crate::store) disposition: InboxDisposition,
+    /// Gives the interaction its fallback text.
+    pub(in crate::store) fallback: Option<Box<NewOperation>>,
     pub(in crate::store) now: UnixMs,
 }
 
@@ -123,15 +126,24 @@ pub(in crate::store) struct Revive {
 }
 
 impl WriteJob for Postpone {
-    type Output = bool;
+    type Output = PostponeResult;
 
     const ORDER: RunOrder = RunOrder::Postpone;
+
+    fn size(&self) -> (usize, usize) {
+        let fallback = fallback_operations(&self.fallback);
+        (1 + fallback.len(), payload_bytes(fallback))
+    }
+
+    fn prepare<'a>(&'a self, needs: &mut BatchNeeds<'a>) {
+        needs.submit(fallback_operations(&self.fallback));
+    }
 
     fn input(&self) -> Option<Input> {
         Some(Input::InboxEntry(self.key.clone()))
     }
 
-    async fn run_all(jobs: &[&Self], tx: &mut WriteTx<'_>) -> Result<Vec<bool>, EngineError> {
+    async fn run_all(jobs: &[&Self], tx: &mut WriteTx<'_>) -> Result<Vec<PostponeResult>, EngineError> {
         let keys: Vec<HandledKey> = jobs.iter().map(|job| key(&job.key)).collect();
         // Sorted; for each entry the last result counts.
         let last: BTreeMap<&HandledKey, &&Self> = keys.iter().zip(jobs).collect();
@@ -145,7 +157,13 @@ impl WriteJob for Postpone {
         }
         let changed = with_rows(tx.on, POSTPONE, POSTPONE_COLUMNS, rows, Vec::new()).await?;
         let changed: HashSet<HandledKey> = changed.iter().map(read_key).collect::<Result<_, _>>()?;
-        Ok(keys.iter().map(|key| changed.contains(key)).collect())
+        let exists: Vec<bool> = keys.iter().map(|key| changed.contains(key)).collect();
+        let fallbacks = jobs.iter().zip(&exists).map(|(job, exists)| {
+            let fallback = if *exists { &job.fallback } else { &None };
+            fallback_operations(fallback)
+        });
+        let accepted = submit_fallbacks(tx, &fallbacks.collect::<Vec<_>>()).await?;
+        Ok(exists.into_iter().zip(accepted).map(|(exists, fallback)| PostponeResult { exists, fallback }).collect())
     }
 }
 

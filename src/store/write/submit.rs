@@ -21,7 +21,9 @@ use super::{
     schedule, signed,
     usage::Acceptance,
 };
+use crate::events::emit;
 use crate::store::{
+    events::FallbackRefused,
     operation_row::parse_state,
     rows::{Columns, Rows, columns, row, with_rows, without_nul},
 };
@@ -140,6 +142,39 @@ pub(super) async fn submit_batches(
     }
     remove_expired(on, context, &state.expired).await?;
     insert::insert_operations(tx, &accepted).await?;
+    Ok(results)
+}
+
+/// The operations of a fallback: one or none.
+pub(super) fn fallback_operations(fallback: &Option<Box<NewOperation>>) -> &[NewOperation] {
+    fallback.as_deref().map_or(&[], std::slice::from_ref)
+}
+
+/// Accepts fallbacks, each one operation or none. One that is not accepted is reported and left out.
+pub(super) async fn submit_fallbacks(
+    tx: &mut WriteTx<'_>,
+    fallbacks: &[&[NewOperation]],
+) -> Result<Vec<Option<SubmitResult>>, EngineError> {
+    // Handlers belong to the operator.
+    let batch_of = |operations| SubmitBatch { operations, tenant: None };
+    let batches: Vec<_> = fallbacks.iter().copied().filter(|operations| !operations.is_empty()).map(batch_of).collect();
+    let mut submitted = submit_batches(tx, &batches).await?.into_iter();
+    let mut results = Vec::with_capacity(fallbacks.len());
+    for operations in fallbacks {
+        let submitted = if operations.is_empty() { None } else { submitted.next() };
+        results.push(match submitted {
+            None => None,
+            Some(Ok(accepted)) => {
+                tx.operations_changed = true;
+                tx.notify_added(operations);
+                accepted.into_iter().next()
+            }
+            Some(Err(error)) => {
+                emit(FallbackRefused { error: &error });
+                None
+            }
+        });
+    }
     Ok(results)
 }
 

@@ -92,7 +92,10 @@ async fn metrics_are_described_and_alert_series_exist_at_start() {
     );
     assert_eq!(tokio::task::block_in_place(|| request(address, &submit)).status, 202);
     let expected = [
-        "guildhall_operations_completed_total{kind=\"edit_original\"} 1",
+        // The response, and the text of the one that failed.
+        "guildhall_operations_completed_total{kind=\"edit_original\"} 2",
+        "guildhall_interaction_fallbacks_total{reason=\"failed\"} 1",
+        "guildhall_interaction_fallback_edits_total{outcome=\"sent\"} 1",
         "guildhall_events_handled_total{handler=\"hello\"",
         "guildhall_events_dead_total{handler=\"broken\"} 1",
         "guildhall_dead_events 1",

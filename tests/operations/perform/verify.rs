@@ -196,7 +196,13 @@ async fn new_case(fixture: &ExecutorFixture, kind: OperationKind, n: usize) -> C
         }
         OperationKind::EditOriginal => {
             let (interaction, token) = defer_command(fixture).await;
-            let payload = EditOriginal { interaction, token: token.into(), body: message_body(&name) };
+            let payload = EditOriginal {
+                interaction,
+                token: token.into(),
+                only_if_deferred: false,
+                if_rejected: None,
+                body: message_body(&name),
+            };
             case(execution(Payload::EditOriginal(payload)), "PATCH /webhooks/**")
         }
         OperationKind::Read => {

@@ -30,7 +30,7 @@ use super::mailbox::GuildMailbox;
 use super::routed_event::{DeferralFuture, QueuedEvent};
 use super::state_keys::webhook_outcome;
 use crate::failpoint;
-use crate::ports::{CommitResult, HandlerCommit, InitialResponse, ResponseResult, SubmitError};
+use crate::ports::{CommitResult, HandlerCommit, InitialResponse, NewOperation, ResponseResult, SubmitError};
 use crate::supervision::Part;
 use crate::supervisor::events::acks::AckBuffer;
 use crate::supervisor::events::event_supervisor::EventSupervisor;
@@ -206,14 +206,14 @@ impl EventWorker {
     /// What has to be stored for a disposition. A retry is not expected of a rule, and stored as a dead event.
     fn commit_of(&self, number: usize, event: &Event, disposition: EventDisposition) -> Option<HandlerCommit> {
         match disposition {
-            EventDisposition::Skipped => None,
+            EventDisposition::Skipped(commit) => commit,
             EventDisposition::Finished(commit) => {
                 let meters = self.context.handlers.meters(number);
                 emit(EventHandled { meters, outcome: HandlingOutcome::Handled });
                 commit
             }
-            EventDisposition::Retry { reason, .. } | EventDisposition::Dead { reason } => {
-                Some(commit_dead(event, self.context.handlers.handler(number), reason, 1, self.now()))
+            EventDisposition::Retry { reason, fallback, .. } | EventDisposition::Dead { reason, fallback } => {
+                Some(commit_dead(event, self.context.handlers.handler(number), reason, 1, fallback, self.now()))
             }
         }
     }
@@ -260,15 +260,17 @@ impl EventWorker {
             (Some(recording), None) => wait_until_recorded(RecordingFuture::clone(recording)).await,
             (None, _) => {}
         }
+        let is_only = queued.routed.handlers.iter().count() == 1;
         for number in queued.routed.handlers.iter() {
             // It is the first event of the mailbox. If the guild panics now, this event and this handler are the cause.
             self.mailbox.set_executing(0, number);
-            self.run_handler(queued.event(), number).await;
+            self.run_handler(queued.event(), number, is_only).await;
             self.mailbox.clear_executing();
         }
     }
 
-    async fn run_handler(&self, event: &Event, number: usize) {
+    /// Runs a handler. `is_only`: no other handler may respond to the event.
+    async fn run_handler(&self, event: &Event, number: usize, is_only: bool) {
         let EventContext { handlers, runner, config, .. } = &*self.context;
         let handler = handlers.handler(number);
         if !handler.accepts(&EventView::new(event)) {
@@ -277,7 +279,7 @@ impl EventWorker {
         let at_once = responds_at_once(config, event, handler);
         if !at_once && self.context.backlog.is_waiting(self.lane, number) {
             let entry = inbox_entry(event, handler, body(event, &BTreeMap::new()), self.now());
-            return self.put_into_inbox(number, commit_entry(entry), None).await;
+            return self.put_into_inbox(number, commit_entry(entry, self.pending_fallback(number, event)), None).await;
         }
         let timeout = if at_once { config.response_timeout } else { config.webhook_timeout };
         let outcome = match runner.start(number, event, None, timeout).await {
@@ -286,7 +288,7 @@ impl EventWorker {
             StartedHandler::Calling { call, body } => return self.wait_for_webhook(number, event, body, call).await,
         };
         if at_once {
-            return self.respond(number, event, outcome).await;
+            return self.respond(number, event, outcome, is_only).await;
         }
         let disposition = runner.decide(event, number, outcome, 1, Retries::Allowed);
         self.store_disposition(number, event, disposition, None).await;
@@ -297,12 +299,13 @@ impl EventWorker {
         let EventContext { handlers, runner, config, .. } = &*self.context;
         let handler = handlers.handler(number);
         let started = Instant::now();
-        let response = timeout(config.slow_after, &mut call).await;
+        let response = timeout(config.patience(event), &mut call).await;
         emit(HandlerRan { meters: handlers.meters(number), elapsed: started.elapsed() });
         let Ok(response) = response else {
             emit(EventPostponed { handler: &handler.name, event, reason: "slow" });
             let entry = inbox_entry(event, handler, body, self.now());
-            return self.put_into_inbox(number, commit_entry(entry), Some(call)).await;
+            let commit = commit_entry(entry, self.pending_fallback(number, event));
+            return self.put_into_inbox(number, commit, Some(call)).await;
         };
         let outcome = webhook_outcome(handler, event, response);
         let disposition = runner.decide(event, number, outcome, 1, Retries::Allowed);
@@ -317,12 +320,12 @@ impl EventWorker {
         disposition: EventDisposition,
         written: Option<String>,
     ) {
-        if let EventDisposition::Retry { at, .. } = disposition {
+        if let EventDisposition::Retry { at, fallback, .. } = disposition {
             let handler = self.context.handlers.handler(number);
             let body = written.unwrap_or_else(|| body(event, &BTreeMap::new()));
             let mut entry = inbox_entry(event, handler, body, self.now());
             (entry.attempts, entry.eligible_at) = (1, at);
-            return self.put_into_inbox(number, commit_entry(entry), None).await;
+            return self.put_into_inbox(number, commit_entry(entry, fallback), None).await;
         }
         let commit = self.commit_of(number, event, disposition);
         let committed = self.context.committer.commit(commit.into_iter().collect()).await;
@@ -336,6 +339,12 @@ impl EventWorker {
         let disposition = self.context.runner.decide_refused(event, number, error, 1, Retries::Allowed);
         // Boxed, as a dead event is committed again. That has no operations, so it is not refused.
         Box::pin(self.store_disposition(number, event, disposition, None)).await;
+    }
+
+    /// The fallback of an interaction that waits for its handler in the inbox.
+    fn pending_fallback(&self, number: usize, event: &Event) -> Option<Box<NewOperation>> {
+        let EventContext { handlers, fallbacks, .. } = &*self.context;
+        fallbacks.unanswered(event, handlers.handler(number))
     }
 
     /// Puts an event into the inbox, once there is room.
@@ -354,17 +363,27 @@ impl EventWorker {
         }
     }
 
-    /// Responds to an interaction at once, with its handler's reply.
-    async fn respond(&self, number: usize, event: &Event, mut outcome: HandlerOutcome) {
-        let handler = self.context.handlers.handler(number);
+    /// Responds to an interaction at once, with its handler's reply, or with the fallback.
+    async fn respond(&self, number: usize, event: &Event, mut outcome: HandlerOutcome, is_only: bool) {
+        let EventContext { handlers, fallbacks, responder, .. } = &*self.context;
+        let handler = handlers.handler(number);
         let Some(interaction) = event.interaction.clone() else { return };
-        if let HandlerOutcome::Produced(output) = &mut outcome
-            && !handler.shadow
-            && let Some(reply) = output.reply.take()
-        {
-            let response = InitialResponse::Immediate(first_response(interaction.kind, reply));
-            match self.context.responder.respond(interaction, response, trace(&event.origin)).await {
-                ResponseResult::Sent => emit(InteractionAnswered { how: "answered" }),
+        let (response, how) = match &mut outcome {
+            _ if handler.shadow => (None, "answered"),
+            HandlerOutcome::Produced(output) => {
+                (output.reply.take().map(|reply| first_response(interaction.kind, reply)), "answered")
+            }
+            failed if is_only => {
+                let fallback = failed.fallback_reason().and_then(|reason| fallbacks.immediate(&interaction, reason));
+                (fallback, "fallback")
+            }
+            HandlerOutcome::CoolingDown | HandlerOutcome::Retryable { .. } | HandlerOutcome::Permanent { .. } => {
+                (None, "fallback")
+            }
+        };
+        if let Some(response) = response {
+            match responder.respond(interaction, InitialResponse::Immediate(response), trace(&event.origin)).await {
+                ResponseResult::Sent => emit(InteractionAnswered { how }),
                 ResponseResult::AlreadySent => emit(InteractionAnswered { how: "answered_before" }),
                 ResponseResult::Expired => emit(InteractionAnswered { how: "too_late" }),
                 ResponseResult::Failed(reason) => emit(InteractionResponseFailed { reason: &reason }),

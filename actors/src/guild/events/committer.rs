@@ -3,8 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use guildhall_core::time::UnixMs;
+
 use super::durable_store::DurableEventStore;
-use crate::ports::{CommitResult, HandlerCommit, SubmitResult};
+use crate::ports::{
+    CommitResult, HandlerCommit, InboxDisposition, InboxKey, NewOperation, PostponeResult, SubmitResult,
+};
 use crate::shard::ownership::ShardOwnership;
 use crate::submission::OperationService;
 use crate::telemetry::emit;
@@ -26,6 +30,26 @@ impl EventCommitter {
         Self { store, ownership, operations }
     }
 
+    /// Stores what becomes of an inbox entry that could not be handled, and the fallback of its interaction. Returns
+    /// whether there is such an entry.
+    pub(crate) async fn postpone(
+        &self,
+        key: &InboxKey,
+        disposition: &InboxDisposition,
+        fallback: Option<Box<NewOperation>>,
+        now: UnixMs,
+    ) -> bool {
+        let PostponeResult { exists, fallback } = self
+            .store
+            .until_ok("put_off", |store| store.postpone(key.clone(), disposition.clone(), fallback.clone(), now))
+            .await;
+        self.operations.wake(fallback.and_then(|submitted| match submitted {
+            SubmitResult::Accepted { queue, .. } => Some(queue),
+            SubmitResult::Existing { .. } => None,
+        }));
+        exists
+    }
+
     /// Stores all of these in one transaction, however long that takes.
     pub(crate) async fn commit(&self, mut items: Vec<HandlerCommit>) -> Vec<CommitResult> {
         if items.is_empty() {
@@ -39,11 +63,10 @@ impl EventCommitter {
         for (item, committed) in items.iter().zip(&committed) {
             match committed {
                 CommitResult::Done(submitted) => {
-                    queues.extend(item.operations.iter().zip(submitted).filter_map(|(operation, submitted)| {
-                        match submitted {
-                            SubmitResult::Accepted { queue, .. } => Some(*queue),
-                            SubmitResult::Existing { .. } => operation.queue.fixed(),
-                        }
+                    let operations = item.operations.iter().chain(item.fallback.as_deref());
+                    queues.extend(operations.zip(submitted).filter_map(|(operation, submitted)| match submitted {
+                        SubmitResult::Accepted { queue, .. } => Some(*queue),
+                        SubmitResult::Existing { .. } => operation.queue.fixed(),
                     }));
                 }
                 // Only the store knows the queues that belong to a tenant; it has notified them.

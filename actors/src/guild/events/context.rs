@@ -8,6 +8,7 @@ use super::backlog::InboxBacklog;
 use super::committer::EventCommitter;
 use super::crashed_events::CrashedEvents;
 use super::durable_store::DurableEventStore;
+use super::fallback::InteractionFallbacks;
 use super::handler_runner::HandlerRunner;
 use super::interaction::InteractionLimiter;
 use super::interaction_recorder::InteractionRecorder;
@@ -25,6 +26,7 @@ pub(crate) struct EventContext {
     pub(crate) clock: WallClock,
     pub(crate) handlers: Arc<HandlerRegistry>,
     pub(crate) runner: HandlerRunner,
+    pub(crate) fallbacks: Arc<InteractionFallbacks>,
     pub(crate) store: DurableEventStore,
     pub(crate) committer: EventCommitter,
     pub(crate) backlog: InboxBacklog,
@@ -46,23 +48,31 @@ impl EventContext {
         let handlers = Arc::new(HandlerRegistry::new(handlers, &brain));
         let store = DurableEventStore::new(store, crashes, config.store_retry());
         let ownership = Arc::new(ShardOwnership::new(config.shards));
+        let fallbacks = Arc::new(InteractionFallbacks::new(
+            Arc::clone(&handlers),
+            Arc::clone(&operations),
+            clock.clone(),
+            config.clone(),
+        ));
         Arc::new(Self {
             runner: HandlerRunner::new(
                 Arc::clone(&handlers),
                 store.clone(),
                 Arc::clone(&operations),
+                Arc::clone(&fallbacks),
                 clock.clone(),
                 config.clone(),
             ),
             committer: EventCommitter::new(store.clone(), Arc::clone(&ownership), operations),
             backlog: InboxBacklog::new(Arc::clone(&handlers)),
-            crashed: CrashedEvents::new(store.clone(), Arc::clone(&handlers), clock.clone()),
+            crashed: CrashedEvents::new(store.clone(), Arc::clone(&handlers), Arc::clone(&fallbacks), clock.clone()),
             recorder: Arc::new(InteractionRecorder::new(store.clone(), clock.clone())),
             load: EventLoad::default(),
             meters: FlowMeters::new(),
             responder,
             observer,
             interactions: InteractionLimiter::default(),
+            fallbacks,
             handlers,
             store,
             ownership,

@@ -10,10 +10,11 @@ use guildhall_core::time::UnixMs;
 use serde_json::Value;
 
 use super::durable_store::DurableEventStore;
+use super::fallback::{FallbackReason, InteractionFallbacks};
 use super::inbox_entry::{commit_entry, inbox_entry, lane_of};
 use super::registry::HandlerRegistry;
 use crate::crash::{CrashedInput, Input};
-use crate::ports::{HandlerCommit, InboxEntry, InboxKey};
+use crate::ports::{HandlerCommit, InboxEntry, InboxKey, NewOperation};
 use crate::telemetry::emit;
 use crate::telemetry::events::EventDeadLettered;
 use crate::wall_clock::WallClock;
@@ -46,13 +47,19 @@ pub fn unread_event(frame: String, origin: EventOrigin, received_at: UnixMs) -> 
 pub(crate) struct CrashedEvents {
     store: DurableEventStore,
     handlers: Arc<HandlerRegistry>,
+    fallbacks: Arc<InteractionFallbacks>,
     clock: WallClock,
     entries: Mutex<HashMap<InboxKey, CrashedInput>>,
 }
 
 impl CrashedEvents {
-    pub(crate) fn new(store: DurableEventStore, handlers: Arc<HandlerRegistry>, clock: WallClock) -> Self {
-        Self { store, handlers, clock, entries: Mutex::default() }
+    pub(crate) fn new(
+        store: DurableEventStore,
+        handlers: Arc<HandlerRegistry>,
+        fallbacks: Arc<InteractionFallbacks>,
+        clock: WallClock,
+    ) -> Self {
+        Self { store, handlers, fallbacks, clock, entries: Mutex::default() }
     }
 
     fn entries(&self) -> MutexGuard<'_, HashMap<InboxKey, CrashedInput>> {
@@ -113,7 +120,9 @@ impl CrashedEvents {
                 .map(|number| {
                     let handler = self.handlers.handler(number);
                     let entry = inbox_entry(&event, handler, body(&event, &BTreeMap::new()), self.clock.now());
-                    commit_crashed(entry, &event.origin, crashed)
+                    // An earlier process has deferred it.
+                    let fallback = self.fallbacks.now(&event, handler, FallbackReason::Failed);
+                    commit_crashed(entry, &event.origin, crashed, fallback)
                 })
                 .collect(),
         )
@@ -141,13 +150,18 @@ impl CrashedEvents {
             dead: None,
             created_at: now,
         };
-        commit_crashed(entry, &unread.origin, crashed)
+        commit_crashed(entry, &unread.origin, crashed, None)
     }
 }
 
-fn commit_crashed(mut entry: InboxEntry, origin: &EventOrigin, crashed: &CrashedInput) -> HandlerCommit {
+fn commit_crashed(
+    mut entry: InboxEntry,
+    origin: &EventOrigin,
+    crashed: &CrashedInput,
+    fallback: Option<Box<NewOperation>>,
+) -> HandlerCommit {
     let reason = crashed.reason();
     emit(EventDeadLettered { handler: &entry.key.handler, event: &entry.name, trace: trace(origin), reason: &reason });
     (entry.dead, entry.attempts) = (Some(reason), crashed.crashes);
-    commit_entry(entry)
+    commit_entry(entry, fallback)
 }

@@ -108,6 +108,7 @@ fn handler_that_finished_before_the_crash_gets_no_dead_event() {
         let done = HandlerCommit {
             key: InboxKey { session: SESSION.into(), seq: 3, handler: "first".into() },
             operations: Vec::new(),
+            fallback: None,
             set: Vec::new(),
             inbox: None,
             from_inbox: false,

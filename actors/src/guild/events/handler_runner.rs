@@ -21,11 +21,12 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::durable_store::DurableEventStore;
+use super::fallback::{FallbackReason, InteractionFallbacks};
 use super::inbox_entry::inbox_key;
 use super::registry::HandlerRegistry;
 use super::state_keys::{template_error, webhook_outcome};
 use crate::ports::{
-    HandlerCommit, StateWrite, SubmitError, WebhookBody, WebhookCall, WebhookCallError, WebhookResponse,
+    HandlerCommit, NewOperation, StateWrite, SubmitError, WebhookBody, WebhookCall, WebhookCallError, WebhookResponse,
 };
 use crate::submission::OperationService;
 use crate::supervision::spawn_work;
@@ -44,12 +45,24 @@ pub(crate) type WebhookTask = JoinHandle<Result<WebhookResponse, WebhookCallErro
 pub(crate) enum HandlerOutcome {
     /// It produced this.
     Produced(RuleOutput),
-    /// It does not apply to this event, or its cooldown has not ended.
-    Skipped,
+    /// Its cooldown has not ended.
+    CoolingDown,
     /// It failed, and may succeed later.
     Retryable { reason: String, retry_after: Option<Duration> },
     /// It would fail again.
     Permanent { reason: String },
+}
+
+impl HandlerOutcome {
+    /// Why the user gets a fallback instead of a response.
+    pub(crate) const fn fallback_reason(&self) -> Option<FallbackReason> {
+        match self {
+            Self::Produced(_) => None,
+            Self::CoolingDown => Some(FallbackReason::Cooldown),
+            Self::Retryable { .. } => Some(FallbackReason::Unavailable),
+            Self::Permanent { .. } => Some(FallbackReason::Failed),
+        }
+    }
 }
 
 /// A handler that was started.
@@ -72,19 +85,15 @@ pub(crate) enum Retries {
 
 /// What becomes of an event for one handler.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "it is matched at once, and a box would cost an allocation for each event"
-)]
 pub(crate) enum EventDisposition {
     /// The handler has finished with it. This must be stored.
     Finished(Option<HandlerCommit>),
-    /// The handler did nothing.
-    Skipped,
+    /// The handler did nothing. What must be stored all the same, if anything.
+    Skipped(Option<HandlerCommit>),
     /// The handler runs again at this time.
-    Retry { at: UnixMs, reason: String },
+    Retry { at: UnixMs, reason: String, fallback: Option<Box<NewOperation>> },
     /// The event becomes a dead event of this handler.
-    Dead { reason: String },
+    Dead { reason: String, fallback: Option<Box<NewOperation>> },
 }
 
 /// Runs handlers and decides what becomes of their events.
@@ -92,6 +101,7 @@ pub(crate) struct HandlerRunner {
     handlers: Arc<HandlerRegistry>,
     store: DurableEventStore,
     operations: Arc<OperationService>,
+    fallbacks: Arc<InteractionFallbacks>,
     clock: WallClock,
     config: EventsConfig,
 }
@@ -101,10 +111,11 @@ impl HandlerRunner {
         handlers: Arc<HandlerRegistry>,
         store: DurableEventStore,
         operations: Arc<OperationService>,
+        fallbacks: Arc<InteractionFallbacks>,
         clock: WallClock,
         config: EventsConfig,
     ) -> Self {
-        Self { handlers, store, operations, clock, config }
+        Self { handlers, store, operations, fallbacks, clock, config }
     }
 
     /// Runs a handler to its end. `stored` is the body of the event as it was put into the inbox.
@@ -134,7 +145,7 @@ impl HandlerRunner {
             Ok(Some(state)) => state,
             Ok(None) => {
                 emit(EventHandled { meters: self.handlers.meters(number), outcome: HandlingOutcome::Cooldown });
-                return StartedHandler::Finished(HandlerOutcome::Skipped);
+                return StartedHandler::Finished(HandlerOutcome::CoolingDown);
             }
             Err(reason) => return StartedHandler::Finished(HandlerOutcome::Permanent { reason }),
         };
@@ -234,31 +245,45 @@ impl HandlerRunner {
     ) -> EventDisposition {
         let handler = self.handlers.handler(number);
         match outcome {
-            HandlerOutcome::Skipped => EventDisposition::Skipped,
+            HandlerOutcome::CoolingDown => match self.fallbacks.now(event, handler, FallbackReason::Cooldown) {
+                Some(fallback) => EventDisposition::Skipped(Some(HandlerCommit {
+                    fallback: Some(fallback),
+                    ..finished(event, handler, self.clock.now())
+                })),
+                None => EventDisposition::Skipped(None),
+            },
             HandlerOutcome::Produced(output) if handler.shadow => {
                 emit(ShadowHandlerRan { handler: &handler.name, event, output: &output });
-                EventDisposition::Skipped
+                EventDisposition::Skipped(None)
             }
             HandlerOutcome::Produced(output) => {
                 // A rule without output can run again: nothing has to be stored.
-                if output == RuleOutput::default() && matches!(handler.action, HandlerAction::Rule(_)) {
-                    return EventDisposition::Finished(None);
-                }
+                let has_output = output != RuleOutput::default() || matches!(handler.action, HandlerAction::Webhook(_));
                 match self.commit_of(event, handler, output) {
-                    Ok(commit) => EventDisposition::Finished(Some(commit)),
-                    Err(reason) => EventDisposition::Dead { reason },
+                    Ok(commit) => EventDisposition::Finished(
+                        Some(commit).filter(|commit| has_output || commit.fallback.is_some()),
+                    ),
+                    Err(reason) => self.dead(event, handler, reason, FallbackReason::Failed),
                 }
             }
             HandlerOutcome::Retryable { reason, retry_after }
                 if retries == Retries::Allowed && attempts < self.config.max_attempts =>
             {
                 emit(EventPostponed { handler: &handler.name, event, reason: &reason });
-                EventDisposition::Retry { at: self.retry_at(attempts, retry_after), reason }
+                let fallback = (attempts == 1).then(|| self.fallbacks.unavailable(event, handler));
+                EventDisposition::Retry {
+                    at: self.retry_at(attempts, retry_after),
+                    reason,
+                    fallback: fallback.flatten(),
+                }
             }
-            HandlerOutcome::Retryable { reason, .. } | HandlerOutcome::Permanent { reason } => {
-                EventDisposition::Dead { reason }
-            }
+            HandlerOutcome::Retryable { reason, .. } => self.dead(event, handler, reason, FallbackReason::Unavailable),
+            HandlerOutcome::Permanent { reason } => self.dead(event, handler, reason, FallbackReason::Failed),
         }
+    }
+
+    fn dead(&self, event: &Event, handler: &EventHandler, reason: String, why: FallbackReason) -> EventDisposition {
+        EventDisposition::Dead { reason, fallback: self.fallbacks.now(event, handler, why) }
     }
 
     /// What becomes of an event whose operations were not accepted.
@@ -277,14 +302,17 @@ impl HandlerRunner {
             {
                 let handler = self.handlers.handler(number);
                 emit(EventPostponed { handler: &handler.name, event, reason: "refused" });
-                EventDisposition::Retry { at: self.retry_at(attempts, None), reason }
+                let fallback = self.fallbacks.unanswered(event, handler);
+                EventDisposition::Retry { at: self.retry_at(attempts, None), reason, fallback }
             }
             SubmitError::Full { .. }
             | SubmitError::OverBound(_)
             | SubmitError::Store(_)
             | SubmitError::KeyReused { .. }
             | SubmitError::UnknownOperation { .. }
-            | SubmitError::ForeignGuild { .. } => EventDisposition::Dead { reason },
+            | SubmitError::ForeignGuild { .. } => {
+                self.dead(event, self.handlers.handler(number), reason, FallbackReason::Failed)
+            }
         }
     }
 
@@ -296,8 +324,9 @@ impl HandlerRunner {
     /// What a handler produced, as it is stored; or why it cannot be.
     fn commit_of(&self, event: &Event, handler: &EventHandler, output: RuleOutput) -> Result<HandlerCommit, String> {
         let RuleOutput { mut operations, reply, set, cooldown } = output;
+        let replies = reply.is_some();
         if let Some(reply) = reply {
-            operations.push(edit_original(event, reply)?);
+            operations.push(edit_original(event, reply, self.fallbacks.if_rejected())?);
         }
         let scope: Arc<str> = Arc::from(format!("handler:{}", handler.name));
         let trace = span_of(event, handler);
@@ -324,13 +353,27 @@ impl HandlerRunner {
             value: Some("true".to_owned()),
             expires_at: Some(now + ttl),
         }));
-        let key = inbox_key(event, handler);
-        Ok(HandlerCommit { key, operations, set, inbox: None, from_inbox: false, at: now, claim: None })
+        let fallback = if replies { None } else { self.fallbacks.unanswered_by(event, handler, &operations) };
+        Ok(HandlerCommit { operations, fallback, set, ..finished(event, handler, now) })
+    }
+}
+
+/// A commit of a handler that has finished with an event, without output.
+fn finished(event: &Event, handler: &EventHandler, now: UnixMs) -> HandlerCommit {
+    HandlerCommit {
+        key: inbox_key(event, handler),
+        operations: Vec::new(),
+        fallback: None,
+        set: Vec::new(),
+        inbox: None,
+        from_inbox: false,
+        at: now,
+        claim: None,
     }
 }
 
 /// The span of a handler within the trace of its event.
-fn span_of(event: &Event, handler: &EventHandler) -> TraceContext {
+pub(super) fn span_of(event: &Event, handler: &EventHandler) -> TraceContext {
     trace(&event.origin).child_named(&handler.name)
 }
 
@@ -338,8 +381,8 @@ fn cooldown_key(handler: &EventHandler, key: &str) -> String {
     format!("{COOLDOWN}{}:{key}", handler.name)
 }
 
-/// The operation that responds to a deferred interaction.
-fn edit_original(event: &Event, reply: Value) -> Result<Value, String> {
+/// The operation that responds to a deferred interaction, with the text that it gets if Discord rejects the reply.
+fn edit_original(event: &Event, reply: Value, if_rejected: Option<&str>) -> Result<Value, String> {
     let Some(interaction) = &event.interaction else {
         return Err(format!("`{}` is not an interaction, so it cannot have a reply; remove `reply`", event.name));
     };
@@ -350,6 +393,9 @@ fn edit_original(event: &Event, reply: Value) -> Result<Value, String> {
             return Err("`reply` must be a message (an object) or its text".to_owned());
         }
     };
+    if let Some(text) = if_rejected {
+        payload.entry("if_rejected").or_insert_with(|| text.into());
+    }
     payload.insert("interaction_id".to_owned(), interaction.id.to_string().into());
     payload.insert("interaction_token".to_owned(), interaction.token.clone().into());
     Ok(json!({ "kind": "edit_original", "payload": payload }))

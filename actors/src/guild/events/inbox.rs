@@ -2,6 +2,8 @@
 //! Their sessions are confirmed past them.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,10 +15,11 @@ use tokio::time::timeout;
 
 use super::context::EventContext;
 use super::crashed_events::UNREAD;
+use super::fallback::FallbackReason;
 use super::handler_runner::{EventDisposition, Retries};
 use crate::crash::{self, Input};
 use crate::failpoint;
-use crate::ports::{CommitResult, HandlerCommit, InboxDisposition, InboxEntry};
+use crate::ports::{CommitResult, HandlerCommit, InboxDisposition, InboxEntry, NewOperation};
 use crate::supervision::Part;
 use crate::telemetry::crash::EventSetAside;
 use crate::telemetry::emit;
@@ -26,7 +29,7 @@ use crate::telemetry::events::{EventDeadLettered, EventHandled, HandlerMissing, 
 const PAGE_SIZE: usize = 256;
 
 /// Maximum number of entries that are handled at the same time.
-const CONCURRENCY: usize = 256;
+pub(super) const CONCURRENCY: usize = 256;
 
 /// How often to read entries that other processes added or revived.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
@@ -93,7 +96,12 @@ async fn set_aside(context: &EventContext, entry: &InboxEntry) -> bool {
         }
         None => return false,
     };
-    postpone(context, entry, InboxDisposition::Dead { attempts: entry.attempts, reason }).await;
+    // Reading it may be what ended the processes.
+    let read = catch_unwind(AssertUnwindSafe(|| from_body(&entry.event).ok())).ok().flatten();
+    let fallback = read.zip(context.backlog.handler_of(&entry.key)).and_then(|(event, number)| {
+        context.fallbacks.now(&event, context.handlers.handler(number), FallbackReason::Failed)
+    });
+    postpone(context, entry, InboxDisposition::Dead { attempts: entry.attempts, reason }, fallback).await;
     if let Some(crashed) = crashed {
         emit(EventSetAside { crashed: &crashed });
         context.crashed.remove(&entry.key, &crashed).await;
@@ -235,8 +243,8 @@ async fn run_entry(
     let result = match from_body(&entry.event) {
         Ok(event) => run_handler(&context, handler, &entry, &event).await,
         Err(error) => {
-            postpone(&context, &entry, InboxDisposition::Dead { attempts: entry.attempts, reason: error.to_string() })
-                .await
+            let disposition = InboxDisposition::Dead { attempts: entry.attempts, reason: error.to_string() };
+            postpone(&context, &entry, disposition, None).await
         }
     };
     (key, result)
@@ -247,20 +255,29 @@ async fn run_handler(context: &EventContext, number: usize, entry: &InboxEntry, 
     let attempts = entry.attempts + 1;
     if event.interaction.is_some() && clock.now().since(event.received_at) >= INTERACTION_LIFETIME {
         let reason = "the interaction expired: Discord accepts a response for 15 minutes".to_owned();
-        return postpone(context, entry, InboxDisposition::Dead { attempts: entry.attempts, reason }).await;
+        return postpone(context, entry, InboxDisposition::Dead { attempts: entry.attempts, reason }, None).await;
     }
     let outcome = match context.backlog.take_call(&entry.key) {
         Some(call) => runner.finish_call(number, event, call).await,
-        None => runner.run(number, event, Some(&entry.event), config.webhook_timeout).await,
+        None => {
+            let mut running = pin!(runner.run(number, event, Some(&entry.event), config.webhook_timeout));
+            match timeout(config.patience(event), &mut running).await {
+                Ok(outcome) => outcome,
+                Err(_) => {
+                    queue_fallback(context, number, entry, event).await;
+                    running.await
+                }
+            }
+        }
     };
     let mut commit = match runner.decide(event, number, outcome, attempts, Retries::Allowed) {
-        EventDisposition::Finished(Some(commit)) => commit,
-        EventDisposition::Finished(None) | EventDisposition::Skipped => removal_commit(entry, clock.now()),
-        EventDisposition::Retry { at, reason } => {
-            return postpone(context, entry, InboxDisposition::Retry { at, attempts, reason }).await;
+        EventDisposition::Finished(Some(commit)) | EventDisposition::Skipped(Some(commit)) => commit,
+        EventDisposition::Finished(None) | EventDisposition::Skipped(None) => removal_commit(entry, clock.now()),
+        EventDisposition::Retry { at, reason, fallback } => {
+            return postpone(context, entry, InboxDisposition::Retry { at, attempts, reason }, fallback).await;
         }
-        EventDisposition::Dead { reason } => {
-            return postpone(context, entry, InboxDisposition::Dead { attempts, reason }).await;
+        EventDisposition::Dead { reason, fallback } => {
+            return postpone(context, entry, InboxDisposition::Dead { attempts, reason }, fallback).await;
         }
     };
     commit.from_inbox = true;
@@ -269,14 +286,26 @@ async fn run_handler(context: &EventContext, number: usize, entry: &InboxEntry, 
         emit(EventHandled { meters, outcome: HandlingOutcome::HandledLater });
         return EntryResult::Removed;
     };
-    let disposition = match runner.decide_refused(event, number, &error, attempts, Retries::Allowed) {
-        EventDisposition::Retry { at, reason } => InboxDisposition::Retry { at, attempts, reason },
-        EventDisposition::Dead { reason } => InboxDisposition::Dead { attempts, reason },
-        EventDisposition::Finished(_) | EventDisposition::Skipped => {
-            InboxDisposition::Dead { attempts, reason: error.to_string() }
+    let (disposition, fallback) = match runner.decide_refused(event, number, &error, attempts, Retries::Allowed) {
+        EventDisposition::Retry { at, reason, fallback } => {
+            (InboxDisposition::Retry { at, attempts, reason }, fallback)
+        }
+        EventDisposition::Dead { reason, fallback } => (InboxDisposition::Dead { attempts, reason }, fallback),
+        EventDisposition::Finished(_) | EventDisposition::Skipped(_) => {
+            (InboxDisposition::Dead { attempts, reason: error.to_string() }, None)
         }
     };
-    postpone(context, entry, disposition).await
+    postpone(context, entry, disposition, fallback).await
+}
+
+/// Queues the fallback of an interaction whose handler is slow. Entries from the gateway have one already.
+async fn queue_fallback(context: &EventContext, number: usize, entry: &InboxEntry, event: &Event) {
+    let handler = context.handlers.handler(number);
+    if let Some(fallback) = context.fallbacks.unanswered(event, handler) {
+        let (at, attempts) = (entry.eligible_at, entry.attempts);
+        let disposition = InboxDisposition::Retry { at, attempts, reason: "its handler is slow".to_owned() };
+        postpone(context, entry, disposition, Some(fallback)).await;
+    }
 }
 
 /// A commit that only removes an entry.
@@ -284,6 +313,7 @@ fn removal_commit(entry: &InboxEntry, now: UnixMs) -> HandlerCommit {
     HandlerCommit {
         key: entry.key.clone(),
         operations: Vec::new(),
+        fallback: None,
         set: Vec::new(),
         inbox: None,
         from_inbox: true,
@@ -292,7 +322,12 @@ fn removal_commit(entry: &InboxEntry, now: UnixMs) -> HandlerCommit {
     }
 }
 
-async fn postpone(context: &EventContext, entry: &InboxEntry, disposition: InboxDisposition) -> EntryResult {
+async fn postpone(
+    context: &EventContext,
+    entry: &InboxEntry,
+    disposition: InboxDisposition,
+    fallback: Option<Box<NewOperation>>,
+) -> EntryResult {
     let result = match &disposition {
         InboxDisposition::Retry { at, attempts, .. } => EntryResult::Retry { at: *at, attempts: *attempts },
         InboxDisposition::Dead { reason, .. } => {
@@ -302,8 +337,7 @@ async fn postpone(context: &EventContext, entry: &InboxEntry, disposition: Inbox
         }
     };
     let now = context.clock.now();
-    let exists =
-        context.store.until_ok("put_off", |store| store.postpone(entry.key.clone(), disposition.clone(), now)).await;
+    let exists = context.committer.postpone(&entry.key, &disposition, fallback, now).await;
     // Another process has finished the entry.
     if exists { result } else { EntryResult::Removed }
 }

@@ -7,7 +7,7 @@ use guildhall_core::event::Event;
 use guildhall_core::event::handler::{EventHandler, body, trace};
 use guildhall_core::time::UnixMs;
 
-use crate::ports::{HandlerCommit, InboxEntry, InboxKey};
+use crate::ports::{HandlerCommit, InboxEntry, InboxKey, NewOperation};
 use crate::telemetry::emit;
 use crate::telemetry::events::EventDeadLettered;
 
@@ -31,12 +31,13 @@ pub(crate) fn inbox_entry(event: &Event, handler: &EventHandler, body: String, n
     }
 }
 
-/// A commit that stores an inbox entry.
-pub(crate) fn commit_entry(entry: InboxEntry) -> HandlerCommit {
+/// A commit that stores an inbox entry, and the fallback of its interaction.
+pub(crate) fn commit_entry(entry: InboxEntry, fallback: Option<Box<NewOperation>>) -> HandlerCommit {
     let (key, at) = (entry.key.clone(), entry.created_at);
     HandlerCommit {
         key,
         operations: Vec::new(),
+        fallback,
         set: Vec::new(),
         inbox: Some(entry),
         from_inbox: false,
@@ -45,19 +46,20 @@ pub(crate) fn commit_entry(entry: InboxEntry) -> HandlerCommit {
     }
 }
 
-/// A commit that stores an event as a dead event of this handler.
+/// A commit that stores an event as a dead event of this handler, and the fallback of its interaction.
 pub(crate) fn commit_dead(
     event: &Event,
     handler: &EventHandler,
     reason: String,
     attempts: u32,
+    fallback: Option<Box<NewOperation>>,
     now: UnixMs,
 ) -> HandlerCommit {
     let trace = trace(&event.origin);
     emit(EventDeadLettered { handler: &handler.name, event: event.name.as_str(), trace, reason: &reason });
     let mut entry = inbox_entry(event, handler, body(event, &BTreeMap::new()), now);
     (entry.dead, entry.attempts) = (Some(reason), attempts);
-    commit_entry(entry)
+    commit_entry(entry, fallback)
 }
 
 /// The lane of an event. The events of one lane are handled in order.

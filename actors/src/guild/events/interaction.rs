@@ -16,7 +16,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use super::context::EventContext;
+use super::fallback::FallbackReason;
 use super::handler_runner::{EventDisposition, HandlerOutcome, Retries};
+use super::inbox::CONCURRENCY;
 use super::inbox_entry::{commit_dead, commit_entry, inbox_entry, lane_of};
 use super::interaction_recorder::wait_until_recorded;
 use crate::ports::{CommitResult, HandlerCommit, InboxKey, InitialResponse};
@@ -154,11 +156,17 @@ fn busy(reason: &str) -> HttpInteractionResponse {
 async fn put_into_inbox(context: Arc<EventContext>, event: Event, to: Vec<usize>, permit: OwnedSemaphorePermit) {
     let EventContext { handlers, backlog, .. } = &*context;
     let (written, now) = (body(&event, &BTreeMap::new()), context.clock.now());
-    let commit = |number: &usize| commit_entry(inbox_entry(&event, handlers.handler(*number), written.clone(), now));
-    let commits: Vec<HandlerCommit> = to.iter().map(commit).collect();
-    let keys: Vec<_> = commits.iter().map(|commit| commit.key.clone()).collect();
     // The process that owns the event's guild finds it in the inbox.
     let (is_owned, lane) = (context.ownership.owns(&event), lane_of(&event));
+    // Otherwise the inbox queues a fallback when it is needed.
+    let may_wait = !is_owned || backlog.len() + to.len() > CONCURRENCY;
+    let commit = |number: &usize| {
+        let handler = handlers.handler(*number);
+        let fallback = may_wait.then(|| context.fallbacks.unanswered(&event, handler)).flatten();
+        commit_entry(inbox_entry(&event, handler, written.clone(), now), fallback)
+    };
+    let commits: Vec<HandlerCommit> = to.iter().map(commit).collect();
+    let keys: Vec<_> = commits.iter().map(|commit| commit.key.clone()).collect();
     let add = |(number, key): (&usize, &InboxKey)| is_owned && backlog.add(lane, *number, key, None);
     let added: Vec<bool> = to.iter().zip(&keys).map(add).collect();
     let recording = context.recorder.prepare(std::iter::once(&event));
@@ -185,10 +193,10 @@ async fn respond(
 ) -> HttpInteractionResponse {
     if !context.interactions.is_first(interaction.id) {
         emit(InteractionAnswered { how: "answered_before" });
-        return HttpInteractionResponse::Respond(InitialResponse::Deferred { ephemeral: false });
+        return repeated_response(context, interaction);
     }
-    let EventContext { handlers, runner, .. } = &**context;
-    let mut response = None;
+    let EventContext { handlers, runner, fallbacks, .. } = &**context;
+    let (mut response, mut fallback) = (None, None);
     let mut commits = Vec::new();
     for number in to {
         let handler = handlers.handler(*number);
@@ -199,6 +207,9 @@ async fn respond(
                 HandlerOutcome::Permanent { reason: "it took longer than Discord waits for a response".to_owned() }
             }
         };
+        if !handler.shadow {
+            fallback = fallback.or_else(|| fallbacks.immediate(interaction, outcome.fallback_reason()?));
+        }
         if let HandlerOutcome::Produced(output) = &mut outcome
             && !handler.shadow
         {
@@ -207,13 +218,13 @@ async fn respond(
                 response.or(reply.map(|reply| InitialResponse::Immediate(first_response(interaction.kind, reply))));
         }
         let commit = match runner.decide(&event, *number, outcome, 1, Retries::Forbidden) {
-            EventDisposition::Skipped => None,
+            EventDisposition::Skipped(commit) => commit,
             EventDisposition::Finished(commit) => {
                 emit(EventHandled { meters: handlers.meters(*number), outcome: HandlingOutcome::Handled });
                 commit
             }
-            EventDisposition::Retry { reason, .. } | EventDisposition::Dead { reason } => {
-                Some(commit_dead(&event, handler, reason, 1, context.clock.now()))
+            EventDisposition::Retry { reason, fallback, .. } | EventDisposition::Dead { reason, fallback } => {
+                Some(commit_dead(&event, handler, reason, 1, fallback, context.clock.now()))
             }
         };
         commits.extend(commit.map(|commit| (*number, commit)));
@@ -221,13 +232,31 @@ async fn respond(
     let storing = spawn_work(store_commits(Arc::clone(context), event, commits, permit));
     // Discord does not wait for the store.
     drop(timeout_at(deadline, storing).await);
-    match response {
-        Some(response) => {
+    match (response, fallback) {
+        (Some(response), _) => {
             emit(InteractionAnswered { how: "answered" });
             HttpInteractionResponse::Respond(response)
         }
-        None => HttpInteractionResponse::NoResponse,
+        (None, Some(fallback)) => {
+            emit(InteractionAnswered { how: "fallback" });
+            HttpInteractionResponse::Respond(InitialResponse::Immediate(fallback))
+        }
+        (None, None) => HttpInteractionResponse::NoResponse,
     }
+}
+
+/// The response to an interaction that was answered before. It counts only if Discord did not receive the first one. It is
+/// no deferral, because nothing would follow.
+fn repeated_response(context: &EventContext, interaction: &Interaction) -> HttpInteractionResponse {
+    let response = match interaction.kind {
+        InteractionKind::Autocomplete => Some(first_response(interaction.kind, json!([]))),
+        InteractionKind::Command | InteractionKind::Component | InteractionKind::Modal => {
+            context.fallbacks.immediate(interaction, FallbackReason::Failed)
+        }
+    };
+    response.map_or(HttpInteractionResponse::NoResponse, |response| {
+        HttpInteractionResponse::Respond(InitialResponse::Immediate(response))
+    })
 }
 
 /// Stores what handlers produced besides their replies.
@@ -243,7 +272,7 @@ async fn store_commits(
         // The user has a response already: the handler does not run again.
         CommitResult::Refused(error) => {
             let handler = context.handlers.handler(number);
-            Some(commit_dead(&event, handler, error.to_string(), 1, context.clock.now()))
+            Some(commit_dead(&event, handler, error.to_string(), 1, None, context.clock.now()))
         }
         CommitResult::Done(_) | CommitResult::Skipped => None,
     });

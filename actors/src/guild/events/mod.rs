@@ -16,6 +16,7 @@ pub(crate) mod crashed_events;
 #[cfg(test)]
 pub(crate) mod crashed_events_tests;
 pub(crate) mod durable_store;
+pub(crate) mod fallback;
 pub(crate) mod handler_runner;
 pub(crate) mod handler_set;
 pub(crate) mod inbox;

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use guildhall_core::backoff::Backoff;
+use guildhall_core::event::Event;
 use guildhall_core::event::handler::{DeferMode, EventHandler};
 
+use crate::guild::FallbackReason;
 use crate::supervisor::restart_policy::RestartPolicy;
 use crate::supervisor::store_retry::StoreRetry;
 
@@ -23,6 +25,8 @@ pub struct EventsConfig {
     pub defer: DeferMode,
     /// Whether only the user sees the response, if the handler does not say.
     pub ephemeral: bool,
+    /// What users see instead of a response.
+    pub fallback: FallbackConfig,
     /// Maximum number of attempts of a handler before its event is dead.
     pub max_attempts: u32,
     /// Delays between attempts.
@@ -45,6 +49,50 @@ pub struct EventsConfig {
     pub rest: Duration,
 }
 
+/// Texts for interactions that get no response from their handler. Without a text, there is no fallback.
+#[derive(Clone, Debug)]
+pub struct FallbackConfig {
+    /// The handler's cooldown applies.
+    pub cooldown: Option<String>,
+    /// The handler failed, or its response is invalid.
+    pub failed: Option<String>,
+    /// The webhook cannot be called.
+    pub unavailable: Option<String>,
+    /// Time from the interaction until `unavailable` is sent.
+    pub unavailable_after: Duration,
+    /// There is no response, and no failure.
+    pub unanswered: Option<String>,
+    /// Time from the interaction until `unanswered` is sent.
+    pub unanswered_after: Duration,
+}
+
+impl Default for FallbackConfig {
+    fn default() -> Self {
+        Self {
+            cooldown: None,
+            failed: None,
+            unavailable: None,
+            unavailable_after: Duration::from_secs(30),
+            unanswered: None,
+            unanswered_after: Duration::from_secs(5 * 60),
+        }
+    }
+}
+
+impl FallbackConfig {
+    /// The text for a reason.
+    #[must_use]
+    pub(crate) fn text(&self, reason: FallbackReason) -> Option<&str> {
+        let text = match reason {
+            FallbackReason::Cooldown => &self.cooldown,
+            FallbackReason::Failed => &self.failed,
+            FallbackReason::Unavailable => &self.unavailable,
+            FallbackReason::Unanswered => &self.unanswered,
+        };
+        text.as_deref()
+    }
+}
+
 impl EventsConfig {
     pub(crate) fn store_retry(&self) -> StoreRetry {
         StoreRetry { timeout: self.store_timeout, backoff: self.store_backoff }
@@ -52,6 +100,15 @@ impl EventsConfig {
 
     pub(crate) fn restart_policy(&self) -> RestartPolicy {
         RestartPolicy { max_restarts: self.max_restarts, rest: self.rest }
+    }
+
+    /// How long a handler may take for an event before the event has to be stored: its session must not wait, nor must the
+    /// fallback of an interaction be missing when it is due.
+    pub(crate) fn patience(&self, event: &Event) -> Duration {
+        match event.interaction {
+            Some(_) => self.slow_after.min(self.fallback.unanswered_after),
+            None => self.slow_after,
+        }
     }
 
     /// Whether interactions are deferred for this handler.
@@ -76,6 +133,7 @@ impl Default for EventsConfig {
             response_timeout: millis(2_500),
             defer: DeferMode::Auto,
             ephemeral: false,
+            fallback: FallbackConfig::default(),
             max_attempts: 10,
             backoff: Backoff { base: seconds(1), cap: seconds(300), ..Backoff::default() },
             max_inbox: 100_000,

@@ -25,6 +25,7 @@ use super::acks::AckBuffer;
 use crate::guild::GuildEventActor;
 use crate::guild::events::actor::GuildEventSpec;
 use crate::guild::events::context::EventContext;
+use crate::guild::events::fallback::FallbackReason;
 use crate::guild::events::inbox_entry::{commit_dead, inbox_key, lane_of};
 use crate::guild::events::mailbox::GuildMailbox;
 use crate::guild::events::routed_event::{QueuedEvent, RoutedBatch};
@@ -184,7 +185,8 @@ impl Handler<ChildExited<i64>> for EventSupervisor {
                 let reason = "the guild panicked while it handled this event, which was set aside so that later events are \
                               handled; the log has the location";
                 let handler = context.handlers.handler(number);
-                let dead = commit_dead(&event, handler, reason.to_owned(), 1, context.clock.now());
+                let fallback = context.fallbacks.now(&event, handler, FallbackReason::Failed);
+                let dead = commit_dead(&event, handler, reason.to_owned(), 1, fallback, context.clock.now());
                 context.committer.commit(vec![dead]).await;
             }
             if let Some(rest) = rests {

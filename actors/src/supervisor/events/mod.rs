@@ -9,6 +9,8 @@
 pub(crate) mod acks;
 pub(crate) mod config;
 pub(crate) mod event_supervisor;
+#[cfg(test)]
+pub(crate) mod fallback_tests;
 pub(crate) mod handle;
 #[cfg(test)]
 pub(crate) mod reload_tests;

@@ -455,7 +455,12 @@ fn undeferred_http_interaction_is_answered_with_the_reply_once() {
             );
             assert_eq!(world.store.contents(), ["beside"], "it is stored before it is answered");
             let again = events.handle_interaction(http_command(2, 1, kind)).await;
-            assert_eq!(again, HttpInteractionResponse::Respond(InitialResponse::Deferred { ephemeral: false }));
+            let nothing = json!({ "type": 8, "data": { "choices": [] } });
+            let expected = match kind {
+                4 => HttpInteractionResponse::Respond(InitialResponse::Immediate(nothing)),
+                _ => HttpInteractionResponse::NoResponse,
+            };
+            assert_eq!(again, expected, "a deferral would never be followed by a response");
             assert_eq!((world.brain.calls(), world.store.contents().len()), (vec![1_002], 1));
         }
     });

@@ -85,6 +85,12 @@ impl Rule {
         Ok(RuleOutput { operations, reply, set, cooldown })
     }
 
+    /// Whether it responds to interactions.
+    #[must_use]
+    pub const fn has_reply(&self) -> bool {
+        self.reply.is_some()
+    }
+
     /// Whether it never has any output.
     #[must_use]
     pub const fn is_idle(&self) -> bool {

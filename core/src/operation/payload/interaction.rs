@@ -4,9 +4,9 @@ use std::{fmt, ops::Deref};
 
 use super::{
     field_reader::FieldReader,
-    format::{BOOLEAN, ID, Plain},
+    format::{BOOLEAN, ID, Plain, text},
     message::{MessageBody, has_change, has_content},
-    record::{defaulted, flattened, record, required},
+    record::{defaulted, flattened, optional, record, required},
     schema::{TextType, ValueType, patterns},
     value, write,
 };
@@ -50,6 +50,11 @@ record! {
         /// key with the scope `interactions:any`.
         interaction: u64 = required("interaction_id", ID),
         token: InteractionToken = required("interaction_token", TOKEN),
+        /// Edits only a response that is still deferred ("thinking…"). Any other response stays as it is, and the
+        /// operation succeeds.
+        only_if_deferred: bool = defaulted("only_if_deferred", BOOLEAN, false),
+        /// Text that becomes the response if Discord rejects this message. The operation fails nevertheless.
+        if_rejected: Option<String> = optional("if_rejected", text(1, 2000)),
         body: MessageBody = flattened().checked(has_change),
     }
 }

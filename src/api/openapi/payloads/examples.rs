@@ -108,6 +108,10 @@ pub(crate) fn examples(kind: OperationKind) -> Vec<Value> {
         })],
         OperationKind::EditOriginal => vec![
             json!({"interaction_id": "1571715189416398870", "interaction_token": "aW50ZXJhY3Rpb24", "content": "Done."}),
+            json!({
+                "interaction_id": "1571715189416398870", "interaction_token": "aW50ZXJhY3Rpb24",
+                "content": "Please try again later.", "only_if_deferred": true, "if_rejected": "Sorry.",
+            }),
         ],
         OperationKind::Read => vec![json!({"path": "/guilds/1571715189416398849/roles"})],
         OperationKind::Request => vec![

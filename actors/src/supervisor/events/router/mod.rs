@@ -20,7 +20,7 @@ use actix::{
 };
 use foldhash::fast::RandomState;
 use futures_util::FutureExt as _;
-use guildhall_core::event::handler::trace;
+use guildhall_core::event::handler::{EventView, trace};
 use guildhall_core::event::{Event, EventClass, EventName, EventOrigin, EventText};
 use guildhall_core::session::Receipt;
 use serde::Serialize;
@@ -291,7 +291,10 @@ impl EventRouter {
     fn defer(&self, event: &Event, handlers: &HandlerSet) -> Option<Box<DeferralFuture>> {
         let interaction = event.interaction.as_ref()?;
         self.context.load.on_interaction_started();
-        let initial = deferral(&self.context, interaction, handlers.iter())?;
+        // A handler that rejects it by its conditions would never respond.
+        let view = EventView::new(event);
+        let accepting = handlers.iter().filter(|number| self.context.handlers.handler(*number).accepts(&view));
+        let initial = deferral(&self.context, interaction, accepting)?;
         let responding =
             self.context.responder.respond(Arc::clone(interaction), initial, trace(&event.origin)).shared();
         // It runs although nothing waits for it yet.
