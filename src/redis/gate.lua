@@ -722,8 +722,9 @@ end
 
 local function done(stands)
     save()
+    local free = call('ZCOUNT', TOKENS, '-inf', whole_number(now))
     local reply = {
-        'done', now, epoch.name, stands.share, stands.members, stands.live, stands.pool, stands.blocked,
+        'done', now, epoch.name, stands.share, stands.members, stands.live, stands.pool, free, stands.blocked,
         stands.global_block, stands.again,
     }
     for _, slot in ipairs(stands.slots) do

@@ -300,6 +300,7 @@ impl ReplyReader {
             members: self.count()?,
             live: self.count()?,
             pool: self.count()?,
+            free: self.count()?,
             blocked: self.micros()?,
             global_block: self.micros()?,
             retry_after: match self.integer()? {
@@ -328,7 +329,7 @@ mod tests {
     }
 
     fn done() -> Vec<Value> {
-        let numbers = [5, 3, 2, 40, 7, 6, -1].map(Value::Int);
+        let numbers = [5, 3, 2, 40, 12, 7, 6, -1].map(Value::Int);
         let slot = [text("0000000000000001"), text("0000000000000052"), Value::Int(250)];
         [text("done"), Value::Int(9), text("8-ff")].into_iter().chain(numbers).chain(slot).collect()
     }
@@ -352,6 +353,7 @@ mod tests {
             members: 3,
             live: 2,
             pool: 40,
+            free: 12,
             blocked: Duration::from_micros(7),
             global_block: Duration::from_micros(6),
             retry_after: None,

@@ -249,6 +249,20 @@ fn start_sharing(sim: &SimHandle, redis: &RedisServer, folder: &TempDir, range: 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn free_tokens_of_a_limit_shared_over_redis_are_shown() {
+    let (sim, redis, folder) = (sim(2).await, RedisServer::start(), tempfile::tempdir().unwrap());
+    let daemon = start_sharing(&sim, &redis, &folder, "0-1");
+    let all = daemon.poll_until("/v1/limits", |seen| seen["global"]["available"] == seen["global"]["limit"]);
+    assert_eq!((&all["global"]["sharing"], &all["global"]["available"]), (&json!("redis"), &json!(50)));
+    let deadline = Instant::now() + TEST_TIMEOUT;
+    while !daemon.metrics().contains("guildhall_token_bucket_available 50") {
+        assert!(Instant::now() < deadline, "{}", daemon.metrics());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    daemon.stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn breakers_and_budgets_are_shared_between_processes() {
     let (sim, redis) = (sim(2).await, RedisServer::start());
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];

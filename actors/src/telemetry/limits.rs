@@ -27,7 +27,7 @@ metrics! {
         pub(crate) WAITS = counter "guildhall_token_bucket_waits_total" [lane] [bucket];
         /// Calls without a permit.
         pub(crate) EXHAUSTED = counter "guildhall_token_bucket_exhausted_total" [lane, reason] [bucket, reason];
-        /// Free tokens of the global limit; with `bucket`, points available in that named budget.
+        /// Calls that the global limit permits now, of all processes if they share it over Redis; with `bucket`, points available in that named budget.
         pub(crate) AVAILABLE = gauge "guildhall_token_bucket_available" [] [bucket];
         /// Hourly spend totals of budgets that were dropped before they were saved.
         pub(crate) SPEND_FORGOTTEN = counter "guildhall_budget_spend_forgotten_total";

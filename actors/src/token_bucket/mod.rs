@@ -58,6 +58,9 @@ const MAILBOX: usize = 4_096;
 /// Minimum interval between reports of numbers that change with every call.
 const REPORT_INTERVAL: Duration = Duration::from_millis(10);
 
+/// Interval between reports while tokens return without any call: the last one reports all of them.
+const REFILL_REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Grants permits within Discord's limits.
 pub struct TokenBucket {
     /// The first field, so that its drop is noticed before that of anything that waits for this actor.
@@ -72,6 +75,8 @@ pub struct TokenBucket {
     last_counts: Option<(usize, u32)>,
     /// Whether a timer for the next report is set.
     report_scheduled: bool,
+    /// Whether a timer for a report of returned tokens is set.
+    refill_report_scheduled: bool,
     /// What it shares with other processes, if it does.
     window: Option<Arc<dyn SharedWindow>>,
     /// Its share of the limits if other processes use the rest, and the source of the next share.
@@ -168,6 +173,7 @@ impl TokenBucket {
             labels: RouteLabels::default(),
             last_counts: None,
             report_scheduled: false,
+            refill_report_scheduled: false,
             window: None,
             share: None,
             allowance: None,
@@ -243,15 +249,23 @@ impl TokenBucket {
     fn schedule_report(&mut self, ctx: &mut Context<Self>) {
         if !self.report_scheduled {
             self.report_scheduled = true;
-            ctx.run_later(REPORT_INTERVAL, |bucket, _| {
+            ctx.run_later(REPORT_INTERVAL, |bucket, ctx| {
                 bucket.report_scheduled = false;
-                bucket.report_counts();
+                bucket.report_counts(ctx);
             });
         }
     }
 
-    fn report_counts(&mut self) {
-        let counted = (self.limiter.waiting(), self.limiter.available(self.clock.now()));
+    fn report_counts(&mut self, ctx: &mut Context<Self>) {
+        let now = self.clock.now();
+        let counted = (self.limiter.waiting(), self.limiter.available(now));
+        if !self.refill_report_scheduled && !self.limiter.is_full(now) {
+            self.refill_report_scheduled = true;
+            ctx.run_later(REFILL_REPORT_INTERVAL, |bucket, ctx| {
+                bucket.refill_report_scheduled = false;
+                bucket.report_counts(ctx);
+            });
+        }
         if self.last_counts != Some(counted) {
             emit(TokensCounted { waiting: counted.0, available: counted.1 });
             self.last_counts = Some(counted);

@@ -59,8 +59,11 @@ impl GlobalLimit {
         }
     }
 
-    /// Number of free tokens.
-    pub(super) fn free(&mut self, now: Timestamp) -> u32 {
+    /// Number of calls that could be sent now.
+    pub(super) fn available(&mut self, now: Timestamp) -> u32 {
+        if now < self.closed_until() {
+            return 0;
+        }
         match &mut self.source {
             TokenSource::Local(window) => window.free(now),
             TokenSource::Shared(member) => member.free(now),

@@ -54,7 +54,7 @@ pub struct CredentialView {
     pub credential: Credential,
     /// Calls per window.
     pub limit: u32,
-    /// Free tokens.
+    /// Calls that could be sent now: free tokens, or none while no call is granted.
     pub available: u32,
     /// Calls without a response.
     pub in_flight: u32,
@@ -86,7 +86,7 @@ impl Limiter {
                 credentials.push(CredentialView {
                     credential: domain.credential,
                     limit: global.limit(),
-                    available: if now < global.closed_until() { 0 } else { global.free(now) },
+                    available: global.available(now),
                     in_flight: global.in_flight(),
                     closed_until: global.closed_until(),
                     closed_ms: millis(global.closed_until().since(now)),

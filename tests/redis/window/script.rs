@@ -163,6 +163,19 @@ async fn every_key_has_the_application_tag_and_a_ttl_after_any_call() {
 }
 
 #[tokio::test]
+async fn every_member_learns_how_many_tokens_are_free() {
+    let server = RedisServer::start();
+    let redis = connect(server.url());
+    let (mut first, mut second) = (Process::new(&redis, 42, BOT, "a"), Process::new(&redis, 42, BOT, "b"));
+    let whole = first.join(JoinRequest::default(), immediate_config()).await;
+    assert_eq!((whole.free, whole.pool), (50, 50));
+    let booking = SyncRequest { requested_slots: 2, ..SyncRequest::default() };
+    assert_eq!(first.sync(booking, immediate_config()).await.free, 48);
+    assert_eq!(second.join(JoinRequest::default(), immediate_config()).await.free, 48);
+    assert_eq!(second.sync(SyncRequest::default(), immediate_config()).await.free, 48);
+}
+
+#[tokio::test]
 async fn probe_changes_nothing() {
     let server = RedisServer::start();
     let redis = connect(server.url());

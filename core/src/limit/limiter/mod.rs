@@ -329,9 +329,15 @@ impl Limiter {
         domains.chain(timer).chain(blocks).chain(self.next_shared_wake()).chain(self.next_excess()).min()
     }
 
-    /// Number of free tokens of the global limits of all credentials.
+    /// Number of calls that the global limits of all credentials permit now.
     pub fn available(&mut self, now: Timestamp) -> u32 {
-        self.domains.iter_mut().filter_map(|domain| domain.global.as_mut()).map(|global| global.free(now)).sum()
+        self.domains.iter_mut().filter_map(|domain| domain.global.as_mut()).map(|global| global.available(now)).sum()
+    }
+
+    /// Whether every global limit has all of its tokens, so that [`Limiter::available`] changes with the next call only.
+    pub fn is_full(&mut self, now: Timestamp) -> bool {
+        let mut globals = self.domains.iter_mut().filter_map(|domain| domain.global.as_mut());
+        globals.all(|global| global.available(now) >= global.limit())
     }
 
     /// Number of waiting calls.

@@ -109,6 +109,8 @@ pub struct Member {
     members: u32,
     live: u32,
     pool: u32,
+    /// Free tokens of the window at the last reply, without those that this process has booked.
+    free: u32,
     clock: ClockMonitor,
     pending_call: Option<PendingCall>,
     bookings: Vec<Booking>,
@@ -154,6 +156,7 @@ impl Member {
             members: 0,
             live: 0,
             pool: 0,
+            free: 0,
             pending_call: None,
             bookings: Vec::new(),
             in_flight: BTreeMap::new(),
@@ -343,17 +346,19 @@ impl Member {
         first.max(self.closed_until).max(now) + self.config.window * rounds
     }
 
-    /// Number of calls that could be sent now.
+    /// Number of calls that could be sent now. While joined, as of the last reply of Redis, which is at most a heartbeat
+    /// ago: the free tokens of the window that all members share, and those that this process has booked.
     pub(crate) fn free(&mut self, now: Timestamp) -> u32 {
         self.advance(now);
         let booked = self.bookings.iter().filter(|slot| slot.from <= now).count();
-        let alone = match (self.state, self.fallback_limit()) {
+        let others = match (self.state, self.fallback_limit()) {
+            (State::Joined, _) => self.free as usize,
             (State::Disconnected, Some((limit, from, until))) if from <= now && now < until => {
                 (limit as usize).saturating_sub(self.used_tokens())
             }
-            _ => 0,
+            (State::Disconnected | State::Joining | State::Left, _) => 0,
         };
-        u32::try_from(booked + alone).unwrap_or(u32::MAX)
+        u32::try_from(booked + others).unwrap_or(u32::MAX)
     }
 
     /// Calls per window, of all processes together.

@@ -136,6 +136,8 @@ pub struct MembershipState {
     pub live: u32,
     /// Number of tokens that all attached members may use together.
     pub pool: u32,
+    /// Number of them that are free now: not booked, and used longer ago than a window.
+    pub free: u32,
     /// How long no slot is booked.
     pub blocked: Duration,
     /// Remaining duration of a global 429, which also stops calls that need no token.

@@ -159,6 +159,7 @@ impl Epoch {
             state.retry_after = (sync.requested_slots > 0).then_some(rules.retry);
         } else {
             self.book(&call.member, sync, rules, now, &mut state);
+            state.free = self.tokens.free(now);
         }
         ScriptReply::Done(state)
     }
@@ -316,6 +317,7 @@ impl Epoch {
             members: self.members.members(),
             live: self.members.live(),
             pool: self.tokens.len(),
+            free: self.tokens.free(now),
             blocked: std::time::Duration::from_micros(self.blocked.saturating_sub(now)),
             global_block: std::time::Duration::from_micros(self.global_block.saturating_sub(now)),
             retry_after: None,

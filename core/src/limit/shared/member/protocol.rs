@@ -265,7 +265,7 @@ impl Member {
         self.epoch.clone_from(&state.epoch);
         self.renew.clear();
         (self.share, self.members) = (state.share, state.members);
-        (self.live, self.pool) = (state.live, state.pool);
+        (self.live, self.pool, self.free) = (state.live, state.pool, state.free);
         if call.requests_slots {
             self.request_at = now + state.retry_after.unwrap_or_default();
         }
@@ -423,6 +423,28 @@ mod tests {
         let call = pair.member.next_call(at(1_110)).unwrap();
         let ScriptCommand::Join(join) = call.command else { panic!("{call:?}") };
         assert!(!join.renew.is_empty());
+    }
+
+    #[test]
+    fn free_calls_of_a_member_are_those_of_the_whole_window() {
+        let mut pair = Pair::joined();
+        pair.exchange([2_000, 4_000, 6_000]);
+        assert_eq!(pair.member.free(at(6_001)), 50);
+        pair.member.demand(2, false, at(7_000));
+        pair.exchange([7_000]);
+        // Two are booked, and can be used by this member only.
+        assert_eq!((pair.member.free, pair.member.free(at(7_100))), (48, 50));
+        let permit = pair.member.take(at(7_100));
+        assert_eq!(pair.member.free(at(7_100)), 49);
+        pair.member.on_response(permit, at(7_200));
+        pair.member.demand(0, false, at(7_200));
+        pair.exchange([7_500]);
+        assert_eq!(pair.member.free(at(7_500)), 49, "one was used less than a window ago");
+        pair.exchange([8_500]);
+        assert_eq!(pair.member.free(at(8_500)), 50);
+        pair.member.next_call(at(9_500)).unwrap();
+        pair.member.on_lost(at(9_750));
+        assert_eq!(pair.member.free(at(9_750)), 0, "it waits before it uses its share");
     }
 
     #[test]

@@ -26,6 +26,11 @@ impl Tokens {
         u32::try_from(self.times.len()).unwrap_or(u32::MAX)
     }
 
+    /// Number of tokens that are free at `now`.
+    pub(super) fn free(&self, now: u64) -> u32 {
+        u32::try_from(self.by_time.range(..=(now, u64::MAX)).count()).unwrap_or(u32::MAX)
+    }
+
     /// The token that is free first, and whether it is held.
     pub(super) fn first(&self) -> Option<(u64, u64, bool)> {
         self.by_time.first().map(|(free_at, token)| (*free_at, *token, self.holders.contains_key(token)))
