@@ -158,6 +158,21 @@ event! {
 }
 
 event! {
+    /// All components of the daemon have started; the gateway connects.
+    pub(crate) struct DaemonStarted<'a> {
+        version: &'a str,
+        /// The components, separated by commas.
+        parts: &'a str,
+        /// `sqlite` or `postgresql`.
+        store: &'a str,
+        handlers: usize,
+        /// The shards that this process may run, such as `0-3 of 16`.
+        shards: &'a str,
+    }
+    info!(version, parts, store, handlers, shards, "guildhall started");
+}
+
+event! {
     /// How the global limit is shared with other processes of the bot was determined.
     pub(crate) struct LimitSharingChosen {
         /// `alone`, `store` or `redis`.

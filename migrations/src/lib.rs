@@ -35,6 +35,7 @@ mod m0019_operation_progress;
 mod m0020_unknown_outcomes;
 mod m0021_limit_shares;
 mod m0022_operation_joined;
+mod m0023_guild_names;
 
 use async_trait::async_trait;
 use sea_orm::{ConnectionTrait as _, DatabaseTransaction, DbBackend, DbErr};
@@ -117,6 +118,7 @@ impl Migrator {
             Box::new(m0020_unknown_outcomes::STEP),
             Box::new(m0021_limit_shares::STEP),
             Box::new(m0022_operation_joined::STEP),
+            Box::new(m0023_guild_names::STEP),
         ]
     }
 }

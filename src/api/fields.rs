@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use guildhall_core::{
     budget::Points,
-    operation::{FailureClass, OperationId, OperationKind, OperationState},
+    operation::{FailureClass, OperationKind, OperationState},
     time::UnixMs,
 };
 use serde_json::Value;
@@ -355,10 +355,6 @@ pub(crate) fn guild() -> impl Field<Value = u64> {
 /// The id of a user.
 pub(crate) fn user() -> impl Field<Value = u64> {
     scalar(|| "a user id as a string".to_owned(), || schema_ref("Snowflake"), snowflake)
-}
-
-pub(crate) fn deployment() -> impl Field<Value = OperationId> {
-    scalar(|| "a deployment id".to_owned(), || schema::formatted_as("uuid"), |text| text.parse().ok())
 }
 
 pub(crate) fn time() -> impl Field<Value = UnixMs> {

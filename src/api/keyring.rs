@@ -114,11 +114,38 @@ fn make_room<T>(seen: &mut HashMap<KeyId, T>, is_fresh: impl Fn(&T) -> bool) {
     }
 }
 
+/// Why a presented key is not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyRejection {
+    /// The request has no key.
+    Missing,
+    /// There is no such key, or its secret differs: which of both is not said.
+    Invalid,
+    /// The key was valid until this time. Only who has its secret learns that.
+    Expired(UnixMs),
+    /// The key was revoked at this time, and perhaps replaced. Only who has its secret learns that.
+    Revoked(UnixMs, Option<KeyId>),
+}
+
 /// The caller with this key, if the secret matches and the key is valid.
-pub(crate) fn authenticate(key: &ApiKey, presented: &ParsedKey<'_>, now: UnixMs, request: Arc<str>) -> Option<Caller> {
-    let is_match = constant_time_eq(&key.key.digest, &digest(presented.secret));
+pub(crate) fn authenticate(
+    key: &ApiKey,
+    presented: &ParsedKey<'_>,
+    now: UnixMs,
+    request: Arc<str>,
+) -> Result<Caller, KeyRejection> {
+    // First: whether a key has expired or was revoked is for its holder only.
+    if !constant_time_eq(&key.key.digest, &digest(presented.secret)) {
+        return Err(KeyRejection::Invalid);
+    }
+    if let Some(at) = key.revoked_at.filter(|at| *at <= now) {
+        return Err(KeyRejection::Revoked(at, key.rotated_to));
+    }
+    if let Some(at) = key.key.expires_at.filter(|at| *at <= now) {
+        return Err(KeyRejection::Expired(at));
+    }
     let is_operator = key.key.grant.has_scope(guildhall_core::access::Scope::Admin);
-    (is_match && key.is_valid(now)).then(|| Caller {
+    Ok(Caller {
         key: Arc::from(key.key.id.as_str()),
         tenant: (!is_operator).then(|| Arc::clone(&key.key.tenant)),
         grant: Arc::new(key.key.grant.clone()),
@@ -155,7 +182,21 @@ mod tests {
     }
 
     fn is_accepted(key: &ApiKey, secret: &str, now: u64) -> bool {
-        authenticate(key, &ParsedKey { id: key.key.id, secret }, UnixMs::new(now), Arc::from("r")).is_some()
+        authenticated(key, secret, now).is_ok()
+    }
+
+    fn authenticated(key: &ApiKey, secret: &str, now: u64) -> Result<Caller, KeyRejection> {
+        authenticate(key, &ParsedKey { id: key.key.id, secret }, UnixMs::new(now), Arc::from("r"))
+    }
+
+    #[test]
+    fn only_the_right_secret_learns_why_a_key_is_rejected() {
+        let (expired, revoked) = (key(Some(UnixMs::new(10)), None), key(None, Some(UnixMs::new(10))));
+        assert_eq!(authenticated(&expired, SECRET, 10).err(), Some(KeyRejection::Expired(UnixMs::new(10))));
+        assert_eq!(authenticated(&revoked, SECRET, 10).err(), Some(KeyRejection::Revoked(UnixMs::new(10), None)));
+        for key in [&expired, &revoked] {
+            assert_eq!(authenticated(key, &SECRET.replace('0', "1"), 10).err(), Some(KeyRejection::Invalid));
+        }
     }
 
     #[test]

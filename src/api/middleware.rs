@@ -30,8 +30,9 @@ use crate::api::app_state::AppState;
 use crate::{
     api::{
         body::{self, BufferedBody, announces_at_most, announces_more_than, closing_problem, hold_unread_body, until},
+        dto::Time,
         events::RequestCompleted,
-        keyring,
+        keyring::{self, KeyRejection},
         policies::PolicyDecision,
         problem::{ProblemResponse, ProblemType},
         request_id,
@@ -198,32 +199,56 @@ async fn identify(
 ) -> Result<Caller, ProblemResponse> {
     let peer = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
     let from = app.control.proxies.client_address(peer, request.headers());
-    if let Some(caller) = authenticate(app, request.headers(), id, from).await? {
-        return Ok(caller);
-    }
+    let rejection = match authenticate(app, request.headers(), id, from).await? {
+        Ok(caller) => return Ok(caller),
+        Err(rejection) => rejection,
+    };
     *decision = app.control.policies.on_failed(from);
     if let Some(decision) = decision {
         decision.delay()?;
     }
-    Err(ProblemType::Unauthorized.into())
+    Err(rejected_key(rejection))
 }
 
-/// The caller with a valid key; `None` if the key is missing or invalid.
+fn rejected_key(rejection: KeyRejection) -> ProblemResponse {
+    match rejection {
+        KeyRejection::Missing => ProblemType::Unauthorized.into(),
+        KeyRejection::Invalid => ProblemType::Unauthorized.with_detail(
+            "The key is invalid: this daemon has no such key, or the key is not complete. Check that it is a key of this \
+             daemon, or create one with `POST /v1/keys`.",
+        ),
+        KeyRejection::Expired(at) => ProblemType::KeyExpired.with_detail(format!(
+            "The key has expired at {}. Create another one with `POST /v1/keys`.",
+            Time::from(at)
+        )),
+        KeyRejection::Revoked(at, None) => ProblemType::KeyRevoked.with_detail(format!(
+            "The key was revoked at {}. Create another one with `POST /v1/keys`.",
+            Time::from(at)
+        )),
+        KeyRejection::Revoked(at, Some(new)) => ProblemType::KeyRevoked.with_detail(format!(
+            "The key was rotated: it is no longer valid since {}. Use the key {} that replaces it.",
+            Time::from(at),
+            new.as_str()
+        )),
+    }
+}
+
+/// The caller with a valid key, or why the key is not accepted.
 async fn authenticate(
     app: &AppState,
     headers: &HeaderMap,
     id: Arc<str>,
     from: IpAddr,
-) -> Result<Option<Caller>, ProblemResponse> {
+) -> Result<Result<Caller, KeyRejection>, ProblemResponse> {
     let credential = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let credential = credential.and_then(|credential| credential.split_once(' '));
     let credential = credential.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, key)| key.trim());
-    let Some(credential) = credential else { return Ok(None) };
+    let Some(credential) = credential else { return Ok(Err(KeyRejection::Missing)) };
     if app.control.key.matches(credential, || app.key_source()).await {
-        return Ok(Some(Caller { request: id, ..Caller::operator() }));
+        return Ok(Ok(Caller { request: id, ..Caller::operator() }));
     }
-    let Some(credential) = ParsedKey::read(credential) else { return Ok(None) };
-    let Some(api_key) = app.look_up(credential.id, from).await? else { return Ok(None) };
+    let Some(credential) = ParsedKey::read(credential) else { return Ok(Err(KeyRejection::Invalid)) };
+    let Some(api_key) = app.look_up(credential.id, from).await? else { return Ok(Err(KeyRejection::Invalid)) };
     Ok(keyring::authenticate(&api_key, &credential, app.now(), id))
 }
 

@@ -24,6 +24,10 @@ pub(crate) enum ProblemType {
     BodyTooSlow,
     /// The request has no key, or an invalid one.
     Unauthorized,
+    /// The key has expired.
+    KeyExpired,
+    /// The key was revoked.
+    KeyRevoked,
     /// The key lacks a scope.
     Forbidden,
     /// The request is malformed.
@@ -101,10 +105,22 @@ impl ProblemType {
                 StatusCode::UNAUTHORIZED,
                 "unauthorized",
                 "Authentication required",
-                "Send `Authorization: Bearer <key>` with a valid key: one created with `POST /v1/keys`, or \
+                "The request has no key. Send `Authorization: Bearer <key>` with a valid key: one created with `POST /v1/keys`, or \
                  api.admin_key of the settings. If api.admin_key is not set, the daemon has generated a key, and its \
                  log names the file. Processes that share a store accept one generated key, which is in a file of one \
                  of them: copy that file, or set api.admin_key_file in all of them.",
+            ),
+            Self::KeyExpired => (
+                StatusCode::UNAUTHORIZED,
+                "key-expired",
+                "Key expired",
+                "The key has expired. Create another one with `POST /v1/keys`.",
+            ),
+            Self::KeyRevoked => (
+                StatusCode::UNAUTHORIZED,
+                "key-revoked",
+                "Key revoked",
+                "The key was revoked. Create another one with `POST /v1/keys`.",
             ),
             Self::Forbidden => (
                 StatusCode::FORBIDDEN,
@@ -253,12 +269,14 @@ impl ProblemType {
 /// For the OpenAPI description.
 impl ProblemType {
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 24] = [
+    pub(crate) const ALL: [Self; 26] = [
         Self::NotFound,
         Self::MethodNotAllowed,
         Self::BodyTooLarge,
         Self::BodyTooSlow,
         Self::Unauthorized,
+        Self::KeyExpired,
+        Self::KeyRevoked,
         Self::Forbidden,
         Self::BadRequest,
         Self::NotJson,
@@ -332,10 +350,14 @@ impl ProblemResponse {
         Self { retry_after: Some(seconds), ..self }
     }
 
-    /// Adds `errors`: a message for each invalid field.
+    /// Adds `errors`: a message for each invalid field. An empty field means the whole body.
     pub(crate) fn errors(self, errors: impl IntoIterator<Item = (String, String)>) -> Self {
-        let errors = errors.into_iter().map(|(field, message)| json!({"field": field, "message": message}));
-        let errors: Vec<Value> = errors.collect();
+        // An error of the whole body has no field.
+        let error = |(field, message): (String, String)| match field.as_str() {
+            "" => json!({"message": message}),
+            field => json!({"field": field, "message": message}),
+        };
+        let errors: Vec<Value> = errors.into_iter().map(error).collect();
         self.with("errors", errors)
     }
 
@@ -347,7 +369,7 @@ impl ProblemResponse {
         }
         match self.problem {
             _ if self.retry_after.is_some() => {}
-            ProblemType::Unauthorized => {
+            ProblemType::Unauthorized | ProblemType::KeyExpired | ProblemType::KeyRevoked => {
                 response.insert_header(("WWW-Authenticate", "Bearer realm=\"guildhall\""));
             }
             ProblemType::Starting

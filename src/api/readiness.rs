@@ -77,6 +77,11 @@ impl Readiness {
         }
     }
 
+    /// Names of all parts.
+    pub(crate) fn parts(&self) -> Vec<&'static str> {
+        self.state().parts.keys().copied().collect()
+    }
+
     pub(crate) fn is_started(&self) -> bool {
         self.state().started
     }

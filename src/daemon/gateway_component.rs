@@ -39,16 +39,18 @@ impl GatewayComponent {
         self.report(&state);
     }
 
-    pub(crate) fn observe(&self, event: ShardEvent) {
+    pub(crate) fn observe(&self, event: &ShardEvent) {
         // The lock is held while reporting, so that the last report is the current one.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        match event {
+        match *event {
             // A shard sends these two alternately.
             ShardEvent::Connected { shard, .. } => {
                 state.connected += 1;
                 state.waiting.remove(&shard);
             }
-            ShardEvent::PermissionsChanged { .. } => return,
+            ShardEvent::PermissionsChanged { .. } | ShardEvent::GuildChanged(_) | ShardEvent::GuildsListed(_) => {
+                return;
+            }
             ShardEvent::Disconnected { .. } => state.connected = state.connected.saturating_sub(1),
             ShardEvent::OutOfIdentifies { shard, retry_in } => {
                 state.waiting.insert(shard);
@@ -95,13 +97,13 @@ mod tests {
         let report = || format!("{:?}", readiness.report());
         assert!(report().contains("not known yet"), "{}", report());
         part.set_shard_count(2);
-        part.observe(ShardEvent::Connected { shard: 0, session: SessionKind::New });
+        part.observe(&ShardEvent::Connected { shard: 0, session: SessionKind::New });
         assert!(report().contains("1 of 2 shards are connected"), "{}", report());
-        part.observe(ShardEvent::OutOfIdentifies { shard: 1, retry_in: Duration::from_secs(2 * 3600 + 61) });
+        part.observe(&ShardEvent::OutOfIdentifies { shard: 1, retry_in: Duration::from_secs(2 * 3600 + 61) });
         assert!(report().contains("1 wait for a new session") && report().contains("in 2 h 2 min"), "{}", report());
-        part.observe(ShardEvent::Connected { shard: 1, session: SessionKind::New });
+        part.observe(&ShardEvent::Connected { shard: 1, session: SessionKind::New });
         assert!(!report().contains("wait for"), "{}", report());
-        part.observe(ShardEvent::Disconnected { shard: 1 });
+        part.observe(&ShardEvent::Disconnected { shard: 1 });
         assert!(report().contains("1 of 2 shards are connected"), "{}", report());
     }
 }

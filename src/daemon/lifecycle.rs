@@ -6,7 +6,7 @@ use guildhall_actors::access::{RoleCache, RoleCacheConfig};
 use guildhall_actors::crash::Crash;
 use guildhall_actors::gate::Rest;
 use guildhall_actors::ports::{EventStore, IdempotencyCache, OperationExecutor, OperationStore};
-use guildhall_actors::shard::{ShardEvent, ShardObserver};
+use guildhall_actors::shard::{GuildRecorder, ShardEvent, ShardObserver};
 use guildhall_actors::supervision::{PartEnd, Supervision};
 use guildhall_actors::telemetry::crash::CrashRecorded;
 use guildhall_core::{event::handler::EventHandlers, response::Credential};
@@ -35,7 +35,7 @@ use crate::api::{
 use crate::clock::Clocks;
 use crate::discord::executor::{DiscordExecutor, ExecutorConfig};
 use crate::discord::{FatalClose, ShardEnd};
-use crate::events::{LimitSharingChosen, emit};
+use crate::events::{DaemonStarted, LimitSharingChosen, emit};
 use crate::settings::{BotTokenError, Settings};
 use crate::store::{OpenError, Store};
 
@@ -187,6 +187,7 @@ impl Daemon {
         observer: impl Fn(ShardEvent) + Send + Sync + 'static,
     ) -> Result<Self, StartError> {
         let token = settings.discord.bot_token()?;
+        let handler_count = handlers.len();
         // Before anything is logged: an address or a store that is in use should be the only line.
         let bound_api = BoundApi::bind(&settings.api)?;
         let bound_interactions = InteractionsComponent::bind(&settings.interactions)?;
@@ -263,13 +264,15 @@ impl Daemon {
         )
         .map_err(abandon)?;
         let total = info.shards;
+        let shards_of_process = format!("{} of {total}", info.range);
+        let guilds = GuildRecorder::start(Arc::new(store.clone()), settings.gateway.max_guilds);
         let dependencies = ShardDependencies {
             token,
             info,
             gateway: Arc::clone(&gateway),
             store: store.clone(),
             events: handle.clone(),
-            observer: shard_observer(roles, gateway, observer),
+            observer: shard_observer(roles, guilds, gateway, observer),
         };
         let shards = ShardsComponent::start(settings, dependencies).map_err(abandon)?;
         api.control.publish_gateway(GatewayServices {
@@ -298,6 +301,15 @@ impl Daemon {
             shards,
         };
         reloader.attach(daemon.reload_targets());
+        let interactions = settings.interactions.public_key.map(|_| "interactions");
+        let parts: Vec<_> = ["api"].into_iter().chain(daemon.readiness.parts()).chain(interactions).collect();
+        emit(DaemonStarted {
+            version: env!("CARGO_PKG_VERSION"),
+            parts: &parts.join(","),
+            store: settings.store.url.engine(),
+            handlers: handler_count,
+            shards: &shards_of_process,
+        });
         Ok(daemon)
     }
 
@@ -420,16 +432,20 @@ fn executor(
     Arc::new(executor)
 }
 
-/// Passes changed permissions to the role cache, and everything else to readiness and to the observer.
+/// Passes changed permissions to the role cache, changes of guilds to the recorder, and everything else to readiness and to the
+/// observer.
 fn shard_observer(
     roles: Arc<RoleCache>,
+    guilds: Arc<GuildRecorder>,
     gateway: Arc<GatewayComponent>,
     observer: impl Fn(ShardEvent) + Send + Sync + 'static,
 ) -> ShardObserver {
     Arc::new(move |event| match event {
         ShardEvent::PermissionsChanged { guild } => roles.invalidate(guild),
+        ShardEvent::GuildChanged(change) => guilds.record(change),
+        ShardEvent::GuildsListed(listed) => guilds.record_list(listed),
         ShardEvent::Connected { .. } | ShardEvent::Disconnected { .. } | ShardEvent::OutOfIdentifies { .. } => {
-            gateway.observe(event);
+            gateway.observe(&event);
             observer(event);
         }
     })

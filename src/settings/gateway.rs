@@ -62,6 +62,9 @@ settings! {
         /// How long the gateway may take to send its hello, and then to start the session, in milliseconds. After that
         /// the shard reconnects.
         pub hello_timeout as "hello_timeout_ms": Duration = Integer(1..=600_000), 20000;
+        /// How many guilds are stored by id and name, for `GET /v1/guilds` and `guildhall guilds list`. Further ones are
+        /// listed only once an operation names them, without a name. 0: none are stored.
+        pub max_guilds: usize = Integer(0..=1_000_000), 100_000;
     }
 }
 

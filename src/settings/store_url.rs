@@ -24,6 +24,16 @@ pub enum StoreUrl {
     },
 }
 
+impl StoreUrl {
+    /// Name of the engine.
+    pub(crate) const fn engine(&self) -> &'static str {
+        match self {
+            Self::Sqlite(_) => "sqlite",
+            Self::Postgres { .. } => "postgresql",
+        }
+    }
+}
+
 /// Error in the URL of a store. It never contains a part of the URL, since any part may belong to the password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreUrlError {

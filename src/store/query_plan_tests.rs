@@ -61,8 +61,6 @@ async fn check(on: &DatabaseConnection, explain: &str, is_scan: impl Fn(&str) ->
     let any = OperationFilter::default;
     let by_state = page(OperationFilter { state: Some(OperationState::Dead), ..any() });
     let by_kind = page(OperationFilter { kind: Some(OperationKind::CreateRole), ..any() });
-    let deployment = Some(guildhall_core::operation::OperationId::from_uuid(Uuid::nil()));
-    let by_deployment = page(OperationFilter { deployment, ..any() });
     let time = |at| Some(guildhall_core::time::UnixMs::new(at));
     let by_time = page(OperationFilter { created_after: time(5), created_before: time(9), ..any() });
     let newest = page(any());
@@ -82,7 +80,6 @@ async fn check(on: &DatabaseConnection, explain: &str, is_scan: impl Fn(&str) ->
         (in_sql(write::FIRST_SCHEDULED, vec![7_i64.into()]), "operations_scheduled"),
         (by_state, "operations_state"),
         (by_kind, "operations_kind"),
-        (by_deployment, "operations_deployment"),
         (by_time, by_key("Index Cond: ((id >= ", "(id>? AND id<?)")),
         (newest, "operations"),
         (follow, "operations_changed"),

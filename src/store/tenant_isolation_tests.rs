@@ -26,7 +26,7 @@ use super::{
 };
 
 /// Tables of the engine: no row of them belongs to a tenant, and the API's role has no access to them.
-const ENGINE_TABLES: [&str; 19] = [
+const ENGINE_TABLES: [&str; 20] = [
     "seaql_migrations",
     "applied_migrations",
     "instances",
@@ -42,6 +42,7 @@ const ENGINE_TABLES: [&str; 19] = [
     "budget_spend",
     "crashed_inputs",
     "generated_admin_key",
+    "guild_names",
     "limit_shares",
     "process_ends",
     "received_interactions",

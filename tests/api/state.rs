@@ -168,12 +168,24 @@ async fn dead_event_is_listed_without_its_token_and_can_be_revived() {
     let before = daemon.request("GET", &format!("/v1/events/dead?before={position}&limit=1"), "");
     assert_eq!(before.json()["events"], json!([]));
 
+    let shown = daemon.request("GET", &format!("/v1/events/dead/{position}"), "");
+    assert_eq!((shown.status, shown.json()), (200, listed), "{}", shown.body);
+    for unknown in ["0", "99999"] {
+        assert_eq!(daemon.request("GET", &format!("/v1/events/dead/{unknown}"), "").status, 404);
+        assert_eq!(daemon.request("DELETE", &format!("/v1/events/dead/{unknown}"), "").status, 404);
+    }
     let revive = |position: &str| daemon.request("POST", &format!("/v1/events/dead/{position}/revive"), "").status;
     assert_eq!(revive(&position), 202);
     // It fails again: it was retried when it is dead at another position.
     let dead_again =
         |response: &HttpResponse| dead(response) && response.json()["events"][0]["place"] != json!(position);
-    daemon.wait_for_response("/v1/events/dead", dead_again).await;
+    let again = daemon.wait_for_response("/v1/events/dead", dead_again).await.json();
+    let place = again["events"][0]["place"].as_str().unwrap();
+    let discard = || daemon.request("DELETE", &format!("/v1/events/dead/{place}"), "").status;
+    assert_eq!((discard(), discard()), (204, 404));
+    assert_eq!(daemon.request("GET", "/v1/events/dead", "").json()["events"], json!([]));
+    let audit = daemon.request("GET", "/v1/audit?action=events.discard", "").json();
+    assert_eq!(audit["audit"][0]["target"], place);
     assert_eq!((revive(&position), revive("999999"), revive("x")), (404, 404, 400));
     assert_eq!(daemon.request("GET", "/v1/events/dead?limit=0", "").status, 400);
     daemon.stop();

@@ -33,6 +33,16 @@ async fn daemon_is_ready_when_all_shards_are_connected() {
         .collect();
     shards.sort();
     assert_eq!(shards, ["[0,2]", "[1,2]"]);
+    let started = daemon.wait_for_log_line("\"guildhall started\"");
+    for part in [
+        format!("\"version\":\"{}\"", env!("CARGO_PKG_VERSION")),
+        "\"parts\":\"api,events,gate,gateway,operations,store\"".to_owned(),
+        "\"store\":\"sqlite\"".to_owned(),
+        "\"handlers\":0".to_owned(),
+        "\"shards\":\"0-1 of 2\"".to_owned(),
+    ] {
+        assert!(started.contains(&part), "no {part} in {started}");
+    }
     wait_until_ready(&daemon);
 
     for path in ["/livez", "/readyz", "/startupz"] {

@@ -29,7 +29,11 @@ fn queue(store: &Arc<IdentifyCountStore>, limits: IdentifyLimits) -> (IdentifyQu
     let reported = Arc::clone(&waits);
     let observer = Arc::new(move |event| match event {
         ShardEvent::OutOfIdentifies { retry_in: again_in, .. } => reported.lock().unwrap().push(again_in),
-        ShardEvent::Connected { .. } | ShardEvent::Disconnected { .. } | ShardEvent::PermissionsChanged { .. } => {}
+        ShardEvent::Connected { .. }
+        | ShardEvent::Disconnected { .. }
+        | ShardEvent::PermissionsChanged { .. }
+        | ShardEvent::GuildChanged(_)
+        | ShardEvent::GuildsListed(_) => {}
     });
     let clock = WallClock::anchored(UnixMs::new(1_700_000_000_000));
     (IdentifyQueue::new(store.clone(), limits, clock, observer), waits)

@@ -187,7 +187,7 @@ impl ShardListener {
                     log.resumed += u64::from(session == SessionKind::Resumed);
                 }
                 ShardEvent::Disconnected { shard } => assert!(log.connected.remove(&shard), "reported once"),
-                ShardEvent::PermissionsChanged { .. } => {}
+                ShardEvent::PermissionsChanged { .. } | ShardEvent::GuildChanged(_) | ShardEvent::GuildsListed(_) => {}
                 ShardEvent::OutOfIdentifies { retry_in: again_in, .. } => log.out_of_identifies.push(again_in),
             }
             drop(log);

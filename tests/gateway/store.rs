@@ -115,6 +115,10 @@ impl EventStore for IdentifyCountStore {
         unsupported()
     }
 
+    fn discard_event(&self, _: i64, _: AuditRecord) -> StoreFuture<'_, bool> {
+        unsupported()
+    }
+
     fn sweep_events(&self, _: UnixMs) -> StoreFuture<'_, u64> {
         unsupported()
     }

@@ -202,6 +202,22 @@ on_both! {
         assert_eq!(entry_seqs(&store.dead_events(None, 9).await.unwrap()), [3]);
     }
 
+    async fn only_dead_entries_can_be_discarded(engine) {
+        let (store, _place) = open_new_store(engine).await;
+        for seq in 1..=2 {
+            put_into_inbox(&store, seq, 0).await;
+        }
+        store.postpone(key("s", 1, "h"), dead_disposition("no"), at(30)).await.unwrap();
+        let dead = store.dead_events(None, 9).await.unwrap()[0].position;
+        let waiting = pending_entries(&store).await[0].position;
+        let record = || Caller::operator().audit_record(AuditAction::EventsDiscard, at(40));
+        assert!(!store.discard_event(waiting, record()).await.unwrap(), "it is not dead");
+        assert!(store.discard_event(dead, record()).await.unwrap());
+        assert!(!store.discard_event(dead, record()).await.unwrap(), "it was discarded already");
+        assert!(store.dead_events(None, 9).await.unwrap().is_empty());
+        assert_eq!(entry_seqs(&pending_entries(&store).await), [2]);
+    }
+
     async fn sweep_removes_only_old_data_without_a_session(engine) {
         let (store, _place) = open_new_store(engine).await;
         store.save_sessions(vec![session(0, "ours", 0)]).await.unwrap();

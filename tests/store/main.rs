@@ -13,6 +13,7 @@ mod events;
 mod events_inbox;
 mod events_setup;
 mod failing;
+mod guilds;
 mod interactions;
 mod model;
 mod opening;

@@ -25,12 +25,46 @@ on_both! {
         };
         for (way, row) in expectations() {
             let ask = row.prepare_request(&town).await;
-            for (who, key) in [("no key", ""), ("a revoked key", &*revoked.text), ("another secret", &other_secret), ("a malformed key", "gh_x")] {
+            for (who, key, problem) in [
+                ("no key", "", "unauthorized"),
+                ("a revoked key", &*revoked.text, "key-revoked"),
+                ("another secret", &other_secret, "unauthorized"),
+                ("a malformed key", "gh_x", "unauthorized"),
+            ] {
                 let answer = town.request_with(key, way.method, &ask.path, &ask.body);
-                assert_problem(&answer, 401, "unauthorized", &format!("{way:?} by {who}"));
+                assert_problem(&answer, 401, problem, &format!("{way:?} by {who}"));
                 assert!(answer.head.contains("www-authenticate"), "{way:?}");
             }
         }
+    }
+
+    async fn guilds_are_listed_for_their_tenant_only(town) {
+        // The gateway has reported all of them.
+        let all = town.poll_until("/v1/guilds", |answer| {
+            let guilds = answer.json()["guilds"].as_array().cloned().unwrap_or_default();
+            guilds.len() == 4 && guilds.iter().all(|guild| guild["name"].is_string())
+        });
+        let own: Vec<String> = [town.acme_guild, town.acme_second_guild].map(|id| id.to_string()).to_vec();
+        let listed = |key: &str| -> Vec<String> {
+            let answer = town.request_with(key, "GET", "/v1/guilds", &Value::Null);
+            assert_eq!(answer.status, 200, "{}", answer.body);
+            let guilds = answer.json()["guilds"].as_array().unwrap().clone();
+            guilds.iter().map(|guild| guild["id"].as_str().unwrap().to_owned()).collect()
+        };
+        let tenant_of = |id: &str| {
+            let all = all.json()["guilds"].clone();
+            all.as_array().unwrap().iter().find(|guild| guild["id"] == *id).unwrap()["tenant"].clone()
+        };
+        assert!(own.iter().all(|id| tenant_of(id) == "acme"), "{}", all.body);
+        let mut whole = listed(&town.create_key("acme", &["guilds:read"]).text);
+        whole.sort();
+        let mut expected = own.clone();
+        expected.sort();
+        assert_eq!(whole, expected);
+        assert_eq!(listed(&town.owner_key.text), [own[0].clone()], "a key for one guild");
+        let of_default = listed(&town.create_key("default", &["guilds:read"]).text);
+        assert_eq!(of_default, [town.unowned_guild.to_string()]);
+        assert_eq!(listed(&town.create_key("rival", &["guilds:read"]).text), [town.rival_guild.to_string()]);
     }
 
     async fn every_route_requires_its_scope(town) {

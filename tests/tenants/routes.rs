@@ -50,13 +50,17 @@ const EXPECTATIONS: &[RouteExpectation] = &[
     expectation("POST", "/guilds/{guild_id}/operations", Object, Some("operations.submit")),
     expectation("POST", "/guilds/{guild_id}/pause", Object, Some("guilds.pause")),
     expectation("POST", "/guilds/{guild_id}/resume", Object, Some("guilds.resume")),
+    expectation("GET", "/guilds", List, None),
     expectation("GET", "/guilds/{guild_id}", Object, None),
     expectation("GET", "/events/dead", Global, None),
+    expectation("GET", "/events/dead/{place}", Global, None),
+    expectation("DELETE", "/events/dead/{place}", Global, Some("events.discard")),
     expectation("POST", "/events/dead/{place}/revive", Global, Some("events.revive")),
     expectation("GET", "/state/{key:.+}", Global, None),
     expectation("PUT", "/state/{key:.+}", Global, Some("state.put")),
     expectation("DELETE", "/state/{key:.+}", Global, Some("state.delete")),
     expectation("GET", "/instances", Global, None),
+    expectation("GET", "/queues", Global, None),
     expectation("GET", "/usage", List, None),
     expectation("POST", "/pause", Global, Some("fleet.pause")),
     expectation("POST", "/resume", Global, Some("fleet.resume")),
@@ -138,7 +142,7 @@ impl RouteExpectation {
             ("POST", "/operations") => {
                 body = json!({"kind": "request", "payload": {"method": "GET", "path": "/users/@me"}});
             }
-            ("POST", "/events/dead/{place}/revive") => {
+            (_, template) if template.starts_with("/events/dead/{place}") => {
                 path = path.replace("{place}", &fixture.create_dead_event().await);
             }
             (_, "/state/{key:.+}") => {

@@ -19,6 +19,7 @@ guildhall_core::named_enum! {
         FleetPause = "fleet.pause",
         FleetResume = "fleet.resume",
         EventsRevive = "events.revive",
+        EventsDiscard = "events.discard",
         StatePut = "state.put",
         StateDelete = "state.delete",
         KeysCreate = "keys.create",

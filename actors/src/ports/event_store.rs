@@ -207,6 +207,9 @@ pub trait EventStore: Send + Sync {
     /// Makes a dead entry wait again, at the end of its lane. `false` if there is none.
     fn revive(&self, position: i64, record: AuditRecord) -> StoreFuture<'_, bool>;
 
+    /// Deletes a dead entry. `false` if there is none.
+    fn discard_event(&self, position: i64, record: AuditRecord) -> StoreFuture<'_, bool>;
+
     /// Deletes a small batch of dead entries that died before this time, and of rows of sessions that no shard has.
     /// Returns their number.
     fn sweep_events(&self, before: UnixMs) -> StoreFuture<'_, u64>;

@@ -8,6 +8,7 @@ pub(crate) mod event_observer;
 pub(crate) mod event_store;
 pub(crate) mod executor;
 pub(crate) mod gateway_connection;
+pub(crate) mod guild_store;
 pub(crate) mod idempotency_cache;
 pub(crate) mod interaction_responder;
 pub(crate) mod key_store;
@@ -28,6 +29,7 @@ pub use self::executor::{
     Execution, ExecutionOutput, ExecutionResult, ExecutorFuture, HoldScope, OperationExecutor, ReconcileResult,
 };
 pub use self::gateway_connection::{GatewayConnection, GatewayError, GatewayItem, GatewayState, SessionPosition};
+pub use self::guild_store::{GuildFilter, GuildPage, GuildStore, KnownGuild};
 pub use self::idempotency_cache::{CacheFuture, IdempotencyCache, IdempotencyRecord};
 pub use self::interaction_responder::{InitialResponse, InteractionResponder, RespondFuture, ResponseResult};
 pub use self::key_store::{
@@ -37,10 +39,10 @@ pub use self::leases::{
     InvalidLeaseName, Lease, LeaseError, LeaseFence, LeaseFuture, LeaseName, LeaseStore, LeaseToken,
 };
 pub use self::operation_store::{
-    Attempt, Binding, Claim, ClaimFrom, DeadLetter, DeadLetterFilter, DelayedBy, Fence, FileUsage, IdempotencyKey,
-    Instance, IntentUpdate, NewOperation, OperationDetails, OperationFilter, OperationPage, OperationStore,
-    OperationUpdate, PauseTarget, ProgressUpdate, ResolvedReference, RestoredOperation, Retention, ScopeUsage,
-    StoreError, StoreFuture, StoreUsage, StoredOperation, SubmitError, SubmitResult, SweepSummary, UnknownOutcome,
+    Attempt, Binding, Claim, ClaimFrom, DEAD_EVENTS, DEAD_LETTERS, DeadLetter, DeadLetterFilter, DelayedBy, Fence,
+    FileUsage, IdempotencyKey, Instance, IntentUpdate, NewOperation, OperationDetails, OperationFilter, OperationPage,
+    OperationStore, OperationUpdate, PauseTarget, ProgressUpdate, ResolvedReference, RestoredOperation, Retention,
+    ScopeUsage, StoreError, StoreFuture, StoreUsage, StoredOperation, SubmitError, SubmitResult, SweepSummary, UnknownOutcome,
     UnreadableOperation, UnresolvedReference, UpdateResult, WaitReason,
 };
 pub use self::shard_admin::{ShardAdmin, ShardState, ShardView, ShardsFuture};

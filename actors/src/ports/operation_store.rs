@@ -19,8 +19,15 @@ use guildhall_core::usage::{Usage, UsageBoundExceeded, UsageLimit, UsageScope};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::{GuildFilter, GuildPage};
 use crate::access::AuditRecord;
 use crate::lease_guard::LeaseGuard;
+
+/// Name of the number of dead letters among the depths of a store.
+pub const DEAD_LETTERS: &str = "dead_letters";
+
+/// Name of the number of dead events among the depths of a store.
+pub const DEAD_EVENTS: &str = "dead_events";
 
 /// Pending call to the store.
 pub type StoreFuture<'a, T, E = StoreError> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
@@ -507,8 +514,6 @@ pub struct OperationFilter {
     pub kind: Option<OperationKind>,
     /// Only parked ones, or only others.
     pub parked: Option<bool>,
-    /// Of this deployment.
-    pub deployment: Option<OperationId>,
     /// Accepted at this time or later.
     pub created_after: Option<UnixMs>,
     /// Accepted before this time.
@@ -763,6 +768,10 @@ pub trait OperationStore: Send + Sync {
     /// Pauses or resumes queues. A paused queue is not claimed as due.
     fn pause(&self, target: PauseTarget, paused: bool) -> StoreFuture<'_, ()>;
 
+    /// Guilds that have a name, or that an operation or a pause has named. Rows of all tenants are read, so the filter must
+    /// name the tenant of the caller.
+    fn guilds(&self, filter: GuildFilter) -> StoreFuture<'_, GuildPage>;
+
     /// Tenant of a guild, if it is known.
     fn tenant(&self, guild: u64) -> StoreFuture<'_, Option<Arc<str>>>;
 
@@ -783,7 +792,8 @@ pub trait OperationStore: Send + Sync {
     /// The processes that share the store, the oldest first.
     fn instances(&self) -> StoreFuture<'_, Vec<Instance>>;
 
-    /// Number of operations in each state that is not final, and of dead letters, by name.
+    /// Number of operations in each state that is not final, of [dead letters](DEAD_LETTERS) that were not redriven, and of
+    /// [dead events](DEAD_EVENTS), by name.
     fn depths(&self) -> StoreFuture<'_, BTreeMap<&'static str, u64>>;
 
     /// Usage of these scopes, in their order; without a list, of all scopes with usage, up to a limit.

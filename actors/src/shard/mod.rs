@@ -13,6 +13,7 @@ pub(crate) mod backlog;
 pub(crate) mod channel;
 pub(crate) mod connection_state;
 pub(crate) mod event_batch;
+pub(crate) mod guild_recorder;
 pub(crate) mod hello;
 pub(crate) mod observer;
 pub(crate) mod ownership;
@@ -41,6 +42,7 @@ use crate::wall_clock::WallClock;
 
 pub use self::channel::{Credit, FlowLimit, ShardMessage, ShardSender};
 pub use self::event_batch::EventBatch;
+pub use self::guild_recorder::GuildRecorder;
 pub use self::observer::{SessionKind, ShardEvent, ShardObserver};
 pub use self::ownership::{ClaimedShards, DesiredShards, ShardClaim, ShardStore};
 pub use self::task::ShardConfig;

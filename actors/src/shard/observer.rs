@@ -2,8 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use guildhall_core::event::{GuildChange, ShardGuilds};
+
 /// A status event of a shard. Gateway events do not come here: they go to the shard's sender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShardEvent {
     /// The shard has a session that receives events.
     Connected {
@@ -22,6 +24,10 @@ pub enum ShardEvent {
         /// The guild.
         guild: u64,
     },
+    /// The bot has joined or left a guild, or a guild has a name.
+    GuildChanged(GuildChange),
+    /// A new session has started, with these guilds.
+    GuildsListed(ShardGuilds),
     /// The shard needs a new session, and the daily session starts are used up.
     OutOfIdentifies {
         /// Shard number.

@@ -436,6 +436,12 @@ impl<C: GatewayConnection> ShardTask<C> {
         if let Some(guild) = permissions_changed(&event) {
             (self.observer)(ShardEvent::PermissionsChanged { guild });
         }
+        if let Some(guilds) = event.shard_guilds() {
+            (self.observer)(ShardEvent::GuildsListed(guilds));
+        }
+        if let Some(change) = event.guild_change() {
+            (self.observer)(ShardEvent::GuildChanged(change));
+        }
         self.counters.count(shard, &event);
         self.last = seq;
         self.last_dispatch = self.last_frame;

@@ -8,7 +8,10 @@ use guildhall_core::usage::UsageScope;
 use super::authorize::RedriveCandidate;
 use super::{OperationError, OperationService};
 use crate::access::{AuditAction, AuditRecord, Caller, DEFAULT_TENANT};
-use crate::ports::{Instance, OperationDetails, OperationFilter, PauseTarget, StoreError, StoreUsage};
+use crate::ports::{
+    DEAD_EVENTS, DEAD_LETTERS, GuildFilter, GuildPage, Instance, OperationDetails, OperationFilter, PauseTarget,
+    StoreError, StoreUsage,
+};
 use crate::telemetry::emit;
 use crate::telemetry::submission::{OperationCancelled, OperationExpedited, PauseChanged};
 
@@ -27,9 +30,11 @@ pub enum RetryResult {
     },
 }
 
-/// State of a guild's queue.
+/// State of a guild, and of its queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuildStatus {
+    /// Name of the guild, if the gateway has reported it.
+    pub name: Option<String>,
     /// Whether this guild is paused.
     pub paused: bool,
     /// Whether everything is paused.
@@ -38,6 +43,21 @@ pub struct GuildStatus {
     pub pending: BTreeMap<&'static str, u64>,
     /// Whether there are more than were counted.
     pub more: bool,
+}
+
+/// Work that is pending or needs attention.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// Number of operations in each state that is not final.
+    pub pending: BTreeMap<&'static str, u64>,
+    /// Number of dead letters that were not redriven.
+    pub dead_letters: u64,
+    /// Number of dead events.
+    pub dead_events: u64,
+    /// Whether everything is paused.
+    pub all_paused: bool,
+    /// Number of guilds that are paused individually.
+    pub paused_guilds: usize,
 }
 
 impl OperationService {
@@ -201,13 +221,26 @@ impl OperationService {
         Ok(())
     }
 
-    /// State of a guild's queue.
+    /// Guilds that the caller may see and that the gateway, an operation or a pause has named, in the order of their ids.
     ///
     /// # Errors
     ///
-    /// When the caller may not see the guild, or the store fails.
+    /// When the store fails.
+    pub async fn guilds(&self, caller: &Caller, after: u64, limit: usize) -> Result<GuildPage, OperationError> {
+        let filter = GuildFilter { tenant: caller.tenant.clone(), guilds: caller.visible_guilds(None), after, limit };
+        Ok(self.call_store::<_, StoreError>(self.store.for_caller(caller).guilds(filter)).await?)
+    }
+
+    /// State of a guild, and of its queue.
+    ///
+    /// # Errors
+    ///
+    /// When the guild is unknown, the caller may not see it, or the store fails.
     pub async fn guild(&self, caller: &Caller, guild: u64) -> Result<GuildStatus, OperationError> {
         self.check_guild(caller, guild).await?;
+        let filter = GuildFilter { guilds: Some(vec![guild]), limit: 1, ..GuildFilter::default() };
+        let known = self.call_store::<_, StoreError>(self.store.unrestricted().guilds(filter)).await?;
+        let Some(known) = known.guilds.into_iter().next() else { return Err(OperationError::GuildNotFound(guild)) };
         let queue = Queue::Guild(guild);
         let store = self.store.for_caller(caller);
         let (all_paused, queues) = self.call_store::<_, StoreError>(store.paused()).await?;
@@ -224,7 +257,7 @@ impl OperationService {
             pending.insert(OperationState::Scheduled.name(), count.min(max as u64));
             more |= count > max as u64;
         }
-        Ok(GuildStatus { paused: queues.contains(&queue), all_paused, pending, more })
+        Ok(GuildStatus { name: known.name, paused: queues.contains(&queue), all_paused, pending, more })
     }
 
     /// Checks that the caller may see a guild.
@@ -248,6 +281,25 @@ impl OperationService {
         let usage = self.call_store::<_, StoreError>(self.store.unrestricted().usage(scopes)).await?;
         // Only the operator may see how full the file is.
         Ok(if is_confined { StoreUsage { file: None, ..usage } } else { usage })
+    }
+
+    /// The work of all processes and tenants that is pending or needs attention.
+    ///
+    /// # Errors
+    ///
+    /// When the store fails.
+    pub async fn backlog(&self) -> Result<Backlog, OperationError> {
+        let store = self.store.unrestricted();
+        let mut pending = self.call_store::<_, StoreError>(store.depths()).await?;
+        let (all_paused, paused) = self.call_store::<_, StoreError>(store.paused()).await?;
+        let (dead_letters, dead_events) = (pending.remove(DEAD_LETTERS), pending.remove(DEAD_EVENTS));
+        Ok(Backlog {
+            pending,
+            dead_letters: dead_letters.unwrap_or_default(),
+            dead_events: dead_events.unwrap_or_default(),
+            all_paused,
+            paused_guilds: paused.into_iter().filter_map(Queue::guild).count(),
+        })
     }
 
     /// The processes that share the store, the oldest first.

@@ -174,6 +174,8 @@ parts! {
     ShardThread = "shard_thread", Gateway, EndProcess;
     /// One shard.
     Shard = "shard", Gateway, EndProcess;
+    /// Records the guilds that the bot is in.
+    GuildRecorder = "guild_recorder", Gateway, EndProcess;
     /// Lets shards identify one by one.
     Identify = "identify", Gateway, EndProcess;
 }

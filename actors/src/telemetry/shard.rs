@@ -10,6 +10,7 @@ use metrics::Counter;
 use tracing::{debug, error, info, trace, warn};
 
 use super::{counter, event, gauge, metrics};
+use crate::ports::StoreError;
 use crate::shard::FlowLimit;
 use crate::shard::connection_state::{DisconnectClass, DisconnectReason};
 
@@ -85,6 +86,12 @@ event! {
     let kind = if reason.class() == DisconnectClass::Failed { "error" } else { "closed" };
     counter!(GATEWAY_DISCONNECTS, "why" => kind).increment(1);
     gauge!(GATEWAY_SHARD_CONNECTED, "shard" => shard.to_string()).set(0);
+}
+
+event! {
+    /// Names of guilds could not be stored; another attempt follows.
+    pub(crate) struct GuildsNotRecorded<'a> { count: usize, error: &'a StoreError }
+    warn!(count, %error, "cannot store the names of guilds; retrying");
 }
 
 event! {

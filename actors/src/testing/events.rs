@@ -250,6 +250,13 @@ impl EventStore for MemoryEventStore {
         })
     }
 
+    fn discard_event(&self, position: i64, _: crate::access::AuditRecord) -> StoreFuture<'_, bool> {
+        self.call(move |tables| {
+            let is_dead = tables.inbox.get(&position).is_some_and(|entry| entry.dead.is_some());
+            is_dead && tables.inbox.remove(&position).is_some()
+        })
+    }
+
     fn record_interactions(&self, received: Vec<ReceivedInteraction>) -> StoreFuture<'_, ()> {
         Box::pin(async move {
             let _held = self.recording.read().await;

@@ -14,13 +14,80 @@ mod read;
 use std::ops::Range;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use self::class::EventClass;
 pub use self::envelope::{Envelope, FrameError, JsonString, PayloadIds};
 pub use self::name::EventName;
 pub use self::read::{Frame, HTTP_SESSION, read, read_interaction};
 use crate::time::UnixMs;
+
+/// What an event says about the guilds that the bot is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GuildChange {
+    /// The bot is in this guild, which has this name.
+    Named {
+        /// The guild.
+        guild: u64,
+        /// Its name.
+        name: Arc<str>,
+    },
+    /// The bot is no longer in this guild.
+    Left {
+        /// The guild.
+        guild: u64,
+    },
+}
+
+impl GuildChange {
+    /// The guild.
+    #[must_use]
+    pub const fn guild(&self) -> u64 {
+        match self {
+            Self::Named { guild, .. } | Self::Left { guild } => *guild,
+        }
+    }
+}
+
+/// All guilds of a shard, as a new session starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardGuilds {
+    /// Number of the shard.
+    pub shard: u32,
+    /// Number of shards.
+    pub shards: u32,
+    /// The guilds.
+    pub guilds: Vec<u64>,
+}
+
+impl ShardGuilds {
+    /// Whether events of a guild come to this shard.
+    #[must_use]
+    pub fn covers(&self, guild: u64) -> bool {
+        (guild >> 22) % u64::from(self.shards.max(1)) == u64::from(self.shard)
+    }
+}
+
+/// What is read of a READY.
+#[derive(Deserialize)]
+struct Ready {
+    guilds: Vec<ReadyGuild>,
+    /// Missing if there is one shard.
+    #[serde(default = "only_shard")]
+    shard: (u32, u32),
+}
+
+#[derive(Deserialize)]
+struct ReadyGuild {
+    id: String,
+}
+
+const fn only_shard() -> (u32, u32) {
+    (0, 1)
+}
+
+/// Maximum length of the name of a guild, in characters. Discord permits as many.
+const MAX_GUILD_NAME: usize = 100;
 
 /// Origin of an event. It is unique.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -113,4 +180,33 @@ pub struct Event {
     pub received_at: UnixMs,
     /// Its text.
     pub text: EventText,
+}
+
+impl Event {
+    /// The guilds of a shard, if this is its READY.
+    #[must_use]
+    pub fn shard_guilds(&self) -> Option<ShardGuilds> {
+        if self.name.as_str() != "gateway.ready" {
+            return None;
+        }
+        let Ready { guilds, shard: (shard, shards) } = serde_json::from_str(self.text.data()).ok()?;
+        let guilds = guilds.iter().map(|guild| guild.id.parse().ok()).collect::<Option<_>>()?;
+        Some(ShardGuilds { shard, shards, guilds })
+    }
+
+    /// What it says about the guilds that the bot is in. Reads the payload of the three events that can, up to the name.
+    #[must_use]
+    pub fn guild_change(&self) -> Option<GuildChange> {
+        let guild = self.guild?;
+        match &self.name {
+            EventName::Known("guild.create" | "guild.update") => {
+                let name = envelope::name_of(self.text.data())?;
+                Some(GuildChange::Named { guild, name: name.chars().take(MAX_GUILD_NAME).collect::<String>().into() })
+            }
+            EventName::Known("guild.delete") if !envelope::is_unavailable(self.text.data()) => {
+                Some(GuildChange::Left { guild })
+            }
+            EventName::Known(_) | EventName::Other(_) => None,
+        }
+    }
 }

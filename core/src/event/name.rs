@@ -23,19 +23,6 @@ impl EventName {
         }
     }
 
-    /// Priority among waiting events; 10 is the highest. A user waits for an interaction.
-    #[must_use]
-    pub fn priority(&self) -> u8 {
-        match self.as_str() {
-            "member.join" | "member.leave" => 5,
-            "member.update" => 3,
-            "message.create" => 1,
-            name if name.starts_with("interaction.command.") => 10,
-            name if name.starts_with("interaction.") => 8,
-            _ => 2,
-        }
-    }
-
     /// Name of a type that this version does not know: `SOME_NEW_EVENT` becomes `some.new.event`.
     pub(super) fn from_unknown_type(t: &str) -> Self {
         let parts = truncated(t).split('_').filter(|part| !part.is_empty());
@@ -155,26 +142,5 @@ mod tests {
             format!("interaction.command.a{}", "ü".repeat(49))
         );
         assert_eq!(EventName::from_unknown_type(&"A_".repeat(100)).as_str().len(), 99);
-    }
-
-    #[test]
-    fn interactions_have_the_highest_priority() {
-        for (name, priority) in [
-            ("interaction.command.hello", 10),
-            ("interaction.button.yes", 8),
-            ("interaction.menu.colour", 8),
-            ("interaction.modal.form", 8),
-            ("interaction.autocomplete.hello", 8),
-            ("member.join", 5),
-            ("member.leave", 5),
-            ("member.update", 3),
-            ("guild.create", 2),
-            ("typing.start", 2),
-            ("message.update", 2),
-            ("message.create", 1),
-        ] {
-            assert_eq!(EventName::Known(name).priority(), priority, "{name}");
-            assert_eq!(EventName::Other(name.into()).priority(), priority, "{name}");
-        }
     }
 }

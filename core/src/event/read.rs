@@ -142,6 +142,7 @@ fn required_text<'a>(word: Option<JsonString<'a>>, field: &'static str) -> Resul
 
 #[cfg(test)]
 mod tests {
+    use super::super::GuildChange;
     use super::*;
 
     fn frame(text: &str) -> Result<Frame, FrameError> {
@@ -186,6 +187,35 @@ mod tests {
         assert_eq!(ids_of("USER_UPDATE", r#"{"id":"3"}"#), (None, None, Some(3)));
         assert_eq!(ids_of("GUILD_SCHEDULED_EVENT_CREATE", r#"{"id":"9","guild_id":"1"}"#), (Some(1), None, None));
         assert_eq!(ids_of("SOME_NEW_EVENT", r#"{"id":"9","guild_id":"1"}"#), (Some(1), None, None));
+    }
+
+    #[test]
+    fn guild_events_name_the_guilds_that_the_bot_is_in() {
+        let named = |name: &str| Some(GuildChange::Named { guild: 1, name: name.into() });
+        let large = r#"{"members":[{"name":"no"}],"id":"1","name":"Pi\u006cots \"A\"","roles":[{"name":"no"}]}"#;
+        for t in ["GUILD_CREATE", "GUILD_UPDATE"] {
+            assert_eq!(event(t, large).guild_change(), named("Pilots \"A\""), "{t}");
+            for nameless in [r#"{"id":"1"}"#, r#"{"id":"1","name":null}"#, r#"{"id":"1","name":7}"#] {
+                assert_eq!(event(t, nameless).guild_change(), None, "{t} {nameless}");
+            }
+        }
+        let long = format!(r#"{{"id":"1","name":"{}"}}"#, "ü".repeat(500));
+        assert_eq!(event("GUILD_CREATE", &long).guild_change(), named(&"ü".repeat(100)));
+        assert_eq!(event("GUILD_DELETE", r#"{"id":"1"}"#).guild_change(), Some(GuildChange::Left { guild: 1 }));
+        assert_eq!(event("GUILD_DELETE", r#"{"id":"1","unavailable":true}"#).guild_change(), None);
+        assert_eq!(event("GUILD_ROLE_UPDATE", r#"{"guild_id":"1","name":"x"}"#).guild_change(), None);
+    }
+
+    #[test]
+    fn ready_has_the_guilds_of_its_shard() {
+        let ready = r#"{"v":10,"guilds":[{"id":"8388608","unavailable":true},{"id":"4194304"}],"shard":[1,2]}"#;
+        let guilds = event("READY", ready).shard_guilds().unwrap();
+        assert_eq!((guilds.shard, guilds.shards, &*guilds.guilds), (1, 2, &[8_388_608, 4_194_304][..]));
+        assert!(guilds.covers(4_194_304) && !guilds.covers(8_388_608));
+        let alone = event("READY", r#"{"guilds":[]}"#).shard_guilds().unwrap();
+        assert!((alone.shard, alone.shards) == (0, 1) && alone.covers(7));
+        assert_eq!(event("READY", r#"{"v":10}"#).shard_guilds(), None);
+        assert_eq!(event("RESUMED", ready).shard_guilds(), None);
     }
 
     #[test]

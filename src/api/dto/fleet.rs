@@ -1,8 +1,10 @@
 //! The processes, their shards, their settings, and what is used of their store.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use guildhall_actors::ports::{self, ShardView, StoredSession};
+use guildhall_actors::submission::Backlog;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -55,6 +57,29 @@ impl From<&ports::Instance> for Instance {
             highest_fence: instance.highest_fence,
             shards: instance.shards.clone(),
         }
+    }
+}
+
+/// Work that is pending or needs attention.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct Queues {
+    /// Number of operations in each state that is not final.
+    pub(crate) pending: BTreeMap<String, u64>,
+    /// Number of dead letters that were not redriven.
+    pub(crate) dead_letters: u64,
+    /// Number of dead events.
+    pub(crate) dead_events: u64,
+    /// Whether everything is paused.
+    pub(crate) all_paused: bool,
+    /// Number of guilds that are paused individually.
+    pub(crate) paused_guilds: usize,
+}
+
+impl From<Backlog> for Queues {
+    fn from(backlog: Backlog) -> Self {
+        let Backlog { pending, dead_letters, dead_events, all_paused, paused_guilds } = backlog;
+        let pending = pending.into_iter().map(|(state, count)| (state.to_owned(), count)).collect();
+        Self { pending, dead_letters, dead_events, all_paused, paused_guilds }
     }
 }
 

@@ -2,16 +2,48 @@
 
 use std::collections::BTreeMap;
 
+use guildhall_actors::ports::{self, KnownGuild};
 use guildhall_actors::submission::GuildStatus;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::Snowflake;
 
+/// A page of guilds.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct GuildPage {
+    pub(crate) guilds: Vec<Guild>,
+    /// Value of `cursor` for the next page; `null` on the last page.
+    pub(crate) next: Option<Snowflake>,
+}
+
+/// A guild.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct Guild {
+    pub(crate) id: Snowflake,
+    /// Its name; `null` if the gateway has not reported it.
+    pub(crate) name: Option<String>,
+    /// The tenant that it belongs to.
+    pub(crate) tenant: String,
+}
+
+impl GuildPage {
+    pub(crate) fn new(page: ports::GuildPage) -> Self {
+        let guild = |KnownGuild { id, name, tenant }: KnownGuild| Guild {
+            id: id.into(),
+            name,
+            tenant: tenant.as_ref().to_owned(),
+        };
+        Self { guilds: page.guilds.into_iter().map(guild).collect(), next: page.next.map(Snowflake::from) }
+    }
+}
+
 /// The status of a guild.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct GuildStanding {
     pub(crate) guild_id: Snowflake,
+    /// Its name; `null` if the gateway has not reported it.
+    pub(crate) name: Option<String>,
     /// Whether this guild is paused.
     pub(crate) paused: bool,
     /// Whether everything is paused.
@@ -28,6 +60,7 @@ impl GuildStanding {
     pub(crate) fn new(guild: u64, status: &GuildStatus) -> Self {
         Self {
             guild_id: guild.into(),
+            name: status.name.clone(),
             paused: status.paused,
             all_paused: status.all_paused,
             depth: status.pending.values().sum(),

@@ -88,8 +88,6 @@ pub(crate) struct Operation {
     pub(crate) result: Value,
     /// The trace of the operation (W3C `traceparent`).
     pub(crate) trace: Option<String>,
-    /// The deployment that it is a step of.
-    pub(crate) deployment_id: Option<String>,
     /// The operation that this one redrives.
     pub(crate) redrive_of: Option<OperationId>,
     pub(crate) created_at: Time,
@@ -308,7 +306,6 @@ impl From<&OperationDetails> for Operation {
             error: stored.error.as_ref().map(Failure::from),
             result: result(details.result.as_deref()),
             trace: operation.trace.map(|trace| trace.to_string()),
-            deployment_id: operation.deployment.map(|deployment| deployment.to_string()),
             redrive_of: operation.redrive_of.map(OperationId::from),
             created_at: operation.created_at.into(),
             updated_at: details.updated_at.into(),
@@ -339,6 +336,16 @@ impl WaitsFor {
                 Reason::Owner => waits("process", None, None),
                 Reason::NextInQueue => waits("turn", None, None),
             },
+            OperationState::Delayed | OperationState::Retrying | OperationState::Reconciling
+                if details.waits_for == Some(Reason::Paused) =>
+            {
+                waits("guild_paused", None, None)
+            }
+            OperationState::Delayed | OperationState::Retrying | OperationState::Reconciling
+                if details.waits_for == Some(Reason::AllPaused) =>
+            {
+                waits("all_paused", None, None)
+            }
             OperationState::Delayed if stored.parked => waits("parked", due, None),
             OperationState::Delayed => waits("limit", due, None),
             OperationState::Retrying => waits("backoff", due, None),

@@ -178,6 +178,12 @@ impl Time {
     }
 }
 
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_deref().unwrap_or("an unknown time"))
+    }
+}
+
 impl PartialSchema for Time {
     fn schema() -> SchemaRef {
         formatted(KnownFormat::DateTime).describe("A time in UTC, as RFC 3339.").examples([A_TIME]).into()

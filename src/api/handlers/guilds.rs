@@ -1,4 +1,4 @@
-//! Shows, pauses and resumes guilds.
+//! Lists, shows, pauses and resumes guilds.
 
 use actix_web::web::Json;
 use guildhall_actors::access::Caller;
@@ -8,9 +8,10 @@ use serde_json::json;
 
 use crate::api::{
     app_state::AppState,
-    dto::{AllPaused, GuildPaused, GuildStanding},
+    dto::{AllPaused, GuildPage, GuildPaused, GuildStanding},
     errors,
-    extract::{App, GuildId, JsonResult, Path},
+    extract::{App, GuildId, JsonResult, Path, Query},
+    fields::{self, Field as _, fields},
     openapi::{
         common::A_GUILD,
         route_doc::{RouteDoc, Tag},
@@ -18,13 +19,44 @@ use crate::api::{
     problem::ProblemResponse,
 };
 
+fields! {
+    struct GuildQuery {
+        /// Maximum number of entries.
+        limit: usize = fields::integer(1..=500).or(50),
+        /// `next` of the previous response.
+        cursor: Option<u64> = fields::cursor(|text| text.parse().ok()).optional(),
+    }
+}
+
+pub(crate) fn list_doc() -> RouteDoc {
+    let page = json!({"guilds": [{"id": A_GUILD, "name": "Pilots", "tenant": "default"}], "next": null});
+    RouteDoc::new(Tag::Guilds, "list_guilds", "List guilds")
+        .description(
+            "The guilds that the gateway has reported, and those that an operation or a pause has named, in the order of \
+            their ids: of the key's tenant, and for a key for guilds only those. A page may be shorter than `limit` and \
+            still have a `next`.",
+        )
+        .response(200, "A page of guilds.", [("guilds", page)])
+}
+
+pub(crate) async fn list(Query(query): Query<GuildQuery>, caller: Caller, app: App) -> JsonResult<GuildPage> {
+    let GuildQuery { limit, cursor } = query;
+    let page =
+        app.with_operations(move |service| async move { service.guilds(&caller, cursor.unwrap_or(0), limit).await });
+    let page = page.await?.map_err(|error| errors::operation_problem(&error))?;
+    Ok(Json(GuildPage::new(page)))
+}
+
 pub(crate) fn show_doc() -> RouteDoc {
     let status = json!({
-        "guild_id": A_GUILD, "paused": false, "all_paused": false, "depth": 3, "depth_is_more": false,
+        "guild_id": A_GUILD, "name": "Pilots", "paused": false, "all_paused": false, "depth": 3, "depth_is_more": false,
         "pending": {"queued": 2, "running": 1},
     });
     RouteDoc::new(Tag::Guilds, "show_guild", "Show the status of a guild")
-        .description("A guild without operations has an empty status.")
+        .description(
+            "A guild that the gateway has not reported, and that no operation or pause has named, is unknown: the response \
+            is 404.",
+        )
         .response(200, "The status of the guild.", [("standing", status)])
 }
 

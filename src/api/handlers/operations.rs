@@ -64,7 +64,7 @@ pub(super) fn operation_example() -> Value {
         "id": AN_OPERATION, "kind": "create_role", "guild_id": A_GUILD, "state": "succeeded", "seq": 7,
         "lane": "operation", "payload": {"name": "Pilots", "key": "pilots"}, "reason": "a new crew", "attempts": 1,
         "max_attempts": 3, "delays": 0, "parked": false, "eligible_at": A_TIME, "deadline_at": null,
-        "waits_for": null, "progress": [], "error": null, "result": {"id": "1571715189416398850"}, "trace": null, "deployment_id": null, "redrive_of": null,
+        "waits_for": null, "progress": [], "error": null, "result": {"id": "1571715189416398850"}, "trace": null, "redrive_of": null,
         "created_at": A_TIME, "updated_at": LATER, "finished_at": LATER,
         "href": format!("/v1/operations/{AN_OPERATION}"),
     })
@@ -327,8 +327,6 @@ fields! {
         kind: Option<OperationKind> = fields::kind().optional(),
         /// Filter by whether the operation is parked.
         parked: Option<bool> = fields::boolean().optional(),
-        /// Filter by deployment.
-        deployment_id: Option<OperationId> = fields::deployment().optional(),
         /// Only those accepted at or after this time.
         created_after: Option<UnixMs> = fields::time().optional(),
         /// Only those accepted before this time.
@@ -352,7 +350,6 @@ pub(crate) async fn list(Query(query): Query<OperationQuery>, caller: Caller, ap
         state: query.state,
         kind: query.kind,
         parked: query.parked,
-        deployment: query.deployment_id,
         created_after: query.created_after,
         created_before: query.created_before,
         before: query.cursor,

@@ -138,15 +138,16 @@ fn absent(key: &str) -> ProblemResponse {
     ProblemType::NotFound.with_detail(format!("The key {key:?} has no value, or its value has expired."))
 }
 
+fn dead_event_example() -> Value {
+    json!({
+        "place": "17", "handler": "greeter", "event_type": "member.join", "session": "abc", "seq": "42",
+        "why": "the webhook returned 410", "attempts": 5, "created_at": A_TIME,
+        "event": {"event_type": "member.join", "guild_id": "1571715189416398849"},
+    })
+}
+
 pub(crate) fn list_dead_doc() -> RouteDoc {
-    let page = json!({
-        "events": [{
-            "place": "17", "handler": "greeter", "event_type": "member.join", "session": "abc", "seq": "42",
-            "why": "the webhook returned 410", "attempts": 5, "created_at": A_TIME,
-            "event": {"event_type": "member.join", "guild_id": "1571715189416398849"},
-        }],
-        "next": null,
-    });
+    let page = json!({"events": [dead_event_example()], "next": null});
     RouteDoc::new(Tag::Events, "list_dead_events", "List dead events").description("The newest first.").response(
         200,
         "A page of dead events.",
@@ -163,6 +164,49 @@ pub(crate) async fn list_dead(
     let listed = listed.map_err(|error| errors::store_problem(&error))?;
     let (listed, next) = page(listed, limit, |entry| entry.position.to_string().into());
     Ok(Json(DeadEventPage { events: listed.iter().map(DeadEvent::from).collect(), next }))
+}
+
+pub(crate) fn show_dead_doc() -> RouteDoc {
+    RouteDoc::new(Tag::Events, "show_dead_event", "Show a dead event").response(
+        200,
+        "The dead event.",
+        [("event", dead_event_example())],
+    )
+}
+
+pub(crate) async fn show_dead(Path(EventPosition(place)): Path<EventPosition>, app: App) -> JsonResult<DeadEvent> {
+    // The list starts before a place, with the highest one.
+    let before = place.checked_add(1);
+    let listed = app.with_state(|service| async move { service.store.dead_events(before, 1).await }).await?;
+    let listed = listed.map_err(|error| errors::store_problem(&error))?;
+    let found = listed.iter().find(|entry| entry.position == place).ok_or_else(|| no_dead_event(place))?;
+    Ok(Json(DeadEvent::from(found)))
+}
+
+pub(crate) fn discard_dead_doc() -> RouteDoc {
+    RouteDoc::new(Tag::Events, "discard_dead_event", "Discard a dead event")
+        .description("Deletes it. Its handler has not handled it, and never will.")
+        .empty_response(204, "The dead event was discarded.")
+}
+
+pub(crate) async fn discard_dead(
+    Path(EventPosition(place)): Path<EventPosition>,
+    caller: Caller,
+    app: App,
+) -> HandlerResult {
+    let discarded = app.with_state(|service| async move {
+        let note = caller.audit_record(AuditAction::EventsDiscard, service.clock.now()).with_target(&place);
+        service.store.discard_event(place, note).await
+    });
+    if discarded.await?.map_err(|error| errors::store_problem(&error))? {
+        Ok(HttpResponse::NoContent().finish())
+    } else {
+        Err(no_dead_event(place))
+    }
+}
+
+fn no_dead_event(place: i64) -> ProblemResponse {
+    ProblemType::NotFound.with_detail(format!("There is no dead event at place {place}."))
 }
 
 pub(crate) fn revive_doc() -> RouteDoc {
@@ -184,7 +228,7 @@ pub(crate) async fn revive(Path(EventPosition(place)): Path<EventPosition>, call
         revived
     });
     if !revived.await?.map_err(|error| errors::store_problem(&error))? {
-        return Err(ProblemType::NotFound.with_detail(format!("There is no dead event at place {place}.")));
+        return Err(no_dead_event(place));
     }
     Ok(HttpResponse::Accepted().json(Revived { revived: true }))
 }

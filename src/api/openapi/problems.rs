@@ -21,8 +21,10 @@ use crate::api::problem::ProblemType;
 const KIND: &str = "application/problem+json";
 
 /// Problems that every route under `/v1` may return.
-pub(crate) const ALWAYS: [ProblemType; 10] = [
+pub(crate) const ALWAYS: [ProblemType; 12] = [
     ProblemType::Unauthorized,
+    ProblemType::KeyExpired,
+    ProblemType::KeyRevoked,
     ProblemType::Forbidden,
     ProblemType::BodyTooLarge,
     ProblemType::TooManyRequests,
@@ -79,11 +81,10 @@ pub(crate) fn schemas() -> Vec<(&'static str, SchemaRef)> {
         optional("maximum", number().describe("The maximum of the budget.")),
     ]);
     let error = object([
-        required(
+        optional(
             "field",
             text().describe(
-                "Path of the field, such as `operations[2].payload.role_id`; a parameter; or empty \
-            for the whole body.",
+                "Path of the field, such as `operations[2].payload.role_id`, or a parameter; absent for the whole body.",
             ),
         ),
         required("message", text().describe("Why the field is invalid, and what is expected.")),

@@ -64,7 +64,14 @@ fn operation_ids_are_unique_with_summary_tag_and_scope() {
 const fn is_listed(problem: ProblemType) -> bool {
     use ProblemType as P;
     match problem {
-        P::NotFound | P::MethodNotAllowed | P::BodyTooLarge | P::BodyTooSlow | P::Unauthorized | P::Forbidden => true,
+        P::NotFound
+        | P::MethodNotAllowed
+        | P::BodyTooLarge
+        | P::BodyTooSlow
+        | P::Unauthorized
+        | P::KeyExpired
+        | P::KeyRevoked
+        | P::Forbidden => true,
         P::BadRequest | P::NotJson | P::InvalidOperation | P::KeyReused | P::Conflict | P::AlreadyRedriven => true,
         P::ShareFull | P::StoreFull | P::InvalidSettings => true,
         P::QueueFull | P::Starting | P::Busy | P::StoreUnavailable | P::BudgetUnavailable | P::Internal => true,

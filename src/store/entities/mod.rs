@@ -22,6 +22,7 @@ pub(super) mod channel_guilds;
 pub(super) mod crashed_inputs;
 pub(super) mod dead_letters;
 pub(super) mod generated_admin_key;
+pub(super) mod guild_names;
 pub(super) mod guild_queues;
 pub(super) mod handled;
 pub(super) mod idempotency;

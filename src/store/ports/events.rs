@@ -15,7 +15,7 @@ use crate::store::Store;
 use crate::store::read::events;
 use crate::store::write::{
     event_commit::CommitHandlers,
-    inbox::{Postpone, Revive},
+    inbox::{DiscardEvent, Postpone, Revive},
     interactions::RecordInteractions,
     sessions::{StoreSessions, SweepEvents},
     shards::ReleaseShards,
@@ -63,6 +63,10 @@ impl EventStore for Store {
     fn revive(&self, position: i64, note: AuditRecord) -> StoreFuture<'_, bool> {
         let job = Revive { position, now: note.at };
         Box::pin(self.write_with(job, Some(note)))
+    }
+
+    fn discard_event(&self, position: i64, note: AuditRecord) -> StoreFuture<'_, bool> {
+        Box::pin(self.write_with(DiscardEvent(position), Some(note)))
     }
 
     fn sweep_events(&self, before: UnixMs) -> StoreFuture<'_, u64> {

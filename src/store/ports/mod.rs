@@ -4,4 +4,5 @@ mod access;
 mod budgets;
 mod changes;
 mod events;
+mod guilds;
 mod operations;

@@ -9,9 +9,10 @@ use std::{
 use guildhall_actors::access::{AuditRecord, DEFAULT_TENANT};
 use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_actors::ports::{
-    Claim, ClaimFrom, DeadLetter, DeadLetterFilter, Fence, Instance, NewOperation, OperationDetails, OperationFilter,
-    OperationPage, OperationStore, OperationUpdate, PauseTarget, ResolvedReference, Retention, StateWrite, StoreError,
-    StoreFuture, StoreUsage, SubmitError, SubmitResult, SweepSummary, UnresolvedReference, UpdateResult,
+    Claim, ClaimFrom, DeadLetter, DeadLetterFilter, Fence, GuildFilter, GuildPage, Instance, NewOperation,
+    OperationDetails, OperationFilter, OperationPage, OperationStore, OperationUpdate, PauseTarget, ResolvedReference,
+    Retention, StateWrite, StoreError, StoreFuture, StoreUsage, SubmitError, SubmitResult, SweepSummary,
+    UnresolvedReference, UpdateResult,
 };
 use guildhall_core::{
     access::Owner,
@@ -26,7 +27,7 @@ use crate::store::Store;
 use crate::store::error::EngineError;
 use crate::store::failures::StoreAccess;
 use crate::store::read::{
-    access, dead_letters, instances, interactions, locations, operations, resolve, totals, usage,
+    access, dead_letters, guilds, instances, interactions, locations, operations, resolve, totals, usage,
 };
 use crate::store::rows::without_nul;
 use crate::store::write::{
@@ -127,6 +128,15 @@ impl OperationStore for Store {
 
     fn for_tenant(self: Arc<Self>, tenant: Arc<str>) -> Arc<dyn OperationStore> {
         Arc::new(self.scoped_to_tenant(tenant))
+    }
+
+    fn guilds(&self, filter: GuildFilter) -> StoreFuture<'_, GuildPage> {
+        Box::pin(async move {
+            // As the engine: a name belongs to no tenant by itself, and the tenant's role cannot tell whether a guild has one.
+            let mut page = self.read(guilds::guilds(&self.shared.reading, &filter)).await?;
+            page.guilds.retain(|guild| self.is_visible(&guild.tenant));
+            Ok(page)
+        })
     }
 
     fn tenant(&self, guild: u64) -> StoreFuture<'_, Option<Arc<str>>> {

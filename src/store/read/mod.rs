@@ -4,6 +4,7 @@ pub(super) mod access;
 pub(super) mod changes;
 pub(super) mod dead_letters;
 pub(super) mod events;
+pub(super) mod guilds;
 pub(super) mod instances;
 pub(super) mod interactions;
 pub(super) mod locations;

@@ -137,7 +137,6 @@ pub(super) fn conditions(filter: &OperationFilter) -> Condition {
         .add_option(filter.state.map(|state| Column::State.eq(state.name())))
         .add_option(filter.kind.map(|kind| Column::Kind.eq(kind.name())))
         .add_option(filter.parked.map(|parked| Column::Parked.eq(i64::from(parked))))
-        .add_option(filter.deployment.map(|deployment| Column::DeploymentId.eq(deployment.uuid())))
         .add_option(filter.created_after.map(|after| Column::CreatedAt.gte(signed(after.millis()))))
         .add_option(filter.created_before.map(|before| Column::CreatedAt.lt(signed(before.millis()))))
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use guildhall_actors::ports::{DEAD_EVENTS, DEAD_LETTERS};
 use guildhall_core::{
     operation::{OperationState, Queue},
     time::UnixMs,
@@ -19,11 +20,6 @@ use crate::store::{
     rows::{query_as, query_scalar},
     write::{PAUSED, signed},
 };
-
-/// Name of dead letters among the depths.
-const DEAD_LETTERS: &str = "dead_letters";
-/// Name of dead events among the depths.
-const DEAD_EVENTS: &str = "dead_events";
 
 pub(in crate::store) async fn next_due(on: &impl ConnectionTrait) -> Result<Option<UnixMs>, EngineError> {
     const SELECT: &str = "SELECT ready_at FROM guild_queues

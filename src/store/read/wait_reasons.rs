@@ -1,4 +1,4 @@
-//! Wait reasons of scheduled and queued operations.
+//! Wait reasons of scheduled and queued operations, and of others whose queue is paused.
 
 use std::collections::HashMap;
 
@@ -27,10 +27,12 @@ pub(super) async fn fill_in(on: &impl ConnectionTrait, operations: &mut [Operati
                 Some(scheduled.get(&id).map_or_else(by, |target| WaitReason::Scheduled(*target)))
             }
             OperationState::Queued => queued.get(&id).copied(),
+            // Their own reason is in their row, but a pause outlasts it.
+            OperationState::Delayed | OperationState::Retrying | OperationState::Reconciling => {
+                let is_pause = |reason: &WaitReason| matches!(reason, WaitReason::Paused | WaitReason::AllPaused);
+                queued.get(&id).copied().filter(is_pause)
+            }
             OperationState::Running
-            | OperationState::Delayed
-            | OperationState::Retrying
-            | OperationState::Reconciling
             | OperationState::Succeeded
             | OperationState::Dead
             | OperationState::Cancelled
@@ -38,6 +40,21 @@ pub(super) async fn fill_in(on: &impl ConnectionTrait, operations: &mut [Operati
         };
     }
     Ok(())
+}
+
+/// Whether an operation in this state does not start while its queue is paused.
+fn can_be_paused(state: OperationState) -> bool {
+    match state {
+        OperationState::Queued | OperationState::Delayed | OperationState::Retrying | OperationState::Reconciling => {
+            true
+        }
+        OperationState::Scheduled
+        | OperationState::Running
+        | OperationState::Succeeded
+        | OperationState::Dead
+        | OperationState::Cancelled
+        | OperationState::NeedsReview => false,
+    }
 }
 
 #[derive(FromQueryResult)]
@@ -66,7 +83,7 @@ async fn queued(
             ORDER BY p.seq LIMIT 1) AS first
         FROM {v} JOIN guild_queues q ON q.queue = v.line";
     let mut rows = Rows::new();
-    for stored in operations.iter().map(|one| &one.stored).filter(|stored| stored.state == OperationState::Queued) {
+    for stored in operations.iter().map(|one| &one.stored).filter(|stored| can_be_paused(stored.state)) {
         let queue = stored.operation.queue.queue(&stored.operation.tenant);
         rows.push(&[
             RowValue::Uuid(stored.operation.id.uuid()),

@@ -14,7 +14,7 @@ use crate::store::rows::{Columns, Rows, columns, query, query_scalar, row, with_
 const STEP: i64 = 1_000;
 
 /// Number of tables that contain data about users or guilds.
-const TABLES: usize = 7;
+const TABLES: usize = 8;
 
 const IDS: Columns = columns![op: Uuid];
 
@@ -73,6 +73,7 @@ impl WriteJob for Erase {
             4 => ("state", self.state(tx).await?),
             5 => ("managed_objects", self.managed_objects(tx).await?),
             6 => ("channels", self.channels(tx).await?),
+            7 => ("guild_names", self.guild_names(tx).await?),
             _ => return Ok(ErasureStep::default()),
         };
         let (table_of_next, after) = last.map_or_else(|| (nth + 1, String::new()), |last| (nth, last));
@@ -244,6 +245,13 @@ impl Erase {
     async fn channels(&self, tx: &WriteTx<'_>) -> Result<TableStep, EngineError> {
         const REMOVE: &str = "DELETE FROM channel_guilds WHERE (kind, id) IN
             (SELECT kind, id FROM channel_guilds WHERE guild_id = $1 LIMIT $2 + 0) RETURNING id";
+        self.remove_of_guild(tx, REMOVE).await
+    }
+
+    /// The name of the guild.
+    async fn guild_names(&self, tx: &WriteTx<'_>) -> Result<TableStep, EngineError> {
+        const REMOVE: &str = "DELETE FROM guild_names WHERE guild_id IN
+            (SELECT guild_id FROM guild_names WHERE guild_id = $1 LIMIT $2 + 0) RETURNING guild_id";
         self.remove_of_guild(tx, REMOVE).await
     }
 

@@ -125,6 +125,22 @@ pub(in crate::store) struct Revive {
     pub(in crate::store) now: UnixMs,
 }
 
+/// Deletes a dead entry. Returns whether it exists.
+pub(in crate::store) struct DiscardEvent(pub(in crate::store) i64);
+
+impl WriteJob for DiscardEvent {
+    type Output = bool;
+
+    async fn run(&self, tx: &mut WriteTx<'_>) -> Result<bool, EngineError> {
+        const REMOVE: &str = "DELETE FROM inbox WHERE place = $1 AND dead IS NOT NULL RETURNING place";
+        Ok(!query(tx.on, REMOVE, vec![self.0.into()]).await?.is_empty())
+    }
+
+    fn is_change(exists: &bool) -> bool {
+        *exists
+    }
+}
+
 impl WriteJob for Postpone {
     type Output = PostponeResult;
 

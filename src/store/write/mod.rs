@@ -12,6 +12,7 @@ pub(super) mod event_commit;
 mod file_capacity;
 mod finish;
 mod guild_tenants;
+pub(super) mod guilds;
 mod identify;
 pub(super) mod inbox;
 mod insert;

@@ -30,6 +30,7 @@ pub const STORE_AND_GATEWAY: &[(Part, u64)] = &[
     (Part::DepthGauges, 0),
     (Part::ClockWatch, 0),
     (Part::ShardClaims, 0),
+    (Part::GuildRecorder, 0),
     (Part::Shard, 12),
     (Part::ShardThread, 20),
     (Part::InteractionRecorder, 1),

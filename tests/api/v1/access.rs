@@ -83,14 +83,44 @@ fn every_route_rejects_missing_and_invalid_keys() {
         for route in ROUTES {
             let path = fill_path(route.path, GUILD, UNKNOWN_ID);
             for invalid_key in
-                ["", "x", &revoked, &unknown, &other_secret[..valid_key.len().min(other_secret.len())], "gh_test_0"]
+                ["", "x", &unknown, &other_secret[..valid_key.len().min(other_secret.len())], "gh_test_0"]
             {
                 fixture
                     .request_with(invalid_key, route.method, &path, Value::Null)
                     .await
                     .assert_problem(401, "unauthorized");
             }
+            fixture.request_with(&revoked, route.method, &path, Value::Null).await.assert_problem(401, "key-revoked");
         }
+    });
+}
+
+#[test]
+fn only_the_holder_of_a_key_learns_that_it_is_no_longer_valid() {
+    run(async {
+        let fixture = AccessFixture::open().await;
+        let detail = async |key: &str, name: &str| {
+            let response = fixture.request_with(key, "GET", "/v1/operations", Value::Null).await;
+            response.assert_problem(401, name).text("detail")
+        };
+        let (revoked, id) = fixture.key("default", &["operations:read"]).await;
+        assert_eq!(fixture.admin("DELETE", &format!("/v1/keys/{id}"), Value::Null).await.status, 204);
+        assert!(detail(&revoked, "key-revoked").await.contains("was revoked at 20"));
+        let (rotated, id) = fixture.key("default", &["operations:read"]).await;
+        let new = fixture.admin("POST", &format!("/v1/keys/{id}/rotate"), json!({"overlap_s": 0})).await.text("id");
+        assert!(detail(&rotated, "key-revoked").await.contains(&format!("Use the key {new} that replaces it")));
+        // Without the right secret, a key that is no longer valid is like one that never existed.
+        let wrong_secret = |key: &str| {
+            let other = if key.ends_with('A') { "B" } else { "A" };
+            format!("{}{other}", &key[..key.len() - 1])
+        };
+        let unknown = rotated.replace(&id, &"a".repeat(id.len()));
+        let of_unknown = detail(&unknown, "unauthorized").await;
+        for key in [&revoked, &rotated] {
+            assert_eq!(detail(&wrong_secret(key), "unauthorized").await, of_unknown);
+        }
+        let missing = detail("", "unauthorized").await;
+        assert!(missing.starts_with("The request has no key.") && missing != of_unknown, "{missing}");
     });
 }
 

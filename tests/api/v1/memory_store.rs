@@ -9,10 +9,10 @@ use std::{
 use guildhall_actors::access::{AuditRecord, DEFAULT_TENANT};
 use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_actors::ports::{
-    Claim, ClaimFrom, DeadLetter, DeadLetterFilter, Fence, IdempotencyKey, Instance, NewOperation, OperationDetails,
-    OperationFilter, OperationPage, OperationStore, OperationUpdate, PauseTarget, ResolvedReference, Retention,
-    StoreError, StoreFuture, StoreUsage, StoredOperation, SubmitError, SubmitResult, SweepSummary, UnresolvedReference,
-    UpdateResult, WaitReason,
+    Claim, ClaimFrom, DeadLetter, DeadLetterFilter, Fence, GuildFilter, GuildPage, IdempotencyKey, Instance,
+    KnownGuild, NewOperation, OperationDetails, OperationFilter, OperationPage, OperationStore, OperationUpdate,
+    PauseTarget, ResolvedReference, Retention, StoreError, StoreFuture, StoreUsage, StoredOperation, SubmitError,
+    SubmitResult, SweepSummary, UnresolvedReference, UpdateResult, WaitReason,
 };
 use guildhall_core::{
     access::Owner,
@@ -255,6 +255,17 @@ impl OperationStore for MemoryStore {
         Box::pin(async move { Ok(Owner { guild, tenant: DEFAULT_TENANT.to_owned() }) })
     }
 
+    fn guilds(&self, filter: GuildFilter) -> StoreFuture<'_, GuildPage> {
+        self.respond(move |inner| {
+            let named = inner.rows.iter().filter_map(|row| row.stored.operation.guild);
+            let known: BTreeSet<u64> = named.chain(inner.paused.iter().filter_map(|queue| queue.guild())).collect();
+            let is_wanted = |id: &u64| *id > filter.after && filter.guilds.as_ref().is_none_or(|ids| ids.contains(id));
+            let guild = |id| KnownGuild { id, name: None, tenant: Arc::from(DEFAULT_TENANT) };
+            let guilds = known.into_iter().filter(is_wanted).take(filter.limit).map(guild).collect();
+            Ok(GuildPage { guilds, next: None })
+        })
+    }
+
     fn tenant(&self, _: u64) -> StoreFuture<'_, Option<Arc<str>>> {
         self.respond(|_| Ok(None))
     }
@@ -381,7 +392,6 @@ impl OperationStore for MemoryStore {
                     && filter.state.is_none_or(|state| row.stored.state == state)
                     && filter.kind.is_none_or(|kind| operation.kind == kind)
                     && filter.parked.is_none_or(|parked| row.stored.parked == parked)
-                    && filter.deployment.is_none_or(|deployment| operation.deployment == Some(deployment))
                     && filter.created_after.is_none_or(|after| operation.created_at >= after)
                     && filter.created_before.is_none_or(|before| operation.created_at < before)
                     && filter.before.is_none_or(|before| operation.id < before)

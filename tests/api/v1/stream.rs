@@ -234,7 +234,7 @@ fn stream_of_a_revoked_key_ends() {
         assert!(stream.finished, "the stream ends with a final chunk");
         assert_eq!(last_comment.as_deref(), Some("the key is no longer valid"));
         let refused = EventStream::try_open(api.address(), &key, "", None).await.err().expect("the key was revoked");
-        refused.assert_problem(401, "unauthorized");
+        refused.assert_problem(401, "key-revoked");
         api.store.close().await;
     });
 }

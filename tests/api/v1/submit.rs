@@ -48,6 +48,18 @@ fn operation_is_accepted_stored_and_announced() {
 }
 
 #[test]
+fn error_of_the_whole_body_names_no_field() {
+    run(async {
+        let api = TestApi::start();
+        let response = api.post(&operations_path(), json!([])).await;
+        let errors = response.assert_problem(422, "invalid-operation").json()["errors"].clone();
+        assert_eq!(errors, json!([{"message": "must be an object with `kind` and `payload`"}]));
+        let many = api.post(&operations_path(), json!({"operations": [7]})).await;
+        assert_eq!(many.assert_problem(422, "invalid-operation").invalid_fields(), ["operations[0]"]);
+    });
+}
+
+#[test]
 fn batch_is_accepted_in_order_and_wakes_each_queue_once() {
     run(async {
         let api = TestApi::start();

@@ -16,9 +16,10 @@ use super::tables::{Row, Tables};
 use crate::access::{AuditRecord, DEFAULT_TENANT};
 use crate::lease_guard::LeaseGuard;
 use crate::ports::{
-    Claim, ClaimFrom, DeadLetter, DeadLetterFilter, Fence, Instance, NewOperation, OperationDetails, OperationFilter,
-    OperationPage, OperationStore, OperationUpdate, PauseTarget, ResolvedReference, RestoredOperation, Retention,
-    StoreError, StoreFuture, StoreUsage, StoredOperation, SubmitError, SubmitResult, SweepSummary, UnknownOutcome,
+    Claim, ClaimFrom, DeadLetter, DeadLetterFilter, Fence, GuildFilter, GuildPage, Instance, NewOperation,
+    OperationDetails, OperationFilter, OperationPage, OperationStore, OperationUpdate, PauseTarget, ResolvedReference,
+    RestoredOperation, Retention, StoreError, StoreFuture, StoreUsage, StoredOperation, SubmitError, SubmitResult,
+    SweepSummary, UnknownOutcome,
     UnreadableOperation, UnresolvedReference, UpdateResult,
 };
 
@@ -149,6 +150,10 @@ impl OperationStore for MemoryStore {
 
     fn record_location(&self, _: Location, guild: Option<u64>) -> StoreFuture<'_, Owner> {
         Box::pin(async move { Ok(Owner { guild, tenant: DEFAULT_TENANT.to_owned() }) })
+    }
+
+    fn guilds(&self, _: GuildFilter) -> StoreFuture<'_, GuildPage> {
+        Box::pin(async { Ok(GuildPage::default()) })
     }
 
     fn tenant(&self, _: u64) -> StoreFuture<'_, Option<Arc<str>>> {

@@ -13,6 +13,7 @@ mod bytes;
 mod cursor;
 mod json_string;
 
+use std::borrow::Cow;
 use std::num::NonZeroU64;
 use std::ops::Range;
 
@@ -145,6 +146,35 @@ impl<'a> Envelope<'a> {
         };
         Ok(Self { op, t, s, d: scan.d, ids: scan.ids })
     }
+}
+
+/// Finds the value of a field of an object, and stops there: a payload is checked when its frame is scanned.
+fn find_value<'a>(payload: &'a str, key: &str) -> Option<Cursor<'a>> {
+    let mut cursor = Cursor::new(payload);
+    let mut more = cursor.enter().ok()?;
+    while more {
+        let name = cursor.key().ok()?;
+        if cursor.unescaped(name) == Some(key.as_bytes()) {
+            cursor.peek();
+            return Some(cursor);
+        }
+        cursor.skip().ok()?;
+        more = cursor.next_entry().ok()?;
+    }
+    None
+}
+
+/// The `name` of the object that a payload is.
+pub(super) fn name_of(payload: &str) -> Option<Cow<'_, str>> {
+    match find_value(payload, "name")?.scalar().ok()? {
+        Scalar::Text(name) => name.text(),
+        Scalar::Number(_) | Scalar::Null | Scalar::Other => None,
+    }
+}
+
+/// Whether the guild of a deletion is only unavailable.
+pub(super) fn is_unavailable(payload: &str) -> bool {
+    find_value(payload, "unavailable").is_some_and(|value| payload[value.at()..].starts_with("true"))
 }
 
 const OPCODE: &str = "a number from 0 to 255";
