@@ -7,19 +7,21 @@ use http::Method;
 use serde_json::{Map, Value, json};
 
 use super::{
+    confirm::{ConfirmArgs, Count},
     duration,
+    interrupt::{interrupted, unless_interrupted},
     listing::{self, PageArgs},
     ops::{self, WaitArgs},
-    output::{Color, Output, Painter, TableCell, TextTable, fields, text, time, truncate},
+    output::{Color, Output, Painter, TableCell, TextTable, fields, text, time},
     remote::RemoteArgs,
     suggest,
 };
 use crate::client::{ApiRequest, Client, ListRequest, path_segment};
 
+/// Note for an empty list.
+const NONE_MATCH: &str = "No matching dead letters.";
 /// Maximum number of dead letters in one request.
 const MAX_LETTERS: u64 = 1_000;
-/// Maximum length of an error in a list.
-const MAX_NOTE_CHARS: usize = 80;
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
@@ -52,12 +54,16 @@ enum Command {
         #[command(flatten)]
         chosen: DeadLetterSelection,
         #[command(flatten)]
+        confirm: ConfirmArgs,
+        #[command(flatten)]
         waiting: WaitArgs,
     },
     /// Discard dead letters, given by ID or by filter
     Discard {
         #[command(flatten)]
         chosen: DeadLetterSelection,
+        #[command(flatten)]
+        confirm: ConfirmArgs,
     },
 }
 
@@ -85,6 +91,20 @@ struct DeadLetterFilter {
 }
 
 impl DeadLetterFilter {
+    /// Returns the list of the dead letters that match.
+    fn list(self, redriven: Option<bool>, max_entries: usize) -> ListRequest<'static> {
+        let mut filters = self.query_parameters();
+        filters.push(("redriven", redriven.map(|redriven| redriven.to_string())));
+        ListRequest {
+            path: "/v1/dead-letters",
+            list: "dead_letters",
+            cursor: "cursor",
+            filters,
+            max_entries,
+            feature: None,
+        }
+    }
+
     fn query_parameters(self) -> Vec<(&'static str, Option<String>)> {
         vec![
             ("guild_id", self.guild),
@@ -127,8 +147,18 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     args.remote.run(file, async |client, out| match args.command {
         Command::List { which, redriven, wanted } => list(client, out, which, redriven, wanted).await,
         Command::Show { ids } => show(client, out, &ids).await,
-        Command::Redrive { chosen, waiting } => redrive(client, out, &chosen, waiting).await,
-        Command::Discard { chosen } => discard(client, out, &chosen).await,
+        Command::Redrive { chosen, confirm, waiting } => {
+            let done = unless_interrupted(redrive(client, out, chosen, confirm, waiting)).await;
+            done.unwrap_or_else(|| {
+                Ok(interrupted(
+                    "some dead letters may be redriven already; their operations continue in the background",
+                ))
+            })
+        }
+        Command::Discard { chosen, confirm } => {
+            let done = unless_interrupted(discard(client, out, chosen, confirm)).await;
+            done.unwrap_or_else(|| Ok(interrupted("some dead letters may be discarded already")))
+        }
     })
 }
 
@@ -139,17 +169,8 @@ async fn list(
     redriven: Option<bool>,
     page: PageArgs,
 ) -> anyhow::Result<ExitCode> {
-    let mut given = which.query_parameters();
-    given.push(("redriven", redriven.map(|redriven| redriven.to_string())));
-    let pages = ListRequest {
-        path: "/v1/dead-letters",
-        list: "dead_letters",
-        cursor: "cursor",
-        filters: given,
-        max_entries: page.max_entries(),
-        feature: None,
-    };
-    listing::show(client, out, pages, "No matching dead letters.", table).await
+    let pages = which.list(redriven, page.max_entries());
+    listing::show(client, out, pages, NONE_MATCH, table).await
 }
 
 fn table(letters: &[Value]) -> TextTable {
@@ -163,7 +184,7 @@ fn table(letters: &[Value]) -> TextTable {
             text(&letter["attempts"]).into(),
             time(&letter["died_at"]).into(),
             text(&letter["redriven_as"]).into(),
-            TableCell::tinted(truncate(&text(&letter["error"]["message"]), MAX_NOTE_CHARS), Color::Dim),
+            TableCell::tinted(text(&letter["error"]["message"]), Color::Dim),
         ]);
     }
     table
@@ -198,12 +219,68 @@ fn details(letter: &Value, paint: Painter) -> String {
     fields(&pairs, paint)
 }
 
-async fn redrive(
+/// What to do with the selected dead letters.
+enum Choice {
+    /// Process them; at most this many, if the command selects them by a filter.
+    Process(Option<u64>),
+    /// Nothing, with this exit code.
+    Nothing(ExitCode),
+}
+
+/// Prints what would be done, or asks whether to do it. `verb` is the command, `done` what it makes of a dead letter.
+async fn choose(
     client: &Client,
     out: &Output,
     chosen: &DeadLetterSelection,
+    confirm: ConfirmArgs,
+    (verb, done, redriven): (&str, &str, Option<bool>),
+    asks_for_ids: bool,
+) -> anyhow::Result<Choice> {
+    let (count, letters) = if !chosen.ids.is_empty() {
+        if !confirm.is_dry_run() && !asks_for_ids {
+            return Ok(Choice::Process(None));
+        }
+        let mut letters = Vec::new();
+        for id in &chosen.ids {
+            letters.push(client.get(format!("/v1/dead-letters/{}", path_segment(id))).await?.body);
+        }
+        (Count { number: letters.len(), is_more: false }, letters)
+    } else if confirm.must_ask() {
+        let max = Count::max_entries(chosen.limit);
+        let page = client.read_list(&chosen.which.clone().list(redriven, max)).await?;
+        let is_more = page.next.is_some() && chosen.limit.is_none_or(|limit| limit > max as u64);
+        (Count { number: page.entries.len(), is_more }, page.entries)
+    } else {
+        return Ok(Choice::Process(chosen.limit));
+    };
+    let counted = count.of("dead letter");
+    if confirm.is_dry_run() {
+        out.show(&json!({"dead_letters": letters, "more": count.is_more}), |paint| table(&letters).print(paint))?;
+        out.note(&format!("{counted} would be {done}."));
+        return Ok(Choice::Nothing(ExitCode::SUCCESS));
+    }
+    if count.number == 0 {
+        return Ok(Choice::Process(Some(0)));
+    }
+    if !confirm.ask(&format!("{verb} {counted}?"))? {
+        return Ok(Choice::Nothing(ExitCode::FAILURE));
+    }
+    // Not those that are added after the question; the oldest are first.
+    let counted = (!count.is_more).then_some(count.number as u64);
+    Ok(Choice::Process(counted.or(chosen.limit)))
+}
+
+async fn redrive(
+    client: &Client,
+    out: &Output,
+    mut chosen: DeadLetterSelection,
+    confirm: ConfirmArgs,
     waiting: WaitArgs,
 ) -> anyhow::Result<ExitCode> {
+    match choose(client, out, &chosen, confirm, ("Redrive", "redriven", Some(false)), false).await? {
+        Choice::Process(limit) => chosen.limit = limit,
+        Choice::Nothing(code) => return Ok(code),
+    }
     let mut summary = RedriveSummary::default();
     for id in &chosen.ids {
         let response = client.send(&ApiRequest::post(format!("/v1/dead-letters/{}/redrive", path_segment(id)))).await?;
@@ -286,7 +363,16 @@ impl RedriveSummary {
     }
 }
 
-async fn discard(client: &Client, out: &Output, chosen: &DeadLetterSelection) -> anyhow::Result<ExitCode> {
+async fn discard(
+    client: &Client,
+    out: &Output,
+    mut chosen: DeadLetterSelection,
+    confirm: ConfirmArgs,
+) -> anyhow::Result<ExitCode> {
+    match choose(client, out, &chosen, confirm, ("Discard", "discarded", None), confirm.must_ask()).await? {
+        Choice::Process(limit) => chosen.limit = limit,
+        Choice::Nothing(code) => return Ok(code),
+    }
     let (mut discarded, mut more) = (0, false);
     for id in &chosen.ids {
         client.send(&ApiRequest::new(Method::DELETE, format!("/v1/dead-letters/{}", path_segment(id)))).await?;

@@ -36,9 +36,14 @@ pub(super) fn parse_time(text: &str) -> Result<String, String> {
     let ago = parse(text).map_err(|_| {
         "not a valid time; use RFC 3339, such as 2026-01-31T12:00:00Z, or an age, such as 2h".to_owned()
     })?;
+    Ok(time_before(ago))
+}
+
+/// Returns the time this long ago, in the format of the API.
+pub(super) fn time_before(ago: Duration) -> String {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let at = i64::try_from(now.saturating_sub(ago).as_millis()).ok().and_then(DateTime::from_timestamp_millis);
-    Ok(at.unwrap_or_default().to_rfc3339_opts(SecondsFormat::Millis, true))
+    at.unwrap_or_default().to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
 /// Formats a duration with its two largest units.

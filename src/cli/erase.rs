@@ -6,6 +6,7 @@ use clap::ArgGroup;
 use serde_json::{Value, json};
 
 use super::{
+    interrupt::{interrupted, unless_interrupted},
     output::{Painter, TextTable, or_dash, read},
     remote::RemoteArgs,
 };
@@ -31,7 +32,10 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
             (Some(id), _) => json!({"user_id": id}),
             (None, guild) => json!({"guild_id": guild}),
         };
-        let erased = erase(client, subject).await?;
+        let Some(erased) = unless_interrupted(erase(client, subject)).await else {
+            return Ok(interrupted("a part is erased already; run the same command again to erase the rest"));
+        };
+        let erased = erased?;
         out.show(&serde_json::to_value(&erased)?, |paint| format_result(&erased, paint))?;
         Ok(ExitCode::SUCCESS)
     })

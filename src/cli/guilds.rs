@@ -1,4 +1,4 @@
-//! `guildhall guilds`: shows, pauses and resumes guilds.
+//! `guildhall guilds`: lists, shows, pauses and resumes guilds.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -6,10 +6,11 @@ use clap::{ArgGroup, Subcommand};
 use serde_json::{Value, json};
 
 use super::{
-    output::{Color, Output, Painter, TableCell, fields, text},
+    listing::{self, PageArgs},
+    output::{Color, Output, Painter, TableCell, TextTable, fields, text},
     remote::RemoteArgs,
 };
-use crate::client::{ApiRequest, Client, path_segment};
+use crate::client::{ApiRequest, Client, ListRequest, path_segment};
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
@@ -21,6 +22,11 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// List guilds with their names
+    List {
+        #[command(flatten)]
+        wanted: PageArgs,
+    },
     /// Show whether guilds are paused, and their pending operations
     Show {
         /// IDs of the guilds
@@ -46,10 +52,35 @@ struct GuildSelection {
 
 pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
     args.remote.run(file, async |client, out| match args.command {
+        Command::List { wanted } => list(client, out, wanted).await,
         Command::Show { ids } => show(client, out, &ids).await,
         Command::Pause(chosen) => post_action(client, out, &chosen, "pause").await,
         Command::Resume(chosen) => post_action(client, out, &chosen, "resume").await,
     })
+}
+
+async fn list(client: &Client, out: &Output, page: PageArgs) -> anyhow::Result<ExitCode> {
+    let pages = ListRequest {
+        path: "/v1/guilds",
+        list: "guilds",
+        cursor: "cursor",
+        filters: Vec::new(),
+        max_entries: page.max_entries(),
+        feature: Some("the list of guilds"),
+    };
+    listing::show(client, out, pages, "No guilds yet: the gateway has reported none.", table).await
+}
+
+fn table(guilds: &[Value]) -> TextTable {
+    let mut table = TextTable::new(&["ID", "NAME", "TENANT"]);
+    for guild in guilds {
+        table.row(vec![
+            text(&guild["id"]).into(),
+            text(&guild["name"]).into(),
+            TableCell::tinted(text(&guild["tenant"]), Color::Dim),
+        ]);
+    }
+    table
 }
 
 async fn show(client: &Client, out: &Output, ids: &[String]) -> anyhow::Result<ExitCode> {
@@ -72,6 +103,7 @@ fn status_fields(guild: &Value) -> Vec<(&'static str, TableCell)> {
     let pending: Vec<_> = pending.map(|(state, count)| format!("{count} {state}")).collect();
     let mut pairs = vec![
         ("guild", text(&guild["guild_id"]).into()),
+        ("name", text(&guild["name"]).into()),
         ("paused", paused),
         ("pending", format!("{more}{}", text(&guild["depth"])).into()),
     ];
@@ -117,11 +149,11 @@ mod tests {
 
     #[test]
     fn guild_displays_pending_operations_and_pause() {
-        let guild = json!({"guild_id": "7", "paused": false, "all_paused": true, "depth": 1000, "depth_is_more": true,
+        let guild = json!({"guild_id": "7", "name": "Pilots", "paused": false, "all_paused": true, "depth": 1000, "depth_is_more": true,
             "pending": {"queued": 999, "running": 1}});
         assert_eq!(
             fields(&status_fields(&guild), Painter::none()),
-            "guild     7\npaused    yes (all guilds)\npending   more than 1000\nby state  999 queued, 1 running\n"
+            "guild     7\nname      Pilots\npaused    yes (all guilds)\npending   more than 1000\nby state  999 queued, 1 running\n"
         );
     }
 }

@@ -94,7 +94,8 @@ async fn summary(client: &Client, out: &Output) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn summary_fields(limits: &Limits) -> Vec<(&'static str, TableCell)> {
+/// Formats the limits, the ban budget and the number of breakers.
+pub(super) fn summary_fields(limits: &Limits) -> Vec<(&'static str, TableCell)> {
     let global = &limits.global;
     let window = duration::format_duration(Duration::from_millis(global.window_ms));
     let shared = match global.sharing.as_ref() {

@@ -7,17 +7,20 @@ mod budgets;
 mod commands;
 mod completions;
 mod config;
+mod confirm;
 #[cfg(feature = "simulator")]
 mod demo;
 mod dlq;
 mod doctor;
 mod duration;
 mod erase;
+mod events;
 mod guilds;
 mod handlers;
 mod healthcheck;
 mod input_file;
 mod instances;
+mod interrupt;
 mod keys;
 mod limits;
 mod listing;
@@ -32,6 +35,7 @@ mod setting_flags;
 mod shards;
 #[cfg(feature = "simulator")]
 mod sim;
+mod status;
 mod suggest;
 mod usage;
 
@@ -66,11 +70,15 @@ enum Command {
     Commands(commands::Args),
     /// Check the event handlers, or test them with an event
     Handlers(handlers::Args),
+    /// Show the state of the daemon on one screen
+    Status(status::Args),
     /// Submit, list, watch, cancel and retry operations
     Ops(ops::Args),
     /// List, redrive and discard dead letters
     Dlq(dlq::Args),
-    /// Show, pause and resume guilds
+    /// List, redrive and discard dead events
+    Events(events::Args),
+    /// List, show, pause and resume guilds
     Guilds(guilds::Args),
     /// List and restart gateway shards
     Shards(shards::Args),
@@ -118,8 +126,10 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Config(args) => config::run(file, args),
         Command::Commands(args) => commands::run(file, args),
         Command::Handlers(args) => handlers::run(file, args),
+        Command::Status(args) => status::run(file, &args),
         Command::Ops(args) => ops::run(file, args),
         Command::Dlq(args) => dlq::run(file, args),
+        Command::Events(args) => events::run(file, args),
         Command::Guilds(args) => guilds::run(file, args),
         Command::Shards(args) => shards::run(file, args),
         Command::Limits(args) => limits::run(file, &args),

@@ -63,6 +63,12 @@ impl RemoteArgs {
         Output::new(self.output)
     }
 
+    /// Selects JSON as the output format.
+    pub(super) fn with_json(mut self) -> Self {
+        self.output = Format::Json;
+        self
+    }
+
     /// Creates a client from the options and the settings.
     pub(super) fn client(&self, file: Option<PathBuf>) -> anyhow::Result<Client> {
         self.client_with(|| Ok(setting_flags::load(file, SettingFlags::default())?.settings))

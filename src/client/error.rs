@@ -141,7 +141,7 @@ pub struct ProblemDetails {
     pub title: String,
     /// The detail, which describes this occurrence.
     pub detail: String,
-    /// Field errors: field and message.
+    /// Field errors: field and message. An error of the whole body has an empty field.
     pub errors: Vec<(String, String)>,
     /// The scope that the key lacks.
     pub needs: Option<String>,
@@ -159,7 +159,10 @@ impl ProblemDetails {
         let body: Value = serde_json::from_slice(body).ok()?;
         let name = body["type"].as_str()?.strip_prefix(PROBLEM_TYPE_PREFIX)?.to_owned();
         let text = |name: &str| body[name].as_str().unwrap_or_default().to_owned();
-        let error = |error: &Value| Some((error["field"].as_str()?.to_owned(), error["message"].as_str()?.to_owned()));
+        let error = |error: &Value| {
+            let field = error["field"].as_str().unwrap_or_default();
+            Some((field.to_owned(), error["message"].as_str()?.to_owned()))
+        };
         Some(Self {
             status,
             name,
@@ -185,6 +188,13 @@ impl fmt::Display for ProblemDetails {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = self.key.as_ref().map(ClientKey::origin);
         match (self.status, &self.needs, key) {
+            (StatusCode::UNAUTHORIZED, _, Some(origin)) if self.name.starts_with("key-") => {
+                let detail = escape_controls(self.detail.trim_end_matches('.'));
+                return write!(
+                    f,
+                    "the key from {origin} is not accepted: {detail}, or with the admin key: `guildhall keys create`"
+                );
+            }
             (StatusCode::UNAUTHORIZED, _, Some(origin)) => {
                 let endpoint = self.api_url.as_ref().map_or_else(String::new, |endpoint| format!(" at {endpoint}"));
                 return write!(
@@ -229,7 +239,8 @@ impl fmt::Display for ProblemDetails {
             write!(f, "; try again in {} s", wait.as_secs())?;
         }
         for (field, message) in self.errors.iter().take(MAX_FIELD_ERRORS) {
-            write!(f, "\n  {}: {}", escape_controls(field), escape_controls(message))?;
+            let (separator, field) = if field.is_empty() { ("", field) } else { (": ", field) };
+            write!(f, "\n  {}{separator}{}", escape_controls(field), escape_controls(message))?;
         }
         match self.errors.len().saturating_sub(MAX_FIELD_ERRORS) {
             0 => Ok(()),
@@ -295,7 +306,17 @@ mod tests {
     }
 
     #[test]
+    fn error_of_the_whole_body_has_no_field_name() {
+        let errors = json!([{"message": "must be an object"}, {"field": "", "message": "of an older daemon"}]);
+        let message = problem(422, &json!({ "errors": errors })).to_string();
+        assert!(message.ends_with("\n  must be an object\n  of an older daemon"), "{message}");
+    }
+
+    #[test]
     fn rejected_key_names_its_origin_and_the_fix() {
+        let expired = json!({"type": "urn:guildhall:problem:key-expired", "detail": "The key has expired at noon."});
+        let expired = problem(401, &expired).to_string();
+        assert!(expired.contains("the key from the file k is not accepted: The key has expired at noon"), "{expired}");
         let lacks = problem(403, &json!({"needs": "keys:write"})).to_string();
         assert!(lacks.contains("the file k") && lacks.contains("--scope keys:write"), "{lacks}");
         let rejected = problem(401, &json!({})).to_string();

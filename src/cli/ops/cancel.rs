@@ -2,11 +2,16 @@
 
 use std::process::ExitCode;
 
+use clap::ArgGroup;
 use serde_json::{Value, json};
 
-use super::{WaitArgs, view, wait_for};
+use super::{WaitArgs, list::OperationFilter, view, wait_for};
 use crate::{
-    cli::output::Output,
+    cli::{
+        confirm::{ConfirmArgs, Count},
+        interrupt::{interrupted, unless_interrupted},
+        output::Output,
+    },
     client::{ApiRequest, Client, ClientError, path_segment},
 };
 
@@ -18,13 +23,28 @@ pub(super) struct CancelArgs {
 }
 
 #[derive(clap::Args, Debug)]
+#[command(group = ArgGroup::new("choice").args(["ids", "all"]).args(OperationFilter::ARGS).required(true).multiple(true))]
 pub(super) struct RetryArgs {
     /// IDs of the operations
-    #[arg(value_name = "ID", required = true)]
+    #[arg(value_name = "ID", conflicts_with_all = OperationFilter::ARGS, conflicts_with_all = ["all", "limit"])]
     ids: Vec<String>,
+    #[command(flatten)]
+    which: OperationFilter,
+    /// Select all operations that wait for a limit or an attempt, or that failed for good
+    #[arg(long)]
+    all: bool,
+    /// Maximum number of operations, newest first
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    limit: Option<u64>,
+    #[command(flatten)]
+    confirm: ConfirmArgs,
     #[command(flatten)]
     waiting: WaitArgs,
 }
+
+/// States whose operations are retried by a filter that does not name one. Operations in the others run soon by themselves,
+/// or are finished.
+const RETRIED_STATES: [&str; 4] = ["delayed", "retrying", "dead", "needs_review"];
 
 pub(super) async fn cancel(client: &Client, out: &Output, args: &CancelArgs) -> anyhow::Result<ExitCode> {
     let (done, failed) = send_each(client, &args.ids, "cancel").await?;
@@ -33,7 +53,25 @@ pub(super) async fn cancel(client: &Client, out: &Output, args: &CancelArgs) -> 
 }
 
 pub(super) async fn retry(client: &Client, out: &Output, args: &RetryArgs) -> anyhow::Result<ExitCode> {
-    let (done, failed) = send_each(client, &args.ids, "retry").await?;
+    let chosen;
+    let ids = if args.ids.is_empty() {
+        let Some(found) = choose(client, out, args).await? else { return Ok(ExitCode::FAILURE) };
+        chosen = found;
+        if chosen.is_empty() || args.confirm.is_dry_run() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        &chosen
+    } else if args.confirm.is_dry_run() {
+        let ids: Vec<Value> = args.ids.iter().map(|id| json!({"id": id})).collect();
+        out.show(&view::list_value(&ids), |_| format!("{} would be retried.\n", args.ids.join(", ")))?;
+        return Ok(ExitCode::SUCCESS);
+    } else {
+        &args.ids
+    };
+    let Some(sent) = unless_interrupted(send_each(client, ids, "retry")).await else {
+        return Ok(interrupted("some of the operations are retried already, and continue in the background"));
+    };
+    let (done, failed) = sent?;
     let Some(timeout) = args.waiting.timeout() else {
         print_each(out, &done, |one| match one["redrive_of"].as_str() {
             Some(first) => format!("is the redrive of {first}"),
@@ -44,6 +82,40 @@ pub(super) async fn retry(client: &Client, out: &Output, args: &RetryArgs) -> an
     let ids = done.iter().filter_map(|one| one["id"].as_str().map(str::to_owned)).collect();
     let waited = wait_for(client, out, ids, timeout).await?;
     Ok(if failed > 0 { ExitCode::FAILURE } else { waited })
+}
+
+/// Finds the operations that the filter selects, and asks whether to retry them. `None` if the answer is no. Without a
+/// confirmation, prints them.
+async fn choose(client: &Client, out: &Output, args: &RetryArgs) -> anyhow::Result<Option<Vec<String>>> {
+    let states = args.which.state().map_or_else(|| RETRIED_STATES.to_vec(), |state| vec![state]);
+    let max = Count::max_entries(args.limit);
+    let (mut found, mut is_more) = (Vec::new(), false);
+    for state in states {
+        let page = client.read_list(&args.which.list(Some(state), max - found.len())).await?;
+        is_more |= page.next.is_some();
+        found.extend(page.entries);
+        if found.len() >= max {
+            break;
+        }
+    }
+    if found.is_empty() {
+        out.note("No matching operations.");
+        if !out.is_table() {
+            out.show(&view::list_value(&[]), |_| String::new())?;
+        }
+        return Ok(Some(Vec::new()));
+    }
+    let count = Count { number: found.len(), is_more: false }.of("operation");
+    if args.confirm.is_dry_run() {
+        out.show(&view::list_value(&found), |paint| view::table(&found).print(paint))?;
+        out.note(&format!("{count} would be retried."));
+    } else {
+        let more = if is_more { " More operations match, and are not among them." } else { "" };
+        if !args.confirm.ask(&format!("Retry {count}?{more}"))? {
+            return Ok(None);
+        }
+    }
+    Ok(Some(found.iter().filter_map(|one| one["id"].as_str().map(str::to_owned)).collect()))
 }
 
 /// Sends the same request for each id. Prints errors and continues with the others; returns the number of errors.

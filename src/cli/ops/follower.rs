@@ -10,12 +10,17 @@ use super::{progress::ProgressReporter, view::is_final};
 use crate::{
     cli::duration,
     client::{Client, ClientError, OperationStream, StreamItem, path_segment},
+    terminal_text::escape_controls,
 };
 
 /// Poll interval without a stream; it grows from the first to the second value.
 const POLL_INTERVALS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
 /// Maximum number of operations in one round of polls, so that the daemon is not overloaded.
 const POLL_BATCH_SIZE: usize = 100;
+/// When it is checked first, and then how often, whether operations wait because of a pause.
+const PAUSE_CHECKS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+/// Maximum number of ids in a command that is suggested.
+const MAX_SUGGESTED_IDS: usize = 5;
 /// State of an operation that the daemon does not have.
 const GONE: &str = "gone";
 
@@ -28,6 +33,8 @@ pub(in crate::cli) struct Follower<'a> {
     indexes: BTreeMap<String, usize>,
     /// Indexes of operations to query, since the stream may not report them.
     to_query: Vec<usize>,
+    /// What is paused, and how to resume it; reported once.
+    pause: Option<String>,
 }
 
 impl<'a> Follower<'a> {
@@ -48,7 +55,14 @@ impl<'a> Follower<'a> {
 
     /// Follows without a stream, by polling only.
     pub(super) fn polling(client: &'a Client) -> Self {
-        Self { client, stream: None, operations: Vec::new(), indexes: BTreeMap::new(), to_query: Vec::new() }
+        Self {
+            client,
+            stream: None,
+            operations: Vec::new(),
+            indexes: BTreeMap::new(),
+            to_query: Vec::new(),
+            pause: None,
+        }
     }
 
     /// Follows operations that existed before the stream was opened.
@@ -123,19 +137,60 @@ impl<'a> Follower<'a> {
         }
         let mut remaining = self.unfinished().len();
         let mut pause = POLL_INTERVALS.0;
+        let mut check_at = Instant::now() + PAUSE_CHECKS.0;
         while remaining > 0 {
-            let Ok(more) = timeout_at(deadline, self.step(reporter, &mut pause)).await else {
-                bail!(
-                    "timed out after {}: {remaining} of {} operations still pending. They continue in the background; \
-                     follow them with `guildhall ops watch`",
-                    duration::format_duration(timeout),
-                    self.operations.len()
-                );
-            };
-            more?;
+            if Instant::now() >= check_at {
+                self.check_pause(reporter).await;
+                check_at = Instant::now() + PAUSE_CHECKS.1;
+            }
+            match timeout_at(deadline.min(check_at), self.step(reporter, &mut pause)).await {
+                Ok(more) => more?,
+                Err(_) if Instant::now() < deadline => {}
+                Err(_) => bail!("timed out after {}: {}", duration::format_duration(timeout), self.pending_summary()),
+            }
             remaining = self.unfinished().len();
         }
         Ok(())
+    }
+
+    /// Says which operations continue without this command, and how to follow them.
+    pub(in crate::cli) fn pending_summary(&self) -> String {
+        let unfinished = self.unfinished();
+        let id = |at: &usize| self.operations[*at]["id"].as_str().map(|id| format!(" {id}"));
+        let ids: String = match unfinished.len() {
+            0..=MAX_SUGGESTED_IDS => unfinished.iter().filter_map(id).collect(),
+            _ => String::new(),
+        };
+        let pause = self.pause.as_ref().map_or_else(String::new, |pause| format!("{pause}. "));
+        format!(
+            "{} of {} operations still pending. {pause}They continue in the background; follow them with `guildhall ops \
+             watch{ids}`",
+            unfinished.len(),
+            self.operations.len()
+        )
+    }
+
+    /// Reports once if the operations wait because their guild or everything is paused. An error is not reported: the stream
+    /// or the next poll will.
+    async fn check_pause(&mut self, reporter: &ProgressReporter) {
+        let Some(at) = self.unfinished().first().copied().filter(|_| self.pause.is_none()) else { return };
+        let id = self.operations[at]["id"].as_str().unwrap_or_default().to_owned();
+        let Ok(mut shown) = self.client.get(format!("/v1/operations/{}", path_segment(&id))).await else { return };
+        let waits_for = shown.body["waits_for"].take();
+        self.pause = match waits_for["reason"].as_str() {
+            Some("guild_paused") => shown.body["guild_id"].as_str().map(|guild| {
+                let guild = escape_controls(guild);
+                format!("Guild {guild} is paused; resume it with `guildhall guilds resume {guild}`")
+            }),
+            Some("all_paused") => {
+                Some("Everything is paused; resume it with `guildhall guilds resume --all`".to_owned())
+            }
+            Some(_) | None => None,
+        };
+        if let Some(pause) = &self.pause {
+            reporter.note(pause);
+            self.operations[at]["waits_for"] = waits_for;
+        }
     }
 
     /// Queries the operations that need it, then waits for the next change. Cancel-safe.

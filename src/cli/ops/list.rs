@@ -15,29 +15,62 @@ use crate::{
     client::{Client, ListRequest, path_segment},
 };
 
-#[derive(clap::Args, Debug)]
-pub(super) struct ListArgs {
-    /// Show only operations of this guild
+/// Filter for operations.
+#[derive(clap::Args, Clone, Debug)]
+pub(super) struct OperationFilter {
+    /// Select only operations of this guild
     #[arg(long, value_name = "ID")]
     guild: Option<String>,
-    /// Show only operations in this state
+    /// Select only operations in this state
     #[arg(long, value_parser = suggest::states())]
     state: Option<String>,
-    /// Show only operations of this kind
+    /// Select only operations of this kind
     #[arg(long, value_parser = suggest::kinds(), hide_possible_values = true)]
     kind: Option<String>,
-    /// Show only parked operations (true), which others may overtake, or only the others (false)
+    /// Select only parked operations (true), which others may overtake, or only the others (false)
     #[arg(long, value_name = "BOOL")]
     parked: Option<bool>,
-    /// Show only operations of this deployment
-    #[arg(long, value_name = "ID")]
-    deployment: Option<String>,
-    /// Show only operations accepted after this time: RFC 3339, or an age such as 2h
+    /// Select only operations accepted after this time: RFC 3339, or an age such as 2h
     #[arg(long, value_name = "TIME", value_parser = duration::parse_time)]
     created_after: Option<String>,
-    /// Show only operations accepted before this time
+    /// Select only operations accepted before this time
     #[arg(long, value_name = "TIME", value_parser = duration::parse_time)]
     created_before: Option<String>,
+}
+
+impl OperationFilter {
+    /// Names of its arguments.
+    pub(super) const ARGS: [&str; 6] = ["guild", "state", "kind", "parked", "created_after", "created_before"];
+
+    /// The states that it selects; `None` for all.
+    pub(super) fn state(&self) -> Option<&str> {
+        self.state.as_deref()
+    }
+
+    /// Returns the list of the operations that match.
+    pub(super) fn list(&self, state: Option<&str>, max_entries: usize) -> ListRequest<'static> {
+        ListRequest {
+            path: "/v1/operations",
+            list: "operations",
+            cursor: "cursor",
+            filters: vec![
+                ("guild_id", self.guild.clone()),
+                ("state", state.map(str::to_owned)),
+                ("kind", self.kind.clone()),
+                ("parked", self.parked.map(|parked| parked.to_string())),
+                ("created_after", self.created_after.clone()),
+                ("created_before", self.created_before.clone()),
+            ],
+            max_entries,
+            feature: None,
+        }
+    }
+}
+
+#[derive(clap::Args, Debug)]
+pub(super) struct ListArgs {
+    #[command(flatten)]
+    which: OperationFilter,
     #[command(flatten)]
     wanted: PageArgs,
 }
@@ -50,24 +83,7 @@ pub(super) struct ShowArgs {
 }
 
 pub(super) async fn list(client: &Client, out: &Output, args: ListArgs) -> anyhow::Result<ExitCode> {
-    let given = vec![
-        ("guild_id", args.guild),
-        ("state", args.state),
-        ("kind", args.kind),
-        ("parked", args.parked.map(|parked| parked.to_string())),
-        ("deployment_id", args.deployment),
-        ("created_after", args.created_after),
-        ("created_before", args.created_before),
-    ];
-    let max = args.wanted.max_entries();
-    let pages = ListRequest {
-        path: "/v1/operations",
-        list: "operations",
-        cursor: "cursor",
-        filters: given,
-        max_entries: max,
-        feature: None,
-    };
+    let pages = args.which.list(args.which.state(), args.wanted.max_entries());
     listing::show(client, out, pages, "No matching operations.", view::table).await
 }
 

@@ -15,7 +15,12 @@ use clap::Subcommand;
 
 pub(super) use self::follower::Follower;
 use self::progress::ProgressReporter;
-use super::{duration, output::Output, remote::RemoteArgs};
+use super::{
+    duration,
+    interrupt::{interrupted, unless_interrupted},
+    output::Output,
+    remote::RemoteArgs,
+};
 use crate::client::Client;
 
 #[derive(clap::Args, Debug)]
@@ -86,10 +91,11 @@ pub(super) async fn wait_for(
 /// Follows all operations until they have finished, and prints them.
 async fn finish(mut follow: Follower<'_>, out: &Output, timeout: Duration) -> anyhow::Result<ExitCode> {
     let mut reporter = ProgressReporter::with_summary_only(out, follow.count());
-    let result = follow.wait_until_finished(timeout, &mut reporter).await;
+    let result = unless_interrupted(follow.wait_until_finished(timeout, &mut reporter)).await;
     reporter.finish();
     let operations = follow.operations();
     out.show(&view::list_value(&operations), |paint| view::table(&operations).print(paint))?;
+    let Some(result) = result else { return Ok(interrupted(&follow.pending_summary())) };
     result?;
     Ok(if follow.all_succeeded() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -78,6 +78,14 @@ impl ProgressReporter {
         Ok(())
     }
 
+    /// Prints a note for people.
+    pub(super) fn note(&self, text: &str) {
+        match &self.mode {
+            ProgressMode::Bar(bar) => bar.println(text),
+            ProgressMode::Lines | ProgressMode::Silent => self.out.note(text),
+        }
+    }
+
     /// Ends the report.
     pub(super) fn finish(&self) {
         if let ProgressMode::Bar(bar) = &self.mode {

@@ -14,7 +14,12 @@ use super::{
     finish, view,
 };
 use crate::{
-    cli::{duration, input_file, output::Output, suggest},
+    cli::{
+        duration, input_file,
+        interrupt::{interrupted, unless_interrupted},
+        output::Output,
+        suggest,
+    },
     client::{ApiRequest, Client, ClientError},
     random,
 };
@@ -80,7 +85,10 @@ async fn one(client: &Client, out: &Output, args: Args, key: &str) -> anyhow::Re
         let prefer = timeout.clamp(Duration::from_secs(1), MAX_PREFER_WAIT);
         request = request.with_header("prefer", format!("wait={}", prefer.as_secs())).with_extra_wait(prefer);
     }
-    let response = client.send(&request).await.map_err(|error| with_resume_hint(error, 0, 1, key))?;
+    let Some(sent) = unless_interrupted(client.send(&request)).await else {
+        return Ok(interrupted(&format!("the operation may have been accepted. {}", resume_command(key))));
+    };
+    let response = sent.map_err(|error| with_resume_hint(error, 0, 1, key))?;
     let Some(timeout) = args.waiting.timeout() else {
         out.show(&response.body, |paint| view::table(std::slice::from_ref(&response.body)).print(paint))?;
         return Ok(ExitCode::SUCCESS);
@@ -104,7 +112,15 @@ async fn many(client: &Client, out: &Output, args: &Args, file: &Path, key: &str
         None => None,
     };
     let mut accepted = Vec::with_capacity(count);
-    let sent = BatchSender::new(client).send(operations, &mut accepted).await;
+    let sent = unless_interrupted(BatchSender::new(client).send(operations, &mut accepted)).await;
+    let Some(sent) = sent else {
+        return Ok(interrupted(&format!(
+            "{} of {count} operations were accepted, and perhaps those that were being sent. Accepted ones continue in the \
+             background. {}",
+            accepted.len(),
+            resume_command(key)
+        )));
+    };
     let accepted_count = accepted.len();
     accepted.sort_by_key(|(index, _)| *index);
     let accepted: Vec<Value> = accepted.into_iter().map(|(_, one)| one).collect();
@@ -133,7 +149,12 @@ fn with_resume_hint(error: ClientError, accepted_count: usize, count: usize, key
     } else {
         format!("{accepted_count} of {count} operations were accepted, then: ")
     };
-    anyhow::anyhow!("{before}{error}\nRun the same with --idempotency-key {key} to continue: nothing runs twice.")
+    anyhow::anyhow!("{before}{error}\n{}", resume_command(key))
+}
+
+/// Says how to submit the rest without executing anything twice.
+fn resume_command(key: &str) -> String {
+    format!("Run the same with --idempotency-key {key} to continue: nothing runs twice.")
 }
 
 /// Reads a payload from its argument.

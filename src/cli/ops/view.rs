@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::cli::output::{Color, Painter, TableCell, TextTable, fields, text, time, truncate};
 
-/// Maximum length of a note in a list.
+/// Maximum length of a note on a line of a terminal.
 const MAX_NOTE_CHARS: usize = 80;
 
 /// Formats a list of operations of the API.
@@ -28,7 +28,7 @@ pub(super) fn table(operations: &[Value]) -> TextTable {
             TableCell::state(text(&operation["state"])),
             tries.into(),
             time(&operation["created_at"]).into(),
-            TableCell::tinted(truncate(&note(operation), MAX_NOTE_CHARS), Color::Dim),
+            TableCell::tinted(note(operation), Color::Dim),
         ]);
     }
     table
@@ -69,7 +69,11 @@ pub(super) fn line(operation: &Value, paint: Painter) -> String {
     let at = at.into_iter().find(|at| !at.is_null()).map_or_else(|| "-".to_owned(), time);
     let guild = operation["guild_id"].as_str().map_or_else(String::new, |guild| format!("  guild {guild}"));
     let note = note(operation);
-    let note = if note.is_empty() { note } else { format!("  {}", truncate(&note, MAX_NOTE_CHARS)) };
+    let note = match (note.as_str(), paint.width()) {
+        ("", _) => note,
+        (note, None) => format!("  {note}"),
+        (note, Some(_)) => format!("  {}", truncate(note, MAX_NOTE_CHARS)),
+    };
     format!(
         "{at}  {}  {}{}  {}{}",
         paint.tint(&text(&operation["id"]), Color::None),
@@ -100,7 +104,6 @@ pub(super) fn details(operation: &Value, paint: Painter) -> String {
         ("finished", "finished_at"),
         ("reason", "reason"),
         ("key", "key"),
-        ("deployment", "deployment_id"),
         ("redrive of", "redrive_of"),
         ("trace", "trace"),
     ];

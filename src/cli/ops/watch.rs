@@ -7,7 +7,12 @@ use serde_json::Value;
 
 use super::{Follower, ProgressReporter, view};
 use crate::{
-    cli::{duration, output::Output, suggest},
+    cli::{
+        duration,
+        interrupt::{interrupted, unless_interrupted},
+        output::Output,
+        suggest,
+    },
     client::{Client, ClientError, OperationStream, StreamItem},
 };
 
@@ -40,8 +45,9 @@ pub(super) async fn run(client: &Client, out: &Output, args: Args) -> anyhow::Re
     let mut follow = Follower::open(client, &[("guild_id", args.guild)]).await?;
     follow.follow_existing(args.ids);
     let mut reporter = ProgressReporter::printing_changes(out, follow.count());
-    let result = follow.wait_until_finished(args.within, &mut reporter).await;
+    let result = unless_interrupted(follow.wait_until_finished(args.within, &mut reporter)).await;
     reporter.finish();
+    let Some(result) = result else { return Ok(interrupted(&follow.pending_summary())) };
     result?;
     if follow.count() > 1 {
         out.note(&reporter.summary());
@@ -62,7 +68,12 @@ async fn watch_all(client: &Client, out: &Output, args: Args) -> anyhow::Result<
     };
     out.note("Following operations; press Ctrl-C to stop.");
     loop {
-        match feed.next().await? {
+        // The end that the user chooses; nothing was interrupted.
+        let Some(next) = unless_interrupted(feed.next()).await else {
+            out.note("Stopped following; the operations continue.");
+            return Ok(ExitCode::SUCCESS);
+        };
+        match next? {
             StreamItem::Operation(operation) => print_change(out, &operation)?,
             StreamItem::Gap => {
                 eprintln!("some changes were missed: the stream was disconnected for too long");

@@ -79,6 +79,22 @@ impl Output {
         Ok(print(&text)?)
     }
 
+    /// Prints a screen that replaces the last one, on a terminal; otherwise one after the other.
+    pub(super) fn redraw(&self, value: &Value, screen: impl FnOnce(Painter) -> String) -> anyhow::Result<()> {
+        if self.format != Format::Table {
+            return self.show_next(value, |_| String::new());
+        }
+        let screen = screen(self.paint);
+        let text = if io::stdout().is_terminal() {
+            // Each line overwrites the one before it, and the rest is cleared: less flicker than an empty screen between.
+            let lines: String = screen.lines().map(|line| format!("{line}\x1b[K\n")).collect();
+            format!("\x1b[H{lines}\x1b[J")
+        } else {
+            format!("{screen}\n")
+        };
+        Ok(print(&text)?)
+    }
+
     /// Prints a note that is not part of the result.
     pub(super) fn note(&self, text: &str) {
         if self.is_table() {

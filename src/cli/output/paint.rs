@@ -46,10 +46,12 @@ impl Color {
     }
 }
 
-/// Colours, or none.
+/// Colours and width of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Painter {
     on: bool,
+    /// Columns of the terminal; `None` if the output is not one: then nothing is shortened.
+    width: Option<usize>,
 }
 
 impl Painter {
@@ -57,13 +59,26 @@ impl Painter {
     pub(crate) fn for_terminal(is_terminal: bool) -> Self {
         let unwanted = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let unable = env::var_os("TERM").is_some_and(|term| term == "dumb");
-        Self { on: is_terminal && !unwanted && !unable }
+        let width = if is_terminal { terminal_size::terminal_size_of(std::io::stdout()) } else { None };
+        let width = width.map(|(width, _)| usize::from(width.0)).filter(|width| *width > 0);
+        Self { on: is_terminal && !unwanted && !unable, width }
+    }
+
+    /// Columns of the terminal, if the output is one.
+    pub(crate) const fn width(self) -> Option<usize> {
+        self.width
+    }
+
+    /// The same for a terminal of this width.
+    #[cfg(test)]
+    pub(crate) const fn with_width(self, width: usize) -> Self {
+        Self { width: Some(width), ..self }
     }
 
     /// No colours.
     #[cfg(test)]
     pub(crate) const fn none() -> Self {
-        Self { on: false }
+        Self { on: false, width: None }
     }
 
     /// Returns a text in its colour. Control characters are escaped.
@@ -82,7 +97,7 @@ mod tests {
 
     #[test]
     fn escape_sequences_in_text_are_escaped() {
-        let on = Painter { on: true };
+        let on = Painter { on: true, width: None };
         assert_eq!(on.tint("dead", Color::of_state("dead")), "\u{1b}[31mdead\u{1b}[0m");
         assert_eq!(on.tint("a\u{1b}[2Jb", Color::None), "a\\u{1b}[2Jb");
         assert_eq!(Painter::none().tint("dead", Color::Bad), "dead");

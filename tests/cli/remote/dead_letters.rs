@@ -27,12 +27,12 @@ fn dead_letters_are_listed_redriven_and_discarded() {
         "{redriven}"
     );
     assert!(fixture.run(&["dlq", "redrive", &one]).expect_failure().contains("(409)"));
-    let all = fixture.run(&["dlq", "redrive", "--class", &class, "--limit", "1", "-o", "json"]).json();
+    let all = fixture.run(&["dlq", "redrive", "--class", &class, "--limit", "1", "--yes", "-o", "json"]).json();
     assert_eq!((&all["redriven"], &all["stopped"]), (&json!(1), &json!(null)), "{all}");
-    let waited = fixture.run(&["dlq", "redrive", "--all", "--wait"]);
+    let waited = fixture.run(&["dlq", "redrive", "--all", "--yes", "--wait"]);
     assert!(waited.code == 1 && waited.err.contains("redriven as"), "they die again: {waited:?}");
 
-    assert_eq!(fixture.run(&["dlq", "discard", &one, &two]).expect_success(), "2 discarded.\n");
+    assert_eq!(fixture.run(&["dlq", "discard", &one, &two, "--yes"]).expect_success(), "2 discarded.\n");
     assert!(fixture.run(&["dlq", "show", &one]).expect_failure().contains(&one));
     assert!(
         fixture.run(&["dlq", "discard"]).expect_usage_error().contains("--all"),
@@ -50,6 +50,7 @@ fn dead_letters_are_listed_redriven_and_discarded() {
 fn guilds_are_paused_and_resumed_and_instances_listed() {
     let fixture = DaemonFixture::start();
     let (one, two) = (fixture.guild(0), fixture.guild(1));
+    let name = fixture.wait_for_guild_names()[0].clone();
     assert_eq!(
         fixture.run(&["guilds", "pause", &one, &two]).expect_success(),
         format!("guild {one} is paused\nguild {two} is paused\n")
@@ -57,7 +58,7 @@ fn guilds_are_paused_and_resumed_and_instances_listed() {
     let submit = ["ops", "submit", "--guild", &one, "--kind", "create_role", "--payload", r#"{"name": "a"}"#];
     fixture.run(&submit).expect_success();
     let output = fixture.run(&["guilds", "show", &one]).expect_success();
-    assert_eq!(output, format!("guild     {one}\npaused    yes\npending   1\nby state  1 queued\n"));
+    assert_eq!(output, format!("guild     {one}\nname      {name}\npaused    yes\npending   1\nby state  1 queued\n"));
     assert_eq!(fixture.run(&["guilds", "resume", &one]).expect_success(), format!("guild {one} is resumed\n"));
     assert_eq!(fixture.run(&["guilds", "pause", "--all"]).expect_success(), "everything is paused\n");
     assert_eq!(fixture.run(&["guilds", "show", &two, "-o", "json"]).json()["all_paused"], true);

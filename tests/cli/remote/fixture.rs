@@ -138,6 +138,19 @@ impl DaemonFixture {
         self.cli.run(args)
     }
 
+    /// Waits until the gateway has reported all guilds. Returns their names, in the order of the simulator.
+    pub(crate) fn wait_for_guild_names(&self) -> Vec<String> {
+        let listed = || self.run(&["guilds", "list", "-o", "json"]).json()["guilds"].as_array().unwrap().clone();
+        self.wait_until(|| {
+            let guilds = listed();
+            guilds.len() == 3 && guilds.iter().all(|guild| guild["name"].is_string())
+        });
+        let guilds = listed();
+        let name =
+            |id: &str| guilds.iter().find(|guild| guild["id"] == *id).unwrap()["name"].as_str().unwrap().to_owned();
+        (0..3).map(|number| name(&self.guild(number))).collect()
+    }
+
     /// Waits for a condition. Nothing depends on how long that takes.
     pub(crate) fn wait_until(&self, is_satisfied: impl Fn() -> bool) {
         let deadline = std::time::Instant::now() + TEST_TIMEOUT;

@@ -33,6 +33,11 @@ fn forced_breaker_delays_operations_until_its_reset() {
     let id = fixture.run(&submit).json()["id"].as_str().unwrap().to_owned();
     let late = fixture.run(&["ops", "watch", &id, "--within", "2s"]);
     assert!(late.code == 1 && late.out.contains("delayed"), "{late:?}");
+    let reason = || fixture.run(&["ops", "show", &id, "-o", "json"]).json()["waits_for"]["reason"].clone();
+    assert_eq!(reason(), "limit");
+    fixture.run(&["guilds", "pause", &guild]).expect_success();
+    assert_eq!(reason(), "guild_paused", "the end of its delay would not be enough");
+    fixture.run(&["guilds", "resume", &guild]).expect_success();
     assert_eq!(fixture.run(&["breakers", "reset", "discord"]).expect_success(), "discord is closed\n");
     // The reset makes it due; no manual retry is needed.
     assert!(fixture.run(&["ops", "watch", &id, "--within", "60s"]).expect_success().contains("succeeded"));

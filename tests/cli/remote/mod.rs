@@ -1,5 +1,6 @@
 //! The command line over the API: against the real daemon, and against servers that misbehave or have another version.
 
+mod bulk;
 mod cli_docs;
 mod connect;
 mod dead_letters;

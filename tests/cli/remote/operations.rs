@@ -313,9 +313,12 @@ fn dead_letters_are_filtered_and_discarded_in_bulk() {
     assert_eq!(listed["dead_letters"].as_array().unwrap().len(), 2, "{listed}");
     let none = fixture.run(&["dlq", "list", "--died-before", "1h", "-o", "json"]).json();
     assert_eq!(none["dead_letters"], json!([]));
-    assert_eq!(fixture.run(&["dlq", "discard", "--reason", "nothing like it"]).expect_success(), "0 discarded.\n");
     assert_eq!(
-        fixture.run(&["dlq", "discard", "--guild", &guild, "--kind", "assign_role"]).expect_success(),
+        fixture.run(&["dlq", "discard", "--reason", "nothing like it", "--yes"]).expect_success(),
+        "0 discarded.\n"
+    );
+    assert_eq!(
+        fixture.run(&["dlq", "discard", "--guild", &guild, "--kind", "assign_role", "--yes"]).expect_success(),
         "2 discarded.\n"
     );
     for id in [&one, &two] {

@@ -103,7 +103,7 @@ fn bulk_discard_repeats_until_none_remain() {
         Reply::Json(200, json!({"discarded": if before == 0 { 1_000 } else { 7 }, "more": before == 0}))
     });
     let cli = Cli::at(&server.url());
-    let args = ["dlq", "discard", "--reason", "Missing", "--died-before", "2026-01-31T12:00:00Z"];
+    let args = ["dlq", "discard", "--reason", "Missing", "--died-before", "2026-01-31T12:00:00Z", "--yes"];
     assert_eq!(cli.run(&args).expect_success(), "1007 discarded.\n");
     assert_eq!(
         server.requests()[1].json(),
@@ -125,7 +125,7 @@ fn missing_endpoint_suggests_an_older_daemon() {
         (&["breakers", "list"], "breakers"),
         (&["shards", "list"], "shards"),
         (&["budgets"], "budgets"),
-        (&["dlq", "discard", "--all"], "bulk discard of dead letters"),
+        (&["dlq", "discard", "--all", "--yes"], "bulk discard of dead letters"),
     ] {
         let server = FakeServer::start(|_, _| problem(404, "not-found", "No resource exists at this path.", json!({})));
         let message = Cli::at(&server.url()).run(args).expect_failure();

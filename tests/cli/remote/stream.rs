@@ -86,7 +86,8 @@ fn missed_operations_are_looked_up() {
 
 #[test]
 fn watch_ends_when_its_output_is_closed() {
-    let many: Vec<String> = (0..200).map(|n| event(&n.to_string(), &format!("op-{n}"), "queued")).collect();
+    // More than a pipe holds, so that it writes after the reader has gone.
+    let many: Vec<String> = (0..2_000).map(|n| event(&n.to_string(), &format!("op-{n}"), "queued")).collect();
     let server = stream_server(vec![many], "queued");
     let cli = Cli::at(&server.url());
     let command = format!(
