@@ -12,10 +12,11 @@ use super::{
     interrupt::{interrupted, unless_interrupted},
     listing::{self, PageArgs},
     ops::{self, WaitArgs},
-    output::{Color, Output, Painter, TableCell, TextTable, fields, text, time},
+    output::{Color, Output, Painter, TableCell, TextTable, fields, format_time, or_dash, read},
     remote::RemoteArgs,
     suggest,
 };
+use crate::api::dto::{DeadLetter, DeadLetterPage, Discarded, DoneAgain, Redriven, RedrivenLetter, SkippedLetter};
 use crate::client::{ApiRequest, Client, ListRequest, path_segment};
 
 /// Note for an empty list.
@@ -173,18 +174,18 @@ async fn list(
     listing::show(client, out, pages, NONE_MATCH, table).await
 }
 
-fn table(letters: &[Value]) -> TextTable {
+fn table(letters: &[DeadLetter]) -> TextTable {
     let mut table = TextTable::new(&["ID", "KIND", "GUILD", "CLASS", "TRIES", "DIED", "REDRIVEN AS", "ERROR"]);
     for letter in letters {
         table.row(vec![
-            text(&letter["id"]).into(),
-            text(&letter["kind"]).into(),
-            text(&letter["guild_id"]).into(),
-            text(&letter["error"]["class"]).into(),
-            text(&letter["attempts"]).into(),
-            time(&letter["died_at"]).into(),
-            text(&letter["redriven_as"]).into(),
-            TableCell::tinted(text(&letter["error"]["message"]), Color::Dim),
+            letter.id.to_string().into(),
+            letter.kind.to_string().into(),
+            or_dash(letter.guild_id.as_ref()).into(),
+            letter.error.class.to_string().into(),
+            letter.attempts.to_string().into(),
+            format_time(&letter.died_at).into(),
+            or_dash(letter.redriven_as.as_ref()).into(),
+            TableCell::tinted(letter.error.message.as_str(), Color::Dim),
         ]);
     }
     table
@@ -195,26 +196,24 @@ async fn show(client: &Client, out: &Output, ids: &[String]) -> anyhow::Result<E
     for id in ids {
         found.push(client.get(format!("/v1/dead-letters/{}", path_segment(id))).await?.body);
     }
-    let value = if let [one] = found.as_slice() { one.clone() } else { json!({ "dead_letters": found }) };
-    out.show(&value, |paint| found.iter().map(|letter| details(letter, paint)).collect::<Vec<_>>().join("\n"))?;
+    out.show_each("dead_letters", found, details)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn details(letter: &Value, paint: Painter) -> String {
-    let error = &letter["error"];
-    let message = format!("{} ({})", text(&error["message"]), text(&error["class"]));
+fn details(letter: &DeadLetter, paint: Painter) -> String {
+    let message = format!("{} ({})", letter.error.message, letter.error.class);
     let pairs = [
-        ("id", text(&letter["id"]).into()),
-        ("kind", text(&letter["kind"]).into()),
-        ("guild", text(&letter["guild_id"]).into()),
-        ("payload", letter["payload"].to_string().into()),
-        ("reason", text(&letter["reason"]).into()),
+        ("id", letter.id.to_string().into()),
+        ("kind", letter.kind.to_string().into()),
+        ("guild", or_dash(letter.guild_id.as_ref()).into()),
+        ("payload", letter.payload.to_string().into()),
+        ("reason", or_dash(letter.reason.as_ref()).into()),
         ("error", TableCell::tinted(message, Color::Bad)),
-        ("tries", text(&letter["attempts"]).into()),
-        ("created", time(&letter["created_at"]).into()),
-        ("died", time(&letter["died_at"]).into()),
-        ("redrive of", text(&letter["redrive_of"]).into()),
-        ("redriven as", text(&letter["redriven_as"]).into()),
+        ("tries", letter.attempts.to_string().into()),
+        ("created", format_time(&letter.created_at).into()),
+        ("died", format_time(&letter.died_at).into()),
+        ("redrive of", or_dash(letter.redrive_of.as_ref()).into()),
+        ("redriven as", or_dash(letter.redriven_as.as_ref()).into()),
     ];
     fields(&pairs, paint)
 }
@@ -255,7 +254,10 @@ async fn choose(
     };
     let counted = count.of("dead letter");
     if confirm.is_dry_run() {
-        out.show(&json!({"dead_letters": letters, "more": count.is_more}), |paint| table(&letters).print(paint))?;
+        out.show_response(
+            &json!({"dead_letters": letters, "next": null, "more": count.is_more}),
+            |page: &DeadLetterPage, paint| table(&page.dead_letters).print(paint),
+        )?;
         out.note(&format!("{counted} would be {done}."));
         return Ok(Choice::Nothing(ExitCode::SUCCESS));
     }
@@ -281,10 +283,12 @@ async fn redrive(
         Choice::Process(limit) => chosen.limit = limit,
         Choice::Nothing(code) => return Ok(code),
     }
-    let mut summary = RedriveSummary::default();
+    let mut summary = Redriven::default();
     for id in &chosen.ids {
         let response = client.send(&ApiRequest::post(format!("/v1/dead-letters/{}/redrive", path_segment(id)))).await?;
-        summary.operations.push(json!({"letter": id, "operation": response.body["id"]}));
+        let DoneAgain { id: operation, .. } = read(&response.body)?;
+        summary.operations.push(RedrivenLetter { letter: id.clone().into(), operation });
+        summary.redriven += 1;
     }
     if chosen.ids.is_empty() {
         let mut remaining = chosen.limit;
@@ -294,73 +298,48 @@ async fn redrive(
             body.insert("limit".to_owned(), limit.into());
             let response =
                 client.send(&ApiRequest::post("/v1/dead-letters/redrive").with_body(body.into())).await?.body;
-            let done = summary.add(response);
+            let done = summary.add(read(&response)?);
             remaining = remaining.map(|remaining| remaining.saturating_sub(done));
-            if done == 0 || !summary.more || !summary.stopped.is_null() {
+            if done == 0 || !summary.more || summary.stopped.is_some() {
                 break;
             }
         }
     }
-    let failed = !summary.skipped.is_empty() || !summary.stopped.is_null();
+    let failed = !summary.skipped.is_empty() || summary.stopped.is_some();
     let code = if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS };
     let Some(timeout) = waiting.timeout() else {
-        out.show(&summary.value(), |_| summary.to_text())?;
+        out.show(&serde_json::to_value(&summary)?, |_| to_text(&summary))?;
         return Ok(code);
     };
-    eprint!("{}", summary.to_text());
-    let ids = summary.operations.iter().filter_map(|pair| pair["operation"].as_str().map(str::to_owned)).collect();
+    eprint!("{}", to_text(&summary));
+    let ids = summary.operations.iter().map(|pair| pair.operation.to_string()).collect();
     let waited = ops::wait_for(client, out, ids, timeout).await?;
     Ok(if failed { code } else { waited })
 }
 
-/// Combined result of several requests.
-#[derive(Default)]
-struct RedriveSummary {
-    operations: Vec<Value>,
-    skipped: Vec<Value>,
-    stopped: Value,
-    more: bool,
+impl Redriven {
+    /// Adds the result of another request. Returns the number of redriven dead letters.
+    fn add(&mut self, step: Self) -> u64 {
+        let done = step.operations.len();
+        self.redriven += done;
+        self.operations.extend(step.operations);
+        self.skipped.extend(step.skipped);
+        (self.stopped, self.more) = (step.stopped, step.more);
+        done as u64
+    }
 }
 
-impl RedriveSummary {
-    /// Adds a response. Returns the number of redriven dead letters.
-    fn add(&mut self, mut response: Value) -> u64 {
-        let mut taken = |name: &str| match response[name].take() {
-            Value::Array(list) => list,
-            _ => Vec::new(),
-        };
-        let (operations, skipped) = (taken("operations"), taken("skipped"));
-        let done = operations.len() as u64;
-        self.operations.extend(operations);
-        self.skipped.extend(skipped);
-        self.stopped = response["stopped"].take();
-        self.more = response["more"] == true;
-        done
+fn to_text(summary: &Redriven) -> String {
+    let again = |pair: &RedrivenLetter| format!("{} is redriven as {}\n", pair.letter, pair.operation);
+    let not = |skipped: &SkippedLetter| format!("{} is not redriven: {}\n", skipped.letter, skipped.why);
+    let mut out: String = summary.operations.iter().map(again).chain(summary.skipped.iter().map(not)).collect();
+    out += &format!("{} redriven, {} skipped.", summary.operations.len(), summary.skipped.len());
+    if let Some(reason) = &summary.stopped {
+        out += &format!(" Stopped early: {reason}.");
+    } else if summary.more {
+        out += " More dead letters match.";
     }
-
-    fn value(&self) -> Value {
-        json!({
-            "redriven": self.operations.len(),
-            "operations": self.operations,
-            "skipped": self.skipped,
-            "more": self.more,
-            "stopped": self.stopped,
-        })
-    }
-
-    fn to_text(&self) -> String {
-        let again = |pair: &Value| format!("{} is redriven as {}\n", text(&pair["letter"]), text(&pair["operation"]));
-        let not =
-            |skipped: &Value| format!("{} is not redriven: {}\n", text(&skipped["letter"]), text(&skipped["why"]));
-        let mut out: String = self.operations.iter().map(again).chain(self.skipped.iter().map(not)).collect();
-        out += &format!("{} redriven, {} skipped.", self.operations.len(), self.skipped.len());
-        if !self.stopped.is_null() {
-            out += &format!(" Stopped early: {}.", text(&self.stopped));
-        } else if self.more {
-            out += " More dead letters match.";
-        }
-        out + "\n"
-    }
+    out + "\n"
 }
 
 async fn discard(
@@ -386,9 +365,9 @@ async fn discard(
             let request = ApiRequest::post("/v1/dead-letters/discard")
                 .with_body(body.into())
                 .with_feature("bulk discard of dead letters");
-            let response = client.send(&request).await?.body;
-            let done = response["discarded"].as_u64().unwrap_or(0);
-            (discarded, more) = (discarded + done, response["more"] == true);
+            let step: Discarded = read(&client.send(&request).await?.body)?;
+            let done = step.discarded;
+            (discarded, more) = (discarded + done, step.more);
             remaining = remaining.map(|remaining| remaining.saturating_sub(done));
             if done == 0 || !more {
                 break;
@@ -406,15 +385,15 @@ mod tests {
 
     #[test]
     fn results_of_several_requests_are_combined() {
-        let mut sum = RedriveSummary::default();
+        let mut sum = Redriven::default();
         let first = json!({"redriven": 1, "operations": [{"letter": "a", "operation": "b"}], "skipped": [], "more": true, "stopped": null});
         let second = json!({"redriven": 0, "operations": [], "skipped": [{"letter": "c", "why": "no"}], "more": false, "stopped": "full"});
-        assert_eq!((sum.add(first), sum.more), (1, true));
-        assert_eq!((sum.add(second), sum.more), (0, false));
+        assert_eq!((sum.add(read(&first).unwrap()), sum.more), (1, true));
+        assert_eq!((sum.add(read(&second).unwrap()), sum.more), (0, false));
         assert_eq!(
-            sum.to_text(),
+            to_text(&sum),
             "a is redriven as b\nc is not redriven: no\n1 redriven, 1 skipped. Stopped early: full.\n"
         );
-        assert_eq!(sum.value()["redriven"], 1);
+        assert_eq!(sum.redriven, 1);
     }
 }

@@ -10,9 +10,10 @@ use super::{
     confirm::{ConfirmArgs, Count},
     interrupt::{interrupted, unless_interrupted},
     listing::{self, PageArgs},
-    output::{Color, Output, Painter, TableCell, TextTable, fields, text, time},
+    output::{Color, Output, Painter, TableCell, TextTable, fields, format_time, or_dash, text},
     remote::RemoteArgs,
 };
+use crate::api::dto::{DeadEvent, DeadEventPage};
 use crate::client::{ApiRequest, Client, ClientError, ListRequest, path_segment};
 
 /// Name of the feature in errors of daemons that do not support it.
@@ -153,7 +154,9 @@ async fn list(client: &Client, out: &Output, which: &EventFilter, page: PageArgs
             return Ok(ExitCode::SUCCESS);
         }
     }
-    out.show(&json!({ "events": found }), |paint| table(&found).print(paint))?;
+    out.show_response(&json!({ "events": found, "next": null }), |page: &DeadEventPage, paint| {
+        table(&page.events).print(paint)
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -163,17 +166,17 @@ async fn find(client: &Client, which: &EventFilter, max: usize) -> Result<Vec<Va
     Ok(listed.entries.into_iter().filter(|event| which.matches(event)).take(max).collect())
 }
 
-fn table(events: &[Value]) -> TextTable {
+fn table(events: &[DeadEvent]) -> TextTable {
     let mut table = TextTable::new(&["PLACE", "HANDLER", "TYPE", "GUILD", "TRIES", "CREATED", "WHY"]);
     for event in events {
         table.row(vec![
-            text(&event["place"]).into(),
-            text(&event["handler"]).into(),
-            text(&event["event_type"]).into(),
-            text(&event["event"]["guild_id"]).into(),
-            text(&event["attempts"]).into(),
-            time(&event["created_at"]).into(),
-            TableCell::tinted(text(&event["why"]), Color::Dim),
+            event.place.to_string().into(),
+            event.handler.as_str().into(),
+            event.event_type.as_str().into(),
+            text(&event.event["guild_id"]).into(),
+            event.attempts.to_string().into(),
+            format_time(&event.created_at).into(),
+            TableCell::tinted(or_dash(event.why.as_ref()), Color::Dim),
         ]);
     }
     table
@@ -189,21 +192,20 @@ async fn show(client: &Client, out: &Output, places: &[String]) -> anyhow::Resul
     for place in places {
         found.push(show_one(client, place).await?);
     }
-    let value = if let [one] = found.as_slice() { one.clone() } else { json!({ "events": found }) };
-    out.show(&value, |paint| found.iter().map(|event| details(event, paint)).collect::<Vec<_>>().join("\n"))?;
+    out.show_each("events", found, details)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn details(event: &Value, paint: Painter) -> String {
+fn details(event: &DeadEvent, paint: Painter) -> String {
     let pairs = [
-        ("place", text(&event["place"]).into()),
-        ("handler", text(&event["handler"]).into()),
-        ("type", text(&event["event_type"]).into()),
-        ("session", format!("{}, event {}", text(&event["session"]), text(&event["seq"])).into()),
-        ("why", TableCell::tinted(text(&event["why"]), Color::Bad)),
-        ("tries", text(&event["attempts"]).into()),
-        ("created", time(&event["created_at"]).into()),
-        ("event", event["event"].to_string().into()),
+        ("place", event.place.to_string().into()),
+        ("handler", event.handler.as_str().into()),
+        ("type", event.event_type.as_str().into()),
+        ("session", format!("{}, event {}", event.session, event.seq).into()),
+        ("why", TableCell::tinted(or_dash(event.why.as_ref()), Color::Bad)),
+        ("tries", event.attempts.to_string().into()),
+        ("created", format_time(&event.created_at).into()),
+        ("event", event.event.to_string().into()),
     ];
     fields(&pairs, paint)
 }
@@ -228,7 +230,9 @@ async fn apply(
             found = find(client, &chosen.which, usize::MAX).await?;
         }
         if confirm.is_dry_run() {
-            out.show(&json!({ "events": found }), |paint| table(&found).print(paint))?;
+            out.show_response(&json!({ "events": found, "next": null }), |page: &DeadEventPage, paint| {
+                table(&page.events).print(paint)
+            })?;
             let count = Count { number: found.len(), is_more: false };
             out.note(&format!("{} would be {}.", count.of("dead event"), action.done()));
             return Ok(ExitCode::SUCCESS);
@@ -261,6 +265,7 @@ async fn apply(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::output::read;
 
     fn event() -> Value {
         json!({"place": "17", "handler": "greeter", "event_type": "member.join", "session": "abc", "seq": "42",
@@ -270,9 +275,9 @@ mod tests {
 
     #[test]
     fn dead_events_are_rows_and_have_details() {
-        let row = table(&[event()]).print(Painter::none()).lines().nth(1).unwrap().to_owned();
+        let row = table(&[read(&event()).unwrap()]).print(Painter::none()).lines().nth(1).unwrap().to_owned();
         assert_eq!(row, "17     greeter  member.join  7      5      2026-01-31T12:00:00Z  the webhook returned 410");
-        let details = details(&event(), Painter::none());
+        let details = details(&read(&event()).unwrap(), Painter::none());
         assert!(details.contains("session  abc, event 42\n") && details.contains("\"guild_id\":\"7\""), "{details}");
     }
 

@@ -3,13 +3,14 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{ArgGroup, Subcommand};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     listing::{self, PageArgs},
-    output::{Color, Output, Painter, TableCell, TextTable, fields, text},
+    output::{Color, Output, TableCell, TextTable, fields, or_dash},
     remote::RemoteArgs,
 };
+use crate::api::dto::{Guild, GuildStanding};
 use crate::client::{ApiRequest, Client, ListRequest, path_segment};
 
 #[derive(clap::Args, Debug)]
@@ -71,13 +72,13 @@ async fn list(client: &Client, out: &Output, page: PageArgs) -> anyhow::Result<E
     listing::show(client, out, pages, "No guilds yet: the gateway has reported none.", table).await
 }
 
-fn table(guilds: &[Value]) -> TextTable {
+fn table(guilds: &[Guild]) -> TextTable {
     let mut table = TextTable::new(&["ID", "NAME", "TENANT"]);
     for guild in guilds {
         table.row(vec![
-            text(&guild["id"]).into(),
-            text(&guild["name"]).into(),
-            TableCell::tinted(text(&guild["tenant"]), Color::Dim),
+            guild.id.to_string().into(),
+            or_dash(guild.name.as_ref()).into(),
+            TableCell::tinted(guild.tenant.as_str(), Color::Dim),
         ]);
     }
     table
@@ -88,24 +89,24 @@ async fn show(client: &Client, out: &Output, ids: &[String]) -> anyhow::Result<E
     for id in ids {
         found.push(client.get(format!("/v1/guilds/{}", path_segment(id))).await?.body);
     }
-    print(out, &found, |guild, paint| fields(&status_fields(guild), paint))
+    out.show_each("guilds", found, |guild, paint| fields(&status_fields(guild), paint))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Formats the status of a guild.
-fn status_fields(guild: &Value) -> Vec<(&'static str, TableCell)> {
-    let more = if guild["depth_is_more"] == true { "more than " } else { "" };
-    let paused = match (guild["paused"] == true, guild["all_paused"] == true) {
+fn status_fields(guild: &GuildStanding) -> Vec<(&'static str, TableCell)> {
+    let more = if guild.depth_is_more { "more than " } else { "" };
+    let paused = match (guild.paused, guild.all_paused) {
         (true, _) => TableCell::tinted("yes", Color::Care),
         (false, true) => TableCell::tinted("yes (all guilds)", Color::Care),
         (false, false) => "no".into(),
     };
-    let pending = guild["pending"].as_object().into_iter().flatten();
-    let pending: Vec<_> = pending.map(|(state, count)| format!("{count} {state}")).collect();
+    let pending: Vec<_> = guild.pending.iter().map(|(state, count)| format!("{count} {state}")).collect();
     let mut pairs = vec![
-        ("guild", text(&guild["guild_id"]).into()),
-        ("name", text(&guild["name"]).into()),
+        ("guild", guild.guild_id.to_string().into()),
+        ("name", or_dash(guild.name.as_ref()).into()),
         ("paused", paused),
-        ("pending", format!("{more}{}", text(&guild["depth"])).into()),
+        ("pending", format!("{more}{}", guild.depth).into()),
     ];
     if !pending.is_empty() {
         pairs.push(("by state", pending.join(", ").into()));
@@ -127,32 +128,25 @@ async fn post_action(client: &Client, out: &Output, chosen: &GuildSelection, act
                 .body,
         );
     }
-    print(out, &done, |guild, _| {
-        let name = guild["guild_id"].as_str().map_or_else(|| "everything".to_owned(), |id| format!("guild {id}"));
-        let paused = guild["paused"] == true || guild["all_paused"] == true;
-        format!("{name} {}\n", if paused { "is paused" } else { "is resumed" })
-    })
-}
-
-fn print(out: &Output, guilds: &[Value], format_guild: impl Fn(&Value, Painter) -> String) -> anyhow::Result<ExitCode> {
-    let value = if let [one] = guilds { one.clone() } else { json!({ "guilds": guilds }) };
-    let separator = if guilds.iter().any(|guild| guild.get("depth").is_some()) { "\n" } else { "" };
-    out.show(&value, |paint| {
-        guilds.iter().map(|guild| format_guild(guild, paint)).collect::<Vec<_>>().join(separator)
-    })?;
+    let names = chosen.ids.iter().map(|id| format!("guild {id}"));
+    let names = chosen.all.then(|| "everything".to_owned()).into_iter().chain(names);
+    let text: String = names.map(|name| format!("{name} is {action}d\n")).collect();
+    let value = if done.len() == 1 { done.remove(0) } else { json!({ "guilds": done }) };
+    out.show(&value, |_| text)?;
     Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::output::{Painter, read};
 
     #[test]
     fn guild_displays_pending_operations_and_pause() {
         let guild = json!({"guild_id": "7", "name": "Pilots", "paused": false, "all_paused": true, "depth": 1000, "depth_is_more": true,
             "pending": {"queued": 999, "running": 1}});
         assert_eq!(
-            fields(&status_fields(&guild), Painter::none()),
+            fields(&status_fields(&read(&guild).unwrap()), Painter::none()),
             "guild     7\nname      Pilots\npaused    yes (all guilds)\npending   more than 1000\nby state  999 queued, 1 running\n"
         );
     }

@@ -5,9 +5,9 @@ use std::{path::PathBuf, process::ExitCode};
 use guildhall_actors::supervision::Supervision;
 
 use super::setting_flags::{self, SettingFlags};
-use crate::daemon::ServeError;
 use crate::daemon::reload::Reloader;
 use crate::daemon::signals::{OnHangup, Signals, StopSource};
+use crate::daemon::{ServeError, StartError};
 use crate::events::{StoreRestored, emit};
 use crate::{daemon, handlers, logging, store};
 

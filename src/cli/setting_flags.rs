@@ -56,6 +56,7 @@ pub(super) struct SettingFlags {
 
 impl SettingFlags {
     /// Whether a simulator is used.
+    #[cfg(feature = "simulator")]
     pub(super) const fn has_simulator(&self) -> bool {
         self.sim.is_some()
     }

@@ -12,7 +12,7 @@ use super::{
     duration,
     interrupt::unless_interrupted,
     limits,
-    output::{Color, Output, Painter, TableCell, fields, text, time},
+    output::{Color, Output, Painter, TableCell, fields, format_time, read, time},
     remote::RemoteArgs,
 };
 use crate::{
@@ -82,12 +82,7 @@ async fn watch(client: &Client, out: &Output, interval: Duration) -> anyhow::Res
 async fn fetch<T: DeserializeOwned>(client: &Client, path: &str, feature: &'static str) -> Part<T> {
     let request = ApiRequest::new(Method::GET, path).with_feature(feature);
     let body = client.send(&request).await.map_err(|error| error.to_string())?.body;
-    read(body)
-}
-
-fn read<T: DeserializeOwned>(body: Value) -> Part<T> {
-    serde_json::from_value(body)
-        .map_err(|error| format!("the daemon's response is of another version ({error}); update this program"))
+    read(&body).map_err(|error| error.to_string())
 }
 
 async fn fetch_shards(client: &Client) -> Part<Vec<dto::Shard>> {
@@ -100,7 +95,7 @@ async fn fetch_shards(client: &Client) -> Part<Vec<dto::Shard>> {
         feature: Some("shards"),
     };
     let listed = client.read_list(&pages).await.map_err(|error| error.to_string())?;
-    listed.entries.into_iter().map(read).collect()
+    listed.entries.iter().map(|shard| read(shard).map_err(|error| error.to_string())).collect()
 }
 
 impl Status {
@@ -197,7 +192,7 @@ fn push_rest(rows: &mut Vec<TableCell>, count: usize) {
 }
 
 fn shard_rows(shards: &[dto::Shard]) -> Vec<TableCell> {
-    let is_fine = |shard: &dto::Shard| matches!(shard.state.to_string().as_str(), "connected" | "elsewhere");
+    let is_fine = |shard: &dto::Shard| matches!(shard.state.as_ref(), "connected" | "elsewhere");
     let connected = shards.iter().filter(|shard| is_fine(shard)).count();
     let lag: u64 = shards.iter().filter_map(|shard| shard.lag).sum();
     let tint = if connected == shards.len() { Color::Good } else { Color::Care };
@@ -215,16 +210,14 @@ fn shard_rows(shards: &[dto::Shard]) -> Vec<TableCell> {
 }
 
 fn breaker_rows(breakers: &dto::Breakers) -> Vec<TableCell> {
-    let troubled: Vec<_> = breakers.breakers.iter().filter(|breaker| breaker.state.to_string() != "closed").collect();
+    let troubled: Vec<_> = breakers.breakers.iter().filter(|breaker| breaker.state.as_ref() != "closed").collect();
     let summary = format!("{} not closed", troubled.len());
     let tint = if troubled.is_empty() { Color::Good } else { Color::Bad };
     let mut rows = vec![TableCell::tinted(summary, tint)];
     rows.extend(troubled.iter().take(MAX_LISTED).map(|breaker| {
-        let breaker = serde_json::to_value(breaker).unwrap_or_default();
-        let until =
-            if breaker["until"].is_null() { String::new() } else { format!(" until {}", time(&breaker["until"])) };
-        let why = if breaker["why"].is_null() { String::new() } else { format!(" ({})", text(&breaker["why"])) };
-        TableCell::tinted(format!("{} {}{until}{why}", text(&breaker["key"]), text(&breaker["state"])), Color::Bad)
+        let until = breaker.until.as_ref().map(|until| format!(" until {}", format_time(until))).unwrap_or_default();
+        let why = breaker.why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+        TableCell::tinted(format!("{} {}{until}{why}", breaker.key, breaker.state), Color::Bad)
     }));
     push_rest(&mut rows, troubled.len());
     rows

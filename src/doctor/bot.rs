@@ -9,7 +9,6 @@ use super::{
     Finding,
     discord::{CallFailure, DateSample, DiscordCaller},
 };
-use crate::daemon::lifecycle::StartError;
 use crate::discord::PRIVILEGED;
 use crate::handlers;
 use crate::settings::{BotTokenError, Settings};

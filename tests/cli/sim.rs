@@ -91,7 +91,7 @@ fn documentation_names_every_flag() {
     let flags = help.lines().filter_map(|line| line.trim_start().strip_prefix("--")?.split(' ').next());
     // This one belongs to all commands, and is not about the simulator.
     let own: Vec<_> = flags.filter(|flag| *flag != "config").collect();
-    assert_eq!(own.len(), 14, "{own:?}");
+    assert_eq!(own.len(), 16, "{own:?}");
     for flag in own {
         let named = page.contains(&format!("| `--{flag}` ")) || page.contains(&format!("| `--{flag} "));
         assert!(named, "docs/simulator.md does not mention --{flag}");

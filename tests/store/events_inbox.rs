@@ -207,7 +207,7 @@ on_both! {
         for seq in 1..=2 {
             put_into_inbox(&store, seq, 0).await;
         }
-        store.postpone(key("s", 1, "h"), dead_disposition("no"), at(30)).await.unwrap();
+        store.postpone(key("s", 1, "h"), dead_disposition("no"), None, at(30)).await.unwrap();
         let dead = store.dead_events(None, 9).await.unwrap()[0].position;
         let waiting = pending_entries(&store).await[0].position;
         let record = || Caller::operator().audit_record(AuditAction::EventsDiscard, at(40));

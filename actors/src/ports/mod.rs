@@ -42,8 +42,8 @@ pub use self::operation_store::{
     Attempt, Binding, Claim, ClaimFrom, DEAD_EVENTS, DEAD_LETTERS, DeadLetter, DeadLetterFilter, DelayedBy, Fence,
     FileUsage, IdempotencyKey, Instance, IntentUpdate, NewOperation, OperationDetails, OperationFilter, OperationPage,
     OperationStore, OperationUpdate, PauseTarget, ProgressUpdate, ResolvedReference, RestoredOperation, Retention,
-    ScopeUsage, StoreError, StoreFuture, StoreUsage, StoredOperation, SubmitError, SubmitResult, SweepSummary, UnknownOutcome,
-    UnreadableOperation, UnresolvedReference, UpdateResult, WaitReason,
+    ScopeUsage, StoreError, StoreFuture, StoreUsage, StoredOperation, SubmitError, SubmitResult, SweepSummary,
+    UnknownOutcome, UnreadableOperation, UnresolvedReference, UpdateResult, WaitReason,
 };
 pub use self::shard_admin::{ShardAdmin, ShardState, ShardView, ShardsFuture};
 pub use self::shared_budget::{SharedBudgets, SharedReply, SharedReplyFuture, Unreachable};

@@ -14,7 +14,7 @@ use crate::rest::ROUTES;
 use crate::rest::call::Call;
 use crate::rest::route;
 use crate::state::Shared;
-use crate::world::drive::{DriveError, GuildSpec, MemberSpec};
+use crate::world::drive::{GuildSpec, MemberSpec};
 use crate::world::fire::{FiredInteraction, InteractionKind, InteractionSpec};
 
 /// Maximum number of actions of one request.
@@ -118,24 +118,6 @@ pub struct MessageSpec {
     /// At this rate; 0 is all at once.
     #[serde(default)]
     pub per_second: f64,
-}
-
-/// A reaction of a member.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ReactionSpec {
-    /// Channel of the message.
-    pub channel_id: Snowflake,
-    /// The message.
-    pub message_id: Snowflake,
-    /// The emoji: a Unicode one, or `name:id`.
-    pub emoji: String,
-    /// The user; the guild's owner by default.
-    #[serde(default)]
-    pub user_id: Option<Snowflake>,
-    /// Takes the reaction back.
-    #[serde(default)]
-    pub remove: bool,
 }
 
 /// An interaction to fire.
@@ -370,21 +352,6 @@ impl Shared {
             .map_err(ControlError::unknown)?;
         core.deliver(now);
         Ok(message)
-    }
-
-    pub(crate) fn react(&self, spec: &ReactionSpec) -> Result<(), ControlError> {
-        let now = self.now();
-        let mut core = self.lock();
-        core.world.user_reaction(spec.channel_id, spec.message_id, spec.user_id, &spec.emoji, spec.remove).map_err(
-            |error| match error {
-                DriveError::InvalidEmoji(_) | DriveError::TooManyReactions(_) => {
-                    ControlError::Invalid(error.to_string())
-                }
-                other => ControlError::unknown(other),
-            },
-        )?;
-        core.deliver(now);
-        Ok(())
     }
 
     fn fire(&self, spec: &FireSpec) -> Result<FiredInteraction, ControlError> {

@@ -2,6 +2,7 @@
 
 mod drive;
 mod handle;
+mod reactions;
 mod rules;
 mod signed;
 
@@ -15,7 +16,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 pub(crate) use drive::Drive;
-pub use drive::{DriveReport, FireSpec, GuildsSpec, JoinSpec, MessageSpec, Pace, PostResponse, ReactionSpec};
+pub use drive::{DriveReport, FireSpec, GuildsSpec, JoinSpec, MessageSpec, Pace, PostResponse};
+pub use reactions::ReactionSpec;
 pub(crate) use signed::{public_key, signing_key};
 
 use crate::gateway::{self, StormSpec};

@@ -42,7 +42,7 @@ pub(crate) struct DeadLetter {
 }
 
 /// The result of redriving dead letters.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Redriven {
     /// Number of redriven dead letters.
     pub(crate) redriven: usize,

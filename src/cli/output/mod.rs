@@ -9,7 +9,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use anyhow::anyhow;
 use clap::ValueEnum;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::api::dto::Time;
 
@@ -67,6 +67,19 @@ impl Output {
         }
         let typed = read(response)?;
         self.show(response, |paint| table(&typed, paint))
+    }
+
+    /// Prints responses about single things: one as it is, several as a list of this name.
+    pub(super) fn show_each<T: DeserializeOwned>(
+        &self,
+        list: &str,
+        mut responses: Vec<Value>,
+        details: impl Fn(&T, Painter) -> String,
+    ) -> anyhow::Result<()> {
+        let typed: Vec<T> =
+            if self.is_table() { responses.iter().map(read).collect::<anyhow::Result<_>>()? } else { Vec::new() };
+        let value = if responses.len() == 1 { responses.remove(0) } else { json!({ list: responses }) };
+        self.show(&value, |paint| typed.iter().map(|one| details(one, paint)).collect::<Vec<_>>().join("\n"))
     }
 
     /// Prints one of many results that arrive one by one: one line each, also for programs.

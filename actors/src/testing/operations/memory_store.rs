@@ -19,8 +19,7 @@ use crate::ports::{
     Claim, ClaimFrom, DeadLetter, DeadLetterFilter, Fence, GuildFilter, GuildPage, Instance, NewOperation,
     OperationDetails, OperationFilter, OperationPage, OperationStore, OperationUpdate, PauseTarget, ResolvedReference,
     RestoredOperation, Retention, StoreError, StoreFuture, StoreUsage, StoredOperation, SubmitError, SubmitResult,
-    SweepSummary, UnknownOutcome,
-    UnreadableOperation, UnresolvedReference, UpdateResult,
+    SweepSummary, UnknownOutcome, UnreadableOperation, UnresolvedReference, UpdateResult,
 };
 
 /// A process's access to the store.
