@@ -66,10 +66,14 @@ async fn watch_all(client: &Client, out: &Output, args: Args) -> anyhow::Result<
         }
         Err(error) => return Err(error.into()),
     };
-    out.note("Following operations; press Ctrl-C to stop.");
+    let mut greeting = Some("Following operations; press Ctrl-C to stop.");
     loop {
+        let next = async {
+            greeting.take().inspect(|greeting| out.note(greeting));
+            feed.next().await
+        };
         // The end that the user chooses; nothing was interrupted.
-        let Some(next) = unless_interrupted(feed.next()).await else {
+        let Some(next) = unless_interrupted(next).await else {
             out.note("Stopped following; the operations continue.");
             return Ok(ExitCode::SUCCESS);
         };

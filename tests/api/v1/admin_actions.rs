@@ -157,6 +157,9 @@ fn running_or_succeeded_operation_is_not_retried() {
 fn guild_and_fleet_are_paused_and_resumed() {
     run(async {
         let api = TestApi::start();
+        // A guild that nothing has named is unknown.
+        api.create_role("a").await;
+        api.take_notifications();
         let path = format!("/v1/guilds/{GUILD}");
         let status = async || {
             let guild = api.get(&path).await.json();

@@ -86,7 +86,7 @@ fn schema_mismatches_are_found() {
     let count_differences =
         |value: Value| DESCRIPTION.differences(&json!({"$ref": "#/components/schemas/GuildStanding"}), &value).len();
     let valid = json!({
-        "guild_id": "1", "paused": false, "all_paused": false, "depth": 1, "depth_is_more": false, "pending": {"queued": 1},
+        "guild_id": "1", "name": null, "paused": false, "all_paused": false, "depth": 1, "depth_is_more": false, "pending": {"queued": 1},
     });
     assert_eq!(count_differences(valid.clone()), 0);
     for (field, invalid_value) in
@@ -96,7 +96,7 @@ fn schema_mismatches_are_found() {
         changed[field] = invalid_value;
         assert_eq!(count_differences(changed), 1, "{field}");
     }
-    assert_eq!(count_differences(json!({})), 6);
+    assert_eq!(count_differences(json!({})), 7);
 }
 
 #[test]
