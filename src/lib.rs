@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Layers; each uses only layers to its left: [`settings`] → `net` → [`client`], [`commands`], [`handlers`], [`discord`],
-//! [`redis`](mod@redis), [`store`], [`webhook`] → [`api`] → [`daemon`], `demo`, [`doctor`] → [`cli`] → `main`. All
+//! [`redis`](mod@redis), [`store`], [`webhook`] → [`api`] → `egress` → [`daemon`], `demo`, [`doctor`] → [`cli`] → `main`. All
 //! layers may use [`events`], [`metrics`], [`process`] and [`logging`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
@@ -22,6 +22,7 @@ pub mod daemon;
 pub mod demo;
 pub mod discord;
 pub mod doctor;
+pub(crate) mod egress;
 mod error_chain;
 pub mod events;
 pub mod handlers;

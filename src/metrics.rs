@@ -140,6 +140,23 @@ metrics! {
         /// Manual interventions, by action: breakers.force, breakers.reset, shards.restart.
         pub(crate) API_INTERVENTIONS = counter "guildhall_api_interventions_total" [action];
     }
+    Egress {
+        /// Calls through the REST proxy, by kind of caller (key, bot, anonymous, or none if it was not identified), by
+        /// origin of the response (discord or guildhall) and by class of its status.
+        pub(crate) EGRESS_REQUESTS = counter "guildhall_egress_requests_total" [caller, origin, status_class];
+        /// Duration of calls through the REST proxy, including the wait for a permit, by kind of caller.
+        pub(crate) EGRESS_REQUEST_SECONDS = histogram "guildhall_egress_request_seconds" [caller] in Seconds;
+        /// Calls that the REST proxy answered itself, by reason.
+        pub(crate) EGRESS_REFUSED = counter "guildhall_egress_refused_total" [why];
+        /// Calls through the REST proxy whose client hung up before the response.
+        pub(crate) EGRESS_ABANDONED = counter "guildhall_egress_abandoned_total";
+        /// Calls in progress in the REST proxy.
+        pub(crate) EGRESS_CALLS = gauge "guildhall_egress_calls";
+        /// Open connections to the REST proxy.
+        pub(crate) EGRESS_CONNECTIONS = gauge "guildhall_egress_connections";
+        /// Connections to the REST proxy that were refused or closed, by reason: full or unread.
+        pub(crate) EGRESS_CONNECTIONS_CUT = counter "guildhall_egress_connections_cut_total" [why];
+    }
 }
 
 /// Upper bounds of histogram buckets, in seconds: from a millisecond to Discord's longest waits.

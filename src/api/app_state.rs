@@ -25,7 +25,10 @@ use guildhall_actors::ports::{ApiKey, ChangeFeed, KeyStore};
 use guildhall_actors::submission::{CompletionConfig, CompletionWaiters, OperationError};
 use guildhall_actors::supervision::spawn_work_on;
 use guildhall_actors::wall_clock::WallClock;
-use guildhall_core::{access::KeyId, time::UnixMs};
+use guildhall_core::{
+    access::{KeyId, ParsedKey},
+    time::UnixMs,
+};
 use tokio::{
     runtime::Handle,
     sync::{Semaphore, watch},
@@ -39,7 +42,7 @@ use super::{
     body::BodyMemory,
     client_address::TrustedProxies,
     key_lookup::{KeyLookup, KeySource, LookupError},
-    keyring::Keyring,
+    keyring::{self, KeyRejection, Keyring},
     operator_key::OperatorKey,
     policies::{self, PoliciesConfig, PolicyLimiter},
     problem::{ProblemResponse, ProblemType},
@@ -298,6 +301,21 @@ impl AppState {
             )),
             LookupError::Store(error) => errors::store_problem(&error),
         })
+    }
+
+    /// The caller with this key, or why the key is not accepted.
+    pub(crate) async fn authenticate(
+        &self,
+        presented: &str,
+        request: Arc<str>,
+        from: IpAddr,
+    ) -> Result<Result<Caller, KeyRejection>, ProblemResponse> {
+        if self.control.key.matches(presented, || self.key_source()).await {
+            return Ok(Ok(Caller { request, ..Caller::operator() }));
+        }
+        let Some(presented) = ParsedKey::read(presented) else { return Ok(Err(KeyRejection::Invalid)) };
+        let Some(api_key) = self.look_up(presented.id, from).await? else { return Ok(Err(KeyRejection::Invalid)) };
+        Ok(keyring::authenticate(&api_key, &presented, self.now(), request))
     }
 
     /// Records in the audit that a caller was rejected. The response does not wait for it, and only a few rejections of

@@ -19,7 +19,6 @@ use actix_web::{
 };
 use guildhall_actors::access::Caller;
 use guildhall_core::{
-    access::ParsedKey,
     policy::{MAX_COST, Policy},
     trace::TraceContext,
 };
@@ -32,7 +31,7 @@ use crate::{
         body::{self, BufferedBody, announces_at_most, announces_more_than, closing_problem, hold_unread_body, until},
         dto::Time,
         events::RequestCompleted,
-        keyring::{self, KeyRejection},
+        keyring::KeyRejection,
         policies::PolicyDecision,
         problem::{ProblemResponse, ProblemType},
         request_id,
@@ -244,12 +243,7 @@ async fn authenticate(
     let credential = credential.and_then(|credential| credential.split_once(' '));
     let credential = credential.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, key)| key.trim());
     let Some(credential) = credential else { return Ok(Err(KeyRejection::Missing)) };
-    if app.control.key.matches(credential, || app.key_source()).await {
-        return Ok(Ok(Caller { request: id, ..Caller::operator() }));
-    }
-    let Some(credential) = ParsedKey::read(credential) else { return Ok(Err(KeyRejection::Invalid)) };
-    let Some(api_key) = app.look_up(credential.id, from).await? else { return Ok(Err(KeyRejection::Invalid)) };
-    Ok(keyring::authenticate(&api_key, &credential, app.now(), id))
+    app.authenticate(credential, id, from).await
 }
 
 /// The parent span of a request. An invalid or repeated `traceparent` is ignored, as its specification says.

@@ -13,7 +13,7 @@
 
 mod abort;
 pub mod admin_key;
-mod app_state;
+pub(crate) mod app_state;
 mod body;
 mod client_address;
 mod cursor;
@@ -26,7 +26,7 @@ mod handlers;
 mod health;
 mod interactions;
 mod key_lookup;
-mod keyring;
+pub(crate) mod keyring;
 mod listener;
 mod middleware;
 mod openapi;
@@ -34,9 +34,9 @@ mod operator_key;
 mod policies;
 mod prefer;
 mod prefer_wait;
-mod problem;
+pub(crate) mod problem;
 mod readiness;
-mod request_id;
+pub(crate) mod request_id;
 mod routes;
 mod runbooks;
 mod services;
@@ -53,7 +53,7 @@ pub use self::interactions::InteractionsEndpoint;
 pub use self::listener::certificates::{Certificates, CertificatesError, CheckedCertificate};
 pub use self::listener::edge_config::EdgeConfig;
 pub use self::listener::{
-    API_BIND, BindError, BoundListener, INTERACTIONS_BIND, Listener, ListenerHandle, bind, bind_for,
+    API_BIND, BindError, BoundListener, EGRESS_BIND, INTERACTIONS_BIND, Listener, ListenerHandle, bind, bind_for,
 };
 pub use self::openapi::description;
 pub use self::policies::PoliciesConfig;

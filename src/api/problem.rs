@@ -361,6 +361,21 @@ impl ProblemResponse {
         self.with("errors", errors)
     }
 
+    /// Its status.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.problem.status()
+    }
+
+    /// What failed, and what to do.
+    pub(crate) fn detail(&self) -> &str {
+        self.detail.as_deref().unwrap_or(self.problem.detail())
+    }
+
+    /// The `Retry-After` in seconds that was set for this occurrence.
+    pub(crate) fn retry_after_seconds(&self) -> Option<u64> {
+        self.retry_after
+    }
+
     pub(crate) fn response(&self) -> HttpResponse {
         let (status, ..) = self.problem.definition();
         let mut response = HttpResponseBuilder::new(status);

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt, io, net::SocketAddr, sync::Arc, time::Dura
 use guildhall_actors::access::{RoleCache, RoleCacheConfig};
 use guildhall_actors::crash::Crash;
 use guildhall_actors::gate::Rest;
-use guildhall_actors::ports::{EventStore, IdempotencyCache, OperationExecutor, OperationStore};
+use guildhall_actors::ports::{EventStore, IdempotencyCache, OperationStore};
 use guildhall_actors::shard::{GuildRecorder, ShardEvent, ShardObserver};
 use guildhall_actors::supervision::{PartEnd, Supervision};
 use guildhall_actors::telemetry::crash::CrashRecorded;
@@ -17,6 +17,7 @@ use super::admin_key::{AcceptedAdminKey, LocalAdminKey};
 use super::api_component::{self, ApiComponent, ApiHandle, BoundApi};
 use super::budgets_component::BudgetsComponent;
 use super::discovery::{self, DiscoveryError};
+use super::egress_component::EgressComponent;
 use super::events_component::{self, EventsComponent, WebhookError};
 use super::gate_component::GateComponent;
 use super::gateway_component::GatewayComponent;
@@ -35,6 +36,7 @@ use crate::api::{
 use crate::clock::Clocks;
 use crate::discord::executor::{DiscordExecutor, ExecutorConfig};
 use crate::discord::{FatalClose, ShardEnd};
+use crate::egress::EgressConfig;
 use crate::events::{DaemonStarted, LimitSharingChosen, emit};
 use crate::settings::{BotTokenError, Settings};
 use crate::store::{OpenError, Store};
@@ -167,6 +169,7 @@ pub struct Daemon {
     operations: OperationsComponent,
     events: EventsComponent,
     interactions: InteractionsComponent,
+    egress: EgressComponent,
     shards: ShardsComponent,
 }
 
@@ -191,6 +194,7 @@ impl Daemon {
         // Before anything is logged: an address or a store that is in use should be the only line.
         let bound_api = BoundApi::bind(&settings.api)?;
         let bound_interactions = InteractionsComponent::bind(&settings.interactions)?;
+        let bound_egress = EgressComponent::bind(&settings.egress)?;
         let store = Store::open_arriving(&settings.store).await?;
         let clocks = store.clocks().clone();
         let readiness = Readiness::default();
@@ -222,7 +226,7 @@ impl Daemon {
             settings,
             identity.application.get(),
             store.clone(),
-            executor(&rest, &identity, &store, &roles),
+            Arc::new(executor(&rest, &identity, &store, &roles)),
             rest.idempotency().map(|cache| Arc::new(cache) as Arc<dyn IdempotencyCache>),
             Arc::clone(&roles),
             parts.store,
@@ -234,6 +238,16 @@ impl Daemon {
             budgets: Some(Arc::clone(budgets.service())),
         });
         parts.operations.ready();
+        let egress = EgressComponent::start(bound_egress, |address| EgressConfig {
+            settings: &settings.egress,
+            address,
+            control: api.control.clone(),
+            gate: Arc::clone(&rest.gate),
+            executor: executor(&rest, &identity, &store, &roles),
+            authorization: rest.authorization.clone(),
+            credential: rest.credential(),
+        })
+        .map_err(abandon)?;
         operations.arrive_when(rest.wait_until_open(GATE_OPEN_TIMEOUT));
 
         let sessions: Arc<dyn EventStore> = Arc::new(store.clone());
@@ -298,6 +312,7 @@ impl Daemon {
             operations,
             events,
             interactions,
+            egress,
             shards,
         };
         reloader.attach(daemon.reload_targets());
@@ -375,8 +390,11 @@ impl Daemon {
             let _ = timeout_at(deadline, self.shards.release()).await;
             (closed, handled)
         };
-        let (drained, (closed, handled), ()) =
-            tokio::join!(self.operations.drain(timeout), events, self.api.drain(timeout));
+        let listeners = async {
+            self.api.drain(timeout).await;
+            self.egress.stop(deadline).await;
+        };
+        let (drained, (closed, handled), ()) = tokio::join!(self.operations.drain(timeout), events, listeners);
         let shards = if closed.is_ok() { Vec::new() } else { self.shards.open_shards() };
         self.rest.stop(deadline).await;
         let listener = !self.api.stop(deadline).await;
@@ -418,18 +436,12 @@ fn control(settings: &Settings, key: &AcceptedAdminKey<'_>, store: &Store, rest:
     control
 }
 
-fn executor(
-    rest: &RestComponent,
-    identity: &BotIdentity,
-    store: &Store,
-    roles: &Arc<RoleCache>,
-) -> Arc<dyn OperationExecutor> {
+fn executor(rest: &RestComponent, identity: &BotIdentity, store: &Store, roles: &Arc<RoleCache>) -> DiscordExecutor {
     let gate: Arc<dyn Rest> = rest.gate.clone();
     let objects: Arc<dyn OperationStore> = Arc::new(store.clone());
-    let executor = DiscordExecutor::new(gate, identity.application, identity.bot, objects, ExecutorConfig::default())
+    DiscordExecutor::new(gate, identity.application, identity.bot, objects, ExecutorConfig::default())
         .with_roles(Arc::clone(roles))
-        .with_clocks(store.clocks().clone());
-    Arc::new(executor)
+        .with_clocks(store.clocks().clone())
 }
 
 /// Passes changed permissions to the role cache, changes of guilds to the recorder, and everything else to readiness and to the

@@ -7,6 +7,7 @@ pub(crate) mod command_gate;
 pub(crate) mod commands;
 pub(crate) mod daemon_gate;
 pub(crate) mod discovery;
+pub(crate) mod egress_component;
 pub(crate) mod events_component;
 pub(crate) mod fleet;
 pub(crate) mod gate_component;

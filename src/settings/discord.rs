@@ -1,6 +1,6 @@
 //! Settings of the connection to Discord, and of REST calls.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use guildhall_core::{breaker::BreakerConfig, invalid::InvalidConfig, limit::LimitConfig};
 use url::Url;
@@ -98,9 +98,34 @@ settings! {
         pub share_percent as "share": u32 = Integer(1..=100), 25;
     }
 
-    /// Settings that processes with the same address share.
+    /// The REST proxy, and settings that processes with the same address share.
     #[derive(Clone, Debug)]
     pub struct EgressSettings in "egress" {
+        /// Whether bots may make their own calls to Discord through this process (docs/egress.md).
+        pub enabled: bool = Bool, false;
+        /// IP address and port of the REST proxy. Port 0 selects a free port, which the log names.
+        pub bind: SocketAddr = kind::address("an IP address and a port, such as 127.0.0.1:8081"), "127.0.0.1:8081";
+        /// Whether `egress.bind` may be an address that other machines can reach. Keys and tokens can then be read in
+        /// transit: use it only behind a proxy that terminates TLS, or in a network without other users.
+        pub allow_plaintext: bool = Bool, false;
+        /// Whether calls of other machines may have no key or bot token, if the path contains a token: those to webhooks
+        /// and interactions. Calls of this machine always may.
+        pub allow_anonymous: bool = Bool, false;
+        /// How long a call waits for a permit, in milliseconds, unless it has `X-Guildhall-Deadline-Ms`. After that it is
+        /// answered with 429. Bot libraries wait for 10 to 15 seconds for a response.
+        pub max_wait as "max_wait_ms": Duration = Integer(0..=600_000), 5000;
+        /// Maximum number of calls in progress, including those that wait for a permit. More are answered with 429.
+        pub max_calls: usize = Integer(1..=100_000), 2000;
+        /// The same for one key, for the bot token, or for one address without either.
+        pub max_calls_per_caller: usize = Integer(1..=100_000), 1000;
+        /// Maximum number of connections. More are rejected with a response and closed.
+        pub max_connections: usize = Integer(1..=1_000_000), 10000;
+        /// How long a connection may take to send the head of its next request, in milliseconds.
+        pub idle_timeout as "idle_timeout_ms": Duration = Integer(1..=3_600_000), 60000;
+        /// How long the body of a request may take to arrive, in milliseconds.
+        pub body_timeout as "body_timeout_ms": Duration = Integer(1..=600_000), 10000;
+        /// How long a client may read nothing of its response, in milliseconds, before the connection is closed.
+        pub write_timeout as "write_timeout_ms": Duration = Integer(1..=600_000), 10000;
         /// Processes that reach Discord from one address share a budget of invalid requests. Give processes behind
         /// another address another name.
         pub ip_group: String = NAME, "default";

@@ -94,7 +94,7 @@ settings! {
         pub interactions: InteractionSettings;
         /// Named budgets of other upstreams.
         pub budgets: BudgetSettings;
-        /// Settings that processes with the same address share.
+        /// The REST proxy, and settings that processes with the same address share.
         pub egress: EgressSettings;
         /// The store.
         pub store: StoreSettings;

@@ -24,6 +24,8 @@ const CONSTRAINTS: &[fn(&Values) -> Option<SettingsProblem>] = &[
     open_bind_has_key,
     tls_has_both_files,
     open_bind_has_tls,
+    open_egress_has_key,
+    open_egress_has_tls,
     shutdown_is_longer_than_its_delay,
     shard_range_is_within_shards,
     reconnect_base_is_at_most_its_cap,
@@ -165,6 +167,35 @@ fn open_bind_has_tls(values: &Values) -> Option<SettingsProblem> {
          (GUILDHALL__API__ALLOW_PLAINTEXT=true)"
     );
     (!is_allowed && !has_tls).then(|| values.problem(&["api.bind"], message))
+}
+
+/// Returns the address of the REST proxy, if it is enabled and other machines can reach it.
+fn open_egress(values: &Values) -> Option<SocketAddr> {
+    let is_enabled = values.find("egress.enabled")?.value == true;
+    values.parsed("egress.bind").filter(|address: &SocketAddr| is_enabled && !address.ip().to_canonical().is_loopback())
+}
+
+/// The keys of callers are created with the admin key, which must then be one that the operator has set.
+fn open_egress_has_key(values: &Values) -> Option<SettingsProblem> {
+    let address = open_egress(values)?;
+    let message = format!(
+        "is {address}, which other machines can reach, but api.admin_key is not set, with which the keys of callers are \
+         created; set GUILDHALL__API__ADMIN_KEY, or GUILDHALL__API__ADMIN_KEY_FILE to a file that contains it, or bind a \
+         loopback address such as 127.0.0.1:8081"
+    );
+    values.find("api.admin_key")?.value.is_null().then(|| values.problem(&["egress.bind"], message))
+}
+
+/// Keys and tokens must not cross a network unencrypted, unless the operator permits it.
+fn open_egress_has_tls(values: &Values) -> Option<SettingsProblem> {
+    let address = open_egress(values)?;
+    let is_allowed = values.find("egress.allow_plaintext")?.value == true;
+    let message = format!(
+        "is {address}, which other machines can reach, and they could read the keys and tokens of callers; bind a \
+         loopback address such as 127.0.0.1:8081, or, if a proxy in front of it terminates TLS, set \
+         egress.allow_plaintext = true (GUILDHALL__EGRESS__ALLOW_PLAINTEXT=true)"
+    );
+    (!is_allowed).then(|| values.problem(&["egress.bind"], message))
 }
 
 fn tls_has_both_files(values: &Values) -> Option<SettingsProblem> {

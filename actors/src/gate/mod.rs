@@ -20,7 +20,7 @@ pub use before_send::{BeforeSend, CommitFuture, CommitHook};
 pub use outcome::{CallOutcome, NoResponse, NotSent, RestResponse};
 pub use pipeline::{Gate, GateConfig, GateView};
 pub use release::ReleaseListener;
-pub use request::{Effects, RequestBody, RestRequest};
+pub use request::{ApiVersion, Effects, RequestBody, RestRequest};
 pub use transport::{ClearedRequest, RawResponse, SendFuture, Transport, TransportError};
 
 use std::future::Future;

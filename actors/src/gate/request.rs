@@ -14,14 +14,29 @@ use http_body_util::combinators::UnsyncBoxBody;
 use super::CommitHook;
 use crate::lease_guard::LeaseGuard;
 
+/// Version of Discord's API that a call is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ApiVersion {
+    /// The one of the configured URL.
+    #[default]
+    Configured,
+    /// This one.
+    Number(u8),
+    /// None is named: Discord selects it.
+    Unversioned,
+}
+
 /// A REST call, typed or raw.
 #[derive(Debug)]
 pub struct RestRequest {
     /// The method.
     pub method: Method,
+    /// The version of the API.
+    pub version: ApiVersion,
     /// Path below the API version, with a leading slash and the query: `/guilds/1/members?limit=5`.
     pub path: String,
-    /// Headers in addition to those that the transport sets (token, user agent, length).
+    /// Headers in addition to those that the transport sets (token, length). A user agent replaces that of the
+    /// transport.
     pub headers: HeaderMap,
     /// The body.
     pub body: RequestBody,
@@ -82,6 +97,7 @@ impl RestRequest {
         };
         Self {
             method,
+            version: ApiVersion::Configured,
             path: path.into(),
             headers: HeaderMap::new(),
             body: RequestBody::Empty,

@@ -3,7 +3,7 @@
 /// What `/readyz` reports on: several parts form one component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Component {
-    /// The control API, the listener for interactions, and the process itself.
+    /// The control API, the listeners for interactions and of the REST proxy, and the process itself.
     Api,
     /// Events and their handlers.
     Events,
@@ -92,6 +92,8 @@ parts! {
     ApiListener = "api_listener", Api, EndProcess;
     /// The listener for interactions.
     InteractionsListener = "interactions_listener", Api, EndProcess;
+    /// The listener of the REST proxy.
+    EgressListener = "egress_listener", Api, EndProcess;
     /// Reloads the certificate of the API when it changes.
     Certificates = "certificates", Api, EndProcess;
     /// Runs the upkeep of the metrics recorder.

@@ -53,6 +53,18 @@ metrics! {
 /// Calls that were not sent. While the store is out of reach, each of them is.
 static DENIED_CALLS: LazyLock<FailureLog> = LazyLock::new(|| FailureLog::new("the lease of calls"));
 
+/// Class of a status, as a label.
+#[must_use]
+pub const fn status_class(status: u16) -> &'static str {
+    match status / 100 {
+        2 => "2xx",
+        3 => "3xx",
+        4 => "4xx",
+        5 => "5xx",
+        _ => "other",
+    }
+}
+
 event! {
     /// A call was not sent, because its caller has lost its lease.
     pub(crate) struct SendDenied { guild: Option<u64>, trace: Option<TraceContext> }
@@ -157,13 +169,7 @@ event! {
         let failed = (status >= 400).then(|| class.to_owned());
         span.number("http.response.status_code", status).text("guildhall.result", class).failed(failed)
     });
-    let status_class = match status / 100 {
-        2 => "2xx",
-        3 => "3xx",
-        4 => "4xx",
-        5 => "5xx",
-        _ => "other",
-    };
+    let status_class = status_class(status);
     histogram!(REQUEST_SECONDS, "route" => of.route, "status_class" => status_class).record(of.elapsed.as_secs_f64());
 }
 

@@ -45,6 +45,8 @@ pub enum Section {
     Store,
     /// The API.
     Api,
+    /// The REST proxy.
+    Egress,
 }
 
 impl Section {
@@ -60,6 +62,7 @@ impl Section {
             Self::Shared => "Shared state",
             Self::Store => "The store",
             Self::Api => "The API",
+            Self::Egress => "The REST proxy",
         }
     }
 }

@@ -50,7 +50,7 @@ event! {
 event! {
     /// A caller named a channel, webhook or guild that it may not use.
     pub struct ForeignTargetRefused {
-        /// Where it was detected: `submission` or `dispatch`.
+        /// Where it was detected: `submission`, `dispatch` or `egress`.
         at: &'static str,
     }
     info!(at, "operation refused: it names an object that its caller may not use");

@@ -28,6 +28,10 @@ crate::named_enum! {
         BudgetsRead = "budgets:read",
         /// Acquire from budgets, and report responses of their upstreams.
         BudgetsWrite = "budgets:write",
+        /// Make calls that only read through the REST proxy.
+        EgressRead = "egress:read",
+        /// Make calls through the REST proxy.
+        Egress = "egress",
         /// Read the audit log.
         Audit = "audit",
         /// Submit operations without a guild, and `request` calls.
@@ -42,7 +46,7 @@ crate::named_enum! {
 }
 
 impl Scope {
-    /// The read scope that a write scope includes.
+    /// The read scope that this one includes.
     const fn implies(self) -> Option<Self> {
         match self {
             Self::OperationsWrite => Some(Self::OperationsRead),
@@ -51,12 +55,14 @@ impl Scope {
             Self::StateWrite => Some(Self::StateRead),
             Self::FleetWrite => Some(Self::FleetRead),
             Self::BudgetsWrite => Some(Self::BudgetsRead),
+            Self::Egress => Some(Self::EgressRead),
             Self::OperationsRead
             | Self::GuildsRead
             | Self::EventsRead
             | Self::StateRead
             | Self::FleetRead
             | Self::BudgetsRead
+            | Self::EgressRead
             | Self::Audit
             | Self::Application
             | Self::Danger
@@ -90,6 +96,8 @@ impl Scope {
             | Self::OperationsWrite
             | Self::GuildsRead
             | Self::GuildsWrite
+            | Self::EgressRead
+            | Self::Egress
             | Self::Audit
             | Self::Danger => false,
         }
@@ -113,7 +121,11 @@ mod tests {
     fn write_scope_includes_only_its_read_scope() {
         for scope in Scope::ALL.into_iter().filter(|scope| *scope != Scope::Admin) {
             let covered: Vec<_> = Scope::ALL.into_iter().filter(|other| scope.covers(*other)).collect();
-            let expected = match scope.name().strip_suffix(":write") {
+            let of = match scope {
+                Scope::Egress => Some(scope.name()),
+                _ => scope.name().strip_suffix(":write"),
+            };
+            let expected = match of {
                 Some(of) => vec![Scope::from_name(&format!("{of}:read")).unwrap(), scope],
                 None => vec![scope],
             };

@@ -27,6 +27,8 @@ const fn bit(scope: Scope) -> u32 {
         Scope::Danger => 14,
         Scope::Admin => 15,
         Scope::InteractionsAny => 16,
+        Scope::EgressRead => 17,
+        Scope::Egress => 18,
     };
     1 << number
 }

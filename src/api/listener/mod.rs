@@ -74,6 +74,9 @@ pub const API_BIND: &str = "api.bind (GUILDHALL__API__BIND, --api-bind)";
 /// The setting of the address for interactions, as in messages.
 pub const INTERACTIONS_BIND: &str = "interactions.bind (GUILDHALL__INTERACTIONS__BIND)";
 
+/// The setting of the address of the REST proxy, as in messages.
+pub const EGRESS_BIND: &str = "egress.bind (GUILDHALL__EGRESS__BIND)";
+
 /// Binds the API's address. Nothing is served before [`BoundListener::serve`].
 ///
 /// # Errors
@@ -125,6 +128,11 @@ impl BoundListener {
     #[must_use]
     pub fn with_tls(self, certificates: Option<Certificates>) -> Self {
         Self { tls: certificates, ..self }
+    }
+
+    /// The socket, for a server of another kind.
+    pub(crate) fn into_socket(self) -> TcpListener {
+        self.socket
     }
 
     /// Starts serving health and metrics, and the API if `control` is given. Must be called within an actix system, on

@@ -34,23 +34,34 @@ pub(crate) async fn check(context: &ExecutionContext<'_>) -> Result<(), Executio
     if locations.is_empty() {
         return Ok(());
     }
-    let owners = context.owners(locations.clone()).await?;
-    for (location, owners) in locations.into_iter().zip(owners) {
-        let owner = match owners {
-            Some(owner) => owner,
-            None => match fetch_owner(context, &location).await {
-                Ok(owner) => owner,
-                // A missing object has no owner: the call will fail with Discord's own error.
-                Err(error) if error.is_gone() => continue,
-                Err(error) => return Err(error),
-            },
-        };
+    for (location, owner) in find_owners(context, locations).await? {
         if !work.bounds.allows(&work.tenant, work.guild, &owner) {
             emit(ForeignTargetRefused { at: "dispatch" });
             return Err(ExecutionError::failed(FailureClass::NotFound, not_found_message(&location, work.guild)));
         }
     }
     Ok(())
+}
+
+/// Returns the owner of each location that exists. The call for a missing object will fail with Discord's own error.
+pub(crate) async fn find_owners(
+    context: &ExecutionContext<'_>,
+    locations: Vec<Location>,
+) -> Result<Vec<(Location, Owner)>, ExecutionError> {
+    let stored = context.owners(locations.clone()).await?;
+    let mut found = Vec::with_capacity(locations.len());
+    for (location, stored) in locations.into_iter().zip(stored) {
+        let owner = match stored {
+            Some(owner) => owner,
+            None => match fetch_owner(context, &location).await {
+                Ok(owner) => owner,
+                Err(error) if error.is_gone() => continue,
+                Err(error) => return Err(error),
+            },
+        };
+        found.push((location, owner));
+    }
+    Ok(found)
 }
 
 /// Requests the owner of a location from Discord, and stores it.

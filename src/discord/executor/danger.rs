@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use guildhall_actors::access::RoleCache;
 use guildhall_actors::telemetry::emit;
 use guildhall_actors::telemetry::submission::DangerRefused;
 use guildhall_core::access::{
@@ -168,20 +169,25 @@ impl<'a> RoleCacheInvalidation<'a> {
 
 impl Drop for RoleCacheInvalidation<'_> {
     fn drop(&mut self) {
-        let (work, roles) = (self.0.work, self.0.roles());
-        if let Some(guild) = work.guild {
-            roles.invalidate(guild);
+        let work = self.0.work;
+        invalidate_changed_roles(self.0.roles(), work.guild, &work.payload);
+    }
+}
+
+/// Invalidates what an operation or a call may have changed, in its guild and elsewhere.
+pub(crate) fn invalidate_changed_roles(roles: &RoleCache, guild: Option<u64>, payload: &Payload) {
+    if let Some(guild) = guild {
+        roles.invalidate(guild);
+    }
+    if !matches!(payload, Payload::Request(_)) {
+        return;
+    }
+    // A call may be about another guild than its operation, or about a channel of one.
+    match payload.locations().as_deref() {
+        Ok([]) => {}
+        Ok(locations) if locations.iter().all(|location| matches!(location, Location::Guild(_))) => {
+            locations.iter().for_each(|location| roles.invalidate(location.id()));
         }
-        if !matches!(work.payload, Payload::Request(_)) {
-            return;
-        }
-        // A call may be about another guild than its operation, or about a channel of one.
-        match work.payload.locations().as_deref() {
-            Ok([]) => {}
-            Ok(locations) if locations.iter().all(|location| matches!(location, Location::Guild(_))) => {
-                locations.iter().for_each(|location| roles.invalidate(location.id()));
-            }
-            Ok(_) | Err(_) => roles.clear(),
-        }
+        Ok(_) | Err(_) => roles.clear(),
     }
 }

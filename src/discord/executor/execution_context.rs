@@ -23,7 +23,6 @@ use twilight_model::id::marker::GuildMarker;
 use super::execution_error::{self, ExecutionError, RepeatSafety};
 use super::snowflake::lowest_id_at;
 use super::{DiscordExecutor, ExecutorConfig};
-use crate::clock::{Clocks, SystemTimeSource, TimeSource as _};
 use crate::discord::rest::{CallBuilder, raw, with_reason};
 
 /// The time that Discord allows for the first response to an interaction, with a margin for the response to a posted one
@@ -58,7 +57,7 @@ impl<'a> ExecutionContext<'a> {
 
     /// Store time.
     pub(crate) fn now(&self) -> UnixMs {
-        self.executor.clocks.as_ref().map_or_else(|| SystemTimeSource.wall(), Clocks::now)
+        self.executor.now()
     }
 
     /// The lowest id that an object of this operation can have, with a margin. Ids are in Discord's time, the intent is

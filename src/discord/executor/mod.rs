@@ -12,6 +12,7 @@
 //! outcome of either is `Ambiguous` until [`reconcile`](super::reconcile) has searched for it.
 
 pub(crate) mod bounds;
+pub(crate) mod caller_check;
 pub(crate) mod channels;
 pub(crate) mod danger;
 pub(crate) mod diff;
@@ -39,14 +40,16 @@ use guildhall_actors::ports::{
     Execution, ExecutionOutput, ExecutionResult, ExecutorFuture, OperationExecutor, ReconcileResult,
 };
 use guildhall_core::operation::Payload;
+use guildhall_core::time::UnixMs;
 use twilight_model::id::Id;
 use twilight_model::id::marker::{ApplicationMarker, UserMarker};
 
+pub use self::caller_check::{CallRefusal, ProposedCall};
 use self::execution_context::{Charge, ExecutionContext};
 use self::execution_error::ExecutionError;
 pub use self::ownership::ObjectOwnership;
 use super::rest::CallBuilder;
-use crate::clock::Clocks;
+use crate::clock::{Clocks, SystemTimeSource, TimeSource as _};
 
 /// Configuration of the executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,6 +137,11 @@ impl DiscordExecutor {
     #[must_use]
     pub fn with_roles(self, roles: Arc<RoleCache>) -> Self {
         Self { roles, ..self }
+    }
+
+    /// Store time.
+    pub(crate) fn now(&self) -> UnixMs {
+        self.clocks.as_ref().map_or_else(|| SystemTimeSource.wall(), Clocks::now)
     }
 
     /// Searches for created objects by Discord's clock as these clocks have measured it. Without them, Discord's clock

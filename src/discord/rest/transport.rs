@@ -12,7 +12,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use guildhall_actors::gate::{ClearedRequest, RawResponse, RequestBody, RestRequest, Transport, TransportError};
+use guildhall_actors::gate::{
+    ApiVersion, ClearedRequest, RawResponse, RequestBody, RestRequest, Transport, TransportError,
+};
 use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_core::response::Credential;
 use http::{HeaderMap, HeaderValue, Method, Uri, header};
@@ -44,7 +46,7 @@ const MAX_IDLE: usize = 64;
 
 /// Headers that belong to a connection or that the transport sets itself. Values from a caller are removed. They
 /// include `Accept-Encoding`, because responses are read here.
-const RESERVED_HEADERS: [header::HeaderName; 15] = [
+const RESERVED_HEADERS: [header::HeaderName; 14] = [
     header::ACCEPT_ENCODING,
     header::AUTHORIZATION,
     header::CONNECTION,
@@ -57,7 +59,6 @@ const RESERVED_HEADERS: [header::HeaderName; 15] = [
     header::TRAILER,
     header::TRANSFER_ENCODING,
     header::UPGRADE,
-    header::USER_AGENT,
     TRACEPARENT,
     header::HeaderName::from_static("tracestate"),
 ];
@@ -146,7 +147,8 @@ impl Authorization {
         Ok(())
     }
 
-    fn header(&self) -> HeaderValue {
+    /// The value of the header `Authorization`, marked as sensitive.
+    pub(crate) fn header(&self) -> HeaderValue {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -275,9 +277,13 @@ impl HyperTransport {
         if !request.path.starts_with('/') {
             return Err(malformed("the path does not start with a slash"));
         }
-        let uri: Uri = format!("{}{}", self.api_url, request.path)
-            .parse()
-            .map_err(|_| malformed("the path cannot be part of a URL"))?;
+        let root = unversioned(&self.api_url);
+        let url = match request.version {
+            ApiVersion::Configured => format!("{}{}", self.api_url, request.path),
+            ApiVersion::Number(version) => format!("{root}/v{version}{}", request.path),
+            ApiVersion::Unversioned => format!("{root}{}", request.path),
+        };
+        let uri: Uri = url.parse().map_err(|_| malformed("the path cannot be part of a URL"))?;
         let mut out = http::Request::new(out_body(request.body));
         *out.headers_mut() = self.out_headers(request.headers, request.credential);
         if let Some(trace) = request.trace.filter(|_| self.traceparent) {
@@ -297,7 +303,7 @@ impl HyperTransport {
         for name in RESERVED_HEADERS {
             headers.remove(name);
         }
-        headers.insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
+        headers.entry(header::USER_AGENT).or_insert(HeaderValue::from_static(USER_AGENT));
         match credential {
             Credential::Application(_) => {
                 headers.insert(header::AUTHORIZATION, self.authorization.header());
@@ -328,6 +334,19 @@ impl Transport for HyperTransport {
 fn pooled_client(connect_timeout: Duration, idle: Duration, lease: LeaseGuard) -> RestHttpClient {
     let connector = net::https_connector(net::tls::public_authorities(), net::tcp_connector(connect_timeout));
     net::pooled_client(LeasedConnector { inner: connector, lease }, Pool { idle_timeout: idle, max_idle: MAX_IDLE })
+}
+
+/// The URL of the API without its version, if it ends with one.
+fn unversioned(api_url: &str) -> &str {
+    let is_version = |segment: &str| {
+        segment
+            .strip_prefix('v')
+            .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit()))
+    };
+    match api_url.rsplit_once('/') {
+        Some((root, last)) if is_version(last) => root,
+        _ => api_url,
+    }
 }
 
 fn out_body(body: RequestBody) -> OutgoingBody {

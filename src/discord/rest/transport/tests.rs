@@ -290,6 +290,33 @@ async fn only_bot_calls_carry_the_token_and_reserved_headers_are_removed() {
 }
 
 #[tokio::test]
+async fn user_agent_of_a_caller_is_kept_and_the_version_can_be_chosen() {
+    let (address, thread) = server(|listener| {
+        let mut stream = accept(listener);
+        (0..3)
+            .map(|_| {
+                let head = read_head(&mut stream);
+                respond(&mut stream, "{}");
+                head
+            })
+            .collect::<Vec<_>>()
+    });
+    let transport = transport_to(address);
+    for version in [ApiVersion::Number(9), ApiVersion::Unversioned, ApiVersion::Configured] {
+        let mut request = RestRequest::new(Method::GET, "/users/@me", BOT);
+        request.version = version;
+        request.headers.insert(header::USER_AGENT, HeaderValue::from_static("DiscordBot (http://a, 1) b"));
+        transport.exchange(request).await.unwrap();
+    }
+    let (seen, _) = thread.join().unwrap();
+    for (head, path) in seen.iter().zip(["/api/v9/users/@me", "/api/users/@me", "/api/v10/users/@me"]) {
+        assert!(head.starts_with(&format!("get {path} http/1.1\r\n")), "{head}");
+        assert!(head.contains("user-agent: discordbot (http://a, 1) b\r\n"), "{head}");
+        assert_eq!(head.matches("user-agent").count(), 1, "{head}");
+    }
+}
+
+#[tokio::test]
 async fn streaming_body_is_sent_in_chunks() {
     let (address, thread) = server(|listener| {
         let mut stream = accept(listener);

@@ -1,0 +1,109 @@
+//! Log messages and metrics of the REST proxy.
+
+use std::{net::SocketAddr, time::Duration};
+
+use guildhall_actors::telemetry::limits::status_class;
+use guildhall_actors::telemetry::span;
+use guildhall_actors::telemetry::span::{Span, SpanKind};
+use guildhall_core::time::millis;
+use guildhall_core::trace::{SpanId, TraceContext};
+use tracing::{debug, info, trace, warn};
+
+use crate::events::{counter, event, gauge, histogram};
+use crate::metrics::{
+    EGRESS_ABANDONED, EGRESS_CALLS, EGRESS_CONNECTIONS, EGRESS_CONNECTIONS_CUT, EGRESS_REFUSED, EGRESS_REQUEST_SECONDS,
+    EGRESS_REQUESTS,
+};
+
+event! {
+    /// The proxy accepts connections.
+    pub(super) struct EgressStarted {
+        /// Listening address, with the actual port.
+        address: SocketAddr,
+    }
+    info!(%address, "egress listening");
+}
+
+event! {
+    /// A call was answered.
+    pub(super) struct CallAnswered<'a> {
+        /// Kind of the caller, out of a fixed set.
+        caller: &'static str,
+        method: &'static str,
+        status: u16,
+        /// Why Guildhall answered it itself, if it did.
+        why: Option<&'static str>,
+        elapsed: Duration,
+        request: &'a str,
+        /// The span of the call, and its parent.
+        trace: TraceContext,
+        parent: Option<SpanId>,
+    }
+    let (duration_ms, trace_id) = (millis(elapsed), trace.id);
+    let origin = if why.is_some() { "guildhall" } else { "discord" };
+    debug!(caller, method, status, origin, why, duration_ms, request_id = request, %trace_id, "egress call answered");
+    span::record(Some(trace), |trace| {
+        let span = Span::ended_now(trace, parent, format!("{method} /api"), elapsed).kind(SpanKind::Server);
+        let span = span.text("http.request.method", method).number("http.response.status_code", status);
+        span.text("guildhall.request_id", request.to_owned()).failed((status >= 500).then(|| status.to_string()))
+    });
+    histogram!(EGRESS_REQUEST_SECONDS, "caller" => caller).record(elapsed);
+    let class = status_class(status);
+    counter!(EGRESS_REQUESTS, "caller" => caller, "origin" => origin, "status_class" => class).increment(1);
+    if let Some(why) = why {
+        counter!(EGRESS_REFUSED, "why" => why).increment(1);
+    }
+}
+
+event! {
+    /// A client hung up before its call was answered.
+    pub(super) struct CallAbandoned;
+    debug!("egress client hung up before the response");
+    counter!(EGRESS_ABANDONED).increment(1);
+}
+
+event! {
+    /// The number of calls in progress changed.
+    pub(super) struct CallsCounted { calls: usize }
+    gauge!(EGRESS_CALLS).set(calls as f64);
+}
+
+event! {
+    /// A connection was accepted.
+    pub(super) struct ConnectionOpened;
+    trace!("egress connection accepted");
+    gauge!(EGRESS_CONNECTIONS).increment(1);
+}
+
+event! {
+    /// A connection has ended.
+    pub(super) struct ConnectionEnded;
+    trace!("egress connection closed");
+    gauge!(EGRESS_CONNECTIONS).decrement(1);
+}
+
+/// Why a connection was refused or closed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum CutReason {
+    /// The limit of connections is reached.
+    Full,
+    /// The client does not read its response.
+    Unread,
+}
+
+event! {
+    /// A connection was refused or closed.
+    pub(super) struct ConnectionCut { reason: CutReason }
+    let why = match reason {
+        CutReason::Full => "full",
+        CutReason::Unread => "unread",
+    };
+    debug!(why, "egress connection closed");
+    counter!(EGRESS_CONNECTIONS_CUT, "why" => why).increment(1);
+}
+
+event! {
+    /// A connection could not be accepted.
+    pub(super) struct AcceptFailed<'a> { reason: &'a str }
+    warn!(reason, "cannot accept a connection; raise the limit of open files if this continues");
+}

@@ -1,0 +1,27 @@
+//! The REST proxy: bots in any language make their calls to Discord through the gate of this process by changing their
+//! base URL.
+//!
+//! ```text
+//!  bot ──HTTP──▶ listener ─▶ target, headers ─▶ credentials ─▶ body ─▶ authorize ─▶ gate ──https──▶ Discord
+//!      ◀───────  answer: Discord's response, or an own one that looks like Discord's ◀──┘
+//! ```
+//!
+//! `target`, `headers` and `form` decide and do no I/O. What a call may do is decided by the same functions as for
+//! operations of the kind `request`.
+
+mod answer;
+mod authorize;
+mod body;
+mod bucket_memory;
+mod call_slots;
+mod credentials;
+mod events;
+mod form;
+mod headers;
+mod listener;
+mod proxy;
+mod target;
+mod write_timeout;
+
+pub(crate) use self::listener::{EgressListener, EgressListenerConfig};
+pub(crate) use self::proxy::{Egress, EgressConfig};

@@ -1,0 +1,289 @@
+//! A call from request to response.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use guildhall_actors::access::Caller;
+use guildhall_actors::gate::{CallOutcome, Gate, RequestBody, Rest as _, RestRequest};
+use guildhall_core::{lane::Lane, response::Credential, route::Route, trace::TraceContext};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
+use hyper::body::Incoming;
+use tokio::runtime::Handle;
+
+use super::answer::{self, OwnAnswer, ResponseBody};
+use super::authorize::{self, CheckedCall, check_effect, check_scope};
+use super::body::{BodyReader, is_chunked};
+use super::bucket_memory::BucketMemory;
+use super::call_slots::CallSlots;
+use super::credentials::{Credentials, Identity};
+use super::events::{CallAbandoned, CallAnswered};
+use super::headers::{Wishes, prepare_for_discord};
+use super::target::Target;
+use crate::api::app_state::AppState;
+use crate::api::{Control, request_id};
+use crate::discord::executor::DiscordExecutor;
+use crate::discord::rest::{Authorization, RawRequestError, raw};
+use crate::events::emit;
+use crate::settings::EgressSettings;
+
+/// What the proxy needs of the daemon.
+pub(crate) struct EgressConfig<'a> {
+    pub(crate) settings: &'a EgressSettings,
+    pub(crate) address: SocketAddr,
+    /// Keys, and the audit log.
+    pub(crate) control: Control,
+    pub(crate) gate: Arc<Gate>,
+    /// Checks the calls of keys.
+    pub(crate) executor: DiscordExecutor,
+    /// The bot token, and the credential of calls with it.
+    pub(crate) authorization: Authorization,
+    pub(crate) credential: Credential,
+}
+
+/// The REST proxy.
+pub(crate) struct Egress {
+    credentials: Credentials,
+    gate: Arc<Gate>,
+    executor: DiscordExecutor,
+    slots: Arc<CallSlots>,
+    bodies: BodyReader,
+    buckets: BucketMemory,
+    max_wait: Duration,
+}
+
+impl std::fmt::Debug for Egress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Egress").field("credentials", &self.credentials).finish_non_exhaustive()
+    }
+}
+
+/// What is known of a call, for its log line and its metrics.
+struct CallLog {
+    caller: &'static str,
+    method: &'static str,
+    started: Instant,
+    request: Arc<str>,
+    trace: TraceContext,
+    parent: Option<TraceContext>,
+    is_answered: bool,
+}
+
+impl CallLog {
+    fn answered(mut self, status: StatusCode, why: Option<&'static str>) {
+        self.is_answered = true;
+        emit(CallAnswered {
+            caller: self.caller,
+            method: self.method,
+            status: status.as_u16(),
+            why,
+            elapsed: self.started.elapsed(),
+            request: &self.request,
+            trace: self.trace,
+            parent: self.parent.map(|parent| parent.span),
+        });
+    }
+}
+
+impl Drop for CallLog {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            emit(CallAbandoned);
+        }
+    }
+}
+
+impl Egress {
+    /// Creates the proxy. Must be called on the runtime that the store belongs to.
+    pub(crate) fn new(config: EgressConfig<'_>) -> Self {
+        let EgressConfig { settings, address, control, gate, executor, authorization, credential } = config;
+        let credentials = Credentials {
+            app: AppState::new(control, Handle::current()),
+            authorization,
+            bot: credential,
+            allow_anonymous: settings.allow_anonymous || address.ip().to_canonical().is_loopback(),
+        };
+        Self {
+            credentials,
+            gate,
+            executor,
+            slots: CallSlots::new(settings.max_calls, settings.max_calls_per_caller),
+            bodies: BodyReader::new(settings.body_timeout),
+            buckets: BucketMemory::default(),
+            max_wait: settings.max_wait,
+        }
+    }
+
+    /// Answers a request. Dropping the future gives up a call that was not sent yet.
+    pub(super) async fn handle(
+        &self,
+        request: Request<Incoming>,
+        peer: IpAddr,
+        is_stopping: bool,
+    ) -> Response<ResponseBody> {
+        let (head, body) = request.into_parts();
+        let id = request_id::from_text(head.headers.get(request_id::REQUEST_ID).and_then(|id| id.to_str().ok()));
+        let parent = Wishes::read(&head.headers).ok().and_then(|wishes| wishes.trace);
+        let trace = match parent {
+            Some(parent) => parent.child(fastrand::u64(..)),
+            None => TraceContext::start(fastrand::u128(..), fastrand::u64(..)),
+        };
+        let method = method_name(&head.method);
+        let mut log = CallLog {
+            caller: "none",
+            method,
+            started: Instant::now(),
+            request: Arc::clone(&id),
+            trace,
+            parent,
+            is_answered: false,
+        };
+        let closes = is_chunked(&head.headers);
+        let answered = if is_stopping {
+            let message = "the process is shutting down; send the call again";
+            Err(OwnAnswer::new(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", message).closing())
+        } else {
+            self.call(head, body, peer, &mut log).await
+        };
+        let (mut response, why) = match answered {
+            Ok(response) => (response, None),
+            Err(own) => {
+                let why = own.why;
+                (own.into_response(&id), Some(why))
+            }
+        };
+        if closes {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        log.answered(response.status(), why);
+        response
+    }
+
+    async fn call(
+        &self,
+        head: Parts,
+        body: Incoming,
+        peer: IpAddr,
+        log: &mut CallLog,
+    ) -> Result<Response<ResponseBody>, OwnAnswer> {
+        let Parts { method, uri, mut headers, .. } = head;
+        let unread = OwnAnswer::closing;
+        let target = Target::read(&method, &uri).map_err(|error| unread(OwnAnswer::bad_request("target", error)))?;
+        let wishes = Wishes::read(&headers).map_err(|error| unread(OwnAnswer::bad_request("headers", error)))?;
+        // Checked before the credential, so that a path has one meaning for everything that follows.
+        let credential = Credential::Anonymous;
+        raw(method.clone(), &target.path, HeaderMap::new(), RequestBody::Empty, credential)
+            .map_err(|error| unread(invalid_path(error)))?;
+        let identity = self.credentials.identify(&headers, &target.path, peer, &log.request).await.map_err(unread)?;
+        log.caller = identity.kind.name();
+        let Identity { restricted, credential, submitter, name, kind: _ } = identity;
+        if let Some(caller) = &restricted {
+            check_scope(caller, &method, wishes.lane)
+                .inspect_err(|refused| self.audit(caller, &method, &target.path, refused))
+                .map_err(unread)?;
+        }
+        let _slot = self.slots.take(&name).map_err(|full| {
+            let message = format!("You are being rate limited. (Guildhall: {full})");
+            unread(OwnAnswer::rate_limited("calls_full", message, Duration::from_secs(1)))
+        })?;
+        prepare_for_discord(&mut headers);
+        let held = self.bodies.read(body).await?;
+        let max_wait = wishes.deadline.unwrap_or(self.max_wait);
+        let deadline = log.started + max_wait;
+        let rest = RequestBody::Whole(held.bytes.clone());
+        let mut request = raw(method.clone(), &target.path, headers, rest, credential).map_err(invalid_path)?;
+        request.version = target.version;
+        request.submitter = submitter;
+        request.trace = Some(log.trace);
+        let route = request.route(unix_ms());
+        let usual_lane = if route.interaction { Lane::Interactive } else { Lane::Operation };
+        request.lane = wishes.lane.unwrap_or(usual_lane);
+        if let Some(caller) = &restricted {
+            let call = CheckedCall {
+                method: &method,
+                path: &target.path,
+                headers: &request.headers,
+                body: &held.bytes,
+                lane: request.lane,
+                max_wait,
+                trace: log.trace,
+            };
+            let checked = check_effect(&self.executor, caller, call).await;
+            let guild = checked.inspect_err(|refused| self.audit(caller, &method, &target.path, refused))?;
+            request.guild = request.guild.or(guild);
+        }
+        // What a check has waited is part of the time that the caller waits.
+        request.max_wait = deadline.saturating_duration_since(Instant::now());
+        self.send(request, &route, &method, &target.path).await
+    }
+
+    async fn send(
+        &self,
+        request: RestRequest,
+        route: &Route,
+        method: &Method,
+        path: &str,
+    ) -> Result<Response<ResponseBody>, OwnAnswer> {
+        let guild = request.guild;
+        match self.gate.call(request).await {
+            CallOutcome::Answered(response) => {
+                self.buckets.observe(&route.key, &response.headers);
+                if let Ok(made) = authorize::request(method, path, None) {
+                    self.executor.on_call_made(&made, guild);
+                }
+                Ok(answer::of_discord(response, method))
+            }
+            CallOutcome::NotSent(refused) => {
+                let is_route = refused.reason == "route_limit";
+                let bucket = if is_route { self.buckets.find(&route.key) } else { None };
+                Err(OwnAnswer { bucket, ..OwnAnswer::not_sent(refused) })
+            }
+            CallOutcome::Unknown(lost) => {
+                if let Ok(made) = authorize::request(method, path, None) {
+                    self.executor.on_call_made(&made, guild);
+                }
+                Err(OwnAnswer::no_response(&lost.message))
+            }
+        }
+    }
+
+    /// Records in the audit log that a key was refused for what it is.
+    fn audit(&self, caller: &Caller, method: &Method, path: &str, refused: &OwnAnswer) {
+        if matches!(refused.why, "forbidden" | "foreign_target") {
+            let route = Route::parse(method.as_str(), path.split('?').next().unwrap_or_default(), 0, 0);
+            self.credentials.app.audit_rejection(caller, format!("egress {}: {}", route.key, refused.message));
+        }
+    }
+}
+
+fn invalid_path(error: RawRequestError) -> OwnAnswer {
+    match error {
+        RawRequestError::Method => OwnAnswer::new(StatusCode::METHOD_NOT_ALLOWED, "method", error.to_string()),
+        RawRequestError::NoSlash
+        | RawRequestError::DotSegment
+        | RawRequestError::EncodedSlash
+        | RawRequestError::EmptySegment
+        | RawRequestError::Character => OwnAnswer::bad_request("path", error),
+    }
+}
+
+/// A method's name, out of a fixed set: it becomes part of a span's name.
+fn method_name(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::HEAD => "HEAD",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        _ => "other",
+    }
+}
+
+/// The wall clock, for the age of a message.
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
