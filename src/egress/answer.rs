@@ -51,7 +51,7 @@ pub(super) struct OwnAnswer {
     /// Closes the connection, because the request was not read to its end.
     pub(super) closes: bool,
     /// The bucket of the route, for a 429.
-    pub(super) bucket: Option<KnownBucket>,
+    pub(super) bucket: Option<Box<KnownBucket>>,
 }
 
 impl OwnAnswer {
@@ -68,8 +68,8 @@ impl OwnAnswer {
         }
     }
 
-    pub(super) fn bad_request(why: &'static str, message: impl ToString) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, why, message.to_string())
+    pub(super) fn bad_request(why: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, why, message)
     }
 
     /// 429 for this long.
@@ -206,8 +206,8 @@ impl OwnAnswer {
 }
 
 /// The headers by which libraries know how long to wait.
-fn write_rate_headers(headers: &mut HeaderMap, wait: Duration, bucket: Option<KnownBucket>) {
-    let limit = match bucket {
+fn write_rate_headers(headers: &mut HeaderMap, wait: Duration, bucket: Option<Box<KnownBucket>>) {
+    let limit = match bucket.map(|bucket| *bucket) {
         Some(KnownBucket { bucket, limit }) => {
             headers.insert(BUCKET, bucket);
             limit
@@ -228,7 +228,7 @@ fn write_rate_headers(headers: &mut HeaderMap, wait: Duration, bucket: Option<Kn
 
 /// Discord's response, as it came.
 pub(super) fn of_discord(response: RestResponse, method: &Method) -> Response<ResponseBody> {
-    let RestResponse { status, mut headers, body, .. } = response;
+    let RestResponse { status, mut headers, body, stream, .. } = response;
     remove_hop_by_hop(&mut headers);
     remove_own(&mut headers);
     if *method != Method::HEAD {
@@ -236,7 +236,7 @@ pub(super) fn of_discord(response: RestResponse, method: &Method) -> Response<Re
         headers.remove(header::CONTENT_LENGTH);
     }
     headers.insert(SENT, sent(Delivery::Sent));
-    let mut out = Response::new(whole(body));
+    let mut out = Response::new(stream.unwrap_or_else(|| whole(body)));
     (*out.status_mut(), *out.headers_mut()) = (status, headers);
     out
 }
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn own_429_has_all_that_libraries_read() {
         let bucket = KnownBucket { bucket: HeaderValue::from_static("abc"), limit: HeaderValue::from_static("5") };
-        let answer = OwnAnswer { bucket: Some(bucket), ..not_sent("route_limit", Some(1_234)) };
+        let answer = OwnAnswer { bucket: Some(Box::new(bucket)), ..not_sent("route_limit", Some(1_234)) };
         let (status, headers, body) = parts(answer);
         assert_eq!(status, 429);
         for (name, value) in [

@@ -55,7 +55,7 @@ pub(super) async fn check_effect(
         return Ok(None);
     }
     let content = form::content(call.headers, call.body);
-    let body = content.map_err(|error| OwnAnswer::bad_request("unreadable_body", error))?;
+    let body = content.map_err(|error| OwnAnswer::bad_request("unreadable_body", error.to_string()))?;
     let request = request(call.method, call.path, body)?;
     if request.method == payload::Method::Get && request.body.is_some() {
         return Err(OwnAnswer::bad_request("unreadable_body", "a GET or HEAD request has no body"));

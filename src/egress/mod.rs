@@ -17,6 +17,7 @@ mod call_slots;
 mod credentials;
 mod events;
 mod form;
+mod gateway_url;
 mod headers;
 mod listener;
 mod proxy;

@@ -6,20 +6,23 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
+use bytes::Bytes;
 use guildhall_actors::access::Caller;
-use guildhall_actors::gate::{CallOutcome, Gate, RequestBody, Rest as _, RestRequest};
-use guildhall_core::{lane::Lane, response::Credential, route::Route, trace::TraceContext};
+use guildhall_actors::gate::{CallOutcome, Gate, RequestBody, ResponseMode, Rest as _, RestRequest};
+use guildhall_core::{access::Bounds, lane::Lane, response::Credential, route::Route, trace::TraceContext};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::runtime::Handle;
 
 use super::answer::{self, OwnAnswer, ResponseBody};
 use super::authorize::{self, CheckedCall, check_effect, check_scope};
-use super::body::{BodyReader, is_chunked};
+use super::body::{BodyReader, LongBodies, ReadBody, failed_upload, is_chunked};
 use super::bucket_memory::BucketMemory;
 use super::call_slots::CallSlots;
 use super::credentials::{Credentials, Identity};
 use super::events::{CallAbandoned, CallAnswered};
+use super::gateway_url;
 use super::headers::{Wishes, prepare_for_discord};
 use super::target::Target;
 use crate::api::app_state::AppState;
@@ -52,6 +55,8 @@ pub(crate) struct Egress {
     bodies: BodyReader,
     buckets: BucketMemory,
     max_wait: Duration,
+    /// What bots are told to connect to instead of Discord's gateway.
+    gateway_url: Option<String>,
 }
 
 impl std::fmt::Debug for Egress {
@@ -110,9 +115,10 @@ impl Egress {
             gate,
             executor,
             slots: CallSlots::new(settings.max_calls, settings.max_calls_per_caller),
-            bodies: BodyReader::new(settings.body_timeout),
+            bodies: BodyReader::new(settings),
             buckets: BucketMemory::default(),
             max_wait: settings.max_wait,
+            gateway_url: settings.gateway_url.clone(),
         }
     }
 
@@ -170,8 +176,10 @@ impl Egress {
     ) -> Result<Response<ResponseBody>, OwnAnswer> {
         let Parts { method, uri, mut headers, .. } = head;
         let unread = OwnAnswer::closing;
-        let target = Target::read(&method, &uri).map_err(|error| unread(OwnAnswer::bad_request("target", error)))?;
-        let wishes = Wishes::read(&headers).map_err(|error| unread(OwnAnswer::bad_request("headers", error)))?;
+        let target =
+            Target::read(&method, &uri).map_err(|error| unread(OwnAnswer::bad_request("target", error.to_string())))?;
+        let wishes =
+            Wishes::read(&headers).map_err(|error| unread(OwnAnswer::bad_request("headers", error.to_string())))?;
         // Checked before the credential, so that a path has one meaning for everything that follows.
         let credential = Credential::Anonymous;
         raw(method.clone(), &target.path, HeaderMap::new(), RequestBody::Empty, credential)
@@ -189,10 +197,18 @@ impl Egress {
             unread(OwnAnswer::rate_limited("calls_full", message, Duration::from_secs(1)))
         })?;
         prepare_for_discord(&mut headers);
-        let held = self.bodies.read(body).await?;
+        let is_checked = restricted.as_ref().is_some_and(|caller| caller.bounds() != Bounds::Anywhere);
+        let long = if is_checked { LongBodies::Refused } else { LongBodies::Accepted };
+        // Before a permit is requested: nobody else waits for the body of a slow client.
+        let (whole, rest, upload, _memory) = match self.bodies.read(body, long).await? {
+            ReadBody::Whole(bytes, memory) => (bytes.clone(), RequestBody::Whole(bytes), None, Some(memory)),
+            ReadBody::Long(body) => {
+                let failure = body.failure();
+                (Bytes::new(), RequestBody::Stream(body.boxed_unsync()), Some(failure), None)
+            }
+        };
         let max_wait = wishes.deadline.unwrap_or(self.max_wait);
-        let deadline = log.started + max_wait;
-        let rest = RequestBody::Whole(held.bytes.clone());
+        let deadline = Instant::now() + max_wait;
         let mut request = raw(method.clone(), &target.path, headers, rest, credential).map_err(invalid_path)?;
         request.version = target.version;
         request.submitter = submitter;
@@ -205,7 +221,7 @@ impl Egress {
                 method: &method,
                 path: &target.path,
                 headers: &request.headers,
-                body: &held.bytes,
+                body: &whole,
                 lane: request.lane,
                 max_wait,
                 trace: log.trace,
@@ -216,7 +232,14 @@ impl Egress {
         }
         // What a check has waited is part of the time that the caller waits.
         request.max_wait = deadline.saturating_duration_since(Instant::now());
-        self.send(request, &route, &method, &target.path).await
+        let is_gateway = self.gateway_url.is_some() && gateway_url::is_requested(&method, &target.path);
+        request.response = if is_gateway { ResponseMode::Whole } else { ResponseMode::Streamed };
+        let answered = self.send(request, &route, &method, &target.path).await;
+        match upload {
+            // The rest of the body is still to come.
+            Some(failure) => answered.map_err(|own| failure.get().map_or_else(|| own.closing(), failed_upload)),
+            None => answered,
+        }
     }
 
     async fn send(
@@ -228,16 +251,19 @@ impl Egress {
     ) -> Result<Response<ResponseBody>, OwnAnswer> {
         let guild = request.guild;
         match self.gate.call(request).await {
-            CallOutcome::Answered(response) => {
+            CallOutcome::Answered(mut response) => {
                 self.buckets.observe(&route.key, &response.headers);
                 if let Ok(made) = authorize::request(method, path, None) {
                     self.executor.on_call_made(&made, guild);
+                }
+                if let Some(url) = self.gateway_url.as_deref().filter(|_| gateway_url::is_requested(method, path)) {
+                    response.body = gateway_url::replace(&response.body, url);
                 }
                 Ok(answer::of_discord(response, method))
             }
             CallOutcome::NotSent(refused) => {
                 let is_route = refused.reason == "route_limit";
-                let bucket = if is_route { self.buckets.find(&route.key) } else { None };
+                let bucket = if is_route { self.buckets.find(&route.key).map(Box::new) } else { None };
                 Err(OwnAnswer { bucket, ..OwnAnswer::not_sent(refused) })
             }
             CallOutcome::Unknown(lost) => {
@@ -265,7 +291,7 @@ fn invalid_path(error: RawRequestError) -> OwnAnswer {
         | RawRequestError::DotSegment
         | RawRequestError::EncodedSlash
         | RawRequestError::EmptySegment
-        | RawRequestError::Character => OwnAnswer::bad_request("path", error),
+        | RawRequestError::Character => OwnAnswer::bad_request("path", error.to_string()),
     }
 }
 

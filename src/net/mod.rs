@@ -8,9 +8,11 @@
 //! ```
 
 mod http_client;
+mod paced_body;
 pub(crate) mod retry_after;
 pub(crate) mod tls;
 
 pub(crate) use self::http_client::{
     BodyError, HttpClient, Pool, https_connector, pooled_client, read_body, tcp_connector,
 };
+pub(crate) use self::paced_body::{Pace, PaceError, PaceFailure, PacedBody};

@@ -108,8 +108,8 @@ settings! {
         /// Whether `egress.bind` may be an address that other machines can reach. Keys and tokens can then be read in
         /// transit: use it only behind a proxy that terminates TLS, or in a network without other users.
         pub allow_plaintext: bool = Bool, false;
-        /// Whether calls of other machines may have no key or bot token, if the path contains a token: those to webhooks
-        /// and interactions. Calls of this machine always may.
+        /// Whether calls may have no key or bot token although other machines can reach `egress.bind`, if the path
+        /// contains a token: those to webhooks and interactions. On a loopback address they always may.
         pub allow_anonymous: bool = Bool, false;
         /// How long a call waits for a permit, in milliseconds, unless it has `X-Guildhall-Deadline-Ms`. After that it is
         /// answered with 429. Bot libraries wait for 10 to 15 seconds for a response.
@@ -122,10 +122,18 @@ settings! {
         pub max_connections: usize = Integer(1..=1_000_000), 10000;
         /// How long a connection may take to send the head of its next request, in milliseconds.
         pub idle_timeout as "idle_timeout_ms": Duration = Integer(1..=3_600_000), 60000;
-        /// How long the body of a request may take to arrive, in milliseconds.
+        /// How long the body of a request may take to arrive, in milliseconds; of a body of more than 1 MiB its first part.
         pub body_timeout as "body_timeout_ms": Duration = Integer(1..=600_000), 10000;
+        /// Maximum size of a body, in bytes. Bodies of more than 1 MiB pass as they arrive, and need the bot token or the
+        /// admin key.
+        pub max_body_bytes: u64 = Integer(1_048_576..=10_737_418_240), 134217728;
+        /// Minimum rate of a body of more than 1 MiB, in bytes a second, within each `egress.body_timeout_ms`. A slower one
+        /// ends the call.
+        pub min_upload_rate as "min_upload_bytes_per_second": u64 = Integer(1..=1_073_741_824), 16384;
         /// How long a client may read nothing of its response, in milliseconds, before the connection is closed.
         pub write_timeout as "write_timeout_ms": Duration = Integer(1..=600_000), 10000;
+        /// URL of the gateway that `GET /gateway` and `GET /gateway/bot` return through the proxy. Empty: Discord's.
+        pub gateway_url: Option<String> = Optional(GATEWAY_URL), "";
         /// Processes that reach Discord from one address share a budget of invalid requests. Give processes behind
         /// another address another name.
         pub ip_group: String = NAME, "default";

@@ -7,4 +7,5 @@ mod calls;
 mod fixture;
 mod limits;
 mod refusals;
+mod streams;
 mod upstream;

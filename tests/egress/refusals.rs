@@ -124,12 +124,16 @@ async fn body_that_is_too_large_or_too_slow_is_refused() {
             .await;
     let before = fixture.sim.score().requests;
     let head = format!("POST /api/v10/channels/1/messages HTTP/1.1\r\nHost: test\r\nAuthorization: {}\r\n", bot());
-    let announced = fixture.raw(&format!("{head}Content-Length: 1048577\r\n\r\n"));
+    let key = fixture.create_key(&["egress", "application", "danger"]);
+    let keyed = head.replace(&bot(), &key);
+    let announced = fixture.raw(&format!("{keyed}Content-Length: 1048577\r\n\r\n"));
     assert_own(&announced, 413, "body_too_large", "announced");
+    let announced = fixture.raw(&format!("{head}Content-Length: 134217729\r\n\r\n"));
+    assert_own(&announced, 413, "body_too_large", "announced by the bot");
     let slow = fixture.raw(&format!("{head}Content-Length: 5\r\n\r\nfour"));
     assert_own(&slow, 408, "body_too_slow", "incomplete");
     let chunk = format!("{:x}\r\n{}\r\n", 1_048_577, "x".repeat(1_048_577));
-    let chunked = fixture.raw(&format!("{head}Transfer-Encoding: chunked\r\n\r\n{chunk}0\r\n\r\n"));
+    let chunked = fixture.raw(&format!("{keyed}Transfer-Encoding: chunked\r\n\r\n{chunk}0\r\n\r\n"));
     assert_own(&chunked, 413, "body_too_large", "chunked");
     assert_eq!(fixture.sim.score().requests, before);
 }

@@ -1,10 +1,10 @@
 //! A server between the daemon and the simulator: it records calls, and answers those with forms itself, which the
-//! simulator does not read.
+//! simulator does not read, and those for long responses.
 
 use std::{
     io::{Read as _, Write as _},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
-    sync::{Arc, Mutex},
+    sync::{Arc, Condvar, Mutex},
 };
 
 /// A call that arrived.
@@ -28,12 +28,24 @@ impl RecordedCall {
 pub(crate) struct Upstream {
     pub(crate) address: SocketAddr,
     recorded: Arc<Mutex<Vec<RecordedCall>>>,
+    /// Calls whose head and first bytes have arrived.
+    begun: Arc<Mutex<usize>>,
+    /// Whether the second half of a response is sent.
+    released: Arc<(Mutex<bool>, Condvar)>,
 }
+
+/// Size of a response to a path with `big-response`.
+const BIG: usize = 32 * 1024 * 1024;
 
 impl Upstream {
     pub(crate) fn start(sim: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let upstream = Self { address: listener.local_addr().unwrap(), recorded: Arc::default() };
+        let upstream = Self {
+            address: listener.local_addr().unwrap(),
+            recorded: Arc::default(),
+            begun: Arc::default(),
+            released: Arc::default(),
+        };
         let shared = upstream.clone();
         std::thread::spawn(move || {
             while let Ok((client, _)) = listener.accept() {
@@ -44,6 +56,17 @@ impl Upstream {
         upstream
     }
 
+    /// Number of calls with forms whose first part has arrived.
+    pub(crate) fn begun(&self) -> usize {
+        *self.begun.lock().unwrap()
+    }
+
+    /// Sends the second half of responses to paths with `slow-response`.
+    pub(crate) fn release(&self) {
+        *self.released.0.lock().unwrap() = true;
+        self.released.1.notify_all();
+    }
+
     /// Calls whose first line contains this.
     pub(crate) fn calls(&self, part: &str) -> Vec<RecordedCall> {
         let is_wanted = |call: &&RecordedCall| call.head.lines().next().unwrap().contains(part);
@@ -52,7 +75,8 @@ impl Upstream {
 
     /// Serves one call. A call that is cut off is not recorded.
     fn serve(&self, mut client: TcpStream, sim: SocketAddr) {
-        let Some((call, received)) = read_call(&mut client) else { return };
+        let on_form = || *self.begun.lock().unwrap() += 1;
+        let Some((call, received)) = read_call(&mut client, on_form) else { return };
         let is_form = call.headers("content-type").iter().any(|kind| kind.starts_with("multipart/"));
         self.recorded.lock().unwrap().push(call.clone());
         if is_form {
@@ -60,6 +84,21 @@ impl Upstream {
             let head = "HTTP/1.1 200 OK\r\nVia: 1.1 google\r\nContent-Type: application/json\r\nSet-Cookie: a=1\r\n\
                 Set-Cookie: b=2\r\nX-Guildhall-Why: forged\r\nConnection: close";
             write!(client, "{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+            return;
+        }
+        let line = call.head.lines().next().unwrap();
+        let head = "HTTP/1.1 200 OK\r\nVia: 1.1 google\r\nContent-Type: application/json\r\nConnection: close";
+        if line.contains("slow-response") {
+            write!(client, "{head}\r\nContent-Length: 11\r\n\r\n\"first").unwrap();
+            let (released, changed) = &*self.released;
+            drop(changed.wait_while(released.lock().unwrap(), |released| !*released).unwrap());
+            drop(client.write_all(b"last\""));
+            return;
+        }
+        if line.contains("big-response") {
+            write!(client, "{head}\r\nContent-Length: {BIG}\r\n\r\n").unwrap();
+            // The daemon may close the connection.
+            drop(client.write_all(&vec![b' '; BIG]));
             return;
         }
         let mut server = TcpStream::connect(sim).unwrap();
@@ -75,7 +114,7 @@ impl Upstream {
 }
 
 /// Reads a call: parsed, and as received. `None` if it ends early.
-fn read_call(stream: &mut TcpStream) -> Option<(RecordedCall, Vec<u8>)> {
+fn read_call(stream: &mut TcpStream, on_form: impl FnOnce()) -> Option<(RecordedCall, Vec<u8>)> {
     let mut received = Vec::new();
     let mut read_more = |received: &mut Vec<u8>| {
         let mut piece = [0; 64 * 1024];
@@ -91,6 +130,9 @@ fn read_call(stream: &mut TcpStream) -> Option<(RecordedCall, Vec<u8>)> {
     };
     let head = String::from_utf8(received[..end].to_vec()).unwrap();
     let mut call = RecordedCall { head, body: Vec::new() };
+    if call.headers("content-type").iter().any(|kind| kind.starts_with("multipart/")) {
+        on_form();
+    }
     if let Some(length) = call.headers("content-length").first() {
         let length: usize = length.parse().unwrap();
         while received.len() < end + length {

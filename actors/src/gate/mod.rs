@@ -20,8 +20,8 @@ pub use before_send::{BeforeSend, CommitFuture, CommitHook};
 pub use outcome::{CallOutcome, NoResponse, NotSent, RestResponse};
 pub use pipeline::{Gate, GateConfig, GateView};
 pub use release::ReleaseListener;
-pub use request::{ApiVersion, Effects, RequestBody, RestRequest};
-pub use transport::{ClearedRequest, RawResponse, SendFuture, Transport, TransportError};
+pub use request::{ApiVersion, Effects, RequestBody, ResponseMode, RestRequest};
+pub use transport::{ClearedRequest, RawResponse, ResponseStream, SendFuture, Transport, TransportError};
 
 use std::future::Future;
 use std::pin::Pin;

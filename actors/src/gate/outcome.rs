@@ -6,6 +6,8 @@ use bytes::Bytes;
 use guildhall_core::response::ResponseClass;
 use http::{HeaderMap, StatusCode};
 
+use super::ResponseStream;
+
 /// Outcome of a call.
 #[derive(Debug)]
 pub enum CallOutcome {
@@ -36,8 +38,10 @@ pub struct RestResponse {
     pub status: StatusCode,
     /// The headers as received.
     pub headers: HeaderMap,
-    /// The complete body.
+    /// The complete body; empty if it is streamed.
     pub body: Bytes,
+    /// The body, if the call asked for a stream and has succeeded.
+    pub stream: Option<ResponseStream>,
     /// Class of the response.
     pub class: ResponseClass,
     /// Discord's error code, if the body has one.

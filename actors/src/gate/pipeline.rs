@@ -333,6 +333,8 @@ impl Gate {
         failpoint::pass(Point::AfterSend);
         let elapsed = began.elapsed();
         let label = self.labels.lock().unwrap_or_else(PoisonError::into_inner).of(&route.key);
+        // The time of an upload depends on the caller.
+        let elapsed = elapsed.saturating_sub(received.as_ref().map_or(Duration::ZERO, |received| received.upload));
         let record = CallRecord { route: label, guild, elapsed, trace, parent: parent_trace.map(|trace| trace.span) };
         // The breaker is informed first: a call that the token bucket releases must see the new state of the breaker.
         match received {
@@ -345,6 +347,7 @@ impl Gate {
                     status: received.status,
                     headers: received.headers,
                     body: received.body,
+                    stream: received.stream,
                     class: received.class,
                     code: received.code,
                 })
@@ -361,6 +364,13 @@ impl Gate {
                 drop(pass);
                 permit.unused();
                 CallOutcome::NotSent(NotSent { retry_after: None, message: error.to_string(), reason: "malformed" })
+            }
+            Err(error @ TransportError::Aborted(_)) => {
+                // The same, but Discord may have seen a part of it.
+                drop(pass);
+                drop(permit);
+                emit(CallLost { of: record, result: "aborted", reason: &error.to_string() });
+                CallOutcome::Unknown(NoResponse { message: error.to_string() })
             }
             Err(error @ (TransportError::TimedOut | TransportError::Broken(_))) => {
                 let result = if error == TransportError::TimedOut { CallResult::TimedOut } else { CallResult::Broken };

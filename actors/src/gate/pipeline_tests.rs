@@ -81,7 +81,8 @@ impl Transport for FakeTransport {
                 _ => ResponseClass::ServerError,
             };
             let (headers, body) = (HeaderMap::new(), bytes::Bytes::new());
-            Ok(RawResponse { status, headers, body, class, code: None, rate: counted.and_then(Result::ok) })
+            let rate = counted.and_then(Result::ok);
+            Ok(RawResponse { status, headers, body, stream: None, upload: Duration::ZERO, class, code: None, rate })
         })
     }
 }

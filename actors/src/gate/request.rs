@@ -42,6 +42,8 @@ pub struct RestRequest {
     pub body: RequestBody,
     /// Credential to use.
     pub credential: Credential,
+    /// How the body of the response is read.
+    pub response: ResponseMode,
     /// Urgency.
     pub lane: Lane,
     /// How long the caller waits for a permit. If there is none by then, the call is not sent, and the result says when
@@ -82,8 +84,19 @@ pub enum RequestBody {
     Empty,
     /// Complete, with its content type in the headers.
     Whole(Bytes),
-    /// Streamed from another source.
+    /// Streamed from another source, which must end by itself. The time that it takes is not part of the time that the
+    /// transport waits for a response.
     Stream(UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>),
+}
+
+/// How the body of a response is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ResponseMode {
+    /// Completely.
+    #[default]
+    Whole,
+    /// As it arrives, if the call has succeeded. Errors are always read completely: they are classified by their body.
+    Streamed,
 }
 
 impl RestRequest {
@@ -102,6 +115,7 @@ impl RestRequest {
             headers: HeaderMap::new(),
             body: RequestBody::Empty,
             credential,
+            response: ResponseMode::Whole,
             lane: Lane::Operation,
             max_wait: Duration::from_secs(5),
             effects,

@@ -2,10 +2,12 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 use bytes::Bytes;
 use guildhall_core::response::{RateHeaders, ResponseClass};
 use http::{HeaderMap, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
 
 use super::RestRequest;
 
@@ -27,6 +29,9 @@ impl ClearedRequest {
     }
 }
 
+/// The body of a response that is still arriving. Dropping it closes its connection.
+pub type ResponseStream = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
+
 /// A response as received, with the data that the gate needs.
 #[derive(Debug)]
 pub struct RawResponse {
@@ -34,8 +39,12 @@ pub struct RawResponse {
     pub status: StatusCode,
     /// The headers.
     pub headers: HeaderMap,
-    /// The complete body.
+    /// The complete body; empty if it is streamed.
     pub body: Bytes,
+    /// The body, if the call asked for a stream and has succeeded.
+    pub stream: Option<ResponseStream>,
+    /// How long a streamed body of the call took to be sent. That says nothing about Discord.
+    pub upload: Duration,
     /// Class of the response.
     pub class: ResponseClass,
     /// Discord's error code, if the body has one.
@@ -56,6 +65,9 @@ pub enum TransportError {
     /// The call may have been sent, and the connection failed.
     #[error("the connection failed: {0}")]
     Broken(String),
+    /// The body of the call, which its caller streams, ended early. The connection was closed.
+    #[error("the body of the call ended early: {0}")]
+    Aborted(String),
     /// The call may have been sent, and no response came in time.
     #[error("no response in time")]
     TimedOut,
@@ -67,7 +79,7 @@ impl TransportError {
     pub const fn was_not_sent(&self) -> bool {
         match self {
             Self::Connect(_) | Self::Malformed(_) => true,
-            Self::Broken(_) | Self::TimedOut => false,
+            Self::Broken(_) | Self::Aborted(_) | Self::TimedOut => false,
         }
     }
 }

@@ -48,6 +48,8 @@ impl Transport for Discord {
             status: StatusCode::OK,
             headers: HeaderMap::new(),
             body: Bytes::new(),
+            stream: None,
+            upload: Duration::ZERO,
             class: self.class,
             code: None,
             rate: Some(rate),

@@ -43,7 +43,8 @@ metrics! {
         RETRY_AFTER = histogram "guildhall_discord_429_retry_after_seconds" [scope] in Seconds;
         /// Calls that were not sent because the lease of their caller was lost.
         DENIED = counter "guildhall_rest_denied_total";
-        /// Calls to Discord without a response: unreachable, timed_out or broken.
+        /// Calls to Discord without a response: unreachable, timed_out, broken, or aborted (a client of the REST proxy
+        /// ended its upload).
         LOST = counter "guildhall_rest_lost_total" [why];
         /// Response time of Discord.
         REQUEST_SECONDS = histogram "guildhall_rest_request_seconds" [route, status_class] in Seconds;

@@ -94,6 +94,8 @@ impl Transport for UpstreamTransport {
                 status: StatusCode::NO_CONTENT,
                 headers: HeaderMap::new(),
                 body: Bytes::new(),
+                stream: None,
+                upload: Duration::ZERO,
                 class: ResponseClass::Success,
                 code: None,
                 rate: None,

@@ -189,6 +189,7 @@ mod tests {
             status: StatusCode::from_u16(status).unwrap(),
             headers: HeaderMap::new(),
             body: Bytes::copy_from_slice(body.as_bytes()),
+            stream: None,
             class: ResponseClass::Rejected,
             code,
         };

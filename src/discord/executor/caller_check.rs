@@ -206,7 +206,7 @@ const PUBLIC_READS: &[&str] = &[
 fn concerns_everyone(request: &Request) -> bool {
     let path = request.path.split_once('?').map_or(request.path.as_str(), |(path, _)| path);
     let segments: Vec<&str> = path.split('/').skip(1).collect();
-    let matches = |template: &&str| {
+    let matches = |template: &str| {
         let template: Vec<&str> = template.split('/').skip(1).collect();
         template.len() == segments.len()
             && template.iter().zip(&segments).all(|(expected, segment)| *expected == "{}" || expected == segment)
@@ -215,7 +215,7 @@ fn concerns_everyone(request: &Request) -> bool {
         ["interactions", _, _, "callback"] => request.method == Method::Post,
         // Those of other applications are locations.
         ["webhooks", _, _, ..] => true,
-        _ => request.method == Method::Get && PUBLIC_READS.iter().any(|template| matches(&template)),
+        _ => request.method == Method::Get && PUBLIC_READS.iter().any(|template| matches(template)),
     }
 }
 

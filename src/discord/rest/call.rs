@@ -203,7 +203,8 @@ mod tests {
     use super::*;
 
     fn response(status: StatusCode, class: ResponseClass, body: &'static str) -> RestResponse {
-        RestResponse { status, headers: HeaderMap::new(), body: Bytes::from_static(body.as_bytes()), class, code: None }
+        let body = Bytes::from_static(body.as_bytes());
+        RestResponse { status, headers: HeaderMap::new(), body, stream: None, class, code: None }
     }
 
     #[test]

@@ -8,24 +8,28 @@ use std::{
     fmt,
     pin::{Pin, pin},
     sync::{Arc, PoisonError, RwLock},
+    task::{Context, Poll},
     time::Duration,
 };
 
 use bytes::Bytes;
 use guildhall_actors::gate::{
-    ApiVersion, ClearedRequest, RawResponse, RequestBody, RestRequest, Transport, TransportError,
+    ApiVersion, ClearedRequest, RawResponse, RequestBody, ResponseMode, RestRequest, Transport, TransportError,
 };
 use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_core::response::Credential;
 use http::{HeaderMap, HeaderValue, Method, Uri, header};
 use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::{
     Client,
     connect::{CaptureConnection, HttpConnector, capture_connection},
 };
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep_until, timeout_at},
+};
 
 use super::{
     classify::{Classification, api_date, classify},
@@ -34,7 +38,7 @@ use super::{
 use crate::{
     clock::Clocks,
     error_chain::chain,
-    net::{self, BodyError, Pool},
+    net::{self, BodyError, Pace, PacedBody, Pool},
     settings::{SecretValue, Settings},
 };
 
@@ -43,6 +47,9 @@ const USER_AGENT: &str = concat!("DiscordBot (", env!("CARGO_PKG_REPOSITORY"), "
 
 /// Maximum number of idle connections. The gate permits about 50 calls a second, so more are never needed.
 const MAX_IDLE: usize = 64;
+
+/// Maximum duration of an upload, however fast its sender is: Discord may stop to read.
+const MAX_UPLOAD: Duration = Duration::from_secs(600);
 
 /// Headers that belong to a connection or that the transport sets itself. Values from a caller are removed. They
 /// include `Accept-Encoding`, because responses are read here.
@@ -235,16 +242,18 @@ impl HyperTransport {
     }
 
     /// Sends a call once, and reads the whole response.
-    pub(crate) async fn exchange(&self, request: RestRequest) -> Result<RawResponse, TransportError> {
+    pub(crate) async fn exchange(&self, mut request: RestRequest) -> Result<RawResponse, TransportError> {
         let started = Instant::now();
         let sent = self.clocks.as_ref().map(Clocks::monotonic);
-        let credential = request.credential;
+        let (credential, mode) = (request.credential, request.response);
+        let mut upload_end = track_upload(&mut request.body);
         let client = if self.leases_all || request.lease.may_end() { &self.leased } else { &self.client };
         let mut request = self.prepare(request)?;
         let mut connection = capture_connection(&mut request);
         let mut response = pin!(client.request(request));
 
-        let deadline = started + self.request_timeout;
+        let mut deadline = started + self.request_timeout;
+        let mut uploaded = None;
         let connect_by = (started + self.connect_timeout).min(deadline);
         let result = tokio::select! {
             biased;
@@ -253,19 +262,53 @@ impl HyperTransport {
             () = sleep_until(connect_by) => return Err(TransportError::Connect("connection timed out".to_owned())),
         };
         let result = match result {
-            Some(result) => result,
-            None => timeout_at(deadline, response).await.map_err(|_| TransportError::TimedOut)?,
+            Some(result) => Some(result),
+            None => {
+                // An upload takes as long as its sender needs; the time for the response begins at its end.
+                if let Some(end) = &mut upload_end {
+                    tokio::select! {
+                        biased;
+                        result = &mut response => Some(result),
+                        _ = end => None,
+                        () = sleep_until(started + MAX_UPLOAD) => return Err(TransportError::TimedOut),
+                    }
+                } else {
+                    None
+                }
+            }
         };
+        let result = match result {
+            Some(result) => result,
+            None => {
+                if upload_end.is_some() {
+                    uploaded = Some(Instant::now());
+                    deadline = Instant::now() + self.request_timeout;
+                }
+                timeout_at(deadline, response).await.map_err(|_| TransportError::TimedOut)?
+            }
+        };
+        let upload = uploaded.map_or(Duration::ZERO, |uploaded| uploaded - started);
+        if upload_end.is_some() {
+            deadline = deadline.max(Instant::now() + self.request_timeout);
+        }
         let (head, body) = result.map_err(|error| classify_failure(&error, &connection))?.into_parts();
         let arrived = self.clocks.as_ref().map(Clocks::monotonic);
-        let body = timeout_at(deadline, self.read(body)).await.map_err(|_| TransportError::TimedOut)??;
+        let is_streamed = mode == ResponseMode::Streamed && head.status.is_success();
+        let (body, stream) = if is_streamed {
+            // Each part of it must arrive in the time of a whole response.
+            let pace = Pace { window: self.request_timeout, min_bytes: 1, max_bytes: u64::MAX };
+            (Bytes::new(), Some(PacedBody::new(body, pace, 0).boxed_unsync()))
+        } else {
+            let read = timeout_at(deadline, self.read(body)).await;
+            (read.map_err(|_| TransportError::TimedOut)??, None)
+        };
         let Classification { class, code, rate } = classify(credential, head.status, &head.headers, &body);
         if let (Some(clocks), Some(sent), Some(arrived)) = (&self.clocks, sent, arrived)
             && let Some(date) = api_date(head.status, &head.headers, class)
         {
             clocks.observe_discord(date, sent, arrived);
         }
-        Ok(RawResponse { status: head.status, headers: head.headers, body, class, code, rate })
+        Ok(RawResponse { status: head.status, headers: head.headers, body, stream, upload, class, code, rate })
     }
 
     /// Builds the HTTP request.
@@ -357,6 +400,39 @@ fn out_body(body: RequestBody) -> OutgoingBody {
     }
 }
 
+/// Replaces a streamed body by one that reports its end.
+fn track_upload(body: &mut RequestBody) -> Option<oneshot::Receiver<()>> {
+    let RequestBody::Stream(_) = body else { return None };
+    let (ended, end) = oneshot::channel();
+    if let RequestBody::Stream(inner) = std::mem::take(body) {
+        *body = RequestBody::Stream(TrackedUpload { inner, _ended: ended }.boxed_unsync());
+    }
+    Some(end)
+}
+
+/// A body that is being sent. The receiver is notified when it is dropped: it was sent, or the call has failed.
+struct TrackedUpload {
+    inner: OutgoingBody,
+    _ended: oneshot::Sender<()>,
+}
+
+impl Body for TrackedUpload {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Pin::new(&mut self.inner).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
 /// Waits until the call has a connection. From then on it may be in flight.
 async fn wait_until_connected(connection: &mut CaptureConnection) {
     drop(connection.wait_for_connection_metadata().await);
@@ -369,6 +445,8 @@ fn classify_failure(error: &hyper_util::client::legacy::Error, connection: &Capt
     let returned = cause.is_some_and(hyper::Error::is_canceled);
     if error.is_connect() || returned || connection.connection_metadata().is_none() {
         TransportError::Connect(chain(error))
+    } else if cause.is_some_and(hyper::Error::is_user) {
+        TransportError::Aborted(chain(error))
     } else {
         TransportError::Broken(chain(error))
     }

@@ -43,7 +43,16 @@ impl Transport for FakeDiscord {
             reset_after: Duration::from_secs(3_600),
         });
         let (headers, status) = (HeaderMap::new(), StatusCode::OK);
-        let received = RawResponse { status, headers, body: Default::default(), class, code: None, rate };
+        let received = RawResponse {
+            status,
+            headers,
+            body: Default::default(),
+            stream: None,
+            upload: Duration::ZERO,
+            class,
+            code: None,
+            rate,
+        };
         Box::pin(std::future::ready(Ok(received)))
     }
 }

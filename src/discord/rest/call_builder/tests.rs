@@ -143,6 +143,7 @@ impl Fixture {
             status: received.status,
             headers: received.headers,
             body: received.body,
+            stream: None,
             class: received.class,
             code: received.code,
         })

@@ -360,7 +360,7 @@ async fn aborted_streaming_body_leaves_outcome_unknown() {
     let mut request = call(Method::POST);
     request.body = RequestBody::Stream(StreamBody::new(half.chain(end)).boxed_unsync());
     let error = transport_to(address).exchange(request).await.unwrap_err();
-    assert!(matches!(error, TransportError::Broken(_)), "{error}");
+    assert!(matches!(error, TransportError::Aborted(_)), "{error}");
     let (rest, more) = thread.join().unwrap();
     assert!(!rest.ends_with(b"0\r\n\r\n"), "it must not look complete");
     assert_eq!(more, 0);
