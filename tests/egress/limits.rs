@@ -1,7 +1,5 @@
 //! Under load, with the operations of the same daemon, no limit of Discord is exceeded and no call is lost.
 
-use std::sync::Arc;
-
 use guildhall_sim::{LimitConfig, RateLimitScore};
 use guildhall_testkit::program::request;
 use serde_json::json;
@@ -13,7 +11,7 @@ const CALLS_EACH: usize = 3;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_and_operations_together_exceed_no_limit() {
-    let fixture = Arc::new(EgressFixture::start_with(LimitConfig::default(), &[]).await);
+    let fixture = EgressFixture::start_with(LimitConfig::default(), &[]).await;
     let guilds = fixture.sim.guilds();
     let channels: Vec<String> = guilds.iter().map(|guild| fixture.channel_of(guild)).collect();
     let operations: Vec<_> =
