@@ -93,7 +93,8 @@ impl From<ExecutionError> for CallRefusal {
                 | FailureClass::Transient
                 | FailureClass::Ambiguous
                 | FailureClass::Expired
-                | FailureClass::Poison => Self::Failed(message),
+                | FailureClass::Poison
+                | FailureClass::Restored => Self::Failed(message),
             },
             ExecutionError::Unknown(Failure { message, .. }) => Self::Failed(message),
         }
