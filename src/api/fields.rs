@@ -151,10 +151,13 @@ impl GivenFields {
     /// Reads all fields, and checks that all that were given are known and valid.
     pub(crate) fn finish<T: Fields>(mut self) -> Result<T, ProblemResponse> {
         let read = T::read(&mut self);
-        let names = self.known_names.join(", ");
+        let expected = match self.known_names.as_slice() {
+            [] => "no parameters are accepted here".to_owned(),
+            names => format!("expected one of: {}", names.join(", ")),
+        };
         for (name, _) in self.given.iter().take(10) {
             let displayed: String = name.chars().take(64).collect();
-            self.errors.push((displayed, format!("is unknown; expected one of: {names}")));
+            self.errors.push((displayed, format!("is unknown; {expected}")));
         }
         match read {
             Some(read) if self.errors.is_empty() => Ok(read),

@@ -3,14 +3,14 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::Subcommand;
+use http::Method;
 
 use super::{
-    listing,
     output::{Output, Painter, TableCell, TextTable, fields, format_time},
     remote::RemoteArgs,
 };
-use crate::api::dto::{Budget, BudgetInFull};
-use crate::client::{Client, ListRequest, path_segment};
+use crate::api::dto::{Budget, BudgetInFull, Budgets};
+use crate::client::{ApiRequest, Client, path_segment};
 
 /// Name of the feature in errors of daemons that do not support it.
 const FEATURE: &str = "budgets";
@@ -51,15 +51,14 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
 }
 
 async fn list(client: &Client, out: &Output) -> anyhow::Result<ExitCode> {
-    let pages = ListRequest {
-        path: "/v1/budgets",
-        list: "budgets",
-        cursor: "cursor",
-        filters: Vec::new(),
-        max_entries: usize::MAX,
-        feature: Some(FEATURE),
-    };
-    listing::show(client, out, pages, "No budgets yet.", table).await
+    let response = client.send(&ApiRequest::new(Method::GET, "/v1/budgets").with_feature(FEATURE)).await?.body;
+    out.show_response(&response, |all: &Budgets, paint| {
+        if all.budgets.is_empty() {
+            out.note("No budgets yet.");
+        }
+        table(&all.budgets).print(paint)
+    })?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn table(budgets: &[Budget]) -> TextTable {

@@ -251,12 +251,13 @@ on_both! {
         let parked = OperationUpdate { parked: true, attempts: 0, ..operation_update(&head, fence, OperationState::Delayed) };
         record(&store, parked).await;
         assert_eq!(wait_reason(&store, next.id).await, Some(WaitReason::Behind(head.id)), "it may conflict");
+        assert_eq!(wait_reason(&store, head.id).await, None, "a delayed operation shows its own reason");
         store.pause(PauseTarget::Queue(QUEUE), true).await.unwrap();
         assert_eq!(wait_reason(&store, next.id).await, Some(WaitReason::Paused));
         store.pause(PauseTarget::All, true).await.unwrap();
         let listed = store.list(OperationFilter { limit: 9, ..OperationFilter::default() }).await.unwrap();
         let waits: Vec<_> = listed.iter().map(|shown| shown.waits_for).collect();
-        assert_eq!(waits, [Some(WaitReason::AllPaused), None], "a delayed operation shows its own reason");
+        assert_eq!(waits, [Some(WaitReason::AllPaused); 2], "a pause outlasts the reason of a delayed operation");
     }
 
     async fn many_scheduled_operations_are_not_loaded(engine) {

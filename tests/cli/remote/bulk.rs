@@ -247,7 +247,7 @@ fn status_says_why_a_part_cannot_be_fetched() {
         "breakers    not available: ",
         "queues      3 queued; everything is paused\n",
         "dead        0 dead letters, 2 dead events\n",
-        "instances   not available: the daemon's response is of another version",
+        "instances   not available: cannot read the response of the daemon: invalid type",
     ] {
         assert!(screen.contains(part), "no {part:?} in\n{screen}");
     }

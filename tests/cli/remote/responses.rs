@@ -22,23 +22,26 @@ fn run_against(status: u16, body: Value, args: &[&str]) -> (CommandResult, Vec<(
 #[test]
 fn limits_show_a_summary_buckets_and_top_users() {
     let limits = json!({
-        "global": {"limit": 50, "window_ms": 1000, "available": 48, "waiting": 0, "blocked_until": null, "shared": false},
+        "global": {"limit": 50, "total": 50, "sharing": "alone", "members": null, "window_ms": 1000, "available": 48,
+            "in_flight": 2, "waiting": 0, "blocked_until": null, "shared": false, "mode": null},
         "lanes": [{"lane": "operation", "waiting": 0}], "buckets": 2,
-        "invalid_requests": {"used": 3, "most": 10000, "ratio": 0.0003, "stops": null},
+        "invalid_requests": {"used": 3, "most": 10000, "window_ms": 600_000, "ratio": 0.0003, "stops": null,
+            "shared": false, "spenders": [],
+            "share": {"percent": 25, "most": 2500, "capped": 0, "held": 0, "holders": []}},
         "breakers": {"closed": 1, "open": 0, "half_open": 0, "forced_open": 0}});
     let (result, requests) = run_against(200, limits.clone(), &["limits"]);
     assert!(result.expect_success().contains("global      48 of 50 per 1s available, 0 waiting\n"));
     assert_eq!(requests[0].0, "GET /v1/limits");
     assert_eq!(run_against(200, limits.clone(), &["limits", "-o", "json"]).0.json(), limits);
 
-    let bucket = json!({"route": "GET /gateway/bot", "bucket": "b", "id": null, "limit": 2, "left": 1,
+    let bucket = json!({"route": "GET /gateway/bot", "routes": ["GET /gateway/bot"], "bucket": "b", "id": null, "limit": 2, "left": 1,
         "resets_at": "2026-01-31T12:00:05.000Z", "waiting": 0});
     let (result, requests) =
         run_against(200, json!({"buckets": [bucket], "next": null}), &["limits", "buckets", "--all"]);
     assert!(result.expect_success().contains("GET /gateway/bot  -   1/2"));
     assert_eq!(requests[0].0, "GET /v1/limits/buckets?limit=500");
 
-    let top = json!({"by": "invalid", "since": "2026-01-31T12:00:00.000Z", "top": [{"guild_id": "7", "count": 9}]});
+    let top = json!({"by": "invalid", "since": "2026-01-31T12:00:00.000Z", "top": [{"guild_id": "7", "count": 9, "over": 0}]});
     let (result, requests) = run_against(200, top, &["limits", "top", "--by", "invalid", "--limit", "3"]);
     assert!(result.expect_success().contains("guild 7  9\n"));
     assert_eq!(requests[0].0, "GET /v1/limits/top?by=invalid&limit=3");
@@ -46,10 +49,10 @@ fn limits_show_a_summary_buckets_and_top_users() {
 
 #[test]
 fn breakers_are_listed_opened_and_closed() {
-    let open = json!({"key": "discord", "state": "open", "since": "2026-01-31T12:00:00.000Z",
+    let open = json!({"key": "discord", "kind": "address", "state": "open", "since": "2026-01-31T12:00:00.000Z",
         "until": "2026-01-31T12:00:30.000Z", "calls": 9, "failures": 5, "why": "failures"});
     assert!(
-        run_against(200, json!({ "breakers": [open] }), &["breakers", "list"])
+        run_against(200, json!({ "breakers": [open], "watched": 1 }), &["breakers", "list"])
             .0
             .expect_success()
             .contains("discord  open   failures  5/9 ")
@@ -86,14 +89,16 @@ fn shards_are_listed_and_restarted() {
 
 #[test]
 fn budgets_are_listed_and_shown() {
-    let budget =
-        json!({"name": "rpc node", "available": 5, "spend": [{"hour": "2026-01-31T12:00:00.000Z", "cost": 7}]});
-    assert_eq!(
-        run_against(200, json!({ "budgets": [budget] }), &["budgets"]).0.expect_success(),
-        "NAME      AVAILABLE\nrpc node  5\n"
-    );
+    let budget = json!({"name": "rpc node", "available": 5, "booked": 0, "maximum": 10, "restore_per_second": 1,
+        "observed": false, "kept": "alone", "blocked_until": null,
+        "spend": [{"hour": "2026-01-31T12:00:00.000Z", "points": 7, "calls": 2}]});
+    let listed = run_against(200, json!({"budgets": [budget], "next": null}), &["budgets"]);
+    assert!(listed.0.expect_success().contains("\nrpc node  5 "));
+    assert_eq!(listed.1[0].0, "GET /v1/budgets");
     let (result, requests) = run_against(200, budget, &["budgets", "show", "rpc node", "--hours", "6"]);
-    assert!(result.expect_success().ends_with("spend\nCOST  HOUR\n7     2026-01-31T12:00:00Z\n"));
+    assert!(
+        result.expect_success().ends_with("\nHOUR                  POINTS  CALLS\n2026-01-31T12:00:00Z  7       2\n")
+    );
     assert_eq!(requests[0].0, "GET /v1/budgets/rpc%20node?hours=6");
 }
 

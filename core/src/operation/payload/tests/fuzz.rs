@@ -123,10 +123,10 @@ fn overwrites() -> impl Strategy<Value = Value> {
 fn good_value(kind: OperationKind, field: &str) -> BoxedStrategy<Value> {
     match field {
         "key" => "[a-zA-Z0-9_.:/-]{1,100}".prop_map(Value::from).boxed(),
-        "name" | "topic" | "content" => a_text().boxed(),
+        "name" | "topic" | "content" | "if_rejected" => a_text().boxed(),
         "permissions" => any::<u64>().prop_map(|bits| Value::from(bits.to_string())).boxed(),
         "color" => (0_u32..=0xFF_FF_FF).prop_map(Value::from).boxed(),
-        "hoist" | "mentionable" | "nsfw" | "adopt" | "pin" | "ephemeral" | "update" => {
+        "hoist" | "mentionable" | "nsfw" | "adopt" | "pin" | "ephemeral" | "update" | "only_if_deferred" => {
             any::<bool>().prop_map(Value::from).boxed()
         }
         "type" => sample::select(ChannelType::ALL.to_vec()).prop_map(|kind| Value::from(kind.name())).boxed(),

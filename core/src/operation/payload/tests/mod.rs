@@ -92,7 +92,10 @@ fn samples(kind: OperationKind) -> Vec<Value> {
             ]
         }
         OperationKind::SendFollowup => vec![with(&with(&interaction, body), json!({"ephemeral": true}))],
-        OperationKind::EditOriginal => vec![with(&interaction, body)],
+        OperationKind::EditOriginal => {
+            let conditional = json!({"only_if_deferred": true, "if_rejected": "Sorry."});
+            vec![with(&interaction, with(&body, conditional))]
+        }
         OperationKind::Read => vec![json!({"path": "/guilds/1/roles?with_counts=true"})],
         OperationKind::Request => vec![
             json!({"method": "POST", "path": "/users/@me/channels", "body": {"recipient_id": "12"}, "user_id": "12"}),
