@@ -132,7 +132,7 @@ impl WindowKeys {
     pub fn arguments(&self, call: &ScriptCall, rules: &SharedLimitConfig, server: &str) -> Vec<Vec<u8>> {
         let mut arguments = WindowArguments::default();
         arguments.text(match &call.command {
-            ScriptCommand::Probe => "look",
+            ScriptCommand::Probe => "probe",
             ScriptCommand::Join(_) => "join",
             ScriptCommand::Sync(_) => "sync",
             ScriptCommand::Leave(_) => "leave",
@@ -227,7 +227,7 @@ pub fn read_reply(response: Value) -> Result<ScriptReply, InvalidReply> {
     let (kind, now) = (parts.text()?, parts.number()?);
     let reply = match kind.as_str() {
         "stale" => ScriptReply::Stale { now },
-        "seen" => ScriptReply::Status { now, epoch: parts.epoch_or_empty()? },
+        "status" => ScriptReply::Status { now, epoch: parts.epoch_or_empty()? },
         "rejoin" => ScriptReply::Rejoin { now, replaced: parts.flag()? },
         "done" => ScriptReply::Done(parts.state(now)?),
         _ => return Err(InvalidReply),
@@ -338,10 +338,10 @@ mod tests {
     fn every_kind_of_reply_is_parsed() {
         let read = |parts: Vec<Value>| read_reply(Value::Array(parts)).unwrap();
         assert_eq!(read(vec![text("stale"), Value::Int(9)]), ScriptReply::Stale { now: 9 });
-        let seen = ScriptReply::Status { now: 9, epoch: "8-ff".to_owned() };
-        assert_eq!(read(vec![text("seen"), Value::Int(9), text("8-ff")]), seen);
+        let status = ScriptReply::Status { now: 9, epoch: "8-ff".to_owned() };
+        assert_eq!(read(vec![text("status"), Value::Int(9), text("8-ff")]), status);
         assert_eq!(
-            read(vec![text("seen"), Value::Int(9), text("")]),
+            read(vec![text("status"), Value::Int(9), text("")]),
             ScriptReply::Status { now: 9, epoch: String::new() }
         );
         let rejoin = ScriptReply::Rejoin { now: 9, replaced: true };
@@ -383,7 +383,7 @@ mod tests {
         }
         let too_long = vec![text("stale"), Value::Int(1), Value::Int(1)];
         assert_eq!(read_reply(Value::Array(too_long)), Err(InvalidReply));
-        let long_name = vec![text("seen"), Value::Int(1), text(&"a".repeat(MAX_EPOCH_LEN + 1))];
+        let long_name = vec![text("status"), Value::Int(1), text(&"a".repeat(MAX_EPOCH_LEN + 1))];
         assert_eq!(read_reply(Value::Array(long_name)), Err(InvalidReply));
         let nameless = vec![text("done"), Value::Int(9), text("")];
         assert_eq!(read_reply(Value::Array(nameless)), Err(InvalidReply));

@@ -13,14 +13,14 @@ local RECORDS = KEYS[1] -- hash: field -> record
 local CLOCK = KEYS[2]   -- hash: version, floor, by:<process> -> 'number seconds' of its last change
 local CLAIM = KEYS[3]   -- string: the process that probes the breaker (`claim.lua`)
 
-local how = ARGV[1]                 -- 'turn': a change; 'seed': a breaker that is open there and missing here
+local command = ARGV[1]             -- 'change': a change; 'seed': a breaker that is open there and missing here
 local field, head = ARGV[2], ARGV[3] -- the start of the record, as JSON without its last brace
 local state, why = ARGV[4], ARGV[5]
 local remaining = tonumber(ARGV[6]) -- ms, if it is open
 local process = ARGV[7]
 local number = tonumber(ARGV[8])    -- of the change; for a seed, its version
-local channel, lasts = ARGV[9], ARGV[10]
-local most = tonumber(ARGV[11])     -- maximum number of records
+local channel, retention = ARGV[9], ARGV[10]
+local max_records = tonumber(ARGV[11]) -- maximum number of records
 
 local call = redis.call
 local time = call('TIME')
@@ -33,32 +33,32 @@ local function whole(value)
 end
 
 local present = call('HGET', RECORDS, field)
-local known = present and cjson.decode(present)
-if known and known.state == 'open' and known.until_ms <= now_ms then
-    present, known = nil, nil
+local current = present and cjson.decode(present)
+if current and current.state == 'open' and current.until_ms <= now_ms then
+    present, current = nil, nil
 end
 
-if how == 'turn' then
+if command == 'change' then
     -- A call that its sender considers lost may still arrive, after later ones.
     local last = call('HGET', CLOCK, 'by:' .. process)
     if last and tonumber(last:match('^%d+')) >= number then
-        return { 'kept', now_ms, present or '' }
+        return { 'existing', now_ms, present or '' }
     end
     call('HSET', CLOCK, 'by:' .. process, whole(number) .. ' ' .. whole(seconds))
     local weak = state == 'open' or (state == 'closed' and why == 'probes_succeeded')
-    if weak and known and known.state == 'forced_open' then
-        return { 'kept', now_ms, present }
+    if weak and current and current.state == 'forced_open' then
+        return { 'existing', now_ms, present }
     end
 else
     if present then
-        return { 'kept', now_ms, present }
+        return { 'existing', now_ms, present }
     end
     local floor = tonumber(call('HGET', CLOCK, 'floor') or '0')
     if number <= floor then
-        return { 'gone', now_ms, whole(floor) }
+        return { 'ended', now_ms, whole(floor) }
     end
 end
-if not present and call('HLEN', RECORDS) >= most then
+if not present and call('HLEN', RECORDS) >= max_records then
     return { 'full', now_ms, '' }
 end
 
@@ -67,11 +67,11 @@ local record = head .. ',"version":"' .. whole(version) .. '","ms":' .. whole(re
     .. ',"until_ms":' .. whole(now_ms + remaining) .. '}'
 call('HSET', CLOCK, 'version', whole(version))
 call('HSET', RECORDS, field, record)
-call('PEXPIRE', CLOCK, lasts)
-call('PEXPIRE', RECORDS, lasts)
+call('PEXPIRE', CLOCK, retention)
+call('PEXPIRE', RECORDS, retention)
 -- The process that probes has reported its result.
 if call('GET', CLAIM) == process then
     call('DEL', CLAIM)
 end
 call('PUBLISH', channel, record)
-return { 'told', now_ms, record }
+return { 'published', now_ms, record }
