@@ -16,7 +16,9 @@ use super::{
     remote::RemoteArgs,
     suggest,
 };
-use crate::api::dto::{DeadLetter, DeadLetterPage, Discarded, DoneAgain, Redriven, RedrivenLetter, SkippedLetter};
+use crate::api::dto::{
+    DeadLetter, DeadLetterPage, Discarded, Redriven, RedrivenLetter, RetriedOperation, SkippedLetter,
+};
 use crate::client::{ApiRequest, Client, ListRequest, path_segment};
 
 /// Note for an empty list.
@@ -286,7 +288,7 @@ async fn redrive(
     let mut summary = Redriven::default();
     for id in &chosen.ids {
         let response = client.send(&ApiRequest::post(format!("/v1/dead-letters/{}/redrive", path_segment(id)))).await?;
-        let DoneAgain { id: operation, .. } = read(&response.body)?;
+        let RetriedOperation { id: operation, .. } = read(&response.body)?;
         summary.operations.push(RedrivenLetter { letter: id.clone().into(), operation });
         summary.redriven += 1;
     }

@@ -10,7 +10,7 @@ use super::{
     output::{Painter, TextTable, or_dash, read},
     remote::RemoteArgs,
 };
-use crate::api::dto::{Erased, KeptRows};
+use crate::api::dto::{Erased, RetainedRows};
 use crate::client::{ApiRequest, Client};
 
 #[derive(clap::Args, Debug)]
@@ -44,7 +44,7 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
 /// Sends requests until every table was examined, and adds up the removed and the remaining rows.
 async fn erase(client: &Client, subject: Value) -> anyhow::Result<Erased> {
     let mut removed = BTreeMap::<String, u64>::new();
-    let mut remaining = BTreeMap::<String, KeptRows>::new();
+    let mut remaining = BTreeMap::<String, RetainedRows>::new();
     let mut body = subject.clone();
     loop {
         // Idempotent: removed rows are not removed again.

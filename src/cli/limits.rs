@@ -11,7 +11,7 @@ use super::{
     output::{Color, Output, Painter, TableCell, TextTable, fields, format_time, or_dash},
     remote::RemoteArgs,
 };
-use crate::api::dto::{BanShare, BreakerCounts, Bucket, InvalidRequests, Limits, ShareHolder, Snowflake, Top};
+use crate::api::dto::{BanShare, BanShareHolder, BreakerCounts, Bucket, InvalidRequests, Limits, Snowflake, Top};
 use crate::client::{ApiRequest, Client, ListRequest};
 
 /// Name of the feature in errors of daemons that do not support it.
@@ -138,7 +138,7 @@ const MAX_HOLDERS: usize = 3;
 /// Formats the largest holders of the ban budget, and those whose calls wait.
 fn share_rows(share: &BanShare) -> Vec<(&'static str, TableCell)> {
     let listed = share.holders.iter().enumerate().filter(|(at, holder)| *at < MAX_HOLDERS || holder.capped);
-    let row = |(at, holder): (usize, &ShareHolder)| {
+    let row = |(at, holder): (usize, &BanShareHolder)| {
         let guild = holder.guild_id.as_ref().map(Snowflake::as_ref);
         let id = or_dash(holder.key.as_deref().or(holder.tenant.as_deref()).or(guild));
         let used = format!("{} {id}: {} of {}", holder.by, holder.used, share.most);

@@ -238,25 +238,25 @@ mod tests {
 
     #[test]
     fn ban_budget_warns_at_half_and_fails_at_eighty_percent() {
-        let status = |used| evaluate_ban_budget(used, 10_000, "").verdict;
+        let status = |used| evaluate_ban_budget(used, 10_000, "").status;
         assert_eq!(
             [status(0), status(4_999), status(5_000), status(8_000)],
             [CheckStatus::Ok, CheckStatus::Ok, CheckStatus::Warn, CheckStatus::Fail]
         );
-        assert_eq!(evaluate_ban_budget(1, 0, "").verdict, CheckStatus::Fail);
+        assert_eq!(evaluate_ban_budget(1, 0, "").status, CheckStatus::Fail);
     }
 
     #[test]
     fn open_breakers_are_named_with_what_to_do() {
         let none = json!({"breakers": [{"key": "discord", "state": "closed", "why": "fresh", "until": null}]});
-        assert_eq!(evaluate_breakers(&listed_breakers(&none), "").verdict, CheckStatus::Ok);
+        assert_eq!(evaluate_breakers(&listed_breakers(&none), "").status, CheckStatus::Ok);
         let finding = |key: &str, state: &str, reason: &str| {
             let until = "2026-01-01T00:00:00.000Z";
             let body = json!({"breakers": [{"key": key, "state": state, "why": reason, "until": until}]});
             evaluate_breakers(&listed_breakers(&body), "reported")
         };
         let ban = finding("discord", "open", "blocked");
-        assert_eq!(ban.verdict, CheckStatus::Warn);
+        assert_eq!(ban.status, CheckStatus::Warn);
         let expected = "1 not closed, reported:\ndiscord is open (blocked), until 2026-01-01T00:00:00.000Z";
         assert_eq!(ban.seen, expected);
         for (key, state, reason, part) in [
@@ -279,9 +279,9 @@ mod tests {
         );
         assert_eq!((sum_counter(&metrics, restarts), sum_counter(&metrics, crashes)), (2, 4));
         let finding = evaluate_guild_restarts(&metrics);
-        assert_eq!(finding.verdict, CheckStatus::Warn);
+        assert_eq!(finding.status, CheckStatus::Warn);
         assert!(finding.seen.contains("2 for operations, 4 for events"), "{}", finding.seen);
-        assert_eq!(evaluate_guild_restarts("").verdict, CheckStatus::Ok);
+        assert_eq!(evaluate_guild_restarts("").status, CheckStatus::Ok);
     }
 
     #[test]

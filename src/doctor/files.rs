@@ -56,7 +56,7 @@ pub(crate) fn permissions(settings: &Settings, secret_files: &[PathBuf], report:
         && let Some(finding) =
             check_mode(file, 0o077, "600", "other users can read the admin key, so `guildhall serve` refuses it")
     {
-        findings.push(Finding { verdict: super::CheckStatus::Fail, ..finding });
+        findings.push(Finding { status: super::CheckStatus::Fail, ..finding });
     }
     if findings.is_empty() {
         findings.push(Finding::ok(

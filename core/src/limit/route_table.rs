@@ -100,7 +100,7 @@ impl RouteTable {
         })
     }
 
-    pub(super) fn learn(&mut self, credential: Credential, route: &RouteKey, limit: RouteLimit) {
+    pub(super) fn observe(&mut self, credential: Credential, route: &RouteKey, limit: RouteLimit) {
         if let Some(entries) = self.routes.get_mut(route)
             && let Some((_, before)) = entries.iter_mut().find(|(owner, _)| *owner == credential)
         {

@@ -79,7 +79,7 @@ impl Core {
         let caller = bot
             .and_then(|token| self.world.bot_by_token(token))
             .map(|bot| bot.application_id)
-            .filter(|application| !self.hub.is_token_reset(*application));
+            .filter(|application| !self.gateway.is_token_reset(*application));
         let credential = caller.map_or(Credential::Address(arrival.peer), Credential::Application);
         let auth = arrival.route.as_ref().map_or(Auth::Open, |(route, _)| route.auth);
         let exempt = auth == Auth::InteractionToken && self.limits.config().interactions_exempt;

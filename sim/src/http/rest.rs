@@ -178,7 +178,7 @@ impl RestCall {
             now,
         };
         if let (Some(application), "/gateway/bot") = (caller, route.template) {
-            core.world.session_starts = core.hub.session_starts(application, now);
+            core.world.session_starts = core.gateway.session_starts(application, now);
         }
         (route.handler)(&mut core.world, &call)
     }

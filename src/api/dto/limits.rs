@@ -17,7 +17,7 @@ use guildhall_core::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{HeldCalls, Lane, LimitSharing, ShareHolderKind, Snowflake, Time, TopMeasure};
+use super::{BanShareHolderKind, HeldCalls, Lane, LimitSharing, Snowflake, Time, TopMeasure};
 
 /// The current limits.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -107,13 +107,13 @@ pub(crate) struct BanShare {
     /// Calls held back by a share since this process started.
     pub(crate) held: u64,
     /// The largest holders, the largest first.
-    pub(crate) holders: Vec<ShareHolder>,
+    pub(crate) holders: Vec<BanShareHolder>,
 }
 
 /// A key, a tenant or a guild with invalid requests.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct ShareHolder {
-    pub(crate) by: ShareHolderKind,
+pub(crate) struct BanShareHolder {
+    pub(crate) by: BanShareHolderKind,
     /// The id of the API key.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -253,7 +253,7 @@ impl InvalidRequests {
                 most: share.cap,
                 capped: share.capped,
                 held: share.held,
-                holders: share.holders.iter().map(|holder| ShareHolder::new(holder, now)).collect(),
+                holders: share.holders.iter().map(|holder| BanShareHolder::new(holder, now)).collect(),
             },
         }
     }
@@ -270,7 +270,7 @@ impl From<&invalid::Spender> for RouteSpender {
     }
 }
 
-impl ShareHolder {
+impl BanShareHolder {
     fn new(holder: &HolderSnapshot, now: UnixMs) -> Self {
         let id = |kind: HolderKind| (holder.by == kind).then(|| holder.id.clone());
         Self {

@@ -105,7 +105,7 @@ text_types! {
     /// What is held back now.
     HeldCalls = one_of_names(["background", "all_but_interactive", "everything"]);
     /// The kind of a holder.
-    ShareHolderKind = one_of_names(["key", "tenant", "guild"]);
+    BanShareHolderKind = one_of_names(["key", "tenant", "guild"]);
     /// Whether processes share the budget.
     BudgetSharing = one_of_names(["alone", "together", "meanwhile"]);
     /// The state of a shard's connection.

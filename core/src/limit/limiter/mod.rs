@@ -275,8 +275,8 @@ impl Limiter {
         if let Some(global) = &mut self.domains[permit.domain].global {
             global.on_response(permit.shared_permit, permit.dispatched, now);
         }
-        let learned = match &response.rate {
-            Some(rate) => self.learn(&permit, rate, now),
+        let queue_id = match &response.rate {
+            Some(rate) => self.observe_headers(&permit, rate, now),
             None => {
                 if let Some((queue_id, number)) = permit.slot {
                     if let QueueLimit::Bucket(bucket) = &mut self.queues.queue(queue_id).limit {
@@ -293,18 +293,18 @@ impl Limiter {
                 );
                 if is_telling && permit.slot.is_none() {
                     let free = RouteLimit::Free(now + self.config.free_for);
-                    self.routes.learn(permit.request.credential, &permit.request.route.key, free);
+                    self.routes.observe(permit.request.credential, &permit.request.route.key, free);
                 }
                 permit.slot.map(|(queue_id, _)| queue_id)
             }
         };
         // A call that passes the sublimit must not evict the bucket that is about to be closed.
-        learned.into_iter().for_each(|queue_id| self.queues.hold(queue_id));
+        queue_id.into_iter().for_each(|queue_id| self.queues.hold(queue_id));
         self.complete_sublimit(permit.sublimit, now, now);
         if let ResponseClass::RateLimited { scope, retry_after } = response.class {
-            self.on_rate_limited(&permit, scope, now + retry_after, response.rate.as_ref(), learned, now);
+            self.on_rate_limited(&permit, scope, now + retry_after, response.rate.as_ref(), queue_id, now);
         }
-        learned.into_iter().for_each(|queue_id| self.queues.release(queue_id));
+        queue_id.into_iter().for_each(|queue_id| self.queues.release(queue_id));
         self.finish_probe(permit.probe, now);
         self.review_related(&permit.request, now);
         self.advance(now);

@@ -13,7 +13,12 @@ use crate::time::Timestamp;
 
 impl Limiter {
     /// Updates the bucket from the headers of a response; returns the wait queue of the bucket.
-    pub(super) fn learn(&mut self, permit: &Permit, rate: &RateHeaders, now: Timestamp) -> Option<WaitQueueId> {
+    pub(super) fn observe_headers(
+        &mut self,
+        permit: &Permit,
+        rate: &RateHeaders,
+        now: Timestamp,
+    ) -> Option<WaitQueueId> {
         let PermitRequest { credential, route, .. } = &permit.request;
         let fresh = Bucket::from_headers(rate, now);
         let hash = self.routes.intern_hash(&rate.bucket, fresh.spec())?;
@@ -45,7 +50,7 @@ impl Limiter {
             }
         }
         if self.routes.limit_of(*credential, &route.key, now) != RouteLimit::Hash(hash) {
-            self.routes.learn(*credential, &route.key, RouteLimit::Hash(hash));
+            self.routes.observe(*credential, &route.key, RouteLimit::Hash(hash));
             self.mark_unsaved(Urgency::Later);
         }
         if rate.remaining == 0 && rate.reset_after > SAVE_BUCKET_SOON_ABOVE {

@@ -135,7 +135,7 @@ impl Limiter {
                 && route.as_str().len() <= MAX_TEXT
                 && self.routes.limit_of(*credential, &route, now) == RouteLimit::Unknown
             {
-                self.routes.learn(*credential, &route, RouteLimit::Hash(hash));
+                self.routes.observe(*credential, &route, RouteLimit::Hash(hash));
             }
         }
         for bucket in saved_state.closed.iter().take(MAX_CLOSED) {

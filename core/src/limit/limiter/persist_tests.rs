@@ -95,16 +95,16 @@ fn global_block_survives_a_restart_and_ends_on_time() {
 #[test]
 fn global_block_of_an_exempt_call_survives_a_restart() {
     let callback = |id: u64| request("POST", &format!("/interactions/{id}/t/callback"));
-    for (refused, place) in [(callback(1), "exempt"), (request("GET", "/guilds/1"), "under the global limit")] {
+    for (refused, case) in [(callback(1), "exempt"), (request("GET", "/guilds/1"), "under the global limit")] {
         let mut before = limiter(at(0));
         let permit = take(&mut before, &refused, at(2_000)).unwrap();
         before.on_response(permit, &limited(RateLimitScope::Global, 60_000), at(2_000));
-        assert_eq!(before.take_unsaved(), Some(Urgency::Soon), "{place}");
+        assert_eq!(before.take_unsaved(), Some(Urgency::Soon), "{case}");
         let mut after = restored(&saved(&before, at(2_000)), 10_000, at(0));
         let others = [callback(2), request("GET", "/users/@me")];
         for (now, may) in [(49_999, false), (50_000, true)] {
             for other in &others {
-                assert_eq!(is_permitted(&mut after, other, at(now)), may, "{place}: {other:?} at {now}");
+                assert_eq!(is_permitted(&mut after, other, at(now)), may, "{case}: {other:?} at {now}");
             }
         }
     }
@@ -140,8 +140,8 @@ fn restored_hash_probes_each_object_while_old_calls_may_count() {
         before.on_response(permit, &ok(rate("m", 5, left, 5_000)), at(now));
     }
     assert_eq!(before.take_unsaved(), Some(Urgency::Later));
-    let memory = saved(&before, at(2_200));
-    let mut after = restored(&memory, 0, at(0));
+    let snapshot = saved(&before, at(2_200));
+    let mut after = restored(&snapshot, 0, at(0));
     // Objects do not wait for each other's responses, but the remaining slots of each are unknown.
     let first = take(&mut after, &send(1), at(2_000)).unwrap();
     assert!(is_permitted(&mut after, &send(2), at(2_000)));
@@ -181,15 +181,15 @@ fn oldest_routes_are_left_out_when_there_are_too_many_to_save() {
         let hash =
             before.routes.intern_hash(&name, Bucket::from_headers(&rate(&name, 5, 4, 1_000), at(0)).spec()).unwrap();
         let route = crate::route::RouteKey::new(&format!("GET /{number}"));
-        before.routes.learn(BOT, &route, RouteLimit::Hash(hash));
+        before.routes.observe(BOT, &route, RouteLimit::Hash(hash));
     }
-    let memory = saved(&before, at(1_000));
-    assert_eq!((memory.routes(), memory.hashes.len()), (10_000, 10_000));
-    let mut names: Vec<u64> = memory.hashes.iter().map(|hash| hash.name.parse().unwrap()).collect();
+    let snapshot = saved(&before, at(1_000));
+    assert_eq!((snapshot.routes(), snapshot.hashes.len()), (10_000, 10_000));
+    let mut names: Vec<u64> = snapshot.hashes.iter().map(|hash| hash.name.parse().unwrap()).collect();
     names.sort_unstable();
     assert_eq!(names[0], 1_000);
     let mut after = limiter(at(0));
-    after.restore(&memory, SnapshotAge::of(UnixMs::new(0), UnixMs::new(0)), at(0));
+    after.restore(&snapshot, SnapshotAge::of(UnixMs::new(0), UnixMs::new(0)), at(0));
     assert_eq!(after.routes.len(), 10_000);
     assert_eq!(after.save(at(0)).routes(), 10_000);
 }
@@ -230,14 +230,14 @@ enum CannedResponse {
 }
 
 fn calls() -> impl Strategy<Value = Vec<(u64, usize, u64, CannedResponse)>> {
-    let answers = prop_oneof![
+    let responses = prop_oneof![
         12 => Just(CannedResponse::Bucket),
         1 => (1_u64..120).prop_map(|seconds| CannedResponse::Limited(RateLimitScope::User, seconds)),
         1 => (1_u64..120).prop_map(|seconds| CannedResponse::Limited(RateLimitScope::Shared, seconds)),
         1 => (1_u64..40).prop_map(|seconds| CannedResponse::Limited(RateLimitScope::Global, seconds)),
         1 => Just(CannedResponse::Lost),
     ];
-    prop::collection::vec((0_u64..2_000, 0..ROUTES.len(), 1_u64..3, answers), 1..80)
+    prop::collection::vec((0_u64..2_000, 0..ROUTES.len(), 1_u64..3, responses), 1..80)
 }
 
 proptest! {
@@ -248,11 +248,11 @@ proptest! {
         let mut before = limiter(at(0));
         let mut servers: BTreeMap<(usize, u64), TestBucketServer> = BTreeMap::new();
         let mut now = 2_000;
-        for (after, route, object, answers) in calls {
+        for (after, route, object, response) in calls {
             now += after;
             let Some(permit) = take(&mut before, &route_request(route, object), at(now)) else { continue };
             let (group, fresh) = server(route);
-            let answer = match (answers, servers.entry((group, object)).or_insert(fresh).arrive(now * 1_000)) {
+            let answer = match (response, servers.entry((group, object)).or_insert(fresh).arrive(now * 1_000)) {
                 (CannedResponse::Lost, _) => {
                     before.mark_lost(permit, at(now));
                     continue;
@@ -271,25 +271,25 @@ proptest! {
             .collect();
 
         // The restart takes some time, measured by another clock.
-        let memory = saved(&before, at(now));
-        let mut after = restored(&memory, late_ms, at(now + late_ms));
+        let snapshot = saved(&before, at(now));
+        let mut after = restored(&snapshot, late_ms, at(now + late_ms));
         let mut went = [[false; 2]; ROUTES.len()];
         // In small steps at first, then until the last name change has left its window of ten minutes.
         for wait in (0..60).map(|step| step * 500).chain((0..64).map(|step| 30_000 + step * 10_000)) {
             let then = at(now + late_ms + wait);
             for (route, went) in went.iter_mut().enumerate() {
                 for (object, went) in (1..).zip(went) {
-                    let ask = route_request(route, object);
-                    let goes = is_permitted(&mut after, &ask, then);
-                    prop_assert!(!goes || is_permitted(&mut before, &ask, then), "{ask:?} at {then:?}, {memory:?}");
-                    *went |= goes;
+                    let request = route_request(route, object);
+                    let permitted = is_permitted(&mut after, &request, then);
+                    prop_assert!(!permitted || is_permitted(&mut before, &request, then), "{request:?} at {then:?}, {snapshot:?}");
+                    *went |= permitted;
                 }
             }
         }
         prop_assert!(went.iter().flatten().all(|went| *went), "no call is blocked forever: {went:?}");
         for route in learned {
-            let known = after.routes.limit_of(BOT, &route_request(route, 1).route.key, at(now));
-            prop_assert!(matches!(known, RouteLimit::Hash(_)), "a learned route needs no new probe");
+            let route_limit = after.routes.limit_of(BOT, &route_request(route, 1).route.key, at(now));
+            prop_assert!(matches!(route_limit, RouteLimit::Hash(_)), "a learned route needs no new probe");
         }
     }
 }

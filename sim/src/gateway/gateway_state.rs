@@ -11,8 +11,8 @@ use super::faults::ActiveFaults;
 use super::frame::{Control, Event};
 use super::identify::{IdentifyBudget, SessionStarts};
 use super::members::MemberRequests;
-use super::score::{GatewayScore, GatewayScoreKeeper};
-use super::session::{Attachment, Session, SessionKey};
+use super::score::{GatewayScore, GatewayScoreCounters};
+use super::session::{Session, SessionAttachment, SessionKey};
 use super::session_index::SessionIndex;
 use crate::config::GatewayConfig;
 use crate::id::Snowflake;
@@ -25,7 +25,7 @@ pub(crate) struct ConnectionId(pub(crate) u64);
 
 /// All sessions and connections.
 #[derive(Debug)]
-pub(crate) struct Hub {
+pub(crate) struct GatewayState {
     pub(super) config: GatewayConfig,
     pub(super) connections: HashMap<ConnectionId, ConnectionEntry>,
     pub(super) sessions: HashMap<SessionKey, Session>,
@@ -34,7 +34,7 @@ pub(crate) struct Hub {
     pub(super) budget: IdentifyBudget,
     pub(super) member_requests: MemberRequests,
     pub(super) faults: ActiveFaults,
-    pub(super) scores: GatewayScoreKeeper,
+    pub(super) scores: GatewayScoreCounters,
     /// Sessions that lost their connection, in that order; some may have a connection again.
     detached: VecDeque<(At, SessionKey)>,
     connection_count: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Hub {
     pub(super) session_count: u64,
 }
 
-/// A connection in the hub.
+/// A connection in the gateway state.
 #[derive(Debug)]
 pub(super) struct ConnectionEntry {
     pub(super) connection: Connection,
@@ -86,7 +86,7 @@ pub(crate) struct Outbound {
     pub(crate) due: At,
 }
 
-impl Hub {
+impl GatewayState {
     pub(crate) fn new(config: &GatewayConfig) -> Self {
         Self {
             config: config.clone(),
@@ -97,7 +97,7 @@ impl Hub {
             budget: IdentifyBudget::new(config),
             member_requests: MemberRequests::default(),
             faults: ActiveFaults::default(),
-            scores: GatewayScoreKeeper::default(),
+            scores: GatewayScoreCounters::default(),
             detached: VecDeque::new(),
             connection_count: 0,
             identify_count: 0,
@@ -231,14 +231,14 @@ impl Hub {
         let Some(key) = link.connection.session() else { return };
         link.connection.detach_session();
         if let Some(session) = self.sessions.get_mut(&key) {
-            session.attachment = Attachment::Detached(now);
+            session.attachment = SessionAttachment::Detached(now);
             self.detached.push_back((now, key));
         }
     }
 
     /// Ends a session, and closes its connection.
     pub(super) fn close_session(&mut self, key: SessionKey, close: Close, now: At) {
-        if let Some(Attachment::Connection(id)) = self.sessions.get(&key).map(|session| session.attachment) {
+        if let Some(SessionAttachment::Connection(id)) = self.sessions.get(&key).map(|session| session.attachment) {
             self.end_connection(id, Ending::Close(close), now);
         }
         self.end_session(key);
@@ -250,7 +250,7 @@ impl Hub {
         self.by_id.remove(&session.id);
         self.session_index.remove(session.application, session.shard, key);
         self.scores.record_session_end(&session);
-        if let Attachment::Connection(id) = session.attachment
+        if let SessionAttachment::Connection(id) = session.attachment
             && let Some(link) = self.connections.get_mut(&id)
         {
             link.connection.detach_session();
@@ -265,7 +265,7 @@ impl Hub {
             }
             self.detached.pop_front();
             // A session that was resumed in the meantime is further back in the queue, or not in it.
-            if self.sessions.get(&key).is_some_and(|session| session.attachment == Attachment::Detached(since)) {
+            if self.sessions.get(&key).is_some_and(|session| session.attachment == SessionAttachment::Detached(since)) {
                 self.end_session(key);
             }
         }
