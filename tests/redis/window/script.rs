@@ -82,12 +82,12 @@ impl Process {
         state
     }
 
-    async fn say(&self, sync: SyncRequest, rules: SharedLimitConfig) -> ScriptReply {
+    async fn send_sync(&self, sync: SyncRequest, rules: SharedLimitConfig) -> ScriptReply {
         self.call(ScriptCommand::Sync(SyncRequest { epoch: self.epoch.clone(), ..sync }), 0, rules).await
     }
 
     async fn sync(&self, sync: SyncRequest, rules: SharedLimitConfig) -> MembershipState {
-        let reply = self.say(sync, rules).await;
+        let reply = self.send_sync(sync, rules).await;
         let ScriptReply::Done(state) = reply else { panic!("{reply:?}") };
         state
     }
@@ -218,7 +218,7 @@ async fn window_without_one_of_its_keys_is_discarded() {
         assert_eq!(process.probe().await, process.epoch);
         let () = command(&mut connection, &["DEL", &window_keys(application).keys()[number]]);
         assert_eq!(process.probe().await, "", "{part}");
-        let reply = process.say(SyncRequest::default(), frozen_config()).await;
+        let reply = process.send_sync(SyncRequest::default(), frozen_config()).await;
         assert!(matches!(reply, ScriptReply::Rejoin { replaced: false, .. }), "{part}: {reply:?}");
         let before = process.epoch.clone();
         process.join(JoinRequest::default(), frozen_config()).await;
@@ -297,8 +297,8 @@ async fn global_block_is_published_to_all_processes() {
     bot.call(ScriptCommand::Join(JoinRequest { block: HOUR, ..JoinRequest::default() }), 0, immediate_config()).await;
     bot.call(ScriptCommand::Join(JoinRequest { global_block: HOUR, ..JoinRequest::default() }), 1, immediate_config())
         .await;
-    bot.clone().say(SyncRequest::default(), immediate_config()).await;
-    Process { epoch: "1-1".to_owned(), ..bot.clone() }.say(block(9_000), immediate_config()).await;
+    bot.clone().send_sync(SyncRequest::default(), immediate_config()).await;
+    Process { epoch: "1-1".to_owned(), ..bot.clone() }.send_sync(block(9_000), immediate_config()).await;
     bot.sync(block(2_000_001), immediate_config()).await;
     let mut anonymous = Process::new(&redis, 42, Credential::Anonymous, "b");
     anonymous.join(JoinRequest::default(), immediate_config()).await;
