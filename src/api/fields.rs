@@ -188,11 +188,11 @@ pub(crate) trait Field {
     }
 
     /// The same field, which may be omitted.
-    fn optional(self) -> Optional<Self>
+    fn optional(self) -> OptionalField<Self>
     where
         Self: Sized,
     {
-        Optional(self)
+        OptionalField(self)
     }
 
     /// The same field with a value for requests that omit it.
@@ -205,9 +205,9 @@ pub(crate) trait Field {
 }
 
 /// A field that may be omitted.
-pub(crate) struct Optional<F>(F);
+pub(crate) struct OptionalField<F>(F);
 
-impl<F: Field> Field for Optional<F> {
+impl<F: Field> Field for OptionalField<F> {
     type Value = Option<F::Value>;
 
     fn read(&self, given: &Value) -> Result<Self::Value, Vec<String>> {

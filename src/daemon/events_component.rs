@@ -23,7 +23,7 @@ use crate::{
     api::ComponentHandle,
     discord::RestInteractionResponder,
     settings::{FallbackSettings, Settings},
-    webhook::{Secret, Target, TargetError, WebhookConfig, Webhooks},
+    webhook::{Secret, WebhookConfig, WebhookTarget, WebhookTargetError, Webhooks},
 };
 
 /// Wait before the store is queried again.
@@ -34,7 +34,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(250);
 pub enum WebhookError {
     /// Its URL or its secrets are invalid.
     #[error(transparent)]
-    Target(#[from] TargetError),
+    Target(#[from] WebhookTargetError),
     /// Its URL cannot be parsed.
     #[error(
         "the webhook URL of handler `{handler}` is invalid: {error}; use a URL such as https://brain.example/events"
@@ -134,7 +134,7 @@ pub(crate) fn webhooks(
 }
 
 /// The webhooks of the handlers.
-pub(crate) fn targets(handlers: &EventHandlers) -> Result<Vec<Target>, WebhookError> {
+pub(crate) fn targets(handlers: &EventHandlers) -> Result<Vec<WebhookTarget>, WebhookError> {
     let mut targets = Vec::new();
     for handler in handlers {
         let HandlerAction::Webhook(webhook) = &handler.action else { continue };
@@ -143,7 +143,7 @@ pub(crate) fn targets(handlers: &EventHandlers) -> Result<Vec<Target>, WebhookEr
         let secrets = webhook.secrets.iter().map(|secret| secret.expose().parse::<Secret>()).collect::<Result<_, _>>();
         let secrets = secrets.map_err(|error| WebhookError::Secret { handler: name(), reason: error.to_string() })?;
         let (allow_private, answers) = (webhook.allow_private, webhook.answers);
-        targets.push(Target { handler: name(), url, secrets, allow_private, response_policy: answers });
+        targets.push(WebhookTarget { handler: name(), url, secrets, allow_private, response_policy: answers });
     }
     Ok(targets)
 }

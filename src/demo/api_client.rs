@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     DemoError,
-    http::{DemoHttpError, DemoResponse, HttpClient},
+    http::{DemoHttpClient, DemoHttpError, DemoResponse},
     operation::DemoOperation,
 };
 
@@ -17,7 +17,7 @@ const PAGE_SIZE: usize = 100;
 /// Client of the daemon's API, with the operations that it has accepted.
 #[derive(Debug)]
 pub(crate) struct ApiClient {
-    http: HttpClient,
+    http: DemoHttpClient,
     accepted_body: BTreeSet<String>,
     expected: BTreeMap<Snowflake, Vec<DemoOperation>>,
 }
@@ -45,11 +45,11 @@ impl OperationCounts {
 }
 
 impl ApiClient {
-    pub(crate) fn new(http: HttpClient) -> Self {
+    pub(crate) fn new(http: DemoHttpClient) -> Self {
         Self { http, accepted_body: BTreeSet::new(), expected: BTreeMap::new() }
     }
 
-    pub(crate) fn http(&self) -> &HttpClient {
+    pub(crate) fn http(&self) -> &DemoHttpClient {
         &self.http
     }
 

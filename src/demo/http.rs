@@ -31,15 +31,15 @@ pub struct DemoHttpError {
 }
 
 /// A client of one server.
-pub(crate) struct HttpClient {
+pub(crate) struct DemoHttpClient {
     address: SocketAddr,
     key: Option<SecretValue>,
     client: Client<HttpConnector, Full<Bytes>>,
 }
 
-impl fmt::Debug for HttpClient {
+impl fmt::Debug for DemoHttpClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HttpClient").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("DemoHttpClient").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
@@ -57,7 +57,7 @@ impl DemoResponse {
     }
 }
 
-impl HttpClient {
+impl DemoHttpClient {
     pub(crate) fn new(address: SocketAddr, key: Option<SecretValue>) -> Self {
         Self { address, key, client: net::pooled_client(net::tcp_connector(REQUEST_TIMEOUT), POOL) }
     }

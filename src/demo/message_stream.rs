@@ -6,7 +6,7 @@ use guildhall_actors::supervision::spawn_work;
 use serde_json::json;
 use tokio::{sync::watch, task::JoinHandle};
 
-use super::http::{DemoHttpError, HttpClient};
+use super::http::{DemoHttpClient, DemoHttpError};
 
 /// Messages per second, over all guilds.
 const MESSAGES_PER_SECOND: u32 = 40;
@@ -25,7 +25,7 @@ impl MessageStream {
     /// Starts to send messages in the simulator at this address.
     pub(crate) fn start(sim: SocketAddr) -> Self {
         let ((sent_sender, sent), (stop_sender, stop)) = (watch::channel(0), watch::channel(false));
-        let task = spawn_work(send_messages(HttpClient::new(sim, None), sent_sender, stop));
+        let task = spawn_work(send_messages(DemoHttpClient::new(sim, None), sent_sender, stop));
         Self { sent, stop: stop_sender, task }
     }
 
@@ -57,7 +57,7 @@ impl Drop for MessageStream {
 }
 
 async fn send_messages(
-    sim_http: HttpClient,
+    sim_http: DemoHttpClient,
     sent_sender: watch::Sender<u64>,
     stop: watch::Receiver<bool>,
 ) -> Result<(), DemoHttpError> {

@@ -37,7 +37,7 @@ use crate::ports::{IdempotencyCache, OperationStore, PauseTarget, StoreError, Su
 
 pub use self::completion::{CompletionConfig, CompletionWaiters, WaitSlot};
 pub use self::dead_letters::{DiscardSummary, RedriveSummary, SkippedLetter};
-pub use self::queries::{Backlog, GuildStatus, RetryResult};
+pub use self::queries::{GuildStatus, OperationBacklog, RetryResult};
 pub use self::request::{AcceptedOperation, FieldError, OperationRequest, Submission, key_problem};
 pub use self::submit::SubmissionError;
 

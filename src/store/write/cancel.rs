@@ -19,7 +19,7 @@ use crate::store::{operation_row::parse_state, rows::query};
 type Moved = Option<(OperationState, Queue)>;
 
 /// The operation to change.
-pub(in crate::store) struct Target {
+pub(in crate::store) struct CancelTarget {
     pub(in crate::store) id: OperationId,
     pub(in crate::store) now: UnixMs,
     /// Tenant that the operation must belong to.
@@ -27,11 +27,11 @@ pub(in crate::store) struct Target {
 }
 
 /// Cancels an operation, if it was never sent, or is known to have had no effect.
-pub(in crate::store) struct Cancel(pub(in crate::store) Target);
+pub(in crate::store) struct Cancel(pub(in crate::store) CancelTarget);
 
 /// Makes a waiting operation due now. Does not expedite an operation that is to be reconciled: its call may still be in
 /// flight.
-pub(in crate::store) struct Expedite(pub(in crate::store) Target);
+pub(in crate::store) struct Expedite(pub(in crate::store) CancelTarget);
 
 impl WriteJob for Cancel {
     type Output = Moved;
@@ -47,7 +47,7 @@ impl WriteJob for Cancel {
                 AND progress IS NULL AND (unknown_outcome IS NULL OR joins_at IS NOT NULL)
                 AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.operation_id = operations.id)
             RETURNING state, queue, caller, tenant";
-        let Target { id, now, .. } = self.0;
+        let CancelTarget { id, now, .. } = self.0;
         let (changed, moved) = self.0.update(tx, CANCEL).await?;
         if let (Some(row), Some((state, queue))) = (changed, moved) {
             let (caller, tenant): (String, String) = (row.try_get("", "caller")?, row.try_get("", "tenant")?);
@@ -84,7 +84,7 @@ impl WriteJob for Expedite {
             AND eligible_at > $2 RETURNING state, queue";
         const READY: &str =
             "UPDATE guild_queues SET ready_at = $2 WHERE queue = $1 AND (ready_at IS NULL OR ready_at > $2)";
-        let Target { id, now, .. } = self.0;
+        let CancelTarget { id, now, .. } = self.0;
         let (changed, mut moved) = self.0.update(tx, EXPEDITE).await?;
         if let (Some(_), Some((state, queue))) = (changed, &mut moved) {
             if *state == OperationState::Scheduled {
@@ -107,7 +107,7 @@ impl WriteJob for Expedite {
     }
 }
 
-impl Target {
+impl CancelTarget {
     /// Updates the operation in the scope of the tenant, with its id, the time and the tenant as parameters. Returns
     /// the changed row, if there is one, and the state afterwards.
     async fn update(&self, tx: &WriteTx<'_>, sql: &str) -> Result<(Option<QueryResult>, Moved), EngineError> {

@@ -54,7 +54,7 @@ use tokio::{
 
 use self::{
     batch::{BatchNeeds, BatchResult, WriteTx},
-    job::{Delivery, Reply, RunOrder},
+    job::{Reply, ResultDelivery, RunOrder},
     usage::UsageCounters,
 };
 pub(super) use self::{
@@ -308,7 +308,8 @@ impl Writer {
         }
         done.set_aside.iter().for_each(|one| emit(one.telemetry()));
         for request in batch {
-            self.claims_in_doubt |= request.deliver(self.context.members.process_lease()) == Delivery::ClaimsInDoubt;
+            self.claims_in_doubt |=
+                request.deliver(self.context.members.process_lease()) == ResultDelivery::ClaimsInDoubt;
         }
     }
 

@@ -11,7 +11,7 @@ use guildhall_core::time::UnixMs;
 use sea_orm::{ConnectionTrait as _, DatabaseTransaction, DbBackend, QueryResult, Value};
 use uuid::Uuid;
 
-use super::{BatchNeeds, Context, Delivery, EngineError, Reply, RunOrder, WriteJob, WriteTx, crashes, signed};
+use super::{BatchNeeds, Context, EngineError, Reply, ResultDelivery, RunOrder, WriteJob, WriteTx, crashes, signed};
 use crate::events::emit;
 use crate::store::{
     cluster::{ProcessLease, SLOT},
@@ -147,16 +147,16 @@ impl WriteJob for ClaimFrom {
         Ok(claims)
     }
 
-    fn deliver(&self, claims: Vec<Claim>, reply: Reply<Vec<Claim>>, lease: &ProcessLease) -> Delivery {
+    fn deliver(&self, claims: Vec<Claim>, reply: Reply<Vec<Claim>>, lease: &ProcessLease) -> ResultDelivery {
         let taken: Vec<(i64, i64)> = claims.iter().map(|claim| numbers(claim.queue, claim.fence)).collect();
         taken.iter().for_each(|(queue, fence)| lease.add_queue(*queue, *fence));
         if reply.send(Ok(claims)).is_ok() {
             emit(QueuesClaimed { queues: taken.len() });
-            return Delivery::Done;
+            return ResultDelivery::Done;
         }
         // No part of the process will handle these queues, so they are released.
         taken.iter().for_each(|(queue, fence)| lease.remove_queue(*queue, *fence));
-        if taken.is_empty() { Delivery::Done } else { Delivery::ClaimsInDoubt }
+        if taken.is_empty() { ResultDelivery::Done } else { ResultDelivery::ClaimsInDoubt }
     }
 }
 
@@ -262,11 +262,11 @@ impl WriteJob for ReleaseQueue {
         Ok(results)
     }
 
-    fn deliver(&self, released: bool, reply: Reply<bool>, lease: &ProcessLease) -> Delivery {
+    fn deliver(&self, released: bool, reply: Reply<bool>, lease: &ProcessLease) -> ResultDelivery {
         let (queue, fence) = self.numbers();
         lease.remove_queue(queue, fence);
         let _ = reply.send(Ok(released));
-        Delivery::Done
+        ResultDelivery::Done
     }
 }
 

@@ -14,7 +14,7 @@ use sea_orm::{DatabaseTransaction, FromQueryResult, QueryResult};
 use uuid::Uuid;
 
 use super::{
-    BatchNeeds, Context, Delivery, EngineError, Reply, RunOrder, WriteJob, WriteTx, attempts,
+    BatchNeeds, Context, EngineError, Reply, ResultDelivery, RunOrder, WriteJob, WriteTx, attempts,
     finish::{self, FinishedOperation, RelatedRows},
     job, locations, signed,
 };
@@ -91,10 +91,15 @@ impl WriteJob for RecordUpdates {
         Ok(job::split(recorded, jobs.iter().map(|job| job.0.len())))
     }
 
-    fn deliver(&self, recorded: Vec<UpdateResult>, reply: Reply<Vec<UpdateResult>>, _: &ProcessLease) -> Delivery {
+    fn deliver(
+        &self,
+        recorded: Vec<UpdateResult>,
+        reply: Reply<Vec<UpdateResult>>,
+        _: &ProcessLease,
+    ) -> ResultDelivery {
         emit(WritesFenced { writes: recorded.iter().filter(|one| **one == UpdateResult::Fenced).count() });
         let _ = reply.send(Ok(recorded));
-        Delivery::Done
+        ResultDelivery::Done
     }
 }
 

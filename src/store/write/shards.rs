@@ -6,7 +6,7 @@ use guildhall_actors::shard::{ClaimedShards, DesiredShards, ShardClaim};
 use sea_orm::{DatabaseTransaction, QueryResult, Value};
 use uuid::Uuid;
 
-use super::{Context, Delivery, EngineError, Reply, WriteJob, WriteTx, batch, queues, signed};
+use super::{Context, EngineError, Reply, ResultDelivery, WriteJob, WriteTx, batch, queues, signed};
 use crate::store::{
     cluster::{MemberPhase, Notification, ProcessLease},
     rows::{Columns, Rows, columns, query, row, with_rows},
@@ -56,13 +56,13 @@ impl WriteJob for DesiredShards {
         claim(tx.on, tx.context, *self).await
     }
 
-    fn deliver(&self, claimed: ClaimedShards, reply: Reply<ClaimedShards>, lease: &ProcessLease) -> Delivery {
+    fn deliver(&self, claimed: ClaimedShards, reply: Reply<ClaimedShards>, lease: &ProcessLease) -> ResultDelivery {
         claimed.claims.iter().for_each(|claim| lease.add_shard(claim));
         if let Err(Ok(claimed)) = reply.send(Ok(claimed)) {
             // The caller has stopped waiting. Only the store lists these shards; they are taken at the next request.
             claimed.claims.iter().for_each(|claim| lease.remove_shard(claim));
         }
-        Delivery::Done
+        ResultDelivery::Done
     }
 }
 
@@ -259,10 +259,10 @@ impl WriteJob for ReleaseShards {
         Ok(())
     }
 
-    fn deliver(&self, (): (), reply: Reply<()>, lease: &ProcessLease) -> Delivery {
+    fn deliver(&self, (): (), reply: Reply<()>, lease: &ProcessLease) -> ResultDelivery {
         self.0.iter().for_each(|claim| lease.remove_shard(claim));
         let _ = reply.send(Ok(()));
-        Delivery::Done
+        ResultDelivery::Done
     }
 }
 
