@@ -157,15 +157,17 @@ fn class(status: StatusCode) -> ResponseClass {
 
 #[cfg(test)]
 mod tests {
+    use guildhall_actors::lease_guard::LeaseGuard;
     use guildhall_core::response::Credential;
 
     use super::*;
 
     #[test]
     fn a_call_becomes_an_operation() {
-        let read = RestRequest::new(Method::GET, "/users/@me", Credential::Anonymous);
+        let read = RestRequest::new(Method::GET, "/users/@me", Credential::Anonymous, LeaseGuard::always());
         assert_eq!(operation(&read).unwrap(), json!({"kind": "read", "payload": {"path": "/users/@me"}}));
-        let mut put = RestRequest::new(Method::PUT, "/applications/1/commands", Credential::Anonymous);
+        let mut put =
+            RestRequest::new(Method::PUT, "/applications/1/commands", Credential::Anonymous, LeaseGuard::always());
         put.body = RequestBody::Whole(Bytes::from_static(b"[1]"));
         let payload = json!({"method": "PUT", "path": "/applications/1/commands", "body": [1]});
         assert_eq!(operation(&put).unwrap(), json!({"kind": "request", "payload": payload}));

@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use guildhall_actors::gate::{CallOutcome, NotSent, RestRequest};
+use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_core::{
     lane::Lane,
     response::{Credential, ResponseClass},
@@ -190,7 +191,7 @@ impl DiscordCaller {
         let Some(gate) = &self.gate else { return Err(CallFailure::Stopped("no gate is available".to_owned())) };
         sleep_until(self.next).await;
         let sent_at = SentAt(SystemTime::now());
-        let mut request = RestRequest::new(Method::GET, path, gate.credential());
+        let mut request = RestRequest::new(Method::GET, path, gate.credential(), LeaseGuard::always());
         request.lane = Lane::Interactive;
         request.max_wait = CALL_TIMEOUT;
         let outcome = gate.call(request).await;
@@ -218,7 +219,10 @@ impl SentAt {
 async fn read_discord_clock(settings: &Settings, token: SecretValue) -> Option<DateSample> {
     let transport = HyperTransport::new(TransportConfig::new(settings, token)).ok()?;
     let sent_at = SentAt(SystemTime::now());
-    let received = transport.exchange(RestRequest::new(Method::GET, "/gateway", Credential::Anonymous)).await.ok()?;
+    let received = transport
+        .exchange(RestRequest::new(Method::GET, "/gateway", Credential::Anonymous, LeaseGuard::always()))
+        .await
+        .ok()?;
     sent_at.date_sample(&received.headers)
 }
 

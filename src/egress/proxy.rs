@@ -9,6 +9,7 @@ use std::{
 use bytes::Bytes;
 use guildhall_actors::access::Caller;
 use guildhall_actors::gate::{CallOutcome, Gate, RequestBody, ResponseMode, Rest as _, RestRequest};
+use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_core::{access::Bounds, lane::Lane, response::Credential, route::Route, trace::TraceContext};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
 use http_body_util::BodyExt as _;
@@ -182,7 +183,7 @@ impl Egress {
             Wishes::read(&headers).map_err(|error| unread(OwnAnswer::bad_request("headers", error.to_string())))?;
         // Checked before the credential, so that a path has one meaning for everything that follows.
         let credential = Credential::Anonymous;
-        raw(method.clone(), &target.path, HeaderMap::new(), RequestBody::Empty, credential)
+        raw(method.clone(), &target.path, HeaderMap::new(), RequestBody::Empty, credential, LeaseGuard::always())
             .map_err(|error| unread(invalid_path(error)))?;
         let identity = self.credentials.identify(&headers, &target.path, peer, &log.request).await.map_err(unread)?;
         log.caller = identity.kind.name();
@@ -209,7 +210,8 @@ impl Egress {
         };
         let max_wait = wishes.deadline.unwrap_or(self.max_wait);
         let deadline = Instant::now() + max_wait;
-        let mut request = raw(method.clone(), &target.path, headers, rest, credential).map_err(invalid_path)?;
+        let mut request =
+            raw(method.clone(), &target.path, headers, rest, credential, LeaseGuard::always()).map_err(invalid_path)?;
         request.version = target.version;
         request.submitter = submitter;
         request.trace = Some(log.trace);

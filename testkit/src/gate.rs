@@ -124,7 +124,7 @@ impl SimWorld {
     }
 
     pub fn request(&self, method: Method, path: String) -> RestRequest {
-        RestRequest::new(method, path, self.bot)
+        RestRequest::new(method, path, self.bot, LeaseGuard::always())
     }
 
     /// A request with a JSON body.

@@ -386,7 +386,7 @@ impl Gate {
 
     /// Sends a probe of the breaker, which is already admitted.
     async fn probe(&self, probe: ProbeRequest) {
-        let mut request = RestRequest::new(Method::GET, probe.path(), probe.credential);
+        let mut request = RestRequest::new(Method::GET, probe.path(), probe.credential, LeaseGuard::always());
         request.lane = Lane::Interactive;
         request.max_wait = PROBE_WAIT;
         let route = request.route(unix_ms());

@@ -110,7 +110,7 @@ async fn with_leased_gate<F: Future<Output = ()>>(
 }
 
 fn read(path: String, lane: Lane, max_wait: Duration) -> RestRequest {
-    let mut request = RestRequest::new(Method::GET, path, BOT);
+    let mut request = RestRequest::new(Method::GET, path, BOT, LeaseGuard::always());
     (request.lane, request.max_wait) = (lane, max_wait);
     request
 }
@@ -272,7 +272,8 @@ async fn breaker_closes_by_its_own_probes_within_their_limit() {
         *discord.status.lock().unwrap() = Some(StatusCode::BAD_GATEWAY);
         let mut changes = gate.breaker().send(SubscribeBreakerChanges).await.unwrap();
         let create = |guild: u64| {
-            let mut request = RestRequest::new(Method::POST, format!("/guilds/{guild}/roles"), BOT);
+            let mut request =
+                RestRequest::new(Method::POST, format!("/guilds/{guild}/roles"), BOT, LeaseGuard::always());
             request.max_wait = Duration::from_secs(60);
             gate.call(request)
         };
@@ -325,7 +326,7 @@ impl BeforeSend for Committer {
 }
 
 fn committed_by(committer: &Arc<Committer>, path: &str) -> RestRequest {
-    let mut request = RestRequest::new(Method::PUT, path, BOT);
+    let mut request = RestRequest::new(Method::PUT, path, BOT, LeaseGuard::always());
     request.before_send = CommitHook::new(Arc::clone(committer) as Arc<dyn BeforeSend>);
     request
 }
@@ -419,7 +420,7 @@ async fn nothing_is_sent_without_the_lease_of_the_process() {
     let lease = Arc::new(FakeLease(true.into()));
     let guard = LeaseGuard::while_held(Arc::clone(&lease) as Arc<_>);
     with_leased_gate(Discord::default(), GateConfig::default(), guard, |gate, discord| async move {
-        let call = || RestRequest::new(Method::GET, "/gateway/bot".to_owned(), BOT);
+        let call = || RestRequest::new(Method::GET, "/gateway/bot".to_owned(), BOT, LeaseGuard::always());
         assert!(matches!(gate.call(call()).await, CallOutcome::Answered(_)));
         lease.0.store(false, std::sync::atomic::Ordering::SeqCst);
         // It belongs to no queue, and so has no lease of its own.

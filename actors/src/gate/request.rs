@@ -100,9 +100,10 @@ pub enum ResponseMode {
 }
 
 impl RestRequest {
-    /// Creates a call without a body, on the operation lane, with effects derived from its method.
+    /// Creates a call without a body, on the operation lane, with effects derived from its method. A call that belongs to no
+    /// queue has [`LeaseGuard::always`].
     #[must_use]
-    pub fn new(method: Method, path: impl Into<String>, credential: Credential) -> Self {
+    pub fn new(method: Method, path: impl Into<String>, credential: Credential, lease: LeaseGuard) -> Self {
         let effects = match method {
             Method::GET | Method::HEAD | Method::OPTIONS => Effects::None,
             Method::POST => Effects::Creates,
@@ -122,7 +123,7 @@ impl RestRequest {
             guild: None,
             submitter: Submitter::default(),
             sub: None,
-            lease: LeaseGuard::always(),
+            lease,
             before_send: CommitHook::none(),
             trace: None,
         }

@@ -123,7 +123,7 @@ fn gate(discord: &Discord, store: &Arc<FakeSnapshotStore>) -> Arc<Gate> {
 }
 
 async fn call(gate: &Gate) -> CallOutcome {
-    gate.call(RestRequest::new(Method::GET, "/guilds/1", BOT)).await
+    gate.call(RestRequest::new(Method::GET, "/guilds/1", BOT, LeaseGuard::always())).await
 }
 
 fn run<F: Future>(test: F) -> F::Output {
@@ -137,7 +137,10 @@ fn nothing_is_sent_before_the_snapshot_is_restored() {
         let (discord, store) = (Discord::new(ResponseClass::Success), FakeSnapshotStore::new(None));
         let _held = store.permits.acquire_many(1_000).await.unwrap();
         let gate = gate(&discord, &store);
-        let hasty = RestRequest { max_wait: Duration::from_secs(3), ..RestRequest::new(Method::GET, "/guilds/1", BOT) };
+        let hasty = RestRequest {
+            max_wait: Duration::from_secs(3),
+            ..RestRequest::new(Method::GET, "/guilds/1", BOT, LeaseGuard::always())
+        };
         let CallOutcome::NotSent(refused) = gate.call(hasty).await else { panic!("it was sent") };
         assert_eq!(refused.reason, "recalling");
         let mut patient = Box::pin(call(&gate));
@@ -169,8 +172,10 @@ fn unresponsive_snapshot_store_delays_the_gate_only_briefly() {
         let (discord, store) = (Discord::new(ResponseClass::Success), FakeSnapshotStore::new(None));
         let _held = store.permits.acquire_many(1_000).await.unwrap();
         let gate = gate(&discord, &store);
-        let patient =
-            RestRequest { max_wait: Duration::from_secs(30), ..RestRequest::new(Method::GET, "/guilds/1", BOT) };
+        let patient = RestRequest {
+            max_wait: Duration::from_secs(30),
+            ..RestRequest::new(Method::GET, "/guilds/1", BOT, LeaseGuard::always())
+        };
         assert!(matches!(gate.call(patient).await, CallOutcome::Answered(_)));
     });
 }

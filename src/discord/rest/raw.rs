@@ -1,6 +1,7 @@
 //! Calls by method and path, for calls without a typed builder. They are validated before any other code sees them.
 
 use guildhall_actors::gate::{RequestBody, RestRequest};
+use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_core::{response::Credential, route::SublimitKind};
 use http::{HeaderMap, Method};
 use serde::{Deserialize, de::IgnoredAny};
@@ -40,12 +41,13 @@ pub fn raw(
     headers: HeaderMap,
     body: RequestBody,
     credential: Credential,
+    lease: LeaseGuard,
 ) -> Result<RestRequest, RawRequestError> {
     if !matches!(method, Method::GET | Method::HEAD | Method::POST | Method::PUT | Method::PATCH | Method::DELETE) {
         return Err(RawRequestError::Method);
     }
     validate_path(path)?;
-    let mut request = RestRequest::new(method, path, credential);
+    let mut request = RestRequest::new(method, path, credential, lease);
     request.headers = headers;
     request.body = body;
     fill_derived_fields(&mut request);
@@ -114,7 +116,7 @@ mod tests {
     const BOT: Credential = Credential::Application(5);
 
     fn path(path: &str) -> Result<RestRequest, RawRequestError> {
-        raw(Method::GET, path, HeaderMap::new(), RequestBody::Empty, BOT)
+        raw(Method::GET, path, HeaderMap::new(), RequestBody::Empty, BOT, LeaseGuard::always())
     }
 
     #[test]
@@ -146,7 +148,7 @@ mod tests {
             assert_eq!(path(text).err(), Some(error), "{text}");
         }
         assert_eq!(
-            raw(Method::CONNECT, "/a", HeaderMap::new(), RequestBody::Empty, BOT).err(),
+            raw(Method::CONNECT, "/a", HeaderMap::new(), RequestBody::Empty, BOT, LeaseGuard::always()).err(),
             Some(RawRequestError::Method)
         );
     }
@@ -158,16 +160,25 @@ mod tests {
         {
             assert_eq!(path(text).unwrap().path, text);
         }
-        let request = raw(Method::POST, "/guilds/7/roles", HeaderMap::new(), RequestBody::Empty, BOT).unwrap();
+        let request =
+            raw(Method::POST, "/guilds/7/roles", HeaderMap::new(), RequestBody::Empty, BOT, LeaseGuard::always())
+                .unwrap();
         assert_eq!((request.guild, request.effects), (Some(7), Effects::Creates));
     }
 
     #[test]
     fn channel_name_and_topic_changes_have_their_own_limit() {
         let sub = |method, path, body: &'static str| {
-            raw(method, path, HeaderMap::new(), RequestBody::Whole(Bytes::from_static(body.as_bytes())), BOT)
-                .unwrap()
-                .sub
+            raw(
+                method,
+                path,
+                HeaderMap::new(),
+                RequestBody::Whole(Bytes::from_static(body.as_bytes())),
+                BOT,
+                LeaseGuard::always(),
+            )
+            .unwrap()
+            .sub
         };
         let named = Some(SublimitKind::ChannelName);
         assert_eq!(sub(Method::PATCH, "/channels/1", r#"{"name":"a"}"#), named);

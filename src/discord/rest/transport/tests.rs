@@ -83,7 +83,7 @@ fn respond(stream: &mut TcpStream, body: &str) {
 }
 
 fn call(method: Method) -> RestRequest {
-    RestRequest::new(method, "/users/@me?x=1", BOT)
+    RestRequest::new(method, "/users/@me?x=1", BOT, LeaseGuard::always())
 }
 
 #[tokio::test]
@@ -270,7 +270,7 @@ async fn only_bot_calls_carry_the_token_and_reserved_headers_are_removed() {
     });
     let transport = transport_to(address);
     for credential in [BOT, Credential::Anonymous] {
-        let mut request = RestRequest::new(Method::POST, "/webhooks/1/t?wait=true", credential);
+        let mut request = RestRequest::new(Method::POST, "/webhooks/1/t?wait=true", credential, LeaseGuard::always());
         for name in RESERVED_HEADERS {
             request.headers.insert(name, HeaderValue::from_static("theirs"));
         }
@@ -303,7 +303,7 @@ async fn user_agent_of_a_caller_is_kept_and_the_version_can_be_chosen() {
     });
     let transport = transport_to(address);
     for version in [ApiVersion::Number(9), ApiVersion::Unversioned, ApiVersion::Configured] {
-        let mut request = RestRequest::new(Method::GET, "/users/@me", BOT);
+        let mut request = RestRequest::new(Method::GET, "/users/@me", BOT, LeaseGuard::always());
         request.version = version;
         request.headers.insert(header::USER_AGENT, HeaderValue::from_static("DiscordBot (http://a, 1) b"));
         transport.exchange(request).await.unwrap();
@@ -371,7 +371,7 @@ async fn malformed_calls_and_configurations_are_rejected() {
     let (_listener, address) = listener();
     let transport = transport_to(address);
     for (method, path) in [(Method::GET, "users/@me"), (Method::GET, "/a b"), (Method::CONNECT, "/users/@me")] {
-        let error = transport.exchange(RestRequest::new(method, path, BOT)).await.unwrap_err();
+        let error = transport.exchange(RestRequest::new(method, path, BOT, LeaseGuard::always())).await.unwrap_err();
         assert!(matches!(error, TransportError::Malformed(_)) && error.was_not_sent(), "{path}: {error}");
     }
     for url in ["", "discord.com", "ftp://discord.com/", "http://", "https://discord.com/api?v=10"] {
@@ -418,7 +418,9 @@ async fn sim() -> (SimHandle, HyperTransport) {
 async fn a_new_token_is_used_from_the_next_call_on() {
     let (sim, transport) = sim().await;
     let path = format!("/guilds/{}/roles", sim.guilds()[0]);
-    let class = async || transport.exchange(RestRequest::new(Method::GET, path.clone(), BOT)).await.unwrap().class;
+    let class = async || {
+        transport.exchange(RestRequest::new(Method::GET, path.clone(), BOT, LeaseGuard::always())).await.unwrap().class
+    };
     assert_eq!(class().await, ResponseClass::Success);
     transport.authorization().set(&SecretValue::new("wrong")).unwrap();
     assert_eq!(class().await, ResponseClass::Unauthorized);
@@ -435,15 +437,20 @@ fn fault(route: &str, action: FaultAction) -> Fault {
 async fn simulator_response_has_its_class_and_bucket() {
     let (sim, transport) = sim().await;
     let guild = sim.guilds()[0];
-    let received =
-        transport.exchange(RestRequest::new(Method::GET, format!("/guilds/{guild}/roles"), BOT)).await.unwrap();
+    let received = transport
+        .exchange(RestRequest::new(Method::GET, format!("/guilds/{guild}/roles"), BOT, LeaseGuard::always()))
+        .await
+        .unwrap();
     assert_eq!((received.status, received.class, received.code), (StatusCode::OK, ResponseClass::Success, None));
     assert!(received.rate.is_some_and(|rate| rate.remaining < rate.limit));
     assert!(received.body.starts_with(b"["));
-    let missing = transport.exchange(RestRequest::new(Method::GET, "/guilds/1/roles", BOT)).await.unwrap();
+    let missing =
+        transport.exchange(RestRequest::new(Method::GET, "/guilds/1/roles", BOT, LeaseGuard::always())).await.unwrap();
     assert_eq!((missing.class, missing.code), (ResponseClass::NotFound, Some(10_004)));
-    let anonymous =
-        transport.exchange(RestRequest::new(Method::GET, "/users/@me", Credential::Anonymous)).await.unwrap();
+    let anonymous = transport
+        .exchange(RestRequest::new(Method::GET, "/users/@me", Credential::Anonymous, LeaseGuard::always()))
+        .await
+        .unwrap();
     assert_eq!(anonymous.status, StatusCode::UNAUTHORIZED);
 }
 
@@ -475,7 +482,7 @@ async fn simulator_errors_are_classified() {
     for (guild, (action, class)) in (1..).zip(cases) {
         sim.add_fault(fault("*", action.clone())).unwrap();
         // Each has a bucket of its own, so that only the fault can reject it.
-        let request = RestRequest::new(Method::GET, format!("/guilds/{guild}/roles"), BOT);
+        let request = RestRequest::new(Method::GET, format!("/guilds/{guild}/roles"), BOT, LeaseGuard::always());
         let received = transport.exchange(request).await.unwrap();
         assert_eq!(received.class, class, "{action:?}");
     }
@@ -486,7 +493,7 @@ async fn call_on_a_cut_connection_takes_effect_at_most_once() {
     let (sim, transport) = sim().await;
     let path = format!("/guilds/{}/roles", sim.guilds()[0]);
     let create = |name: &str| {
-        let mut request = RestRequest::new(Method::POST, path.clone(), BOT);
+        let mut request = RestRequest::new(Method::POST, path.clone(), BOT, LeaseGuard::always());
         request.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         request.body = RequestBody::Whole(format!(r#"{{"name":"{name}"}}"#).into());
         request
@@ -494,11 +501,15 @@ async fn call_on_a_cut_connection_takes_effect_at_most_once() {
     for (action, name, effects) in [(FaultAction::DropAfter, "after", 1), (FaultAction::DropBefore, "before", 0)] {
         // The first call opens a connection, so that the cut one reuses it: that is where a client is most likely to
         // retry.
-        transport.exchange(RestRequest::new(Method::GET, path.clone(), BOT)).await.unwrap();
+        transport.exchange(RestRequest::new(Method::GET, path.clone(), BOT, LeaseGuard::always())).await.unwrap();
         sim.add_fault(fault("POST /guilds/{guild.id}/roles", action)).unwrap();
         let error = transport.exchange(create(name)).await.unwrap_err();
         assert!(matches!(error, TransportError::Broken(_)), "{error}");
-        let roles = transport.exchange(RestRequest::new(Method::GET, path.clone(), BOT)).await.unwrap().body;
+        let roles = transport
+            .exchange(RestRequest::new(Method::GET, path.clone(), BOT, LeaseGuard::always()))
+            .await
+            .unwrap()
+            .body;
         let roles: Vec<serde_json::Value> = serde_json::from_slice(&roles).unwrap();
         assert_eq!(roles.iter().filter(|role| role["name"] == name).count(), effects, "{name}");
     }
