@@ -15,11 +15,11 @@ pub(crate) mod completion;
 mod dead_letters;
 mod id_generator;
 mod interactions;
+mod parse;
 mod queries;
 mod request;
 mod submit;
 mod tenant_store;
-mod validate;
 
 use std::fmt;
 use std::future::Future;

@@ -13,7 +13,7 @@ use guildhall_core::{
 use sea_orm::{DatabaseTransaction, FromQueryResult};
 use uuid::Uuid;
 
-use super::{EngineError, WriteJob, WriteTx, record};
+use super::{EngineError, WriteJob, WriteTx, outcome};
 use crate::store::{
     crashes::{CrashKey, OPERATION},
     operation_row::time,
@@ -113,7 +113,7 @@ pub(super) async fn set_aside(tx: &mut WriteTx<'_>, claims: &[Claim]) -> Result<
         finished.push(SetAsideOperation { crashed, kind: OperationKind::from_name(&row.kind), change });
     }
     let changes: Vec<&OperationUpdate> = finished.iter().map(|one| &one.change).collect();
-    let recorded = record::record_updates(tx, &changes).await?;
+    let recorded = outcome::record_updates(tx, &changes).await?;
     forget(tx.on, finished.iter().map(|one| &one.crashed.input)).await?;
     let done = finished.into_iter().zip(recorded).filter(|(_, recorded)| *recorded == UpdateResult::Done);
     tx.set_aside.extend(done.map(|(one, _)| one));

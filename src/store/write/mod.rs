@@ -19,8 +19,8 @@ mod insert;
 pub(super) mod interactions;
 mod job;
 pub(super) mod locations;
+pub(super) mod outcome;
 pub(super) mod queues;
-pub(super) mod record;
 pub(super) mod schedule;
 pub(super) mod sessions;
 pub(super) mod shards;
@@ -61,8 +61,8 @@ pub(super) use self::{
     change_seq::{ChangeSeq, FORGOTTEN},
     file_capacity::{FileCapacity, measure as measure_file},
     job::{JobRequest, Request, WriteJob},
+    outcome::guild_number,
     queues::{NEXT_DUE, PAUSED, QUEUE_NUMBERS},
-    record::guild_number,
     schedule::FIRST as FIRST_SCHEDULED,
     usage::used,
 };
@@ -72,8 +72,8 @@ pub(super) use self::{
     identify::{FORGET as FORGET_IDENTIFIES, LAST_OF_BUCKET, LAST_OF_BUDGET},
     inbox::{POSTPONE, POSTPONE_COLUMNS, PRESENT as IN_INBOX},
     interactions::{PAST_BOUND, SWEEP_EXPIRED},
+    outcome::{CHANGES, UPDATE},
     queues::{TAKE_DUE, take_due_shared_sql},
-    record::{CHANGES, UPDATE},
     schedule::DUE as SCHEDULED_DUE,
     sessions::{
         CONFIRMED, FORGET, FORGET_ON_POSTGRES, ORPHANED_SESSIONS, SELECT_SESSIONS, SHARDS, SWEEP_DEAD, SWEEP_ORPHANED,

@@ -67,7 +67,7 @@ impl OperationService {
         };
         let (mut invalid, mut forbidden) = (Vec::new(), Vec::new());
         for (index, request) in operations.into_iter().enumerate() {
-            match request.and_then(|request| self.validate_one(request, &context, now)) {
+            match request.and_then(|request| self.parse_operation(request, &context, now)) {
                 Ok(ValidatedOperation { missing: None, operation, locations, interactions }) => {
                     validated.operations.push(operation);
                     validated.locations.extend(locations.into_iter().map(|location| (index, location)));
@@ -110,7 +110,7 @@ impl OperationService {
         Ok(self.validate(Submission { caller, guild, operations })?.operations)
     }
 
-    fn validate_one(
+    fn parse_operation(
         &self,
         request: OperationRequest,
         context: &SubmissionContext,
