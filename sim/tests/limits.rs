@@ -69,7 +69,7 @@ async fn response_reports_its_bucket_and_a_refusal_the_wait() {
 }
 
 #[tokio::test]
-async fn buckets_are_split_by_top_level_id_and_shared_between_routes_of_one_hash() {
+async fn buckets_are_split_by_top_level_id_and_shared_by_routes_of_one_hash() {
     let fixture = Fixture::start(SimConfig { channels: 2, ..SimConfig::default() }).await;
     let channels = fixture.api(Method::GET, &format!("/guilds/{}/channels", fixture.guild), None).await.json();
     fixture.sim.set_route_limit(tight("POST", "/channels/{channel.id}/messages", 1)).unwrap();

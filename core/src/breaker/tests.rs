@@ -132,7 +132,7 @@ fn a_broken_object_and_one_failure_elsewhere_open_nothing_more() {
 }
 
 #[test]
-fn failures_over_several_objects_of_a_route_open_the_route_and_not_discord() {
+fn failures_over_several_objects_open_the_route_and_not_discord() {
     let mut world = World::new();
     for id in 0..5 {
         world.run(&call(CREATE, id), SERVER_ERROR);

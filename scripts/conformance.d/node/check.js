@@ -169,7 +169,7 @@ async function managesMessage() {
   await assert.rejects(contentOf(sent.id), { code: 10008 });
 }
 
-async function hearsUsers() {
+async function receivesUserEvents() {
   const joined = next(bot.client, Events.GuildMemberAdd, member => member.guild.id === bot.guild.id);
   await sim.post(`/sim/guilds/${bot.guild.id}/members`, { count: 1 });
   const [member] = await joined;
@@ -287,12 +287,12 @@ async function assertResumes(fault) {
   const before = await sim.score();
   const words = [1, 2, 3].map(n => `${fault.kind} ${n}`);
   const [first, last] = [`${fault.kind} first`, `${fault.kind} last`];
-  const heard = [];
-  const hear = ({ t, d }) => {
-    if (t === 'RESUMED') heard.push(t);
-    if (t === 'MESSAGE_CREATE' && d.content.startsWith(fault.kind)) heard.push(d.content);
+  const received = [];
+  const record = ({ t, d }) => {
+    if (t === 'RESUMED') received.push(t);
+    if (t === 'MESSAGE_CREATE' && d.content.startsWith(fault.kind)) received.push(d.content);
   };
-  bot.client.on(Events.Raw, hear);
+  bot.client.on(Events.Raw, record);
   const gate = holdReconnect(bot.client);
   try {
     // The last event before the fault: a replay that starts too early repeats it.
@@ -308,9 +308,9 @@ async function assertResumes(fault) {
     await sayAndHear(last);
   } finally {
     gate.open();
-    bot.client.off(Events.Raw, hear);
+    bot.client.off(Events.Raw, record);
   }
-  assert.equal(heard.join(', '), [first, ...words, 'RESUMED', last].join(', '));
+  assert.equal(received.join(', '), [first, ...words, 'RESUMED', last].join(', '));
   const after = await sim.score();
   assert.equal(after.resumes - before.resumes, 1, 'resumes seen by the simulator');
   assert.equal(after.identifies - before.identifies, 0, 'identifies seen by the simulator');
@@ -321,9 +321,9 @@ function say(content) {
 }
 
 async function sayAndHear(content) {
-  const heard = next(bot.client, Events.MessageCreate, message => message.content === content);
+  const received = next(bot.client, Events.MessageCreate, message => message.content === content);
   await say(content);
-  await heard;
+  await received;
 }
 
 async function identifiesAnew() {
@@ -365,9 +365,9 @@ async function runsTwoShards() {
     await assertGuilds(client, guild => Number((BigInt(guild.id) >> 22n) % 2n));
     for (const guild of client.guilds.cache.values()) {
       const [channel] = textChannels(guild);
-      const heard = next(client, Events.MessageCreate, message => message.guildId === guild.id);
+      const received = next(client, Events.MessageCreate, message => message.guildId === guild.id);
       await sim.post('/sim/messages', { guild_id: guild.id, channel_id: channel.id, content: 'to one shard' });
-      await heard;
+      await received;
     }
   } finally {
     await client.destroy();
@@ -382,7 +382,7 @@ async function main() {
     { title: 'creates, renames, assigns, removes and deletes a role', body: managesRole },
     { title: 'creates, edits and deletes a channel', body: managesChannel },
     { title: 'sends, edits, pins and deletes a message', body: managesMessage },
-    { title: 'receives joins, messages and leaves of members', body: hearsUsers },
+    { title: 'receives joins, messages and leaves of members', body: receivesUserEvents },
     { title: 'responds to a slash command', body: answersCommand },
     { title: 'responds to a slash command after deferring', body: answersDeferred },
     { title: 'responds to a button and a modal', body: answersComponents },

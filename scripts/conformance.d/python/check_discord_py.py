@@ -29,7 +29,7 @@ class Life:
             Step("creates, renames, assigns, removes and deletes a role", self.manages_role),
             Step("creates, edits and deletes a channel", self.manages_channel),
             Step("sends, edits, pins and deletes a message", self.manages_message),
-            Step("receives joins, messages and leaves of members", self.hears_users),
+            Step("receives joins, messages and leaves of members", self.receives_user_events),
             Step("responds to a slash command", self.answers_command),
             Step("responds to a slash command after deferring", self.answers_deferred),
             Step("responds to a button", self.answers_button),
@@ -57,11 +57,11 @@ class Life:
 
     async def bot_says(self, wanted):
         """Returns the next event of the bot; raises the error of the client if it ends meanwhile."""
-        heard = asyncio.ensure_future(self.bot.wait_heard(wanted))
-        done, _ = await asyncio.wait({heard, self.running}, return_when=asyncio.FIRST_COMPLETED)
-        if heard in done:
-            return heard.result()
-        heard.cancel()
+        received = asyncio.ensure_future(self.bot.wait_received(wanted))
+        done, _ = await asyncio.wait({received, self.running}, return_when=asyncio.FIRST_COMPLETED)
+        if received in done:
+            return received.result()
+        received.cancel()
         self.running.result()
         raise AssertionError("the client exited unexpectedly")
 
@@ -151,7 +151,7 @@ class Life:
         else:
             raise AssertionError("a deleted message can still be fetched")
 
-    async def hears_users(self):
+    async def receives_user_events(self):
         before = {member["id"] for member in await self.members()}
         self.sim.drive("POST", f"/sim/guilds/{self.guild.id}/members", {"count": 1})
         _, member = await self.bot_says(lambda what: what[0] == "join" and str(what[1].id) not in before)
@@ -188,7 +188,7 @@ class Life:
         interaction = await self.fire("/sim/commands", greet)
         same(interaction.channel_id, self.channel.id, "the interaction's channel")
         holds(interaction.user in self.guild.members, "the interaction's user is not a member of the guild")
-        await self.bot.wait_heard(lambda what: what == ("answered", interaction.id))
+        await self.bot.wait_received(lambda what: what == ("answered", interaction.id))
         reply = await interaction.original_response()
         same(reply.content, "Hello Ada", "the reply")
         await interaction.edit_original_response(content="Hello again, Ada")
@@ -208,7 +208,7 @@ class Life:
 
     async def answers_deferred(self):
         interaction = await self.fire("/sim/commands", {"name": "wait"})
-        await self.bot.wait_heard(lambda what: what == ("answered", interaction.id))
+        await self.bot.wait_received(lambda what: what == ("answered", interaction.id))
         reply = await interaction.original_response()
         same((await self.channel.fetch_message(reply.id)).content, "Sorry for the wait", "the late reply")
 
@@ -237,7 +237,7 @@ class Life:
         before = self.sim.score()
         words = [f"{fault['kind']} {n}" for n in (1, 2, 3)]
         first, last = f"{fault['kind']} first", f"{fault['kind']} last"
-        self.bot.heard.clear()
+        self.bot.received.clear()
         # The last event before the fault: a replay that starts too early repeats it.
         await self.say_and_hear(first)
         with HeldReconnect(self.bot) as gate:
@@ -249,15 +249,15 @@ class Life:
             await self.bot_says(lambda what: what[0] == "resumed")
         # Events keep their order, so a duplicate would have arrived before this one.
         await self.say_and_hear(last)
-        heard = [what[1].content if what[0] == "message" else what[0] for what in self.bot.heard]
-        same(heard, [first, "disconnect", *words, "resumed", last], "events of the client")
+        received = [what[1].content if what[0] == "message" else what[0] for what in self.bot.received]
+        same(received, [first, "disconnect", *words, "resumed", last], "events of the client")
         after = self.sim.score()
         same(after["resumes"] - before["resumes"], 1, "resumes seen by the simulator")
         same(after["identifies"] - before["identifies"], 0, "identifies seen by the simulator")
 
     async def identifies_anew(self):
         before = self.sim.score()
-        self.bot.heard.clear()
+        self.bot.received.clear()
         self.sim.drive("POST", "/sim/gateway/faults", {"kind": "invalid_session", "resumable": False})
         await self.bot_says(lambda what: what[0] == "ready")
         after = self.sim.score()

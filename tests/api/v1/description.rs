@@ -138,7 +138,7 @@ fn description_and_docs_need_no_key_and_support_etags() {
 }
 
 #[test]
-fn runbooks_are_served_with_a_strict_policy_and_unknown_ones_are_not_found() {
+fn runbooks_have_a_strict_policy_and_unknown_ones_are_not_found() {
     run(async {
         let api = TestApi::start();
         let index = api.get("/docs/runbooks").await;
