@@ -57,7 +57,7 @@ pub(crate) fn show_doc() -> RouteDoc {
             "A guild that the gateway has not reported, and that no operation or pause has named, is unknown: the response \
             is 404.",
         )
-        .response(200, "The status of the guild.", [("standing", status)])
+        .response(200, "The status of the guild.", [("status", status)])
 }
 
 pub(crate) async fn show(Path(GuildId(guild)): Path<GuildId>, caller: Caller, app: App) -> JsonResult<GuildStatus> {

@@ -299,7 +299,7 @@ impl EventWorker {
         let EventContext { handlers, runner, config, .. } = &*self.context;
         let handler = handlers.handler(number);
         let started = Instant::now();
-        let response = timeout(config.patience(event), &mut call).await;
+        let response = timeout(config.event_timeout(event), &mut call).await;
         emit(HandlerRan { meters: handlers.meters(number), elapsed: started.elapsed() });
         let Ok(response) = response else {
             emit(EventPostponed { handler: &handler.name, event, reason: "slow" });

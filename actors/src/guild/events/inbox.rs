@@ -261,7 +261,7 @@ async fn run_handler(context: &EventContext, number: usize, entry: &InboxEntry, 
         Some(call) => runner.finish_call(number, event, call).await,
         None => {
             let mut running = pin!(runner.run(number, event, Some(&entry.event), config.webhook_timeout));
-            match timeout(config.patience(event), &mut running).await {
+            match timeout(config.event_timeout(event), &mut running).await {
                 Ok(outcome) => outcome,
                 Err(_) => {
                     queue_fallback(context, number, entry, event).await;
