@@ -167,12 +167,14 @@ async fn every_member_learns_how_many_tokens_are_free() {
     let server = RedisServer::start();
     let redis = connect(server.url());
     let (mut first, mut second) = (Process::new(&redis, 42, BOT, "a"), Process::new(&redis, 42, BOT, "b"));
-    let whole = first.join(JoinRequest::default(), immediate_config()).await;
-    assert_eq!((whole.free, whole.pool), (50, 50));
+    // Without these, no token is free until earlier calls have left the window.
+    let rules = SharedLimitConfig { window: Duration::ZERO, guard: Duration::ZERO, ..immediate_config() };
+    let joined = first.join(JoinRequest::default(), rules.clone()).await;
+    assert_eq!((joined.free, joined.pool), (50, 50));
     let booking = SyncRequest { requested_slots: 2, ..SyncRequest::default() };
-    assert_eq!(first.sync(booking, immediate_config()).await.free, 48);
-    assert_eq!(second.join(JoinRequest::default(), immediate_config()).await.free, 48);
-    assert_eq!(second.sync(SyncRequest::default(), immediate_config()).await.free, 48);
+    assert_eq!(first.sync(booking, rules.clone()).await.free, 48);
+    assert_eq!(second.join(JoinRequest::default(), rules.clone()).await.free, 48);
+    assert_eq!(second.sync(SyncRequest::default(), rules).await.free, 48);
 }
 
 #[tokio::test]
