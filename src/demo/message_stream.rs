@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use guildhall_actors::supervision::spawn_work;
+use serde::Deserialize;
 use serde_json::json;
 use tokio::{sync::watch, task::JoinHandle};
 
@@ -56,6 +57,12 @@ impl Drop for MessageStream {
     }
 }
 
+/// The simulator's report of a round.
+#[derive(Deserialize)]
+struct StormReport {
+    sent: u64,
+}
+
 async fn send_messages(
     sim_http: HttpClient,
     sent_sender: watch::Sender<u64>,
@@ -63,8 +70,8 @@ async fn send_messages(
 ) -> Result<(), DemoHttpError> {
     let round = json!({ "events_per_s": MESSAGES_PER_SECOND, "seconds": ROUND_SECONDS, "event": "MESSAGE_CREATE" });
     while !*stop.borrow() {
-        let report = sim_http.post("/sim/storm", None, &round).await?.json();
-        sent_sender.send_modify(|sent| *sent += report["sent"].as_u64().unwrap_or(0));
+        let report: StormReport = sim_http.post("/sim/storm", None, &round).await?.read()?;
+        sent_sender.send_modify(|sent| *sent += report.sent);
     }
     Ok(())
 }

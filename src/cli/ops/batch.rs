@@ -196,8 +196,8 @@ fn is_too_many(error: &ClientError, count: usize) -> bool {
 
 /// Returns the accepted operations, each with its index in the file.
 fn accepted_operations(group: &[BatchOperation], response: ApiResponse) -> Vec<(usize, Value)> {
-    let mut body = response.body;
-    let Value::Array(list) = body["operations"].take() else { return Vec::new() };
+    let Value::Object(mut body) = response.body else { return Vec::new() };
+    let Some(Value::Array(list)) = body.remove("operations") else { return Vec::new() };
     group.iter().map(|operation| operation.index).zip(list).collect()
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    fake_server::{FakeServer, Reply, problem},
+    fake_server::{FakeServer, Reply, operation, problem},
     fixture::{Cli, CommandResult},
 };
 
@@ -147,8 +147,9 @@ fn missing_endpoint_suggests_an_older_daemon() {
 
 #[test]
 fn responses_cannot_send_terminal_escapes() {
-    let operation =
-        json!({"id": "1", "kind": "a\u{1b}]0;b\u{7}", "state": "dead", "error": {"message": "\u{1b}[2J\n"}});
+    let mut operation = operation("1", "dead");
+    operation["kind"] = "a\u{1b}]0;b\u{7}".into();
+    operation["error"] = json!({"class": "forbidden", "message": "\u{1b}[2J\n", "status": null, "code": null});
     let output =
         run_against(200, json!({"operations": [operation], "next": null}), &["ops", "list"]).0.expect_success();
     assert!(!output.contains('\u{1b}') && output.lines().count() == 2, "{output}");
