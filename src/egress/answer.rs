@@ -1,9 +1,10 @@
 //! Responses: Discord's, and Guildhall's own, which look like Discord's and are marked.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
 use guildhall_actors::gate::{NotSent, RestResponse};
+use guildhall_actors::wall_clock::unix_now;
 use guildhall_core::operation::payload::Location;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
@@ -216,7 +217,7 @@ fn write_rate_headers(headers: &mut HeaderMap, wait: Duration, bucket: Option<Bo
     };
     headers.insert(LIMIT, limit);
     headers.insert(REMAINING, HeaderValue::from_static("0"));
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = unix_now();
     for (name, value) in [(RESET, now + wait), (RESET_AFTER, wait)] {
         let text = format!("{}.{:03}", value.as_secs(), value.subsec_millis());
         if let Ok(value) = HeaderValue::from_str(&text) {

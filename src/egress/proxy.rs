@@ -3,12 +3,13 @@
 use std::{
     net::{IpAddr, SocketAddr},
     sync::Arc,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use guildhall_actors::access::Caller;
 use guildhall_actors::gate::{CallOutcome, Gate, RequestBody, ResponseMode, Rest as _, RestRequest};
+use guildhall_actors::wall_clock::unix_now_ms;
 use guildhall_core::{access::Bounds, lane::Lane, response::Credential, route::Route, trace::TraceContext};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
 use http_body_util::BodyExt as _;
@@ -213,7 +214,7 @@ impl Egress {
         request.version = target.version;
         request.submitter = submitter;
         request.trace = Some(log.trace);
-        let route = request.route(unix_ms());
+        let route = request.route(unix_now_ms().millis());
         let usual_lane = if route.interaction { Lane::Interactive } else { Lane::Operation };
         request.lane = wishes.lane.unwrap_or(usual_lane);
         if let Some(caller) = &restricted {
@@ -306,10 +307,4 @@ fn method_name(method: &Method) -> &'static str {
         Method::DELETE => "DELETE",
         _ => "other",
     }
-}
-
-/// The wall clock, for the age of a message.
-fn unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

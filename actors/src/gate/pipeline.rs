@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use actix::{Actor, Addr};
 use guildhall_core::breaker::{BreakerConfig, CallInfo, CallResult};
@@ -28,6 +28,7 @@ use crate::supervision::spawn_work;
 use crate::telemetry::emit;
 use crate::telemetry::limits::{CallAnswered, CallLost, CallRecord, RouteLabels, SendDenied};
 use crate::token_bucket::{DividedLimit, OnWait, Permit, SharedLimits, TokenBucket, TokenBucketHandle};
+use crate::wall_clock::unix_now_ms;
 
 /// How long a probe of a breaker waits for its permit.
 const PROBE_WAIT: Duration = Duration::from_secs(5);
@@ -222,7 +223,7 @@ impl Gate {
         if let Err(refused) = self.wait_until_restored(request.max_wait, &request.before_send).await {
             return CallOutcome::NotSent(refused);
         }
-        let route = request.route(unix_ms());
+        let route = request.route(unix_now_ms().millis());
         let context = CallContext::of(&request);
         let (permit, pass) = match self.clear(&context, &route, &request.before_send).await {
             Ok(cleared) => cleared,
@@ -389,7 +390,7 @@ impl Gate {
         let mut request = RestRequest::new(Method::GET, probe.path(), probe.credential);
         request.lane = Lane::Interactive;
         request.max_wait = PROBE_WAIT;
-        let route = request.route(unix_ms());
+        let route = request.route(unix_now_ms().millis());
         if let Ok(permit) = self.permit(&CallContext::of(&request), &route, &CommitHook::none()).await {
             let _ = self.send(request, &route, permit, probe.pass).await;
         }
@@ -442,12 +443,5 @@ impl Rest for Gate {
     }
 }
 
-/// The wall clock, for the age of a message.
-fn unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
-#[path = "pipeline_tests.rs"]
 mod tests;

@@ -389,5 +389,4 @@ fn refill(rate: &RateHeaders) -> Duration {
 }
 
 #[cfg(test)]
-#[path = "bucket_tests.rs"]
 mod tests;
