@@ -1,8 +1,5 @@
 //! A client for tests: one connection per call, no hidden behavior.
 
-#![expect(dead_code, reason = "each test file uses only some of it")]
-#![expect(clippy::unwrap_used, reason = "a test that cannot connect has failed")]
-
 use std::net::SocketAddr;
 
 use bytes::Bytes;

@@ -1,16 +1,13 @@
 //! Tests of the control API: actions, reset and snapshots.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
-mod common;
-
-use common::Fixture;
 use ed25519_dalek::{Signature, VerifyingKey};
 use guildhall_sim::{GuildsSpec, Sim, SimConfig};
 use http::Method;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+
+use crate::common::Fixture;
 
 #[tokio::test]
 async fn reset_clears_everything_and_a_snapshot_restores_it() {
@@ -108,7 +105,7 @@ async fn thousands_of_guilds_are_created_and_paged() {
     let (mut count, mut after) = (0, String::from("0"));
     loop {
         let path = format!("/sim/state?limit=700&after={after}");
-        let page = common::call(sim.address(), Method::GET, &path, None).await.unwrap().json();
+        let page = crate::common::call(sim.address(), Method::GET, &path, None).await.unwrap().json();
         let guilds = page["guilds"].as_array().unwrap().clone();
         let Some(last) = guilds.last() else { break };
         count += guilds.len();

@@ -1,13 +1,10 @@
 //! Tests of REST faults and of their counts in the score.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
-mod common;
-
-use common::Fixture;
 use guildhall_sim::SimConfig;
 use http::Method;
 use serde_json::{Value, json};
+
+use crate::common::Fixture;
 
 async fn role_names(fixture: &Fixture) -> Vec<String> {
     let roles = fixture.api(Method::GET, &format!("/guilds/{}/roles", fixture.guild), None).await.json();

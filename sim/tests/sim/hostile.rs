@@ -1,19 +1,18 @@
 //! Tests of bad input: clear errors, no panic, bounded memory.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{AGENT, Fixture, TOKEN, send};
 use guildhall_sim::SimConfig;
 use http::{Method, Request};
 use http_body_util::Full;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::common::{AGENT, Fixture, TOKEN, send};
 
 #[tokio::test]
 async fn invalid_and_oversized_bodies_have_their_error() {
@@ -120,6 +119,9 @@ async fn invalid_control_requests_explain_the_error() {
     assert_eq!(large.status, 413, "{}", large.text);
 }
 
+/// The environment variable that tells a test that it has a process of its own.
+const ALONE: &str = "GUILDHALL_SIM_TEST_ALONE";
+
 /// Opens connections and sends nothing on them until its standard input ends; run by the next test in a second process.
 #[test]
 fn helper_that_holds_idle_sockets() {
@@ -134,6 +136,16 @@ fn helper_that_holds_idle_sockets() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_connections_are_limited_and_do_not_block_others() {
+    // It measures its memory, so nothing else may run in its process.
+    if std::env::var_os(ALONE).is_none() {
+        let alone = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "hostile::idle_connections_are_limited_and_do_not_block_others"])
+            .env(ALONE, "1")
+            .output();
+        let alone = alone.unwrap();
+        assert!(alone.status.success(), "{}", String::from_utf8_lossy(&alone.stdout));
+        return;
+    }
     rlimit::increase_nofile_limit(8_192).unwrap();
     let config = SimConfig { max_connections: 4_000, idle_timeout: Duration::from_secs(600), ..SimConfig::default() };
     let fixture = Fixture::start(config).await;
@@ -145,7 +157,7 @@ async fn idle_connections_are_limited_and_do_not_block_others() {
     tokio::spawn(connection);
     let before = resident_kib();
     let mut flood = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "helper_that_holds_idle_sockets", "--nocapture"])
+        .args(["--exact", "hostile::helper_that_holds_idle_sockets", "--nocapture"])
         .env("GUILDHALL_SIM_IDLE_TARGET", fixture.sim.address().to_string())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -1,17 +1,14 @@
 //! Tests of the limits from a caller's view: headers, refusals, and the ban.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
-mod common;
-
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use common::{AGENT, Fixture, TOKEN, send};
 use guildhall_sim::{Algorithm, InvalidLimit, LimitConfig, Rate, RouteLimit, SimConfig};
 use http::{Method, Request};
 use http_body_util::Full;
 use serde_json::json;
+
+use crate::common::{AGENT, Fixture, TOKEN, send};
 
 fn limits(change: impl FnOnce(&mut LimitConfig)) -> SimConfig {
     let mut limits = LimitConfig::default();

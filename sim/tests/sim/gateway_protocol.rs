@@ -1,7 +1,5 @@
 //! Tests of the gateway protocol, frame by frame, with clients that obey its rules and clients that do not.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
 use std::time::Duration;
 
 use flate2::{Decompress, FlushDecompress};

@@ -1,13 +1,8 @@
 //! Tests of attachments over HTTP, and of TLS.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
-mod common;
-
 use std::sync::Arc;
 
 use bytes::Bytes;
-use common::{AGENT, Fixture, TOKEN, TestResponse, call, send};
 use guildhall_sim::{Sim, SimConfig};
 use http::{Method, Request};
 use http_body_util::Full;
@@ -18,6 +13,8 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+
+use crate::common::{AGENT, Fixture, TOKEN, TestResponse, call, send};
 
 /// Posts a message with files of this content, as a form.
 async fn post_files(fixture: &Fixture, contents: &[&str]) -> TestResponse {

@@ -1,7 +1,5 @@
 //! Tests of the gateway with twilight, an ordinary client library, over real sockets.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -172,7 +170,7 @@ async fn a_session_saved_by_one_process_is_resumed_by_another() {
     let saved = serde_json::json!({ "sequence": confirmed, "id": session.id(), "url": url }).to_string();
     let second = tokio::task::spawn_blocking(move || {
         std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "a_session_saved_by_one_process_is_resumed_by_another", "--nocapture"])
+            .args(["--exact", "twilight_gateway::a_session_saved_by_one_process_is_resumed_by_another", "--nocapture"])
             .env(SAVED, saved)
             .output()
             .unwrap()

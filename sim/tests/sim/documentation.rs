@@ -1,15 +1,12 @@
 //! Checks that docs/simulator.md is complete: endpoints, faults, limits, and the fields of the score.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
-mod common;
-
-use common::Fixture;
 use guildhall_sim::{Algorithm, Case, LimitConfig, Score, SimConfig};
 use http::Method;
 use serde_json::{Value, json};
 
-const PAGE: &str = include_str!("../../docs/simulator.md");
+use crate::common::Fixture;
+
+const PAGE: &str = include_str!("../../../docs/simulator.md");
 
 fn assert_documented(kind: &str, name: &str) {
     assert!(PAGE.contains(name), "docs/simulator.md does not contain the {kind} {name}");

@@ -1,12 +1,11 @@
 //! Tests of well-formed but extreme input: each is refused with an error or served, and nothing breaks.
 
-mod common;
-
-use common::Fixture;
 use guildhall_sim::SimConfig;
 use http::Method;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::common::Fixture;
 
 const MAX: u64 = u64::MAX;
 
