@@ -18,7 +18,10 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-use crate::settings::{LogFormat, LogSettings, SecretValue};
+use crate::{
+    events::{ThreadPanicked, emit},
+    settings::{LogFormat, LogSettings, SecretValue},
+};
 
 const REDACTED: &[u8] = b"(redacted)";
 
@@ -106,7 +109,8 @@ pub fn init(
     std::panic::set_hook(Box::new(|panic| {
         guildhall_actors::supervision::record_panic(panic);
         let location = panic.location().map(ToString::to_string);
-        tracing::error!(place = location, message = panic.payload_as_str().unwrap_or("no message"), "thread panicked");
+        let message = panic.payload_as_str().unwrap_or("no message");
+        emit(ThreadPanicked { location: location.as_deref(), message });
     }));
     Ok(LogControl { filter: handle, secrets })
 }

@@ -21,6 +21,7 @@ use guildhall_core::{
 use tokio::{task::JoinHandle, time::MissedTickBehavior};
 
 use crate::{
+    events::{LocalProcessDied, emit},
     redis::{
         ProcessLock, RateLimitBlock, RedisClient, RedisConfig, RedisConfigError, RedisKeys, RedisWindow, SharedState,
         SharedStateConfig, fingerprint,
@@ -188,7 +189,7 @@ pub(crate) async fn report_dead(lock: SharedProcessLock, period: Duration, repor
         for id in &dead {
             let times = report_counts.entry(id.clone()).or_default();
             if *times == 0 {
-                tracing::info!(member = %id, "process of this machine died");
+                emit(LocalProcessDied { member: id });
             }
             *times += 1;
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use actix::Addr;
+use guildhall_core::backoff::{Backoff, BackoffSequence};
 use guildhall_core::snapshot::{GateSnapshot, ShutdownKind, Urgency};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -101,18 +102,21 @@ impl SnapshotTask {
         // Recorded so that a crash from now on is recognized as one.
         self.dirty_flag.set(Urgency::Soon);
         let mut earliest = Instant::now();
-        let mut interval = self.config.soon;
+        let (soon, later) = (self.config.soon, self.config.later);
+        let mut backoff = BackoffSequence::new(Backoff::exact(soon * 2, later.max(soon)));
         loop {
             let request = tokio::select! {
                 biased;
                 request = requests.recv() => request,
                 () = self.wait_until_due(earliest) => {
-                    match self.save(ShutdownKind::Sudden).await {
-                        Ok(WriteResult::Saved) => interval = self.config.soon,
-                        // Back off while it fails.
-                        Ok(WriteResult::Failed) => interval = (interval * 2).min(self.config.later.max(self.config.soon)),
+                    let interval = match self.save(ShutdownKind::Sudden).await {
+                        Ok(WriteResult::Saved) => {
+                            backoff.reset();
+                            soon
+                        }
+                        Ok(WriteResult::Failed) => backoff.next_delay(0.5),
                         Err(ActorsGone) => return,
-                    }
+                    };
                     earliest = Instant::now() + interval;
                     continue;
                 }
