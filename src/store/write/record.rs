@@ -22,43 +22,25 @@ use crate::events::emit;
 use crate::store::cluster::ProcessLease;
 use crate::store::events::WritesFenced;
 use crate::store::rows::{Columns, Rows, columns, row, with_rows, with_rows_as};
+use crate::store::sql;
 
-/// Columns of [`UPDATE`].
+/// Columns of [`sql::record::UPDATE`].
 pub(in crate::store) const CHANGES: Columns = columns![
     op: Uuid, line: Number, held: Number, state: Text, attempts: Number, delays: Number, eligible_at: Number,
     parked: Number, error: Text, result: Text, made: Number, at: Number, finished_at: Number, grown: Number, progress: Text,
 ];
 
-/// Changes operations that are not finished, if the caller owns their queues. Returns which related rows exist for
-/// those that it finishes.
-pub(in crate::store) const UPDATE: &str =
-    "UPDATE operations SET state = v.state, attempts = v.attempts, delays = v.delays,
-    eligible_at = v.eligible_at, parked = v.parked, error = v.error, result = v.result,
-    made = COALESCE(v.made, operations.made), progress = COALESCE(v.progress, operations.progress), updated_at = v.at, finished_at = v.finished_at, bytes = operations.bytes + v.grown,
-    changed = {changed}
-    FROM {v}, guild_queues q
-    WHERE operations.id = v.op AND operations.queue = v.line AND operations.finished_at IS NULL
-    AND q.queue = v.line AND q.fence = v.held AND q.owner = $2
-    RETURNING id, CAST(CASE WHEN operations.finished_at IS NULL THEN 0 ELSE
-    CASE WHEN EXISTS (SELECT 1 FROM idempotency k WHERE k.operation_id = operations.id) THEN 1 ELSE 0 END
-    + CASE WHEN EXISTS (SELECT 1 FROM operation_refs r WHERE r.operation_id = operations.id) THEN 2 ELSE 0 END
-    + CASE WHEN EXISTS (SELECT 1 FROM intents i WHERE i.operation_id = operations.id) THEN 4 ELSE 0 END
-    END AS BIGINT), operations.caller, operations.tenant";
-
-/// Reads a row of [`UPDATE`], by position: there is one for every change of an operation.
+/// Reads a row of [`sql::record::UPDATE`].
 fn read_updated(row: &QueryResult) -> Result<(Uuid, RelatedRows), EngineError> {
-    Ok((row.try_get_by_index(0)?, RelatedRows::from_number(row.try_get_by_index(1)?)))
+    Ok((row.try_get("", "id")?, RelatedRows::from_number(row.try_get("", "related")?)))
 }
 
-/// Reads the caller and the tenant of a row of [`UPDATE`]. Most changes do not need them.
+/// Reads the caller and the tenant of a row of [`sql::record::UPDATE`]. Most changes do not need them.
 fn read_charged(row: &QueryResult) -> Result<(String, String), EngineError> {
-    Ok((row.try_get_by_index(2)?, row.try_get_by_index(3)?))
+    Ok((row.try_get("", "caller")?, row.try_get("", "tenant")?))
 }
 
 const STATUS_COLUMNS: Columns = columns![op: Uuid, line: Number];
-
-const SELECT_STATUS: &str = "SELECT v.op AS id, o.state, o.attempts, o.delays, q.fence, q.owner
-    FROM {v} LEFT JOIN operations o ON o.id = v.op LEFT JOIN guild_queues q ON q.queue = v.line";
 
 /// Changes operations, with one result for each of them.
 pub(in crate::store) struct RecordUpdates(pub(in crate::store) Vec<OperationUpdate>);
@@ -140,7 +122,7 @@ async fn apply(
     let finished: HashSet<Uuid> =
         changes.iter().filter(|change| change.state.is_final()).map(|change| change.id.uuid()).collect();
     let mut stored: HashMap<Uuid, RelatedRows> = HashMap::new();
-    let (update, values) = context.change_seq.bind(UPDATE, vec![context.members.id().into()], 1);
+    let (update, values) = context.change_seq.bind(sql::record::UPDATE, vec![context.members.id().into()], 1);
     for row in with_rows(on, &update, CHANGES, rows, values).await? {
         let (id, related) = read_updated(&row)?;
         stored.insert(id, related);
@@ -173,7 +155,8 @@ async fn rejection_reasons(
     for change in rejected {
         rows.push(row! { change.id, change.queue });
     }
-    let status: Vec<OperationStatus> = with_rows_as(on, SELECT_STATUS, STATUS_COLUMNS, rows, Vec::new()).await?;
+    let status: Vec<OperationStatus> =
+        with_rows_as(on, sql::record::SELECT_STATUS, STATUS_COLUMNS, rows, Vec::new()).await?;
     let status: HashMap<Uuid, OperationStatus> = status.into_iter().map(|status| (status.id, status)).collect();
     let reason = |change: &&OperationUpdate| {
         let recorded = match status.get(&change.id.uuid()) {
@@ -238,8 +221,6 @@ async fn store_related(
 
 async fn store_intents(on: &DatabaseTransaction, done: &[&OperationUpdate]) -> Result<(), EngineError> {
     const SHAPE: Columns = columns![op: Uuid, marker: Text, at: Number];
-    const OPEN: &str = "INSERT INTO intents (operation_id, marker, at) SELECT op, marker, at FROM {v} WHERE 1 = 1
-        ON CONFLICT (operation_id) DO NOTHING";
     let mut open = Rows::new();
     let mut closed = Vec::new();
     for change in done {
@@ -253,14 +234,13 @@ async fn store_intents(on: &DatabaseTransaction, done: &[&OperationUpdate]) -> R
             IntentUpdate::Open(_) | IntentUpdate::Close | IntentUpdate::Unchanged => {}
         }
     }
-    with_rows(on, OPEN, SHAPE, open, Vec::new()).await?;
+    with_rows(on, sql::record::OPEN_INTENTS, SHAPE, open, Vec::new()).await?;
     finish::close_intents(on, &closed).await
 }
 
-/// Stores which operations may have taken effect. Rare, so it is not a column of [`UPDATE`].
+/// Stores which operations may have taken effect. Rare, so it is not a column of [`sql::record::UPDATE`].
 async fn store_unknown_outcomes(on: &DatabaseTransaction, done: &[&OperationUpdate]) -> Result<(), EngineError> {
     const SHAPE: Columns = columns![op: Uuid, unknown_outcome: Text];
-    const SET: &str = "UPDATE operations SET unknown_outcome = v.unknown_outcome FROM {v} WHERE id = v.op";
     let mut rows = Rows::new();
     for change in done {
         if let Some(unknown) = &change.unknown_outcome {
@@ -268,23 +248,17 @@ async fn store_unknown_outcomes(on: &DatabaseTransaction, done: &[&OperationUpda
             rows.push(row! { change.id, &text });
         }
     }
-    with_rows(on, SET, SHAPE, rows, Vec::new()).await?;
+    with_rows(on, sql::record::SET_UNKNOWN_OUTCOME, SHAPE, rows, Vec::new()).await?;
     Ok(())
 }
 
 /// Stores the net effect of all changes on managed objects: each object is bound to one key, or to none.
 async fn store_objects(on: &DatabaseTransaction, done: &[&OperationUpdate]) -> Result<(), EngineError> {
     const OBJECTS: Columns = columns![sort: Text, object: Number];
-    const FORGET: &str = "DELETE FROM managed_objects WHERE (kind, discord_id) IN (SELECT sort, object FROM {v})";
     const BINDINGS: Columns = columns![
         guild_id: Number, kind: Text, key: Text, discord_id: Number, channel_id: Number, origin: Text,
         updated_at: Number,
     ];
-    const BIND: &str = "INSERT INTO managed_objects
-        (guild_id, kind, key, discord_id, channel_id, origin, updated_at)
-        SELECT guild_id, kind, key, discord_id, channel_id, origin, updated_at FROM {v} WHERE 1 = 1
-        ON CONFLICT (guild_id, kind, key) DO UPDATE SET discord_id = excluded.discord_id,
-        channel_id = excluded.channel_id, origin = excluded.origin, updated_at = excluded.updated_at";
     let bound = net_bindings(done);
     if bound.is_empty() {
         return Ok(());
@@ -300,10 +274,10 @@ async fn store_objects(on: &DatabaseTransaction, done: &[&OperationUpdate]) -> R
             });
         }
     }
-    with_rows(on, FORGET, OBJECTS, objects, Vec::new()).await?;
+    with_rows(on, sql::record::FORGET_OBJECTS, OBJECTS, objects, Vec::new()).await?;
     let gone = bound.iter().filter(|((kind, _), bound)| *kind == ManagedKind::Channel && bound.is_none());
     locations::forget(on, &gone.map(|((_, id), _)| *id).collect::<Vec<_>>()).await?;
-    with_rows(on, BIND, BINDINGS, bindings, Vec::new()).await?;
+    with_rows(on, sql::record::BIND_OBJECTS, BINDINGS, bindings, Vec::new()).await?;
     Ok(())
 }
 
@@ -337,12 +311,6 @@ async fn store_dead_letters(
     done: &[&OperationUpdate],
 ) -> Result<(), EngineError> {
     const SHAPE: Columns = columns![op: Uuid, class: Text, error: Text, wording: Text, at: Number];
-    const INSERT: &str = "INSERT INTO dead_letters
-        (id, tenant, queue, guild_id, kind, payload, class, error, wording, attempts, reason, created_at, died_at,
-        redrive_of, caller, bounds, scopes, bytes)
-        SELECT o.id, o.tenant, o.queue, o.guild_id, o.kind, o.payload, v.class, v.error, v.wording, o.attempts, o.reason,
-        o.created_at, v.at, o.redrive_of, o.caller, o.bounds, o.scopes, o.bytes FROM {v} JOIN operations o ON o.id = v.op WHERE 1 = 1
-        ON CONFLICT DO NOTHING RETURNING caller, tenant, bytes";
     let mut rows = Rows::new();
     for change in done.iter().filter(|change| change.state == OperationState::Dead) {
         let missing_error = || Failure::new(FailureClass::Transient, "the operation failed without an error message");
@@ -351,7 +319,7 @@ async fn store_dead_letters(
         let wording = error.message.to_lowercase();
         rows.push(row! { change.id, error.class.name(), &json(&error), &wording, change.at });
     }
-    for row in with_rows(on, INSERT, SHAPE, rows, Vec::new()).await? {
+    for row in with_rows(on, sql::record::INSERT_DEAD_LETTERS, SHAPE, rows, Vec::new()).await? {
         let (caller, tenant): (String, String) = (row.try_get("", "caller")?, row.try_get("", "tenant")?);
         context.usage.add(&caller, &tenant, Usage { operations: 0, bytes: row.try_get("", "bytes")? });
     }
