@@ -63,7 +63,7 @@ pub(super) async fn sweep(on: &DatabaseTransaction, now: UnixMs) -> Result<(), E
         .filter(Column::SeenAt.lte(signed(now.before(RETENTION).millis())))
         .order_by_asc(Column::SeenAt)
         .limit(SWEEP);
-    let is_old = Expr::tuple(key.map(|column| column.into_expr())).in_subquery(oldest.into_query());
+    let is_old = Expr::tuple(key.map(sea_orm::ColumnTrait::into_expr)).in_subquery(oldest.into_query());
     channel_guilds::Entity::delete_many().filter(is_old).exec(on).await?;
     Ok(())
 }

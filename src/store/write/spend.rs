@@ -69,7 +69,7 @@ impl WriteJob for SweepSpend {
             .filter(OfHour.lt(signed(self.0.number())))
             .order_by_asc(OfHour)
             .limit(SWEEP);
-        let is_old = Expr::tuple(key.map(|column| column.into_expr())).in_subquery(oldest.into_query());
+        let is_old = Expr::tuple(key.map(sea_orm::ColumnTrait::into_expr)).in_subquery(oldest.into_query());
         Ok(budget_spend::Entity::delete_many().filter(is_old).exec(tx.on).await?.rows_affected)
     }
 }
