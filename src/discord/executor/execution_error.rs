@@ -95,6 +95,14 @@ impl ExecutionError {
         }
     }
 
+    /// Whether the same call may succeed later.
+    pub(crate) fn is_temporary(&self) -> bool {
+        match self {
+            Self::Held { .. } | Self::Unknown(_) => true,
+            Self::Failed(Failure { class, .. }) => *class == FailureClass::Transient,
+        }
+    }
+
     /// Whether the object of the call does not exist. An unknown guild says nothing about its objects: the bot is no
     /// longer a member of it.
     pub(crate) fn is_gone(&self) -> bool {

@@ -24,10 +24,10 @@ use tokio::time::{Instant, timeout};
 use super::context::EventContext;
 use super::handler_runner::{EventDisposition, HandlerOutcome, Retries, StartedHandler, WebhookTask};
 use super::inbox_entry::{commit_dead, commit_entry, inbox_entry};
-use super::interaction::{first_response, responds_at_once};
+use super::interaction::{first_response, responds_at_once, skip_cooling_down};
 use super::interaction_recorder::{RecordingFuture, wait_until_recorded};
 use super::mailbox::GuildMailbox;
-use super::routed_event::{DeferralFuture, QueuedEvent};
+use super::routed_event::{FirstResponseFuture, QueuedEvent};
 use super::state_keys::webhook_outcome;
 use crate::failpoint;
 use crate::ports::{CommitResult, HandlerCommit, InitialResponse, NewOperation, ResponseResult, SubmitError};
@@ -243,8 +243,18 @@ impl EventWorker {
 
     /// Runs all handlers of one event, one after the other.
     async fn handle(&self, queued: &QueuedEvent) {
-        if let Some(deferring) = &queued.routed.deferring {
-            match DeferralFuture::clone(deferring).await {
+        let mut cooling_down = Arc::default();
+        if let Some(first) = &queued.routed.first_response {
+            let first = FirstResponseFuture::clone(first).await;
+            match first.result {
+                ResponseResult::Sent if !first.cooling_down.is_empty() => {
+                    skip_cooling_down(&self.context, &first.cooling_down);
+                    cooling_down = first.cooling_down;
+                }
+                // The other response may be a deferral of an earlier process: the handlers decide.
+                ResponseResult::AlreadySent if !first.cooling_down.is_empty() => {
+                    emit(InteractionAnswered { how: "answered_before" });
+                }
                 ResponseResult::Sent | ResponseResult::AlreadySent => emit(InteractionAnswered { how: "deferred" }),
                 ResponseResult::Expired => {
                     // The interaction has expired: no response can reach the user any more.
@@ -255,13 +265,13 @@ impl EventWorker {
                 ResponseResult::Failed(reason) => emit(InteractionResponseFailed { reason: &reason }),
             }
         }
-        match (&queued.routed.recording, &queued.routed.deferring) {
+        match (&queued.routed.recording, &queued.routed.first_response) {
             (Some(recording), Some(_)) => RecordingFuture::clone(recording).await,
             (Some(recording), None) => wait_until_recorded(RecordingFuture::clone(recording)).await,
             (None, _) => {}
         }
         let is_only = queued.routed.handlers.iter().count() == 1;
-        for number in queued.routed.handlers.iter() {
+        for number in queued.routed.handlers.iter().filter(|number| !cooling_down.contains(number)) {
             // It is the first event of the mailbox. If the guild panics now, this event and this handler are the cause.
             self.mailbox.set_executing(0, number);
             self.run_handler(queued.event(), number, is_only).await;

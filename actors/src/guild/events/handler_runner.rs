@@ -221,6 +221,23 @@ impl HandlerRunner {
         ))
     }
 
+    /// Whether the cooldowns of all these handlers apply to an event.
+    pub(crate) async fn are_cooling_down(&self, numbers: &[usize], event: &Event) -> bool {
+        let keys = {
+            let view = EventView::new(event);
+            let key = |number: &usize| {
+                let handler = self.handlers.handler(*number);
+                Some(cooldown_key(handler, &handler.cooldown_key(&view).ok()??))
+            };
+            numbers.iter().map(key).collect::<Option<Vec<_>>>()
+        };
+        // A handler whose key has no value fails when it runs.
+        let Some(keys) = keys else { return false };
+        let now = self.clock.now();
+        let values = self.store.until_ok("values", |store| store.values(keys.clone(), now)).await;
+        values.len() == keys.len() && values.iter().all(Option::is_some)
+    }
+
     fn call_webhook(&self, number: usize, event: &Event, body: String, timeout: Duration) -> WebhookTask {
         let slot = self.handlers.slot(number);
         let (handler, brain) = (slot.handler(), Arc::clone(&slot.brain));
@@ -324,7 +341,8 @@ impl HandlerRunner {
     /// What a handler produced, as it is stored; or why it cannot be.
     fn commit_of(&self, event: &Event, handler: &EventHandler, output: RuleOutput) -> Result<HandlerCommit, String> {
         let RuleOutput { mut operations, reply, set, cooldown } = output;
-        let replies = reply.is_some();
+        self.fallbacks.complete_edits(event, handler, &mut operations);
+        let is_answered = reply.is_some() || self.fallbacks.is_answered_by(event, handler, &operations);
         if let Some(reply) = reply {
             operations.push(edit_original(event, reply, self.fallbacks.if_rejected())?);
         }
@@ -353,7 +371,7 @@ impl HandlerRunner {
             value: Some("true".to_owned()),
             expires_at: Some(now + ttl),
         }));
-        let fallback = if replies { None } else { self.fallbacks.unanswered_by(event, handler, &operations) };
+        let fallback = if is_answered { None } else { self.fallbacks.unanswered(event, handler) };
         Ok(HandlerCommit { operations, fallback, set, ..finished(event, handler, now) })
     }
 }
