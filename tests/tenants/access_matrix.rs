@@ -28,8 +28,8 @@ on_both! {
             for (who, key, problem) in [
                 ("no key", "", "unauthorized"),
                 ("a revoked key", &*revoked.text, "key-revoked"),
-                ("another secret", &other_secret, "unauthorized"),
-                ("a malformed key", "gh_x", "unauthorized"),
+                ("another secret", &other_secret, "key-invalid"),
+                ("a malformed key", "gh_x", "key-invalid"),
             ] {
                 let answer = town.request_with(key, way.method, &ask.path, &ask.body);
                 assert_problem(&answer, 401, problem, &format!("{way:?} by {who}"));
