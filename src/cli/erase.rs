@@ -70,7 +70,7 @@ async fn erase(client: &Client, subject: Value) -> anyhow::Result<Erased> {
 fn format_result(erased: &Erased, paint: Painter) -> String {
     let removed: Vec<_> = erased.removed.iter().map(|(what, count)| format!("{count} {what}")).collect();
     let removed = if removed.is_empty() { "nothing found".to_owned() } else { removed.join(", ") };
-    let mut table = TextTable::new(&["KEPT", "COUNT", "WHY"]);
+    let mut table = TextTable::new(&["KEPT", "COUNT", "WHY"]).with_text_columns(&["WHY"]);
     for row in &erased.kept {
         table.row(vec![row.what.as_str().into(), or_dash(row.count).into(), row.why.as_str().into()]);
     }

@@ -167,7 +167,8 @@ async fn find(client: &Client, which: &EventFilter, max: usize) -> Result<Vec<Va
 }
 
 fn table(events: &[DeadEvent]) -> TextTable {
-    let mut table = TextTable::new(&["PLACE", "HANDLER", "TYPE", "GUILD", "TRIES", "CREATED", "WHY"]);
+    let mut table =
+        TextTable::new(&["PLACE", "HANDLER", "TYPE", "GUILD", "TRIES", "CREATED", "WHY"]).with_text_columns(&["WHY"]);
     for event in events {
         table.row(vec![
             event.place.to_string().into(),

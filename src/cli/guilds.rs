@@ -73,7 +73,7 @@ async fn list(client: &Client, out: &Output, page: PageArgs) -> anyhow::Result<E
 }
 
 fn table(guilds: &[Guild]) -> TextTable {
-    let mut table = TextTable::new(&["ID", "NAME", "TENANT"]);
+    let mut table = TextTable::new(&["ID", "NAME", "TENANT"]).with_text_columns(&["NAME"]);
     for guild in guilds {
         table.row(vec![
             guild.id.to_string().into(),

@@ -181,7 +181,8 @@ fn status_cell(key: &Key) -> TableCell {
 }
 
 fn table(keys: &[Key]) -> TextTable {
-    let mut table = TextTable::new(&["ID", "NAME", "TENANT", "STATUS", "EXPIRES", "CREATED", "SCOPES"]);
+    let mut table = TextTable::new(&["ID", "NAME", "TENANT", "STATUS", "EXPIRES", "CREATED", "SCOPES"])
+        .with_text_columns(&["NAME", "SCOPES"]);
     for key in keys {
         table.row(vec![
             key.id.to_string().into(),

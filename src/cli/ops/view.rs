@@ -13,9 +13,13 @@ pub(super) fn list_value(operations: &[Value]) -> Value {
     json!({ "operations": operations })
 }
 
+fn empty_table() -> TextTable {
+    TextTable::new(&["ID", "KIND", "GUILD", "STATE", "TRIES", "CREATED", "NOTE"]).with_text_columns(&["NOTE"])
+}
+
 /// Formats operations, one a row.
 pub(super) fn table(operations: &[Value]) -> TextTable {
-    let mut table = TextTable::new(&["ID", "KIND", "GUILD", "STATE", "TRIES", "CREATED", "NOTE"]);
+    let mut table = empty_table();
     for operation in operations {
         let tries = match &operation["attempts"] {
             Value::Null => "-".to_owned(),
@@ -148,7 +152,7 @@ fn waits_for(waits: &Value) -> String {
 fn history(operation: &Value, paint: Painter) -> String {
     let entries = |name: &str| operation[name].as_array().filter(|list| !list.is_empty());
     if let Some(timeline) = entries("timeline") {
-        let mut table = TextTable::new(&["AT", "WHAT", "TRY", "DETAIL"]);
+        let mut table = TextTable::new(&["AT", "WHAT", "TRY", "DETAIL"]).with_text_columns(&["DETAIL"]);
         for entry in timeline {
             let event = text(&entry["what"]);
             let tint = Color::of_state(&event);
@@ -163,7 +167,8 @@ fn history(operation: &Value, paint: Painter) -> String {
         return format!("\n{}", table.print(paint));
     }
     let Some(tries) = entries("tries") else { return String::new() };
-    let mut table = TextTable::new(&["TRY", "STARTED", "ENDED", "STATUS", "CLASS", "DETAIL"]);
+    let mut table =
+        TextTable::new(&["TRY", "STARTED", "ENDED", "STATUS", "CLASS", "DETAIL"]).with_text_columns(&["DETAIL"]);
     for attempt in tries {
         table.row(vec![
             text(&attempt["n"]).into(),
@@ -209,6 +214,24 @@ mod tests {
         );
         let done = json!({"id": "1", "kind": "create_role", "state": "succeeded", "result": {"role_id": "99", "outcome": "created"}});
         assert_eq!(line(&done, Painter::none()), "-  1  create_role  succeeded  created role_id 99");
+    }
+
+    #[test]
+    fn list_fits_a_terminal_of_80_columns() {
+        let mut table = empty_table();
+        let cells = [
+            "0198c0de-0000-7000-8000-000000000001",
+            "update_permissions",
+            "1571715189416398849",
+            "needs_review",
+            "10/20",
+            "2026-01-31T12:00:00Z",
+            "Discord returned 403 (code 50013): Missing Permissions",
+        ];
+        table.row(cells.iter().map(|cell| (*cell).into()).collect());
+        let printed = table.print(Painter::none().with_width(80));
+        assert!(printed.lines().all(|line| line.chars().count() <= 80), "{printed}");
+        assert!(cells[..6].iter().all(|cell| printed.contains(cell)), "only the note is shortened: {printed}");
     }
 
     #[test]
