@@ -2,6 +2,7 @@
 // discord.js against the simulator: what an ordinary bot does, and what it does when its connection breaks.
 
 const assert = require('node:assert/strict');
+const { setTimeout: pause } = require('node:timers/promises');
 const {
   ActionRowBuilder,
   ApplicationCommandOptionType,
@@ -274,6 +275,17 @@ async function fire(path, body) {
   }
 }
 
+async function heartbeats() {
+  const before = await sim.score();
+  await sim.post('/sim/gateway/faults', { kind: 'heartbeat_request' });
+  // The simulator counts a heartbeat when it sends the ACK.
+  while ((await sim.score()).heartbeats === before.heartbeats) await pause(50);
+  await sayAndHear('after the ACK');
+  const after = await sim.score();
+  assert.equal(after.identifies - before.identifies, 0, 'identifies seen by the simulator');
+  assert.equal(after.resumes - before.resumes, 0, 'resumes seen by the simulator');
+}
+
 async function resumesAfterDisconnect() {
   await assertResumes({ kind: 'disconnect', code: 4000 });
 }
@@ -386,6 +398,7 @@ async function main() {
     { title: 'responds to a slash command', body: answersCommand },
     { title: 'responds to a slash command after deferring', body: answersDeferred },
     { title: 'responds to a button and a modal', body: answersComponents },
+    { title: 'sends a heartbeat on request, and goes on after the ACK', body: heartbeats },
     { title: 'resumes after a disconnect, missing nothing and repeating nothing', body: resumesAfterDisconnect },
     { title: 'resumes when the gateway requests a reconnect', body: resumesWhenToldTo },
     { title: 'identifies again when its session is invalid', body: identifiesAnew },

@@ -3,6 +3,7 @@
 
 const assert = require('node:assert/strict');
 const { EventEmitter } = require('node:events');
+const { setTimeout: pause } = require('node:timers/promises');
 
 const FILE = { name: 'tide table.txt', contents: Buffer.from('high water 06:12\nlow water 12:30\n') };
 
@@ -115,6 +116,18 @@ function flow(sim, client) {
     assert.equal(heard.count('message', 'missed'), 1, 'the message arrived more than once');
   }
 
+  async function heartbeats() {
+    const before = await sim.score();
+    await sim.post('/sim/gateway/faults', { kind: 'heartbeat_request' });
+    // The simulator counts a heartbeat when it sends the ACK.
+    while ((await sim.score()).heartbeats === before.heartbeats) await pause(50);
+    await say('after the ACK');
+    await heard.wait('message', 'after the ACK');
+    const after = await sim.score();
+    assert.equal(after.identifies - before.identifies, 0, 'identifies seen by the simulator');
+    assert.equal(after.resumes - before.resumes, 0, 'resumes seen by the simulator');
+  }
+
   async function logsOut() {
     await client.close();
   }
@@ -126,6 +139,7 @@ function flow(sim, client) {
     { title: 'sends a message with a file', body: sendsFile, needed: true },
     { title: 'reacts, and receives the reaction of a user', body: reacts },
     { title: 'responds to a slash command', body: answersCommand },
+    { title: 'sends a heartbeat on request, and goes on after the ACK', body: heartbeats },
     { title: 'resumes after a disconnect, missing nothing', body: resumes },
     { title: 'logs out', body: logsOut },
   ];

@@ -66,6 +66,7 @@ class Sim {
     return {
       identifies: gateway.identifies,
       resumes: gateway.resumes,
+      heartbeats: gateway.heartbeats,
       rateLimited: limited.user + limited.shared + limited.global,
     };
   }

@@ -33,6 +33,7 @@ class Life:
             Step("responds to a slash command", self.answers_command),
             Step("responds to a slash command after deferring", self.answers_deferred),
             Step("responds to a button", self.answers_button),
+            Step("sends a heartbeat on request, and goes on after the ACK", self.heartbeats),
             Step("resumes after a disconnect, missing nothing and repeating nothing", self.resumes_after_disconnect),
             Step("resumes when the gateway requests a reconnect", self.resumes_when_told_to),
             Step("identifies again when its session is invalid", self.identifies_anew),
@@ -225,6 +226,17 @@ class Life:
         await self.fire("/sim/buttons", {"custom_id": "open:1", "message_id": str(message.id)})
         same(await pressed, message.id, "the message of the button")
         same((await self.channel.fetch_message(message.id)).content, "pressed", "content after the press")
+
+    async def heartbeats(self):
+        before = self.sim.score()
+        self.sim.drive("POST", "/sim/gateway/faults", {"kind": "heartbeat_request"})
+        # The simulator counts a heartbeat when it sends the ACK.
+        while self.sim.score()["heartbeats"] == before["heartbeats"]:
+            await asyncio.sleep(0.05)
+        await self.say_and_hear("after the ACK")
+        after = self.sim.score()
+        same(after["identifies"] - before["identifies"], 0, "identifies seen by the simulator")
+        same(after["resumes"] - before["resumes"], 0, "resumes seen by the simulator")
 
     async def resumes_after_disconnect(self):
         await self.assert_resumes({"kind": "disconnect", "code": 4000})

@@ -1,5 +1,6 @@
 """What every client library does with the simulator. The libraries differ in their client, which a `check_*.py` adapts."""
 
+import asyncio
 from urllib.parse import urlsplit
 
 from sim import USER_AGENT
@@ -38,6 +39,7 @@ class Flow:
             Step("sends a message with a file", self.sends_file, needed=True),
             Step("reacts, and receives the reaction of a user", self.reacts),
             Step("responds to a slash command", self.answers_command),
+            Step("sends a heartbeat on request, and goes on after the ACK", self.heartbeats),
             Step("resumes after a disconnect, missing nothing", self.resumes),
             Step("logs out", self.logs_out),
         ]
@@ -92,6 +94,18 @@ class Flow:
         newest = self.stored("?limit=1")[0]
         same(newest["content"], "Hello", "the reply")
         same(newest["interaction_metadata"]["id"], fired["id"], "the interaction of the reply")
+
+    async def heartbeats(self):
+        before = self.sim.score()
+        self.sim.drive("POST", "/sim/gateway/faults", {"kind": "heartbeat_request"})
+        # The simulator counts a heartbeat when it sends the ACK.
+        while self.sim.score()["heartbeats"] == before["heartbeats"]:
+            await asyncio.sleep(0.05)
+        self.say("after the ACK")
+        await self.client.wait_heard(lambda what: what == ("message", "after the ACK"))
+        after = self.sim.score()
+        same(after["identifies"] - before["identifies"], 0, "identifies seen by the simulator")
+        same(after["resumes"] - before["resumes"], 0, "resumes seen by the simulator")
 
     async def resumes(self):
         before = self.sim.score()

@@ -80,5 +80,6 @@ class Sim:
         return {
             "identifies": score["gateway"]["identifies"],
             "resumes": score["gateway"]["resumes"],
+            "heartbeats": score["gateway"]["heartbeats"],
             "rate_limited": sum(score["rate_limited"].values()),
         }
