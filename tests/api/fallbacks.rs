@@ -145,6 +145,8 @@ set = [{ key = "silent:{user_id}", value = true }]
         ("GUILDHALL__INTERACTIONS__FALLBACK__UNAVAILABLE_AFTER_MS", "0"),
         ("GUILDHALL__INTERACTIONS__FALLBACK__UNANSWERED_AFTER_MS", "1000"),
         ("GUILDHALL__HANDLERS__SLOW_MS", "100"),
+        // The hanging webhook is not a failed one, however long this takes.
+        ("GUILDHALL__HANDLERS__TIMEOUT_MS", "60000"),
     ];
     let daemon = start(&sim, store.path(), &format!("{rules}{webhooks}"), &settings);
     let mut expected = Vec::new();

@@ -111,8 +111,8 @@ fn only_the_holder_of_a_key_learns_that_it_is_no_longer_valid() {
         let (rotated, id) = fixture.key("default", &["operations:read"]).await;
         let new = fixture.admin("POST", &format!("/v1/keys/{id}/rotate"), json!({"overlap_s": 0})).await.text("id");
         assert!(detail(&rotated, "key-revoked").await.contains(&format!("Use the key {new} that replaces it")));
-        let (valid, id) = fixture.key("default", &["operations:read"]).await;
-        let expired = fixture.api.add_expired_copy(&valid, &id).await;
+        let (valid, valid_id) = fixture.key("default", &["operations:read"]).await;
+        let expired = fixture.api.add_expired_copy(&valid, &valid_id).await;
         assert!(detail(&expired, "key-expired").await.starts_with("The key has expired at 2023-11-14T22:13:20"));
         // Without the right secret, a key that is no longer valid is like one that never existed.
         let wrong_secret = |key: &str| {
