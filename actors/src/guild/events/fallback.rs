@@ -192,7 +192,7 @@ pub(crate) const fn may_respond(handler: &EventHandler) -> bool {
 fn is_edit_of(interaction: &Interaction, operation: &Value) -> bool {
     let payload = &operation["payload"];
     operation["kind"] == OperationKind::EditOriginal.name()
-        && payload["interaction_id"] == interaction.id.to_string()
+        && payload["interaction_id"].as_str().is_some_and(|id| id.parse() == Ok(interaction.id))
         && payload["interaction_token"] == interaction.token
 }
 
