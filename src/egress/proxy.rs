@@ -290,6 +290,7 @@ fn invalid_path(error: RawRequestError) -> OwnAnswer {
         RawRequestError::NoSlash
         | RawRequestError::DotSegment
         | RawRequestError::EncodedSlash
+        | RawRequestError::EncodedCharacter
         | RawRequestError::EmptySegment
         | RawRequestError::Character => OwnAnswer::bad_request("path", error.to_string()),
     }

@@ -17,6 +17,10 @@ pub enum RawRequestError {
     /// The path contains a character that a server may or may not treat as a slash.
     #[error("the path must not contain an encoded slash or a backslash")]
     EncodedSlash,
+    /// The path spells a letter, a digit or one of `-._~` in percent-encoding: the same path for Discord, and another one
+    /// for limits and permissions, which follow from its text.
+    #[error("the path must not percent-encode letters, digits, `-`, `.`, `_` or `~`; write them as they are")]
+    EncodedCharacter,
     /// The path contains two slashes in a row, or a trailing one.
     #[error("the path must not contain an empty segment: no two slashes in a row, and no trailing slash")]
     EmptySegment,
@@ -70,7 +74,17 @@ fn validate_path(path: &str) -> Result<(), RawRequestError> {
             _ => {}
         }
     }
-    Ok(())
+    if encodes_unreserved(&path) { Err(RawRequestError::EncodedCharacter) } else { Ok(()) }
+}
+
+/// Whether the path percent-encodes a character that means the same as it is.
+fn encodes_unreserved(path: &str) -> bool {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    path.as_bytes().windows(3).any(|window| {
+        let [b'%', high, low] = window else { return false };
+        let code = digit(*high).zip(digit(*low)).and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
+        code.is_some_and(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~'))
+    })
 }
 
 /// Sets what follows from path and body: the guild that the call counts for, and the sublimit.
@@ -134,6 +148,10 @@ mod tests {
             ("/guilds/1%5croles", RawRequestError::EncodedSlash),
             ("/guilds/1%252froles", RawRequestError::EncodedSlash),
             ("/guilds\\1", RawRequestError::EncodedSlash),
+            ("/ch%61nnels/1/messages", RawRequestError::EncodedCharacter),
+            ("/channels/%31/messages", RawRequestError::EncodedCharacter),
+            ("/audit%2Dlogs", RawRequestError::EncodedCharacter),
+            ("/a/b%2ec", RawRequestError::EncodedCharacter),
             ("//elsewhere/x", RawRequestError::EmptySegment),
             ("/guilds//1", RawRequestError::EmptySegment),
             ("/guilds/1/", RawRequestError::EmptySegment),
@@ -153,9 +171,16 @@ mod tests {
 
     #[test]
     fn ordinary_paths_are_accepted_unchanged() {
-        for text in
-            ["/users/@me", "/guilds/1/audit-logs?before=..%2F#".trim_end_matches('#'), "/a/...", "/a/b.c?d=/../"]
-        {
+        for text in [
+            "/users/@me",
+            "/guilds/1/audit-logs?before=..%2F#".trim_end_matches('#'),
+            "/a/...",
+            "/a/b.c?d=/../",
+            "/users/%40me",
+            "/channels/1/messages/2/reactions/%F0%9F%91%8D/@me",
+            "/reactions/a%3A1",
+            "/a?b=%61",
+        ] {
             assert_eq!(path(text).unwrap().path, text);
         }
         let request = raw(Method::POST, "/guilds/7/roles", HeaderMap::new(), RequestBody::Empty, BOT).unwrap();
