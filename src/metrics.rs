@@ -141,7 +141,7 @@ metrics! {
         pub(crate) API_INTERVENTIONS = counter "guildhall_api_interventions_total" [action];
     }
     Egress {
-        /// Calls through the REST proxy, by kind of caller (key, bot, anonymous, or none if it was not identified), by
+        /// Calls through the REST proxy, by kind of caller (key, bot, token, anonymous, or none if it was not identified), by
         /// origin of the response (discord or guildhall) and by class of its status.
         pub(crate) EGRESS_REQUESTS = counter "guildhall_egress_requests_total" [caller, origin, status_class];
         /// Duration of calls through the REST proxy, including the wait for a permit, by kind of caller.

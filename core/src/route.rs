@@ -87,6 +87,12 @@ impl TopLevelId {
         Self { id, token }
     }
 
+    /// Whether it is a webhook or an interaction with its token.
+    #[must_use]
+    pub const fn has_token(self) -> bool {
+        self.token != 0
+    }
+
     /// Id of the object; 0 if none.
     #[must_use]
     pub const fn id(self) -> u64 {

@@ -329,6 +329,14 @@ impl AppState {
         }
     }
 
+    /// Records in the audit that a key has changed something through the REST proxy. The response does not wait for it.
+    pub(crate) fn audit_write(&self, caller: &Caller, detail: String) {
+        let Some(keys) = self.control.keys.clone() else { return };
+        let note = caller.audit_record(AuditAction::EgressWrite, self.now()).with_detail(detail);
+        // The store reports its own errors.
+        spawn_work_on(&self.runtime, async move { drop(keys.add_audit_record(note).await) });
+    }
+
     /// Records that a caller may not redrive an operation, if that is the cause of the error.
     pub(crate) fn audit_redrive_rejection(&self, caller: &Caller, error: &OperationError) {
         match error {

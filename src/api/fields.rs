@@ -357,6 +357,11 @@ pub(crate) fn user() -> impl Field<Value = u64> {
     scalar(|| "a user id as a string".to_owned(), || schema_ref("Snowflake"), snowflake)
 }
 
+/// The id of a webhook.
+pub(crate) fn webhook() -> impl Field<Value = u64> {
+    scalar(|| "a webhook id as a string".to_owned(), || schema_ref("Snowflake"), snowflake)
+}
+
 pub(crate) fn time() -> impl Field<Value = UnixMs> {
     scalar(
         || "a time such as 2026-01-31T12:00:00Z".to_owned(),

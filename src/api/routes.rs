@@ -16,7 +16,7 @@ use percent_encoding::percent_decode_str;
 use crate::api::extract;
 use crate::api::handlers::{
     audit, breakers, budgets, dead_letters, erase, guilds, instances, keys, limits, operations, reload, shards, state,
-    stream, usage,
+    stream, usage, webhooks,
 };
 use crate::api::openapi::route_doc::RouteDoc;
 use crate::api::problem::{ProblemResponse, ProblemType};
@@ -136,6 +136,7 @@ pub const ROUTES: &[Route] = &[
     route!("GET", "/breakers", FleetRead, Light, breakers::list, breakers::list_doc),
     route!("POST", "/breakers/force", FleetWrite, Light, breakers::force, breakers::force_doc),
     route!("POST", "/breakers/reset", FleetWrite, Light, breakers::reset, breakers::reset_doc),
+    route!("POST", "/egress/webhooks/clear", FleetWrite, Light, webhooks::clear, webhooks::clear_doc),
     route!("GET", "/shards", FleetRead, Light, shards::list, shards::list_doc),
     route!("POST", "/shards/{id}/restart", FleetWrite, Light, shards::restart, shards::restart_doc),
     route!("GET", "/budgets", BudgetsRead, Light, budgets::list, budgets::list_doc),

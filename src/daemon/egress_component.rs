@@ -29,7 +29,8 @@ impl EgressComponent {
         let Some(bound) = bound else { return Ok(Self(None)) };
         let config = config(bound.address());
         let limits = EgressListenerConfig::from(config.settings);
-        let listener = EgressListener::start(bound, Egress::new(config), limits);
+        let egress = Egress::new(config).map_err(|error| StartError::TokenFile(error.to_string()))?;
+        let listener = EgressListener::start(bound, egress, limits);
         Ok(Self(Some(listener.map_err(StartError::Serve)?)))
     }
 

@@ -112,7 +112,11 @@ impl Fleet {
         let on_block = move |block: RateLimitBlock| {
             let credential = match block.scope.as_str() {
                 "bot" => Credential::Application(application),
-                _ => Credential::Anonymous,
+                // An unknown one is of a later version, and of no limit here.
+                scope => match scope.parse() {
+                    Ok(credential) => credential,
+                    Err(_) => return,
+                },
             };
             tokens.on_blocked(credential, Duration::from_millis(block.ms));
         };

@@ -56,6 +56,9 @@ pub enum StartError {
     /// The certificate cannot be used.
     #[error(transparent)]
     Tls(#[from] CertificatesError),
+    /// A bot token of the REST proxy cannot be used.
+    #[error("{0}")]
+    TokenFile(String),
     /// The listener cannot start.
     #[error("cannot serve the API: {0}")]
     Serve(#[source] io::Error),
@@ -246,6 +249,7 @@ impl Daemon {
             executor: executor(&rest, &identity, &store, &roles),
             authorization: rest.authorization.clone(),
             credential: rest.credential(),
+            store: store.clone(),
         })
         .map_err(abandon)?;
         operations.arrive_when(rest.wait_until_open(GATE_OPEN_TIMEOUT));

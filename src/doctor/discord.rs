@@ -248,6 +248,7 @@ fn parse_outcome(outcome: CallOutcome) -> Result<Value, CallFailure> {
         ResponseClass::InteractionEnded
         | ResponseClass::Forbidden
         | ResponseClass::NotFound
+        | ResponseClass::WebhookGone
         | ResponseClass::Rejected => {
             Err(refused(body.as_ref().ok().and_then(|body| body["message"].as_str()).unwrap_or("no message")))
         }

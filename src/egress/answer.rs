@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::bucket_memory::{BUCKET, KnownBucket, LIMIT};
 use super::headers::{remove_hop_by_hop, remove_own};
+use super::send_checks::FORBIDDEN_STORM;
 use crate::api::problem::ProblemResponse;
 use crate::api::request_id::REQUEST_ID;
 use crate::discord::executor::CallRefusal;
@@ -28,6 +29,7 @@ const GENERATED: HeaderName = HeaderName::from_static("generated-by-proxy");
 const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 const RESET_AFTER: HeaderName = HeaderName::from_static("x-ratelimit-reset-after");
+const GLOBAL: HeaderName = HeaderName::from_static("x-ratelimit-global");
 const SCOPE: HeaderName = HeaderName::from_static("x-ratelimit-scope");
 
 /// Whether a call may have reached Discord.
@@ -52,6 +54,8 @@ pub(super) struct OwnAnswer {
     pub(super) closes: bool,
     /// The bucket of the route, for a 429.
     pub(super) bucket: Option<Box<KnownBucket>>,
+    /// Whether a 429 is because of the limit of all calls.
+    pub(super) is_global: bool,
 }
 
 impl OwnAnswer {
@@ -65,6 +69,7 @@ impl OwnAnswer {
             delivery: Delivery::NotSent,
             closes: false,
             bucket: None,
+            is_global: false,
         }
     }
 
@@ -99,7 +104,17 @@ impl OwnAnswer {
             reason if reason.starts_with("invalid_requests") => {
                 (StatusCode::TOO_MANY_REQUESTS, "the budget of invalid requests (401, 403, 429) is used up")
             }
-            "unauthorized" => (StatusCode::UNAUTHORIZED, "Discord has refused the bot token"),
+            "unauthorized" => (StatusCode::UNAUTHORIZED, "Discord has refused the token of this call"),
+            "webhook_gone" => {
+                let message = "Unknown Webhook";
+                let answer = Self::new(StatusCode::NOT_FOUND, reason, message);
+                return Self { code: 10_015, retry_after, ..answer };
+            }
+            // The caller has to change something; a wait helps only if somebody else does.
+            FORBIDDEN_STORM => {
+                return Self { retry_after, ..Self::new(StatusCode::FORBIDDEN, reason, "Forbidden") };
+            }
+            "fence_stale" => (StatusCode::PRECONDITION_FAILED, message.as_str()),
             "interaction_ended" => {
                 let message = "Invalid Webhook Token";
                 return Self { code: 50_027, ..Self::new(StatusCode::UNAUTHORIZED, reason, message) };
@@ -117,7 +132,19 @@ impl OwnAnswer {
         };
         let waits = status == StatusCode::TOO_MANY_REQUESTS;
         let retry_after = retry_after.or(waits.then_some(Duration::from_secs(1)));
-        Self { retry_after, ..Self::new(status, reason, text) }
+        let is_global = matches!(reason, "global_limit" | "rate_limited_global");
+        Self { retry_after, is_global, ..Self::new(status, reason, text) }
+    }
+
+    /// Names what Discord answered when the caller was forbidden the same call before.
+    #[must_use]
+    pub(super) fn with_forbidden_code(self, code: Option<u32>) -> Self {
+        let message = match code {
+            Some(50_001) => "Missing Access",
+            Some(50_013) => "Missing Permissions",
+            Some(_) | None => return Self { code: code.unwrap_or(self.code), ..self },
+        };
+        Self { code: code.unwrap_or_default(), message: message.to_owned(), ..self }
     }
 
     /// The call was sent, and its outcome is unknown.
@@ -173,7 +200,7 @@ impl OwnAnswer {
         let wait = self.retry_after.map(|wait| wait.max(Duration::from_millis(1)));
         let body = match wait {
             Some(wait) if is_limited => {
-                json!({"message": self.message, "retry_after": decimal(wait), "global": false, "code": self.code})
+                json!({"message": self.message, "retry_after": decimal(wait), "global": self.is_global, "code": self.code})
             }
             Some(_) | None => json!({"message": self.message, "code": self.code}),
         };
@@ -192,7 +219,7 @@ impl OwnAnswer {
         if let Some(wait) = wait {
             headers.insert(header::RETRY_AFTER, whole_seconds(wait).into());
             if is_limited {
-                write_rate_headers(headers, wait, self.bucket);
+                write_rate_headers(headers, wait, self.bucket, self.is_global);
             }
         }
         if self.status == StatusCode::METHOD_NOT_ALLOWED {
@@ -205,16 +232,15 @@ impl OwnAnswer {
     }
 }
 
-/// The headers by which libraries know how long to wait.
-fn write_rate_headers(headers: &mut HeaderMap, wait: Duration, bucket: Option<Box<KnownBucket>>) {
-    let limit = match bucket.map(|bucket| *bucket) {
-        Some(KnownBucket { bucket, limit }) => {
-            headers.insert(BUCKET, bucket);
-            limit
-        }
-        None => HeaderValue::from_static("1"),
-    };
-    headers.insert(LIMIT, limit);
+/// The headers by which libraries know how long to wait. The limit is that of the bucket, if Discord has named it.
+fn write_rate_headers(headers: &mut HeaderMap, wait: Duration, bucket: Option<Box<KnownBucket>>, is_global: bool) {
+    if let Some(KnownBucket { bucket, limit }) = bucket.map(|bucket| *bucket) {
+        headers.insert(BUCKET, bucket);
+        headers.insert(LIMIT, limit);
+    }
+    if is_global {
+        headers.insert(GLOBAL, HeaderValue::from_static("true"));
+    }
     headers.insert(REMAINING, HeaderValue::from_static("0"));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     for (name, value) in [(RESET, now + wait), (RESET_AFTER, wait)] {
@@ -223,7 +249,7 @@ fn write_rate_headers(headers: &mut HeaderMap, wait: Duration, bucket: Option<Bo
             headers.insert(name, value);
         }
     }
-    headers.insert(SCOPE, HeaderValue::from_static("user"));
+    headers.insert(SCOPE, HeaderValue::from_static(if is_global { "global" } else { "user" }));
 }
 
 /// Discord's response, as it came.
@@ -314,6 +340,10 @@ mod tests {
             ("invalid_requests_key_share", 429),
             ("unauthorized", 401),
             ("interaction_ended", 401),
+            ("webhook_gone", 404),
+            ("forbidden_storm", 403),
+            ("fence_stale", 412),
+            ("fence_unknown", 503),
             ("malformed", 400),
             ("unreachable", 502),
             ("blocked", 503),
@@ -326,6 +356,22 @@ mod tests {
             assert_eq!(headers.contains_key("retry-after"), status == 429, "{reason}");
         }
         assert_eq!(parts(not_sent("interaction_ended", None)).2["code"], 50_027);
+        assert_eq!(parts(not_sent("webhook_gone", None)).2["code"], 10_015);
+        for (code, message) in [(50_001, "Missing Access"), (50_013, "Missing Permissions"), (50_007, "Forbidden")] {
+            let (_, _, body) = parts(not_sent("forbidden_storm", Some(1_000)).with_forbidden_code(Some(code)));
+            assert_eq!((&body["code"], &body["message"]), (&code.into(), &message.into()));
+        }
+    }
+
+    #[test]
+    fn own_429_says_which_limit_it_is() {
+        for (reason, is_global) in [("global_limit", true), ("rate_limited_global", true), ("route_limit", false)] {
+            let (_, headers, body) = parts(not_sent(reason, Some(1_000)));
+            assert_eq!(headers["x-ratelimit-scope"], if is_global { "global" } else { "user" }, "{reason}");
+            assert_eq!(headers.contains_key("x-ratelimit-global"), is_global, "{reason}");
+            assert_eq!(body["global"], is_global, "{reason}");
+            assert!(!headers.contains_key("x-ratelimit-limit"), "an unknown limit is not made up");
+        }
     }
 
     #[test]

@@ -16,12 +16,15 @@ mod bucket_memory;
 mod call_slots;
 mod credentials;
 mod events;
+mod foreign_tokens;
 mod form;
 mod gateway_url;
 mod headers;
 mod listener;
 mod proxy;
+mod send_checks;
 mod target;
+mod write_audit;
 mod write_timeout;
 
 pub(crate) use self::listener::{EgressListener, EgressListenerConfig};

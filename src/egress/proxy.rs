@@ -8,8 +8,17 @@ use std::{
 
 use bytes::Bytes;
 use guildhall_actors::access::Caller;
-use guildhall_actors::gate::{CallOutcome, Gate, RequestBody, ResponseMode, Rest as _, RestRequest};
-use guildhall_core::{access::Bounds, lane::Lane, response::Credential, route::Route, trace::TraceContext};
+use guildhall_actors::gate::{
+    CallOutcome, CommitHook, Gate, NotSent, RequestBody, ResponseMode, Rest as _, RestRequest,
+};
+use guildhall_core::{
+    access::Bounds,
+    invalid::StormKey,
+    lane::Lane,
+    response::{Credential, ResponseClass},
+    route::Route,
+    trace::TraceContext,
+};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -22,15 +31,19 @@ use super::bucket_memory::BucketMemory;
 use super::call_slots::CallSlots;
 use super::credentials::{Credentials, Identity};
 use super::events::{CallAbandoned, CallAnswered};
+use super::foreign_tokens::{ForeignTokens, TokenFileError};
 use super::gateway_url;
 use super::headers::{Wishes, prepare_for_discord};
+use super::send_checks::{FORBIDDEN_STORM, SendChecks, Storms};
 use super::target::Target;
+use super::write_audit::WriteAudit;
 use crate::api::app_state::AppState;
 use crate::api::{Control, request_id};
 use crate::discord::executor::DiscordExecutor;
 use crate::discord::rest::{Authorization, RawRequestError, raw};
 use crate::events::emit;
 use crate::settings::EgressSettings;
+use crate::store::Store;
 
 /// What the proxy needs of the daemon.
 pub(crate) struct EgressConfig<'a> {
@@ -44,6 +57,8 @@ pub(crate) struct EgressConfig<'a> {
     /// The bot token, and the credential of calls with it.
     pub(crate) authorization: Authorization,
     pub(crate) credential: Credential,
+    /// Knows who owns the queue of a guild.
+    pub(crate) store: Store,
 }
 
 /// The REST proxy.
@@ -54,6 +69,9 @@ pub(crate) struct Egress {
     slots: Arc<CallSlots>,
     bodies: BodyReader,
     buckets: BucketMemory,
+    storms: Arc<Storms>,
+    writes: WriteAudit,
+    store: Store,
     max_wait: Duration,
     /// What bots are told to connect to instead of Discord's gateway.
     gateway_url: Option<String>,
@@ -102,24 +120,32 @@ impl Drop for CallLog {
 
 impl Egress {
     /// Creates the proxy. Must be called on the runtime that the store belongs to.
-    pub(crate) fn new(config: EgressConfig<'_>) -> Self {
-        let EgressConfig { settings, address, control, gate, executor, authorization, credential } = config;
+    ///
+    /// # Errors
+    ///
+    /// When a file with a token cannot be used.
+    pub(crate) fn new(config: EgressConfig<'_>) -> Result<Self, TokenFileError> {
+        let EgressConfig { settings, address, control, gate, executor, authorization, credential, store } = config;
         let credentials = Credentials {
             app: AppState::new(control, Handle::current()),
             authorization,
             bot: credential,
+            foreign: ForeignTokens::read(&settings.token_files, settings.foreign_tokens)?,
             allow_anonymous: settings.allow_anonymous || address.ip().to_canonical().is_loopback(),
         };
-        Self {
+        Ok(Self {
             credentials,
             gate,
             executor,
             slots: CallSlots::new(settings.max_calls, settings.max_calls_per_caller),
             bodies: BodyReader::new(settings),
             buckets: BucketMemory::default(),
+            storms: Arc::new(Storms::new()),
+            writes: WriteAudit::default(),
+            store,
             max_wait: settings.max_wait,
             gateway_url: settings.gateway_url.clone(),
-        }
+        })
     }
 
     /// Answers a request. Dropping the future gives up a call that was not sent yet.
@@ -186,7 +212,11 @@ impl Egress {
             .map_err(|error| unread(invalid_path(error)))?;
         let identity = self.credentials.identify(&headers, &target.path, peer, &log.request).await.map_err(unread)?;
         log.caller = identity.kind.name();
-        let Identity { restricted, credential, submitter, name, kind: _ } = identity;
+        let identity = match wishes.application {
+            Some(application) => self.credentials.select_application(identity, application).map_err(unread)?,
+            None => identity,
+        };
+        let Identity { restricted, credential, authorization, submitter, name, kind: _ } = identity;
         if let Some(caller) = &restricted {
             check_scope(caller, &method, wishes.lane)
                 .inspect_err(|refused| self.audit(caller, &method, &target.path, refused))
@@ -212,6 +242,8 @@ impl Egress {
         let mut request = raw(method.clone(), &target.path, headers, rest, credential).map_err(invalid_path)?;
         request.version = target.version;
         request.submitter = submitter;
+        request.authorization = authorization;
+        request.caller = Some(Arc::clone(&name));
         request.trace = Some(log.trace);
         let route = request.route(unix_ms());
         let usual_lane = if route.interaction { Lane::Interactive } else { Lane::Operation };
@@ -230,11 +262,24 @@ impl Egress {
             let guild = checked.inspect_err(|refused| self.audit(caller, &method, &target.path, refused))?;
             request.guild = request.guild.or(guild);
         }
+        let storm = StormKey { caller: name, route: route.key.clone(), major: route.major };
+        if self.storms.is_watched(&storm) || wishes.fence.is_some() {
+            self.storms.check(&storm).map_err(|refused| {
+                let own = self.not_sent(refused, &route, &storm);
+                if upload.is_some() { own.closing() } else { own }
+            })?;
+            let (storms, key) = (Arc::clone(&self.storms), storm.clone());
+            let fence = wishes.fence.map(|fence| (fence, self.store.clone()));
+            request.before_send = CommitHook::new(Arc::new(SendChecks { storms, key, fence }));
+        }
         // What a check has waited is part of the time that the caller waits.
         request.max_wait = deadline.saturating_duration_since(Instant::now());
         let is_gateway = self.gateway_url.is_some() && gateway_url::is_requested(&method, &target.path);
         request.response = if is_gateway { ResponseMode::Whole } else { ResponseMode::Streamed };
-        let answered = self.send(request, &route, &method, &target.path).await;
+        let answered = self.send(request, &route, &storm, &method, &target.path).await;
+        if let (Some(caller), Ok(response)) = (&restricted, &answered) {
+            self.audit_write(caller, &method, &route, response.status());
+        }
         match upload {
             // The rest of the body is still to come.
             Some(failure) => answered.map_err(|own| failure.get().map_or_else(|| own.closing(), failed_upload)),
@@ -246,13 +291,18 @@ impl Egress {
         &self,
         request: RestRequest,
         route: &Route,
+        storm: &StormKey,
         method: &Method,
         path: &str,
     ) -> Result<Response<ResponseBody>, OwnAnswer> {
-        let guild = request.guild;
+        let (guild, credential) = (request.guild, request.credential);
         match self.gate.call(request).await {
             CallOutcome::Answered(mut response) => {
                 self.buckets.observe(&route.key, &response.headers);
+                self.storms.on_response(storm, response.class, response.code);
+                if let Credential::Token(fingerprint) = credential {
+                    self.credentials.foreign.on_response(fingerprint, response.class != ResponseClass::Unauthorized);
+                }
                 if let Ok(made) = authorize::request(method, path, None) {
                     self.executor.on_call_made(&made, guild);
                 }
@@ -261,17 +311,37 @@ impl Egress {
                 }
                 Ok(answer::of_discord(response, method))
             }
-            CallOutcome::NotSent(refused) => {
-                let is_route = refused.reason == "route_limit";
-                let bucket = if is_route { self.buckets.find(&route.key).map(Box::new) } else { None };
-                Err(OwnAnswer { bucket, ..OwnAnswer::not_sent(refused) })
-            }
+            CallOutcome::NotSent(refused) => Err(self.not_sent(refused, route, storm)),
             CallOutcome::Unknown(lost) => {
                 if let Ok(made) = authorize::request(method, path, None) {
                     self.executor.on_call_made(&made, guild);
                 }
                 Err(OwnAnswer::no_response(&lost.message))
             }
+        }
+    }
+
+    /// The answer to a call that was not sent.
+    fn not_sent(&self, refused: NotSent, route: &Route, storm: &StormKey) -> OwnAnswer {
+        match refused.reason {
+            "route_limit" => {
+                let bucket = self.buckets.find(&route.key).map(Box::new);
+                OwnAnswer { bucket, ..OwnAnswer::not_sent(refused) }
+            }
+            FORBIDDEN_STORM => OwnAnswer::not_sent(refused).with_forbidden_code(self.storms.code(storm)),
+            _ => OwnAnswer::not_sent(refused),
+        }
+    }
+
+    /// Records in the audit log that a key has changed something. Only some calls of a key with many are recorded.
+    fn audit_write(&self, caller: &Caller, method: &Method, route: &Route, status: StatusCode) {
+        if matches!(*method, Method::GET | Method::HEAD) || !status.is_success() {
+            return;
+        }
+        if let Some(skipped) = self.writes.on_write(&caller.key, Instant::now()) {
+            let more = if skipped == 0 { String::new() } else { format!(", after {skipped} that are not recorded") };
+            let detail = format!("{} for {}{more}", route.key, route.major);
+            self.credentials.app.audit_write(caller, detail);
         }
     }
 

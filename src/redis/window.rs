@@ -37,6 +37,7 @@ pub struct RedisWindow {
 #[derive(Debug)]
 struct WindowState {
     script: Script,
+    keys: RedisKeys,
     rules: SharedLimitConfig,
     bot: WindowKeys,
     anonymous: WindowKeys,
@@ -48,6 +49,7 @@ impl RedisWindow {
     pub fn new(redis: RedisClient, keys: &RedisKeys, rules: SharedLimitConfig) -> Self {
         let inner = WindowState {
             script: Script::new("gate", GATE),
+            keys: keys.clone(),
             rules,
             bot: WindowKeys::new(keys, WindowScope::Bot),
             anonymous: WindowKeys::new(keys, WindowScope::Anonymous),
@@ -61,10 +63,15 @@ impl RedisWindow {
     ///
     /// When there is no valid response in time. The call may have taken effect.
     pub async fn call(&self, credential: Credential, call: &ScriptCall) -> Result<ScriptReply, RedisCallError> {
-        let WindowState { script, rules, bot, anonymous } = &*self.inner;
+        let WindowState { script, keys, rules, bot, anonymous } = &*self.inner;
+        let of_token;
         let window_keys = match WindowScope::of(credential) {
             WindowScope::Bot => bot,
             WindowScope::Anonymous => anonymous,
+            token @ WindowScope::Token(_) => {
+                of_token = WindowKeys::new(keys, token);
+                &of_token
+            }
         };
         let response =
             self.redis.run(script, window_keys.keys(), |server| window_keys.arguments(call, rules, server)).await?;
@@ -83,6 +90,8 @@ pub enum WindowScope {
     Bot,
     /// Calls without a token.
     Anonymous,
+    /// Calls with the token of a caller that has this fingerprint.
+    Token(u64),
 }
 
 impl WindowScope {
@@ -92,15 +101,17 @@ impl WindowScope {
         match credential {
             Credential::Application(_) => Self::Bot,
             Credential::Anonymous => Self::Anonymous,
+            Credential::Token(fingerprint) => Self::Token(fingerprint),
         }
     }
 
     /// Its name in keys and messages.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub fn name(self) -> String {
         match self {
-            Self::Bot => "bot",
-            Self::Anonymous => "anonymous",
+            Self::Bot => "bot".to_owned(),
+            Self::Anonymous => Credential::Anonymous.to_string(),
+            Self::Token(fingerprint) => Credential::Token(fingerprint).to_string(),
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Settings of the connection to Discord, and of REST calls.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use guildhall_core::{breaker::BreakerConfig, invalid::InvalidConfig, limit::LimitConfig};
 use url::Url;
 
 use super::{
     declare::settings,
-    kind::{self, Bool, HTTP_URL, Integer, NAME, Optional, Text},
+    kind::{self, Bool, HTTP_URL, Integer, List, NAME, Optional, Text},
     secret::SecretValue,
 };
 
@@ -87,6 +87,9 @@ settings! {
         pub cooldown as "cooldown_ms": Duration = Integer(1..=3_600_000), 30000;
         /// Maximum time that a breaker stays open before it permits probes, in milliseconds.
         pub max_cooldown as "max_cooldown_ms": Duration = Integer(1..=86_400_000), 300000;
+        /// How long a webhook that Discord does not know (404, code 10015) gets no more calls, in milliseconds; 0: each
+        /// call is sent. `guildhall egress clear-webhook` ends it earlier.
+        pub gone_webhook_ttl as "gone_webhook_ms": Duration = Integer(0..=604_800_000), 3600000;
     }
 
     impl InvalidConfig in "invalid_requests" {
@@ -111,6 +114,12 @@ settings! {
         /// Whether calls may have no key or bot token although other machines can reach `egress.bind`, if the path
         /// contains a token: those to webhooks and interactions. On a loopback address they always may.
         pub allow_anonymous: bool = Bool, false;
+        /// Whether calls may have any token of another bot or of a user (`Bearer`): Discord decides whether it is valid.
+        /// Each token has limits and breakers of its own.
+        pub foreign_tokens: bool = Bool, false;
+        /// Files with the tokens of more bots, one in each, whose calls are accepted. Calls with the admin key use them
+        /// with `X-Guildhall-Application`.
+        pub token_files: Vec<PathBuf> = FILES, [];
         /// How long a call waits for a permit, in milliseconds, unless it has `X-Guildhall-Deadline-Ms`. After that it is
         /// answered with 429. Bot libraries wait for 10 to 15 seconds for a response.
         pub max_wait as "max_wait_ms": Duration = Integer(0..=600_000), 5000;
@@ -196,6 +205,11 @@ impl DiscordSettings {
     }
 }
 
+/// Reads a bot token; `None` for a text that cannot be one.
+pub(crate) fn parse_bot_token(text: &str) -> Option<SecretValue> {
+    kind::token(text).ok()
+}
+
 /// Whether a token is a simulator's, and none that Discord issued.
 #[must_use]
 pub fn is_simulator_token(token: &SecretValue) -> bool {
@@ -211,6 +225,13 @@ fn is_of_discord(url: &str) -> bool {
             .any(|domain| host.strip_suffix(domain).is_some_and(|sub| sub.is_empty() || sub.ends_with('.')))
     })
 }
+
+/// Paths of files.
+const FILES: List<Vec<PathBuf>> = List {
+    parse: |paths| Ok(paths.iter().map(PathBuf::from).collect()),
+    display: |paths| paths.iter().map(|path| path.display().to_string()).collect(),
+    allowed: "a list of paths of files",
+};
 
 const GATEWAY_URL: Text<String> =
     Text::new(|text| kind::url(text, ["wss", "ws"]), "a ws or wss URL without user name, password, query or fragment");

@@ -38,6 +38,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+pub(crate) use self::discord::parse_bot_token;
 pub(crate) use self::public_key::from_hex;
 #[cfg(feature = "simulator")]
 pub(crate) use self::schema::env_name as environment_name;

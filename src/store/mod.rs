@@ -487,6 +487,15 @@ impl Store {
         self.read(process_ends::read(&self.shared.reading)).await
     }
 
+    /// The fence of a guild's queue: that of its last claim. `None` if the guild has no queue.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot be reached.
+    pub async fn queue_fence(&self, guild: u64) -> Result<Option<u64>, StoreError> {
+        self.read(read::guilds::queue_fence(&self.shared.reading, guild)).await
+    }
+
     /// Writes all pending jobs, then closes the store. Later requests fail as unavailable.
     pub async fn close(&self) {
         self.shared.stop.send_replace(true);

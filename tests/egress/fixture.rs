@@ -82,8 +82,14 @@ impl EgressFixture {
 
     /// Starts with these limits, and more settings as environment variables.
     pub(crate) async fn start_with(limits: LimitConfig, settings: &[(&str, &str)]) -> Self {
-        let bot = BotConfig { token: CANARY.to_owned(), ..BotConfig::default() };
-        let config = SimConfig { bots: vec![bot], guilds: 3, members: 1, channels: 2, limits, ..SimConfig::default() };
+        Self::start_with_bots(limits, settings, &[]).await
+    }
+
+    /// The same with more bots at Discord, which have these tokens.
+    pub(crate) async fn start_with_bots(limits: LimitConfig, settings: &[(&str, &str)], others: &[&str]) -> Self {
+        let named = |token: &&str| BotConfig { token: (*token).to_owned(), ..BotConfig::default() };
+        let bots = [CANARY].iter().chain(others).map(named).collect();
+        let config = SimConfig { bots, guilds: 3, members: 1, channels: 2, limits, ..SimConfig::default() };
         let sim = Sim::start(config).await.unwrap();
         let upstream = Upstream::start(sim.address());
         let guildhall = settings
@@ -157,6 +163,20 @@ impl EgressFixture {
                 return;
             }
             assert!(Instant::now() < deadline, "no {line} in\n{metrics}");
+            block_in_place(|| std::thread::sleep(Duration::from_millis(20)));
+        }
+    }
+
+    /// Waits until the audit log has an action with this detail, and returns all records of the action.
+    pub(crate) fn wait_for_audit(&self, action: &str, detail: &str) -> Vec<Value> {
+        let deadline = Instant::now() + TEST_TIMEOUT;
+        loop {
+            let page = self.api("GET", &format!("/v1/audit?action={action}"), &Value::Null);
+            let records = page.json()["audit"].as_array().unwrap_or_else(|| panic!("{}", page.body)).clone();
+            if records.iter().any(|record| record["detail"] == detail) {
+                return records;
+            }
+            assert!(Instant::now() < deadline, "no {detail} in {records:?}");
             block_in_place(|| std::thread::sleep(Duration::from_millis(20)));
         }
     }

@@ -5,6 +5,7 @@
 mod access;
 mod calls;
 mod fixture;
+mod gate;
 mod limits;
 mod refusals;
 mod streams;

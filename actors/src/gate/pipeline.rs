@@ -8,8 +8,8 @@ use actix::{Actor, Addr};
 use guildhall_core::breaker::{BreakerConfig, CallInfo, CallResult};
 use guildhall_core::invalid::{InvalidConfig, Submitter};
 use guildhall_core::lane::Lane;
-use guildhall_core::limit::LimitConfig;
-use guildhall_core::response::{Credential, ResponseInfo};
+use guildhall_core::limit::{CallerId, LimitConfig};
+use guildhall_core::response::{Credential, ResponseClass, ResponseInfo};
 use guildhall_core::route::Route;
 use http::Method;
 use tokio::time::{Instant, timeout};
@@ -305,8 +305,9 @@ impl Gate {
 
     async fn permit(&self, context: &CallContext, route: &Route, hook: &CommitHook) -> Result<Permit, NotSent> {
         let on_wait = hook.get().map(Arc::clone).map(|before_send| Box::new(move || before_send.on_wait()) as OnWait);
-        let CallContext { credential, lane, max_wait, .. } = context;
-        let acquired = self.tokens.acquire_or_wait(*credential, route.clone(), *lane, *max_wait, on_wait).await;
+        let CallContext { credential, lane, caller, max_wait, .. } = context;
+        let acquired =
+            self.tokens.acquire_or_wait(*credential, route.clone(), *lane, *caller, *max_wait, on_wait).await;
         acquired.map_err(|refused| NotSent {
             retry_after: refused.retry_after,
             message: refused.to_string(),
@@ -339,16 +340,21 @@ impl Gate {
         // The breaker is informed first: a call that the token bucket releases must see the new state of the breaker.
         match received {
             Ok(received) => {
-                let _ = pass.report(CallResult::Answered(received.class), elapsed);
-                permit.answered(ResponseInfo { class: received.class, rate: received.rate });
-                let (status, class) = (received.status.as_u16(), received.class.name());
+                let kind = match received.class {
+                    // The webhook of an interaction exists once the interaction has a response.
+                    ResponseClass::WebhookGone if route.interaction => ResponseClass::NotFound,
+                    class => class,
+                };
+                let _ = pass.report(CallResult::Answered(kind), elapsed);
+                permit.answered(ResponseInfo { class: kind, rate: received.rate });
+                let (status, class) = (received.status.as_u16(), kind.name());
                 emit(CallAnswered { of: record, status, class });
                 CallOutcome::Answered(RestResponse {
                     status: received.status,
                     headers: received.headers,
                     body: received.body,
                     stream: received.stream,
-                    class: received.class,
+                    class: kind,
                     code: received.code,
                 })
             }
@@ -410,6 +416,7 @@ struct CallContext {
     lane: Lane,
     guild: Option<u64>,
     submitter: Submitter,
+    caller: CallerId,
     may_probe: bool,
     max_wait: Duration,
 }
@@ -421,6 +428,7 @@ impl CallContext {
             lane: request.lane,
             guild: request.guild,
             submitter: request.submitter.clone(),
+            caller: request.caller.as_deref().or(request.submitter.key.as_deref()).map_or(CallerId::NONE, CallerId::of),
             may_probe: request.effects != Effects::Creates,
             max_wait: request.max_wait,
         }

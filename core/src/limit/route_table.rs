@@ -31,7 +31,8 @@ pub(super) enum RouteLimit {
 /// Table of routes and hashes.
 #[derive(Debug)]
 pub(super) struct RouteTable {
-    credentials: Vec<Credential>,
+    /// `None` for one that was forgotten, whose index is free.
+    credentials: Vec<Option<Credential>>,
     /// What each credential knows about a route. Credentials are few, so the route alone is the key.
     routes: HashMap<RouteKey, Vec<(Credential, RouteLimit)>>,
     /// Total number of entries in `routes`.
@@ -64,13 +65,33 @@ impl RouteTable {
 
     /// Returns the id of a credential and adds it if needed; `None` if the table is full.
     pub(super) fn credential_id(&mut self, credential: Credential) -> Option<CredentialId> {
-        // There are as many credentials as bots.
-        let existing = self.credentials.iter().position(|existing| *existing == credential);
-        let index = u16::try_from(existing.unwrap_or(self.credentials.len())).ok()?;
-        if existing.is_none() {
-            self.credentials.push(credential);
+        // There are as many credentials as bots, and few tokens of callers.
+        if let Some(existing) = self.credentials.iter().position(|existing| *existing == Some(credential)) {
+            return u16::try_from(existing).ok().map(CredentialId);
+        }
+        let free = self.credentials.iter().position(Option::is_none);
+        let index = u16::try_from(free.unwrap_or(self.credentials.len())).ok()?;
+        match free {
+            Some(free) => self.credentials[free] = Some(credential),
+            None => self.credentials.push(Some(credential)),
         }
         Some(CredentialId(index))
+    }
+
+    /// Forgets a credential and its routes. Returns the id that it had; nothing may refer to it any more once another
+    /// credential is added.
+    pub(super) fn forget_credential(&mut self, credential: Credential) -> Option<CredentialId> {
+        let index = self.credentials.iter().position(|existing| *existing == Some(credential))?;
+        self.credentials[index] = None;
+        let mut removed = 0;
+        self.routes.retain(|_, entries| {
+            let before = entries.len();
+            entries.retain(|(owner, _)| *owner != credential);
+            removed += before - entries.len();
+            !entries.is_empty()
+        });
+        self.entry_count -= removed;
+        u16::try_from(index).ok().map(CredentialId)
     }
 
     pub(super) fn limit_of(&self, credential: Credential, route: &RouteKey, now: Timestamp) -> RouteLimit {
@@ -167,7 +188,7 @@ impl RouteTable {
     }
 
     pub(super) fn credential(&self, id: CredentialId) -> Credential {
-        self.credentials[usize::from(id.0)]
+        self.credentials[usize::from(id.0)].expect("invariant: a credential that is referred to is not forgotten")
     }
 
     pub(super) fn spec(&self, hash: HashId) -> BucketSpec {

@@ -8,7 +8,7 @@ use super::*;
 use crate::breaker::{BreakerConfig, Breakers, CallInfo, CallResult};
 use crate::invalid::{InvalidConfig, InvalidLedger, Submitter};
 use crate::lane::Lane;
-use crate::limit::{AcquireOutcome, LimitConfig, Limiter, PermitRequest};
+use crate::limit::{AcquireOutcome, CallerId, LimitConfig, Limiter, PermitRequest};
 use crate::response::{Credential, RateHeaders, RateLimitScope, ResponseClass, ResponseInfo};
 use crate::route::{Route, RouteKey, SublimitKind, TopLevelId};
 use crate::time::{Timestamp, UnixMs};
@@ -22,7 +22,7 @@ fn at(ms: u64) -> Timestamp {
 fn request(path: &str, sub: Option<SublimitKind>) -> PermitRequest {
     let mut route = Route::parse("POST", path, 1, 0);
     route.sub = sub;
-    PermitRequest { credential: BOT, route, lane: Lane::Operation, deadline: at(100_000) }
+    PermitRequest { credential: BOT, route, lane: Lane::Operation, caller: CallerId::NONE, deadline: at(100_000) }
 }
 
 fn call() -> CallInfo {

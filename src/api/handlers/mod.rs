@@ -16,6 +16,7 @@ pub(crate) mod state;
 pub(crate) mod stream;
 pub(crate) mod timeline;
 pub(crate) mod usage;
+pub(crate) mod webhooks;
 
 /// The entries of a page, and where the next one starts. One entry more than `limit` shows that another page follows.
 fn page<T, C>(mut listed: Vec<T>, limit: usize, cursor: impl Fn(&T) -> C) -> (Vec<T>, Option<C>) {

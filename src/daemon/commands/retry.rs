@@ -55,6 +55,7 @@ impl<'a> RetryingClient<'a> {
                     | ResponseClass::InteractionEnded
                     | ResponseClass::Forbidden
                     | ResponseClass::NotFound
+                    | ResponseClass::WebhookGone
                     | ResponseClass::Rejected => return Ok(response),
                 },
                 CallOutcome::NotSent(not_sent) => (not_sent.to_string(), not_sent.retry_after),

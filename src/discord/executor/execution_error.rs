@@ -183,6 +183,9 @@ fn not_sent_error(NotSent { retry_after, message, reason }: NotSent) -> Executio
                 "the interaction has expired: its token is no longer valid",
             );
         }
+        "webhook_gone" => {
+            return ExecutionError::failed(FailureClass::NotFound, "the webhook does not exist: it was deleted");
+        }
         "route_limit" => HoldScope::Route,
         "invalid_requests_key_share" | "invalid_requests_tenant_share" | GUILD_SHARE => HoldScope::Caller,
         "breaker_open" | "breaker_half_open" | "breaker_forced_open" => breaker_hold_scope(&message, reason),
@@ -237,7 +240,7 @@ fn evaluate_response(response: RestResponse, repeat_safety: RepeatSafety) -> Res
         ResponseClass::Unauthorized => held(None, HoldScope::All, "unauthorized"),
         ResponseClass::InteractionEnded => failed(FailureClass::NotFound, "; the interaction has expired"),
         ResponseClass::Forbidden => failed(FailureClass::Forbidden, "; give the bot the missing permission"),
-        ResponseClass::NotFound => failed(FailureClass::NotFound, ""),
+        ResponseClass::NotFound | ResponseClass::WebhookGone => failed(FailureClass::NotFound, ""),
         ResponseClass::Rejected => match response.code {
             // "Maximum number of … reached", of any kind of object.
             Some(30_000..=30_999) => {

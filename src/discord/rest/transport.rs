@@ -328,7 +328,14 @@ impl HyperTransport {
         };
         let uri: Uri = url.parse().map_err(|_| malformed("the path cannot be part of a URL"))?;
         let mut out = http::Request::new(out_body(request.body));
-        *out.headers_mut() = self.out_headers(request.headers, request.credential);
+        let authorization = match request.credential {
+            Credential::Application(_) => Some(self.authorization.header()),
+            Credential::Anonymous => None,
+            Credential::Token(_) => {
+                Some(request.authorization.ok_or_else(|| malformed("a call with a caller's token has none"))?)
+            }
+        };
+        *out.headers_mut() = out_headers(request.headers, authorization);
         if let Some(trace) = request.trace.filter(|_| self.traceparent) {
             let trace = HeaderValue::from_str(&trace.to_string()).map_err(|_| malformed("invalid trace context"))?;
             out.headers_mut().insert(TRACEPARENT, trace);
@@ -340,20 +347,6 @@ impl HyperTransport {
         *out.method_mut() = request.method;
         *out.uri_mut() = uri;
         Ok(out)
-    }
-
-    fn out_headers(&self, mut headers: HeaderMap, credential: Credential) -> HeaderMap {
-        for name in RESERVED_HEADERS {
-            headers.remove(name);
-        }
-        headers.entry(header::USER_AGENT).or_insert(HeaderValue::from_static(USER_AGENT));
-        match credential {
-            Credential::Application(_) => {
-                headers.insert(header::AUTHORIZATION, self.authorization.header());
-            }
-            Credential::Anonymous => {}
-        }
-        headers
     }
 
     async fn read(&self, body: Incoming) -> Result<Bytes, TransportError> {
@@ -377,6 +370,18 @@ impl Transport for HyperTransport {
 fn pooled_client(connect_timeout: Duration, idle: Duration, lease: LeaseGuard) -> RestHttpClient {
     let connector = net::https_connector(net::tls::public_authorities(), net::tcp_connector(connect_timeout));
     net::pooled_client(LeasedConnector { inner: connector, lease }, Pool { idle_timeout: idle, max_idle: MAX_IDLE })
+}
+
+/// The headers of a call, with its credential and without those that the transport sets.
+fn out_headers(mut headers: HeaderMap, authorization: Option<HeaderValue>) -> HeaderMap {
+    for name in RESERVED_HEADERS {
+        headers.remove(name);
+    }
+    headers.entry(header::USER_AGENT).or_insert(HeaderValue::from_static(USER_AGENT));
+    if let Some(authorization) = authorization {
+        headers.insert(header::AUTHORIZATION, authorization);
+    }
+    headers
 }
 
 /// The URL of the API without its version, if it ends with one.

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::lane::Lane;
+use crate::limit::CallerId;
 use crate::limit::SharingConfig;
 use crate::limit::shared::{LimitFallback, ReferenceWindow, SharedLimitConfig};
 use crate::response::{RateHeaders, RateLimitScope};
@@ -31,7 +32,7 @@ fn at(ms: u64) -> Timestamp {
 
 fn request(credential: Credential, path: &str, object: u64, deadline: Timestamp) -> PermitRequest {
     let route = Route::parse("POST", &path.replace("{}", &object.to_string()), 1, 0);
-    PermitRequest { credential, route, lane: Lane::Interactive, deadline }
+    PermitRequest { credential, route, lane: Lane::Interactive, caller: CallerId::NONE, deadline }
 }
 
 /// The earliest time at which a call could be granted.

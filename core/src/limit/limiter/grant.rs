@@ -95,7 +95,7 @@ impl Limiter {
                 }
             }
         }
-        let shared_permit = self.domains[domain].take(request.lane, now);
+        let shared_permit = self.domains[domain].take(request.lane, request.caller, now);
         self.last_id += 1;
         let id = PermitId(self.last_id);
         self.permits.insert(id, Permit { request, domain, dispatched: now, slot, probe, sublimit, shared_permit });

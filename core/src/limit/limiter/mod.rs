@@ -20,6 +20,8 @@ mod block;
 #[cfg(test)]
 mod block_tests;
 mod enqueue;
+#[cfg(test)]
+mod fairness_tests;
 mod grant;
 mod observe;
 mod persist;
@@ -101,7 +103,8 @@ pub struct Limiter {
     pub(super) config: LimitConfig,
     pub(super) routes: RouteTable,
     pub(super) queues: WaitQueues,
-    /// At most two for each credential; few enough for a linear search.
+    /// At most two for each credential; few enough for a linear search. Those of tokens of callers are bounded by
+    /// `max_token_domains`.
     pub(super) domains: Vec<Domain>,
     /// Global 429s that have not ended.
     blocks: Vec<(Credential, Timestamp)>,
@@ -157,10 +160,9 @@ impl Limiter {
 
     /// Requests a permit for a call. The lane matters only relative to calls that wait.
     pub fn acquire(&mut self, request: PermitRequest, now: Timestamp) -> AcquireOutcome {
-        let domain = self.domain_for_request(&request);
-        let Some(queue_id) = self.queue_for(&request, now) else {
-            return AcquireOutcome::Delay(Delay { until: now + Duration::from_secs(1), reason: DelayReason::Full });
-        };
+        let full = AcquireOutcome::Delay(Delay { until: now + Duration::from_secs(1), reason: DelayReason::Full });
+        let Some(domain) = self.domain_for_request(&request, now) else { return full };
+        let Some(queue_id) = self.queue_for(&request, now) else { return full };
         // Nothing refers to it yet, and a bucket that it may share could evict it.
         self.queues.hold(queue_id);
         let acquired = self.acquire_at(queue_id, request, domain, now);
@@ -228,6 +230,7 @@ impl Limiter {
     /// A granted call was never sent: everything that it took is returned.
     pub fn refund(&mut self, permit: PermitId, now: Timestamp) {
         let Some(permit) = self.permits.remove(&permit) else { return };
+        self.domains[permit.domain].in_flight -= 1;
         if let Some(global) = &mut self.domains[permit.domain].global {
             global.refund(permit.shared_permit, now);
         }
@@ -246,6 +249,7 @@ impl Limiter {
     /// A granted call gets no response: it counts as if it arrived at the last possible moment.
     pub fn mark_lost(&mut self, permit: PermitId, now: Timestamp) {
         let Some(permit) = self.permits.remove(&permit) else { return };
+        self.domains[permit.domain].in_flight -= 1;
         let gone = permit.dispatched + self.config.request_timeout;
         if let Some(global) = &mut self.domains[permit.domain].global {
             global.mark_lost(permit.shared_permit, permit.dispatched, now);
@@ -272,6 +276,7 @@ impl Limiter {
     /// A call got a response.
     pub fn on_response(&mut self, permit: PermitId, response: &ResponseInfo, now: Timestamp) {
         let Some(permit) = self.permits.remove(&permit) else { return };
+        self.domains[permit.domain].in_flight -= 1;
         if let Some(global) = &mut self.domains[permit.domain].global {
             global.on_response(permit.shared_permit, permit.dispatched, now);
         }
@@ -288,6 +293,7 @@ impl Limiter {
                     response.class,
                     ResponseClass::Success
                         | ResponseClass::NotFound
+                        | ResponseClass::WebhookGone
                         | ResponseClass::Rejected
                         | ResponseClass::Forbidden
                 );

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::persist::SAVE_BUCKET_SOON_ABOVE;
 use super::{Delay, DelayReason, Limiter, LimiterEffect, Permit, PermitRequest};
 use crate::limit::bucket::Bucket;
+use crate::limit::lane_queue::LaneQueue;
 use crate::limit::route_table::RouteLimit;
 use crate::limit::wait_queue::{QueueLimit, Ticket, WaitQueueId, WaitQueueKey};
 use crate::response::{RateHeaders, RateLimitScope};
@@ -113,7 +114,7 @@ impl Limiter {
             .queue(queue_id)
             .queues
             .iter()
-            .flat_map(|queues| queues.lanes.iter().flatten().copied())
+            .flat_map(|queues| queues.lanes.iter().flat_map(LaneQueue::iter))
             .collect();
         let resolved: Vec<Ticket> = waiting
             .into_iter()

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::lane::Lane;
+use crate::limit::CallerId;
 use crate::limit::SavedLimiter;
 use crate::limit::bucket::Bucket;
 use crate::limit::test_server::TestBucketServer;
@@ -29,7 +30,7 @@ fn limiter(now: Timestamp) -> Limiter {
 
 fn request(method: &str, path: &str) -> PermitRequest {
     let route = Route::parse(method, path, 1, 0);
-    PermitRequest { credential: BOT, route, lane: Lane::Interactive, deadline: Timestamp::ZERO }
+    PermitRequest { credential: BOT, route, lane: Lane::Interactive, caller: CallerId::NONE, deadline: Timestamp::ZERO }
 }
 
 fn rate(bucket: &str, limit: u32, remaining: u32, reset_after_ms: u64) -> RateHeaders {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::lane::Lane;
+use crate::limit::caller::CallerId;
 use crate::limit::wait_queue::Ticket;
 use crate::response::Credential;
 use crate::route::Route;
@@ -17,6 +18,8 @@ pub struct PermitRequest {
     pub route: Route,
     /// How urgent it is.
     pub lane: Lane,
+    /// Who makes it: callers of one lane take turns.
+    pub caller: CallerId,
     /// When the caller stops waiting.
     pub deadline: Timestamp,
 }

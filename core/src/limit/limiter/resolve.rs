@@ -12,17 +12,47 @@ use crate::route::Route;
 use crate::time::Timestamp;
 
 impl Limiter {
-    pub(super) fn domain_for_request(&mut self, request: &PermitRequest) -> DomainId {
+    pub(super) fn domain_for_request(&mut self, request: &PermitRequest, now: Timestamp) -> Option<DomainId> {
         let exempt = request.route.interaction && self.config.interactions_exempt;
-        self.domain_for(request.credential, exempt)
+        self.domain_for(request.credential, exempt, now)
     }
 
-    pub(super) fn domain_for(&mut self, credential: Credential, exempt: bool) -> DomainId {
+    /// The domain of a credential, which is added if needed; `None` if it is a token of a caller and too many others are
+    /// in use.
+    pub(super) fn domain_for(&mut self, credential: Credential, exempt: bool, now: Timestamp) -> Option<DomainId> {
         let is_its = |domain: &Domain| domain.credential == credential && domain.is_exempt() == exempt;
-        self.domains.iter().position(is_its).unwrap_or_else(|| {
-            let global = (!exempt).then(|| self.new_global_limit());
-            self.add_domain(credential, global)
-        })
+        if let Some(existing) = self.domains.iter().position(is_its) {
+            return Some(existing);
+        }
+        let free = match credential {
+            Credential::Application(_) | Credential::Anonymous => None,
+            Credential::Token(_) => self.domain_of_unused_token(now)?,
+        };
+        let global = (!exempt).then(|| self.new_global_limit());
+        Some(self.add_domain(credential, global, free, now))
+    }
+
+    /// A domain that a new token of a caller can have; the inner value is `None` if there may be one more, the outer one
+    /// if all are in use.
+    fn domain_of_unused_token(&mut self, now: Timestamp) -> Option<Option<DomainId>> {
+        let is_token = |domain: &Domain| matches!(domain.credential, Credential::Token(_));
+        if self.domains.iter().filter(|domain| is_token(domain)).count() < self.config.max_token_domains {
+            return Some(None);
+        }
+        // By then no call of the last user can arrive any more, and no token of its window is missing.
+        let rest = (self.config.window + self.config.margin + self.config.request_timeout) * 2;
+        let unused = self.domains.iter().enumerate().filter(|(_, domain)| is_token(domain));
+        let unused = unused.filter_map(|(id, domain)| Some((domain.unused_since(now)?, id)));
+        let (_, oldest) = unused.min().filter(|(since, _)| now.since(*since) >= rest)?;
+        let credential = self.domains[oldest].credential;
+        // Its domain for exempt calls stays, and is replaced in its turn.
+        let has_other =
+            self.domains.iter().enumerate().any(|(id, domain)| id != oldest && domain.credential == credential);
+        if !has_other && let Some(credential_id) = self.routes.forget_credential(credential) {
+            self.queues.forget_credential(credential_id);
+            self.lost_probes.retain(|probe| probe.credential != credential);
+        }
+        Some(Some(oldest))
     }
 
     /// The first wait queue of a call: that of a sublimit if one applies, else that of its route.
@@ -168,9 +198,9 @@ impl Limiter {
         queue: WaitQueueId,
         now: Timestamp,
     ) -> Delay {
-        let global = self.domains[domain].estimate(request.lane, now);
+        let global = self.domains[domain].estimate(request.lane, request.caller, now);
         let queue = self.queues.queue(queue);
-        let ahead = queue.ahead(request.lane);
+        let ahead = queue.ahead(request.lane, request.caller);
         let route = match &queue.limit {
             QueueLimit::Bucket(bucket) => bucket.estimate(ahead, now),
             QueueLimit::Sublimit(sublimit) => sublimit.estimate(ahead, now),

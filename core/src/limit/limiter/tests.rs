@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::lane::Lane;
+use crate::limit::CallerId;
 use crate::limit::test_server::TestBucketServer;
 use crate::response::{RateHeaders, RateLimitScope};
 use crate::route::{Route, SublimitKind};
@@ -17,7 +18,7 @@ fn at(ms: u64) -> Timestamp {
 }
 
 fn request(method: &str, path: &str, lane: Lane, deadline: Timestamp) -> PermitRequest {
-    PermitRequest { credential: BOT, route: Route::parse(method, path, 1, 0), lane, deadline }
+    PermitRequest { credential: BOT, route: Route::parse(method, path, 1, 0), lane, caller: CallerId::NONE, deadline }
 }
 
 fn operation(path: &str) -> PermitRequest {
