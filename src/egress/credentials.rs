@@ -178,7 +178,7 @@ impl Credentials {
             return Err(OwnAnswer::new(StatusCode::FORBIDDEN, "forbidden", message));
         }
         let Some(ForeignToken { fingerprint, authorization, .. }) = self.foreign.of_application(application) else {
-            let message = "X-Guildhall-Application: no file of egress.token_files has a token of this application";
+            let message = "X-Guildhall-Application: no file of egress.bot_token_files has a token of this application";
             return Err(OwnAnswer::bad_request("headers", message));
         };
         Ok(Identity { credential: Credential::Token(fingerprint), authorization: Some(authorization), ..identity })

@@ -55,7 +55,7 @@ struct ConfiguredToken {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TokenFileError {
     /// It cannot be read.
-    #[error("cannot read {path} (egress.token_files): {error}")]
+    #[error("cannot read {path} (egress.bot_token_files): {error}")]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -65,7 +65,7 @@ pub(crate) enum TokenFileError {
     },
     /// Its content is not a token.
     #[error(
-        "{0} (egress.token_files) does not contain a bot token; write the token alone into it, without a leading `Bot `"
+        "{0} (egress.bot_token_files) does not contain a bot token; write the token alone into it, without a leading `Bot `"
     )]
     NotAToken(PathBuf),
 }
@@ -213,7 +213,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let missing = folder.path().join("missing");
         let error = ForeignTokens::read(std::slice::from_ref(&missing), false).unwrap_err().to_string();
-        assert!(error.contains("missing") && error.contains("egress.token_files"), "{error}");
+        assert!(error.contains("missing") && error.contains("egress.bot_token_files"), "{error}");
         for content in ["", "Bot secret-token", "two words"] {
             std::fs::write(&missing, content).unwrap();
             let error = ForeignTokens::read(std::slice::from_ref(&missing), false).unwrap_err().to_string();

@@ -130,7 +130,7 @@ impl Egress {
             app: AppState::new(control, Handle::current()),
             authorization,
             bot: credential,
-            foreign: ForeignTokens::read(&settings.token_files, settings.foreign_tokens)?,
+            foreign: ForeignTokens::read(&settings.bot_token_files, settings.foreign_tokens)?,
             allow_anonymous: settings.allow_anonymous || address.ip().to_canonical().is_loopback(),
         };
         Ok(Self {

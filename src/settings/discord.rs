@@ -119,7 +119,7 @@ settings! {
         pub foreign_tokens: bool = Bool, false;
         /// Files with the tokens of more bots, one in each, whose calls are accepted. Calls with the admin key use them
         /// with `X-Guildhall-Application`.
-        pub token_files: Vec<PathBuf> = FILES, [];
+        pub bot_token_files: Vec<PathBuf> = FILES, [];
         /// How long a call waits for a permit, in milliseconds, unless it has `X-Guildhall-Deadline-Ms`. After that it is
         /// answered with 429. Bot libraries wait for 10 to 15 seconds for a response.
         pub max_wait as "max_wait_ms": Duration = Integer(0..=600_000), 5000;

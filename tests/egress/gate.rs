@@ -92,7 +92,7 @@ async fn deleted_webhook_is_remembered_until_it_is_cleared() {
     let clear = |id: &str| fixture.api("POST", "/v1/egress/webhooks/clear", &json!({ "webhook_id": id }));
     assert_eq!(clear("7").json(), json!({"webhook_id": "7", "cleared": 2}));
     assert_eq!(clear("8").json()["cleared"], 0);
-    assert_eq!(clear("x").status, 422);
+    assert_eq!(clear("x").status, 400);
     assert_eq!(outcome(&fixture.send(&post)), (404, Some("1"), None));
     let audit = fixture.api("GET", "/v1/audit?action=webhooks.clear", &Value::Null).body;
     assert!(audit.contains("\"7\""), "{audit}");
@@ -195,11 +195,11 @@ async fn keys_use_other_applications_of_the_settings() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("other-token");
     std::fs::write(&file, format!("{OTHER}\n")).unwrap();
-    let settings = [("GUILDHALL__EGRESS__TOKEN_FILES", file.to_str().unwrap())];
+    let settings = [("GUILDHALL__EGRESS__BOT_TOKEN_FILES", file.to_str().unwrap())];
     let fixture = EgressFixture::start_with_bots(LimitConfig::off(), &settings, &[OTHER]).await;
     let own = fixture.get("/users/@me").json()["id"].clone();
     let (admin, guild) = (format!("Bot {ADMIN}"), fixture.sim.guilds()[0]);
-    let limited = fixture.create_key(&["egress", "application", &format!("guild:{guild}")]);
+    let limited = fixture.create_key(&["egress", &format!("guild:{guild}")]);
     let choose = |authorization: &str, application: &str| {
         let headers = format!("X-Guildhall-Application: {application}\r\n");
         fixture.send(&Call { authorization, headers: &headers, ..Call::default() })
