@@ -78,7 +78,7 @@ impl LaneQueue {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
+    use std::collections::{BTreeMap, HashMap, HashSet};
 
     use proptest::prelude::*;
 
@@ -108,42 +108,38 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is inserted and removed, a call waits at most as many turns as it was told.
+        /// Whatever is inserted and removed: callers take turns, the calls of each are in order, and a new call comes no
+        /// later than its place says.
         #[test]
-        fn no_call_waits_longer_than_its_place_says(
+        fn new_call_waits_at_most_as_long_as_its_place_says(
             steps in prop::collection::vec((0u8..4, 0u8..3), 1..200),
+            caller in 0u8..4,
         ) {
+            let named = |number: u8| CallerId::of(&number.to_string());
             let mut queue = LaneQueue::default();
-            let mut waiting: HashMap<u64, (CallerId, usize)> = HashMap::new();
-            for (number, (action, caller)) in steps.into_iter().enumerate() {
-                let caller = CallerId::of(&caller.to_string());
-                match action {
-                    // A new call of another caller may pass each waiting call once; so only pops are counted here, and
-                    // nothing is inserted after the first.
-                    0..=2 => {
-                        waiting.insert(number as u64, (caller, queue.ahead(caller)));
-                        queue.insert(caller, Ticket(number as u64));
-                    }
-                    _ => {
-                        if let Some((ticket, (caller, _))) = waiting.iter().min().map(|(ticket, call)| (*ticket, *call)) {
-                            queue.remove(caller, Ticket(ticket));
-                            waiting.remove(&ticket);
-                        }
-                    }
+            let mut waiting: BTreeMap<u64, CallerId> = BTreeMap::new();
+            for (number, (action, caller)) in (0..).zip(steps) {
+                if action < 3 {
+                    waiting.insert(number, named(caller));
+                    queue.insert(named(caller), Ticket(number));
+                } else if let Some((ticket, caller)) = waiting.pop_first() {
+                    queue.remove(caller, Ticket(ticket));
                 }
-                prop_assert_eq!(queue.len(), waiting.len());
-                prop_assert_eq!(queue.iter().count(), waiting.len());
+                prop_assert_eq!((queue.len(), queue.iter().count()), (waiting.len(), waiting.len()));
             }
-            let callers = waiting.values().map(|(caller, _)| *caller).collect::<std::collections::HashSet<_>>().len();
-            let mut last: HashMap<CallerId, u64> = HashMap::new();
-            let mut turns: HashMap<CallerId, usize> = HashMap::new();
+            let (place, new) = (queue.ahead(named(caller)), u64::MAX);
+            queue.insert(named(caller), Ticket(new));
+            waiting.insert(new, named(caller));
+            let callers = waiting.values().collect::<HashSet<_>>().len();
+            let (mut last, mut turns): (HashMap<CallerId, u64>, HashMap<CallerId, usize>) = Default::default();
             for (position, ticket) in drain(&mut queue).into_iter().enumerate() {
-                let (caller, _) = waiting[&ticket];
+                let caller = waiting[&ticket];
                 prop_assert!(last.insert(caller, ticket).is_none_or(|before| before < ticket), "in order");
                 // In each round every caller has at most one turn.
                 let turn = turns.entry(caller).or_default();
                 prop_assert!(position < (*turn + 1) * callers);
                 *turn += 1;
+                prop_assert!(ticket != new || position <= place, "{position} after {place}");
             }
         }
     }
