@@ -129,7 +129,7 @@ metrics! {
         pub(crate) API_CONNECTIONS_REFUSED = counter "guildhall_api_connections_refused_total" [why];
         /// Connections closed by the daemon, by reason: slow_header, unread, slow_handshake, or a failed handshake.
         pub(crate) API_CONNECTIONS_CUT = counter "guildhall_api_connections_cut_total" [why];
-        /// Reloads of a changed API certificate, by result: ok or error.
+        /// Reloads of a changed certificate, of the API or of the REST proxy, by result: ok or error.
         pub(crate) API_CERTIFICATE_LOADS = counter "guildhall_api_certificate_loads_total" [result];
         /// Open operation streams.
         pub(crate) API_STREAMS = gauge "guildhall_api_streams";
@@ -150,11 +150,14 @@ metrics! {
         pub(crate) EGRESS_REFUSED = counter "guildhall_egress_refused_total" [why];
         /// Calls through the REST proxy whose client hung up before the response.
         pub(crate) EGRESS_ABANDONED = counter "guildhall_egress_abandoned_total";
+        /// Calls through the REST proxy that got the response of an identical one in flight.
+        pub(crate) EGRESS_COALESCED = counter "guildhall_egress_coalesced_total";
         /// Calls in progress in the REST proxy.
         pub(crate) EGRESS_CALLS = gauge "guildhall_egress_calls";
         /// Open connections to the REST proxy.
         pub(crate) EGRESS_CONNECTIONS = gauge "guildhall_egress_connections";
-        /// Connections to the REST proxy that were refused or closed, by reason: full or unread.
+        /// Connections to the REST proxy that were refused or closed, by reason: full, unread, idle (to make room for
+        /// another one) or handshake.
         pub(crate) EGRESS_CONNECTIONS_CUT = counter "guildhall_egress_connections_cut_total" [why];
     }
 }

@@ -26,6 +26,7 @@ pub(crate) fn transport(api_url: String) -> anyhow::Result<HyperTransport> {
         max_response_bytes: 8 << 20,
         pool_idle: Duration::from_secs(30),
         traceparent: false,
+        http2: false,
     })?)
 }
 

@@ -36,7 +36,7 @@ use crate::api::{
 use crate::clock::Clocks;
 use crate::discord::executor::{DiscordExecutor, ExecutorConfig};
 use crate::discord::{FatalClose, ShardEnd};
-use crate::egress::EgressConfig;
+use crate::egress::{EgressConfig, SocketError};
 use crate::events::{DaemonStarted, LimitSharingChosen, emit};
 use crate::settings::{BotTokenError, Settings};
 use crate::store::{OpenError, Store};
@@ -59,6 +59,12 @@ pub enum StartError {
     /// The listener cannot start.
     #[error("cannot serve the API: {0}")]
     Serve(#[source] io::Error),
+    /// The listener of the REST proxy cannot start.
+    #[error("cannot serve the REST proxy: {0}")]
+    ServeEgress(#[source] io::Error),
+    /// The socket of the REST proxy cannot be created.
+    #[error(transparent)]
+    EgressSocket(#[from] SocketError),
     /// The store cannot be opened.
     #[error(transparent)]
     Store(#[from] OpenError),
@@ -333,6 +339,7 @@ impl Daemon {
         ReloadTargets {
             control: self.api.control.clone(),
             certificates: self.api.certificates(),
+            egress_certificates: self.egress.certificates(),
             authorization: self.rest.authorization.clone(),
             gateway_token: self.shards.token_setter(),
             gate: Arc::clone(&self.rest.gate),
@@ -390,11 +397,13 @@ impl Daemon {
             let _ = timeout_at(deadline, self.shards.release()).await;
             (closed, handled)
         };
-        let listeners = async {
-            self.api.drain(timeout).await;
-            self.egress.stop(deadline).await;
-        };
-        let (drained, (closed, handled), ()) = tokio::join!(self.operations.drain(timeout), events, listeners);
+        let delay = self.api.drain_delay();
+        let (drained, (closed, handled), (), ()) = tokio::join!(
+            self.operations.drain(timeout),
+            events,
+            self.api.drain(timeout),
+            self.egress.stop(delay, deadline)
+        );
         let shards = if closed.is_ok() { Vec::new() } else { self.shards.open_shards() };
         self.rest.stop(deadline).await;
         let listener = !self.api.stop(deadline).await;

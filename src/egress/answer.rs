@@ -4,18 +4,20 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use guildhall_actors::gate::{NotSent, RestResponse};
+use guildhall_core::limit::RouteBucket;
 use guildhall_core::operation::payload::Location;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
 use serde_json::json;
 
-use super::bucket_memory::{BUCKET, KnownBucket, LIMIT};
+use super::coalesce::SharedResponse;
 use super::headers::{remove_hop_by_hop, remove_own};
 use crate::api::problem::ProblemResponse;
 use crate::api::request_id::REQUEST_ID;
 use crate::discord::executor::CallRefusal;
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+/// Why a body ended early.
+pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// The body of a response.
 pub(super) type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
 
@@ -25,6 +27,8 @@ const SENT: HeaderName = HeaderName::from_static("x-guildhall-sent");
 const WHY: HeaderName = HeaderName::from_static("x-guildhall-why");
 /// Marks own responses, as other REST proxies do.
 const GENERATED: HeaderName = HeaderName::from_static("generated-by-proxy");
+const BUCKET: HeaderName = HeaderName::from_static("x-ratelimit-bucket");
+const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 const RESET_AFTER: HeaderName = HeaderName::from_static("x-ratelimit-reset-after");
@@ -51,7 +55,7 @@ pub(super) struct OwnAnswer {
     /// Closes the connection, because the request was not read to its end.
     pub(super) closes: bool,
     /// The bucket of the route, for a 429.
-    pub(super) bucket: Option<Box<KnownBucket>>,
+    pub(super) bucket: Option<RouteBucket>,
 }
 
 impl OwnAnswer {
@@ -88,7 +92,7 @@ impl OwnAnswer {
     }
 
     /// The gate did not send the call.
-    pub(super) fn not_sent(NotSent { retry_after, message, reason }: NotSent) -> Self {
+    pub(super) fn not_sent(NotSent { retry_after, message, reason, bucket }: NotSent) -> Self {
         let (status, text) = match reason {
             "route_limit" => (StatusCode::TOO_MANY_REQUESTS, "the rate limit of the route"),
             "global_limit" => (StatusCode::TOO_MANY_REQUESTS, "the global rate limit"),
@@ -117,7 +121,7 @@ impl OwnAnswer {
         };
         let waits = status == StatusCode::TOO_MANY_REQUESTS;
         let retry_after = retry_after.or(waits.then_some(Duration::from_secs(1)));
-        Self { retry_after, ..Self::new(status, reason, text) }
+        Self { retry_after, bucket, ..Self::new(status, reason, text) }
     }
 
     /// The call was sent, and its outcome is unknown.
@@ -141,7 +145,7 @@ impl OwnAnswer {
             CallRefusal::Missing(message) => Self::new(StatusCode::NOT_FOUND, "missing_target", message),
             CallRefusal::Invalid(message) => Self::bad_request("invalid", message),
             CallRefusal::Held { retry_after, reason, message } => {
-                Self::not_sent(NotSent { retry_after, message, reason })
+                Self::not_sent(NotSent { retry_after, message, reason, bucket: None })
             }
             CallRefusal::Refused { status, code, message } => {
                 let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
@@ -206,15 +210,12 @@ impl OwnAnswer {
 }
 
 /// The headers by which libraries know how long to wait.
-fn write_rate_headers(headers: &mut HeaderMap, wait: Duration, bucket: Option<Box<KnownBucket>>) {
-    let limit = match bucket.map(|bucket| *bucket) {
-        Some(KnownBucket { bucket, limit }) => {
-            headers.insert(BUCKET, bucket);
-            limit
-        }
-        None => HeaderValue::from_static("1"),
-    };
-    headers.insert(LIMIT, limit);
+fn write_rate_headers(headers: &mut HeaderMap, wait: Duration, bucket: Option<RouteBucket>) {
+    let limit = bucket.as_ref().map_or(1, |bucket| bucket.limit);
+    if let Some(hash) = bucket.and_then(|bucket| HeaderValue::from_str(&bucket.hash).ok()) {
+        headers.insert(BUCKET, hash);
+    }
+    headers.insert(LIMIT, limit.into());
     headers.insert(REMAINING, HeaderValue::from_static("0"));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     for (name, value) in [(RESET, now + wait), (RESET_AFTER, wait)] {
@@ -228,7 +229,17 @@ fn write_rate_headers(headers: &mut HeaderMap, wait: Duration, bucket: Option<Bo
 
 /// Discord's response, as it came.
 pub(super) fn of_discord(response: RestResponse, method: &Method) -> Response<ResponseBody> {
-    let RestResponse { status, mut headers, body, stream, .. } = response;
+    let RestResponse { status, headers, body, stream, .. } = response;
+    respond(status, headers, stream.unwrap_or_else(|| whole(body)), method)
+}
+
+/// A response of Discord for several callers.
+pub(super) fn of_shared(response: SharedResponse, method: &Method) -> Response<ResponseBody> {
+    let SharedResponse { status, headers, body } = response;
+    respond(status, headers, whole(body), method)
+}
+
+fn respond(status: StatusCode, mut headers: HeaderMap, body: ResponseBody, method: &Method) -> Response<ResponseBody> {
     remove_hop_by_hop(&mut headers);
     remove_own(&mut headers);
     if *method != Method::HEAD {
@@ -236,7 +247,7 @@ pub(super) fn of_discord(response: RestResponse, method: &Method) -> Response<Re
         headers.remove(header::CONTENT_LENGTH);
     }
     headers.insert(SENT, sent(Delivery::Sent));
-    let mut out = Response::new(stream.unwrap_or_else(|| whole(body)));
+    let mut out = Response::new(body);
     (*out.status_mut(), *out.headers_mut()) = (status, headers);
     out
 }
@@ -276,13 +287,13 @@ mod tests {
 
     fn not_sent(reason: &'static str, millis: Option<u64>) -> OwnAnswer {
         let retry_after = millis.map(Duration::from_millis);
-        OwnAnswer::not_sent(NotSent { retry_after, message: format!("no permit: {reason}"), reason })
+        OwnAnswer::not_sent(NotSent { retry_after, message: format!("no permit: {reason}"), reason, bucket: None })
     }
 
     #[test]
     fn own_429_has_all_that_libraries_read() {
-        let bucket = KnownBucket { bucket: HeaderValue::from_static("abc"), limit: HeaderValue::from_static("5") };
-        let answer = OwnAnswer { bucket: Some(Box::new(bucket)), ..not_sent("route_limit", Some(1_234)) };
+        let bucket = RouteBucket { hash: "abc".into(), limit: 5 };
+        let answer = OwnAnswer { bucket: Some(bucket), ..not_sent("route_limit", Some(1_234)) };
         let (status, headers, body) = parts(answer);
         assert_eq!(status, 429);
         for (name, value) in [

@@ -11,17 +11,20 @@ use tracing::{debug, info, trace, warn};
 
 use crate::events::{counter, event, gauge, histogram};
 use crate::metrics::{
-    EGRESS_ABANDONED, EGRESS_CALLS, EGRESS_CONNECTIONS, EGRESS_CONNECTIONS_CUT, EGRESS_REFUSED, EGRESS_REQUEST_SECONDS,
-    EGRESS_REQUESTS,
+    EGRESS_ABANDONED, EGRESS_CALLS, EGRESS_COALESCED, EGRESS_CONNECTIONS, EGRESS_CONNECTIONS_CUT, EGRESS_REFUSED,
+    EGRESS_REQUEST_SECONDS, EGRESS_REQUESTS,
 };
 
 event! {
     /// The proxy accepts connections.
-    pub(super) struct EgressStarted {
+    pub(super) struct EgressStarted<'a> {
         /// Listening address, with the actual port.
         address: SocketAddr,
+        tls: bool,
+        /// Path of the Unix socket, or empty.
+        socket: &'a str,
     }
-    info!(%address, "egress listening");
+    info!(%address, tls, socket, "egress listening");
 }
 
 event! {
@@ -63,6 +66,13 @@ event! {
 }
 
 event! {
+    /// A call gets the response of an identical one that is in flight.
+    pub(super) struct CallCoalesced;
+    trace!("egress call coalesced");
+    counter!(EGRESS_COALESCED).increment(1);
+}
+
+event! {
     /// The number of calls in progress changed.
     pub(super) struct CallsCounted { calls: usize }
     gauge!(EGRESS_CALLS).set(calls as f64);
@@ -87,8 +97,12 @@ event! {
 pub(super) enum CutReason {
     /// The limit of connections is reached.
     Full,
-    /// The client does not read its response.
+    /// The client does not read its response, or too slowly.
     Unread,
+    /// It was idle, and made room for another one.
+    Idle,
+    /// TLS could not be set up in time.
+    Handshake,
 }
 
 event! {
@@ -97,6 +111,8 @@ event! {
     let why = match reason {
         CutReason::Full => "full",
         CutReason::Unread => "unread",
+        CutReason::Idle => "idle",
+        CutReason::Handshake => "handshake",
     };
     debug!(why, "egress connection closed");
     counter!(EGRESS_CONNECTIONS_CUT, "why" => why).increment(1);

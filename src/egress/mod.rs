@@ -12,17 +12,23 @@
 mod answer;
 mod authorize;
 mod body;
-mod bucket_memory;
-mod call_slots;
+mod coalesce;
+mod connection_table;
 mod credentials;
 mod events;
+mod fair_pool;
 mod form;
 mod gateway_url;
 mod headers;
+mod held_body;
 mod listener;
 mod proxy;
 mod target;
+mod unix_socket;
+mod upload;
 mod write_timeout;
 
-pub(crate) use self::listener::{EgressListener, EgressListenerConfig};
+pub(crate) use self::listener::{BoundEgress, EgressListener, EgressListenerConfig};
 pub(crate) use self::proxy::{Egress, EgressConfig};
+pub(crate) use self::unix_socket::SocketError;
+pub(crate) use self::unix_socket::{BoundSocket, SocketFile};

@@ -2,34 +2,38 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
+    pin::pin,
     sync::Arc,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use bytes::Bytes;
 use guildhall_actors::access::Caller;
-use guildhall_actors::gate::{CallOutcome, Gate, RequestBody, ResponseMode, Rest as _, RestRequest};
+use guildhall_actors::gate::{CallOutcome, Gate, RequestBody, ResponseMode, Rest as _, RestRequest, RestResponse};
 use guildhall_core::{access::Bounds, lane::Lane, response::Credential, route::Route, trace::TraceContext};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use tokio::runtime::Handle;
 
 use super::answer::{self, OwnAnswer, ResponseBody};
-use super::authorize::{self, CheckedCall, check_effect, check_scope};
-use super::body::{BodyReader, LongBodies, ReadBody, failed_upload, is_chunked};
-use super::bucket_memory::BucketMemory;
-use super::call_slots::CallSlots;
+use super::authorize::{self, CheckedCall, EffectCheck, check_scope};
+use super::body::{BodyReader, LongBody, MAX_WHOLE, ReadBody, failed_upload, is_chunked};
+use super::coalesce::{CallKey, Coalescer, SharedResponse};
 use super::credentials::{Credentials, Identity};
-use super::events::{CallAbandoned, CallAnswered};
+use super::events::{CallAbandoned, CallAnswered, CallsCounted};
+use super::fair_pool::{FairPool, NoRoom, Share};
 use super::gateway_url;
 use super::headers::{Wishes, prepare_for_discord};
+use super::held_body::HeldBody;
 use super::target::Target;
+use super::upload::{CheckedUpload, UploadSender};
 use crate::api::app_state::AppState;
 use crate::api::{Control, request_id};
 use crate::discord::executor::DiscordExecutor;
 use crate::discord::rest::{Authorization, RawRequestError, raw};
 use crate::events::emit;
+use crate::net::PaceFailure;
 use crate::settings::EgressSettings;
 
 /// What the proxy needs of the daemon.
@@ -51,18 +55,66 @@ pub(crate) struct Egress {
     credentials: Credentials,
     gate: Arc<Gate>,
     executor: DiscordExecutor,
-    slots: Arc<CallSlots>,
+    calls: Arc<FairPool>,
+    /// Calls whose body is arriving.
+    receiving: Arc<FairPool>,
     bodies: BodyReader,
-    buckets: BucketMemory,
     max_wait: Duration,
     /// What bots are told to connect to instead of Discord's gateway.
     gateway_url: Option<String>,
+    coalescer: Arc<Coalescer>,
 }
 
 impl std::fmt::Debug for Egress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Egress").field("credentials", &self.credentials).finish_non_exhaustive()
     }
+}
+
+/// A body that was received, at least in part.
+enum Received {
+    Whole(Bytes, Share),
+    /// It passes as it arrives.
+    Passed(LongBody),
+    /// Its files pass as they arrive, the rest once it was judged.
+    Checked(CheckedUpload),
+}
+
+impl Received {
+    fn whole(&self) -> Bytes {
+        match self {
+            Self::Whole(bytes, _) => bytes.clone(),
+            Self::Passed(_) | Self::Checked(_) => Bytes::new(),
+        }
+    }
+
+    /// Closes the connection, unless the whole body was read.
+    fn close_unless_whole(&self, answer: OwnAnswer) -> OwnAnswer {
+        match self {
+            Self::Whole(..) => answer,
+            Self::Passed(_) | Self::Checked(_) => answer.closing(),
+        }
+    }
+}
+
+/// A body of which more is still to come.
+enum Upload<'a> {
+    Passed(PaceFailure),
+    Checked(UploadSender, EffectCheck<'a>),
+}
+
+/// Takes a place for a call.
+fn take(places: &Arc<FairPool>, caller: &Arc<str>) -> Result<Share, OwnAnswer> {
+    places.take(caller, 1).map_err(|full| {
+        let reason = match full {
+            NoRoom::All => "too many calls are in progress (egress.max_calls)",
+            NoRoom::Caller => {
+                "this caller has its share of the calls that may be in progress (egress.max_calls_per_caller, egress.max_calls)"
+            }
+        };
+        let message = format!("You are being rate limited. (Guildhall: {reason})");
+        OwnAnswer::rate_limited("calls_full", message, Duration::from_secs(1))
+    })
 }
 
 /// What is known of a call, for its log line and its metrics.
@@ -114,11 +166,14 @@ impl Egress {
             credentials,
             gate,
             executor,
-            slots: CallSlots::new(settings.max_calls, settings.max_calls_per_caller),
+            calls: FairPool::new(settings.max_calls, settings.max_calls_per_caller, |calls| {
+                emit(CallsCounted { calls })
+            }),
+            receiving: FairPool::new(settings.max_calls, settings.max_calls_per_caller, |_| ()),
             bodies: BodyReader::new(settings),
-            buckets: BucketMemory::default(),
             max_wait: settings.max_wait,
             gateway_url: settings.gateway_url.clone(),
+            coalescer: Coalescer::new(&settings.coalesce),
         }
     }
 
@@ -184,7 +239,8 @@ impl Egress {
         let credential = Credential::Anonymous;
         raw(method.clone(), &target.path, HeaderMap::new(), RequestBody::Empty, credential)
             .map_err(|error| unread(invalid_path(error)))?;
-        let identity = self.credentials.identify(&headers, &target.path, peer, &log.request).await.map_err(unread)?;
+        let client = self.credentials.app.control.proxies.egress_client_address(peer, &headers);
+        let identity = self.credentials.identify(&headers, &target.path, client, &log.request).await.map_err(unread)?;
         log.caller = identity.kind.name();
         let Identity { restricted, credential, submitter, name, kind: _ } = identity;
         if let Some(caller) = &restricted {
@@ -192,86 +248,162 @@ impl Egress {
                 .inspect_err(|refused| self.audit(caller, &method, &target.path, refused))
                 .map_err(unread)?;
         }
-        let _slot = self.slots.take(&name).map_err(|full| {
-            let message = format!("You are being rate limited. (Guildhall: {full})");
-            unread(OwnAnswer::rate_limited("calls_full", message, Duration::from_secs(1)))
-        })?;
         prepare_for_discord(&mut headers);
-        let is_checked = restricted.as_ref().is_some_and(|caller| caller.bounds() != Bounds::Anywhere);
-        let long = if is_checked { LongBodies::Refused } else { LongBodies::Accepted };
         // Before a permit is requested: nobody else waits for the body of a slow client.
-        let (whole, rest, upload, _memory) = match self.bodies.read(body, long).await? {
-            ReadBody::Whole(bytes, memory) => (bytes.clone(), RequestBody::Whole(bytes), None, Some(memory)),
-            ReadBody::Long(body) => {
-                let failure = body.failure();
-                (Bytes::new(), RequestBody::Stream(body.boxed_unsync()), Some(failure), None)
-            }
-        };
+        let is_checked = restricted.as_ref().is_some_and(|caller| caller.bounds() != Bounds::Anywhere);
+        let received = self.receive(body, &headers, &name, is_checked).await?;
+        let slot = take(&self.calls, &name).map_err(|full| received.close_unless_whole(full))?;
         let max_wait = wishes.deadline.unwrap_or(self.max_wait);
         let deadline = Instant::now() + max_wait;
-        let mut request = raw(method.clone(), &target.path, headers, rest, credential).map_err(invalid_path)?;
+        // The sublimit depends on the body.
+        let whole = received.whole();
+        let mut request = raw(method.clone(), &target.path, headers, RequestBody::Whole(whole.clone()), credential)
+            .map_err(invalid_path)?;
         request.version = target.version;
         request.submitter = submitter;
         request.trace = Some(log.trace);
         let route = request.route(unix_ms());
         let usual_lane = if route.interaction { Lane::Interactive } else { Lane::Operation };
         request.lane = wishes.lane.unwrap_or(usual_lane);
-        if let Some(caller) = &restricted {
-            let call = CheckedCall {
-                method: &method,
-                path: &target.path,
-                headers: &request.headers,
-                body: &whole,
-                lane: request.lane,
-                max_wait,
-                trace: log.trace,
-            };
-            let checked = check_effect(&self.executor, caller, call).await;
-            let guild = checked.inspect_err(|refused| self.audit(caller, &method, &target.path, refused))?;
-            request.guild = request.guild.or(guild);
-        }
+        let check = restricted.as_ref().map(|caller| EffectCheck {
+            executor: &self.executor,
+            caller,
+            call: CheckedCall { method: &method, path: &target.path, lane: request.lane, max_wait, trace: log.trace },
+        });
+        let audit = |refused: &OwnAnswer| {
+            restricted.iter().for_each(|caller| self.audit(caller, &method, &target.path, refused));
+        };
+        let (upload, _memory) = match received {
+            Received::Whole(_, memory) => {
+                if let Some(check) = check.filter(|_| is_checked) {
+                    let content = authorize::read_content(&request.headers, &whole)?;
+                    let guild = check.judge(content).await.inspect_err(audit)?;
+                    request.guild = request.guild.or(guild);
+                }
+                (None, Some(memory))
+            }
+            Received::Passed(body) => {
+                let failure = body.rest().failure();
+                request.body = RequestBody::Stream(body.boxed_unsync());
+                (Some(Upload::Passed(failure)), None)
+            }
+            Received::Checked(mut form) => {
+                let check = check.expect("invariant: only calls with limits are checked");
+                let guild = form.judge_first(&check).await.inspect_err(audit).map_err(unread)?;
+                request.guild = request.guild.or(guild);
+                let (body, sender) = form.into_body();
+                request.body = RequestBody::Stream(body.boxed_unsync());
+                (Some(Upload::Checked(sender, check)), None)
+            }
+        };
         // What a check has waited is part of the time that the caller waits.
         request.max_wait = deadline.saturating_duration_since(Instant::now());
         let is_gateway = self.gateway_url.is_some() && gateway_url::is_requested(&method, &target.path);
         request.response = if is_gateway { ResponseMode::Whole } else { ResponseMode::Streamed };
-        let answered = self.send(request, &route, &method, &target.path).await;
-        match upload {
+        if wishes.deadline.is_none()
+            && !is_gateway
+            && let Some(key) = self.coalescer.key_of(&request, &route.key)
+        {
+            let answered = self.send_shared(request, key).await;
+            return answered
+                .map(|shared| answer::of_shared(shared, &method).map(|body| HeldBody::new(body, slot).boxed_unsync()));
+        }
+        let answered = self.send(request, &method, &target.path);
+        let answered = match upload {
+            None => answered.await,
             // The rest of the body is still to come.
-            Some(failure) => answered.map_err(|own| failure.get().map_or_else(|| own.closing(), failed_upload)),
-            None => answered,
+            Some(Upload::Passed(failure)) => {
+                answered.await.map_err(|own| failure.get().map_or_else(|| own.closing(), failed_upload))
+            }
+            Some(Upload::Checked(sender, check)) => {
+                let mut answered = pin!(answered);
+                let passed = sender.pass(&check);
+                tokio::select! {
+                    biased;
+                    // Dropping the call frees its place, or ends it together with its body.
+                    refused = async { passed.await.err() } => match refused {
+                        Some(refused) => {
+                            audit(&refused);
+                            Err(refused)
+                        }
+                        None => answered.await,
+                    },
+                    answered = &mut answered => answered,
+                }
+                .map_err(OwnAnswer::closing)
+            }
+        };
+        // The place is held until the response was written.
+        answered.map(|response| response.map(|body| HeldBody::new(body, slot).boxed_unsync()))
+    }
+
+    /// Reads the body of a call, or its first part.
+    async fn receive(
+        &self,
+        body: Incoming,
+        headers: &HeaderMap,
+        caller: &Arc<str>,
+        is_checked: bool,
+    ) -> Result<Received, OwnAnswer> {
+        if is_checked && body.size_hint().lower() > MAX_WHOLE as u64 {
+            // Before anything of it is read.
+            CheckedUpload::reader(headers)?;
+        }
+        // Calls without a body need no place of their own here.
+        let has_body = !body.is_end_stream();
+        let _place = has_body.then(|| take(&self.receiving, caller)).transpose().map_err(OwnAnswer::closing)?;
+        match self.bodies.read(body, caller).await? {
+            ReadBody::Whole(bytes, memory) => Ok(Received::Whole(bytes, memory)),
+            ReadBody::Long(body) if is_checked => CheckedUpload::new(headers, body).map(Received::Checked),
+            ReadBody::Long(body) => Ok(Received::Passed(body)),
         }
     }
 
     async fn send(
         &self,
         request: RestRequest,
-        route: &Route,
         method: &Method,
         path: &str,
     ) -> Result<Response<ResponseBody>, OwnAnswer> {
         let guild = request.guild;
         match self.gate.call(request).await {
             CallOutcome::Answered(mut response) => {
-                self.buckets.observe(&route.key, &response.headers);
-                if let Ok(made) = authorize::request(method, path, None) {
-                    self.executor.on_call_made(&made, guild);
-                }
+                self.on_sent(method, path, guild);
                 if let Some(url) = self.gateway_url.as_deref().filter(|_| gateway_url::is_requested(method, path)) {
                     response.body = gateway_url::replace(&response.body, url);
                 }
                 Ok(answer::of_discord(response, method))
             }
-            CallOutcome::NotSent(refused) => {
-                let is_route = refused.reason == "route_limit";
-                let bucket = if is_route { self.buckets.find(&route.key).map(Box::new) } else { None };
-                Err(OwnAnswer { bucket, ..OwnAnswer::not_sent(refused) })
-            }
+            CallOutcome::NotSent(refused) => Err(OwnAnswer::not_sent(refused)),
             CallOutcome::Unknown(lost) => {
-                if let Ok(made) = authorize::request(method, path, None) {
-                    self.executor.on_call_made(&made, guild);
-                }
+                self.on_sent(method, path, guild);
                 Err(OwnAnswer::no_response(&lost.message))
             }
+        }
+    }
+
+    /// Makes a read, unless an identical one is in flight.
+    async fn send_shared(&self, mut request: RestRequest, key: CallKey) -> Result<SharedResponse, OwnAnswer> {
+        request.response = ResponseMode::Whole;
+        let gate = Arc::clone(&self.gate);
+        let call = || async move {
+            match gate.call(request).await {
+                CallOutcome::Answered(RestResponse { status, headers, body, .. }) => {
+                    Ok(SharedResponse { status, headers, body })
+                }
+                CallOutcome::NotSent(refused) => Err(OwnAnswer::not_sent(refused)),
+                CallOutcome::Unknown(lost) => Err(OwnAnswer::no_response(&lost.message)),
+            }
+        };
+        self.coalescer.join(key, call).await
+    }
+
+    /// Cached permissions may have changed.
+    fn on_sent(&self, method: &Method, path: &str, guild: Option<u64>) {
+        if !matches!(*method, Method::GET | Method::HEAD)
+            && let Ok(made) = authorize::request(method, path, None)
+        {
+            self.executor.on_call_made(&made, guild);
         }
     }
 

@@ -167,6 +167,7 @@ pub fn transport(api_url: String, request_timeout: Duration) -> HyperTransport {
         max_response_bytes: 4 << 20,
         pool_idle: Duration::from_secs(60),
         traceparent: false,
+        http2: false,
     })
     .unwrap()
 }

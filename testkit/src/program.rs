@@ -200,6 +200,13 @@ impl RunningGuildhall {
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
     }
 
+    /// Its resident memory, in bytes.
+    pub fn resident_memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix("kB"));
+        kilobytes.unwrap().trim().parse::<u64>().unwrap() * 1024
+    }
+
     /// Waits until it exits.
     pub fn wait_for_exit(mut self) -> ExitedGuildhall {
         let code = self.child.wait().unwrap().code();

@@ -86,17 +86,14 @@ impl EgressFixture {
         let config = SimConfig { bots: vec![bot], guilds: 3, members: 1, channels: 2, limits, ..SimConfig::default() };
         let sim = Sim::start(config).await.unwrap();
         let upstream = Upstream::start(sim.address());
-        let guildhall = settings
-            .iter()
-            .fold(Guildhall::serve(&sim.gateway_url()), |guildhall, (name, value)| guildhall.env(name, value));
-        let running = guildhall
+        let guildhall = Guildhall::serve(&sim.gateway_url())
             .env("GUILDHALL__DISCORD__API_URL", &format!("http://{}/api/v10", upstream.address))
             .env("GUILDHALL__API__ADMIN_KEY", ADMIN)
             .env("GUILDHALL__API__POLICIES__FAILED_PER_SECOND", "0")
             .env("GUILDHALL__API__POLICIES__LIGHT_PER_SECOND", "0")
             .env("GUILDHALL__EGRESS__ENABLED", "true")
-            .env("GUILDHALL__EGRESS__BIND", "127.0.0.1:0")
-            .spawn();
+            .env("GUILDHALL__EGRESS__BIND", "127.0.0.1:0");
+        let running = settings.iter().fold(guildhall, |guildhall, (name, value)| guildhall.env(name, value)).spawn();
         let (api, egress) = block_in_place(|| {
             let api = running.address();
             let line = running.wait_for_log_line("egress listening");
@@ -165,6 +162,18 @@ impl EgressFixture {
     pub(crate) fn arrived_at(&self, route: &str) -> u64 {
         self.sim.score().routes.get(route).map_or(0, |route| route.requests)
     }
+}
+
+/// Reads from a connection until it has sent this text.
+pub(crate) fn read_until(stream: &mut impl std::io::Read, text: &str) -> String {
+    let mut read = Vec::new();
+    while !String::from_utf8_lossy(&read).contains(text) {
+        let mut piece = [0; 1024];
+        let count = stream.read(&mut piece).unwrap();
+        assert!(count > 0, "no {text} in {}", String::from_utf8_lossy(&read));
+        read.extend_from_slice(&piece[..count]);
+    }
+    String::from_utf8(read).unwrap()
 }
 
 /// Sends the text of a request and returns the connection.

@@ -4,8 +4,11 @@
 
 mod access;
 mod calls;
+mod crowd;
 mod fixture;
 mod limits;
+mod listeners;
 mod refusals;
 mod streams;
+mod uploads;
 mod upstream;

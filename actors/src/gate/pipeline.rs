@@ -8,7 +8,7 @@ use actix::{Actor, Addr};
 use guildhall_core::breaker::{BreakerConfig, CallInfo, CallResult};
 use guildhall_core::invalid::{InvalidConfig, Submitter};
 use guildhall_core::lane::Lane;
-use guildhall_core::limit::LimitConfig;
+use guildhall_core::limit::{DelayReason, LimitConfig};
 use guildhall_core::response::{Credential, ResponseInfo};
 use guildhall_core::route::Route;
 use http::Method;
@@ -55,7 +55,7 @@ pub struct Gate {
 fn shutting_down() -> NotSent {
     // The next process can make it.
     let message = "the process is shutting down".into();
-    NotSent { retry_after: Some(Duration::from_secs(1)), message, reason: "shutting_down" }
+    NotSent { retry_after: Some(Duration::from_secs(1)), message, reason: "shutting_down", bucket: None }
 }
 
 /// Result of a call whose caller has lost its lease.
@@ -64,6 +64,7 @@ fn lease_lost() -> NotSent {
         retry_after: Some(Duration::from_secs(1)),
         message: "the lease of this process has expired, or another process owns the guild".into(),
         reason: "lease_lost",
+        bucket: None,
     }
 }
 
@@ -214,6 +215,7 @@ impl Gate {
                 retry_after: Some(Duration::from_secs(1)),
                 message: "the gate has not restored its snapshot yet".into(),
                 reason: "recalling",
+                bucket: None,
             }),
         }
     }
@@ -298,6 +300,7 @@ impl Gate {
                 retry_after: refused.until.map(|until| until.since(self.clock.now())),
                 message: refused.to_string(),
                 reason: refused.reason,
+                bucket: None,
             }),
             Err(_) => Err(shutting_down()),
         }
@@ -307,11 +310,13 @@ impl Gate {
         let on_wait = hook.get().map(Arc::clone).map(|before_send| Box::new(move || before_send.on_wait()) as OnWait);
         let CallContext { credential, lane, max_wait, .. } = context;
         let acquired = self.tokens.acquire_or_wait(*credential, route.clone(), *lane, *max_wait, on_wait).await;
-        acquired.map_err(|refused| NotSent {
-            retry_after: refused.retry_after,
-            message: refused.to_string(),
-            reason: refused.reason,
-        })
+        let refused = match acquired {
+            Ok(permit) => return Ok(permit),
+            Err(refused) => refused,
+        };
+        let is_of_route = refused.reason == DelayReason::Route.name();
+        let bucket = if is_of_route { self.tokens.find_bucket(*credential, route.key.clone()).await } else { None };
+        Err(NotSent { retry_after: refused.retry_after, message: refused.to_string(), reason: refused.reason, bucket })
     }
 
     async fn send(&self, mut request: RestRequest, route: &Route, mut permit: Permit, pass: Pass) -> CallOutcome {
@@ -357,13 +362,23 @@ impl Gate {
                 permit.unused();
                 emit(CallLost { of: record, result: "unreachable", reason: &error.to_string() });
                 let retry_after = Some(Duration::from_secs(1));
-                CallOutcome::NotSent(NotSent { retry_after, message: error.to_string(), reason: "unreachable" })
+                CallOutcome::NotSent(NotSent {
+                    retry_after,
+                    message: error.to_string(),
+                    reason: "unreachable",
+                    bucket: None,
+                })
             }
             Err(error @ TransportError::Malformed(_)) => {
                 // An error of the caller says nothing about Discord, and a retry does not help.
                 drop(pass);
                 permit.unused();
-                CallOutcome::NotSent(NotSent { retry_after: None, message: error.to_string(), reason: "malformed" })
+                CallOutcome::NotSent(NotSent {
+                    retry_after: None,
+                    message: error.to_string(),
+                    reason: "malformed",
+                    bucket: None,
+                })
             }
             Err(error @ TransportError::Aborted(_)) => {
                 // The same, but Discord may have seen a part of it.

@@ -317,7 +317,12 @@ impl BeforeSend for Committer {
             sleep(self.duration).await;
             self.commits.lock().unwrap().push(Instant::now());
             if self.fails {
-                return Err(NotSent { retry_after: None, message: "cancelled".into(), reason: "withdrawn" });
+                return Err(NotSent {
+                    retry_after: None,
+                    message: "cancelled".into(),
+                    reason: "withdrawn",
+                    bucket: None,
+                });
             }
             Ok(())
         })

@@ -95,7 +95,8 @@ pub enum ResponseMode {
     /// Completely.
     #[default]
     Whole,
-    /// As it arrives, if the call has succeeded. Errors are always read completely: they are classified by their body.
+    /// As it arrives, if the call has succeeded. Errors are read completely, as long as they are not too large: they are
+    /// classified by their body.
     Streamed,
 }
 

@@ -7,15 +7,15 @@ use std::time::Duration;
 use actix::Addr;
 use actix::dev::SendError;
 use guildhall_core::lane::Lane;
-use guildhall_core::limit::{BucketPage, DelayReason, LimiterView, PermitRequest};
+use guildhall_core::limit::{BucketPage, DelayReason, LimiterView, PermitRequest, RouteBucket};
 use guildhall_core::response::Credential;
-use guildhall_core::route::Route;
+use guildhall_core::route::{Route, RouteKey};
 use tokio::sync::oneshot;
 
 use super::shared::{BlockedElsewhere, LeaveSharedLimits, RemoveMembers};
 use super::{
-    AcquireId, AcquirePermit, CancelAcquire, ListBuckets, ObserveTokenBucket, OnWait, Permit, SetLimitReleaseListener,
-    TokenBucket,
+    AcquireId, AcquirePermit, CancelAcquire, FindBucket, ListBuckets, ObserveTokenBucket, OnWait, Permit,
+    SetLimitReleaseListener, TokenBucket,
 };
 use crate::clock::Clock;
 use crate::crash;
@@ -96,6 +96,11 @@ impl TokenBucketHandle {
             }
             Err(_) => Err(STOPPED),
         }
+    }
+
+    /// The bucket of a route, as Discord last reported it.
+    pub(crate) async fn find_bucket(&self, credential: Credential, route: RouteKey) -> Option<RouteBucket> {
+        self.bucket.send(FindBucket { credential, route }).await.ok().flatten()
     }
 
     /// Another process was blocked by Discord for this time.

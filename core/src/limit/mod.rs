@@ -34,7 +34,9 @@ mod wait_queues;
 pub use bucket::BucketView;
 pub use bucket_list::{BucketPage, BucketRow};
 pub use config::LimitConfig;
-pub use limiter::{AcquireOutcome, Delay, DelayReason, Limiter, LimiterEffect, PermitId, PermitRequest, SharingConfig};
+pub use limiter::{
+    AcquireOutcome, Delay, DelayReason, Limiter, LimiterEffect, PermitId, PermitRequest, RouteBucket, SharingConfig,
+};
 pub use saved_state::SavedLimiter;
 pub use view::{CredentialView, LimiterView, WaitingView};
 pub use wait_queue::Ticket;

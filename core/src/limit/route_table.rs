@@ -166,6 +166,10 @@ impl RouteTable {
         &self.names[hash.0 as usize]
     }
 
+    pub(super) fn shared_name(&self, hash: HashId) -> Arc<str> {
+        Arc::clone(&self.names[hash.0 as usize])
+    }
+
     pub(super) fn credential(&self, id: CredentialId) -> Credential {
         self.credentials[usize::from(id.0)]
     }

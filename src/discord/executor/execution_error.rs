@@ -174,7 +174,7 @@ pub(crate) fn unknown_outcome(repeat_safety: RepeatSafety, status: Option<u16>, 
     ExecutionError::Unknown(Failure { status, ..Failure::new(class, message) })
 }
 
-fn not_sent_error(NotSent { retry_after, message, reason }: NotSent) -> ExecutionError {
+fn not_sent_error(NotSent { retry_after, message, reason, bucket: _ }: NotSent) -> ExecutionError {
     let hold = match reason {
         "malformed" => return ExecutionError::failed(FailureClass::Validation, message),
         "interaction_ended" => {
@@ -260,7 +260,7 @@ mod tests {
 
     fn not_sent(reason: &'static str, message: &str) -> ExecutionError {
         let retry_after = Some(Duration::from_secs(3));
-        let outcome = CallOutcome::NotSent(NotSent { retry_after, message: message.to_owned(), reason });
+        let outcome = CallOutcome::NotSent(NotSent { retry_after, message: message.to_owned(), reason, bucket: None });
         evaluate(outcome, RepeatSafety::Doubles).unwrap_err()
     }
 

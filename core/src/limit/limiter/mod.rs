@@ -31,7 +31,7 @@ mod sharing;
 #[cfg(test)]
 mod tests;
 
-pub use request::{AcquireOutcome, Delay, DelayReason, LimiterEffect, PermitId, PermitRequest};
+pub use request::{AcquireOutcome, Delay, DelayReason, LimiterEffect, PermitId, PermitRequest, RouteBucket};
 pub use sharing::SharingConfig;
 
 /// A waiting caller.

@@ -1,5 +1,6 @@
 //! Requests to the limiter, and its replies.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::lane::Lane;
@@ -43,6 +44,15 @@ pub struct Delay {
     pub until: Timestamp,
     /// The limit that it would have waited for.
     pub reason: DelayReason,
+}
+
+/// The bucket of a route, as Discord reports it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteBucket {
+    /// Its hash.
+    pub hash: Arc<str>,
+    /// How many calls it permits in its window.
+    pub limit: u32,
 }
 
 /// What a call waits for.

@@ -1,6 +1,6 @@
 //! Resolves a call to its domain and its wait queue, and decides when the wait queue permits it.
 
-use super::{Delay, DelayReason, Limiter, PermitRequest};
+use super::{Delay, DelayReason, Limiter, PermitRequest, RouteBucket};
 use crate::limit::bucket::Bucket;
 use crate::limit::domain::{Domain, DomainId};
 use crate::limit::readiness::Readiness;
@@ -8,10 +8,21 @@ use crate::limit::route_table::{HashId, RouteLimit};
 use crate::limit::sublimit::Sublimit;
 use crate::limit::wait_queue::{QueueLimit, SublimitKey, WaitQueueId, WaitQueueKey};
 use crate::response::Credential;
-use crate::route::Route;
+use crate::route::{Route, RouteKey};
 use crate::time::Timestamp;
 
 impl Limiter {
+    /// The bucket of a route, as Discord last reported it; `None` if that is not known, or the route has no limit.
+    #[must_use]
+    pub fn bucket_of(&self, credential: Credential, route: &RouteKey) -> Option<RouteBucket> {
+        match self.routes.limit_of(credential, route, self.now) {
+            RouteLimit::Hash(hash) => {
+                Some(RouteBucket { hash: self.routes.shared_name(hash), limit: self.routes.spec(hash).limit })
+            }
+            RouteLimit::Free(_) | RouteLimit::Unknown => None,
+        }
+    }
+
     pub(super) fn domain_for_request(&mut self, request: &PermitRequest) -> DomainId {
         let exempt = request.route.interaction && self.config.interactions_exempt;
         self.domain_for(request.credential, exempt)

@@ -33,6 +33,7 @@ fn config(api_url: String) -> TransportConfig {
         max_response_bytes: 4_096,
         pool_idle: TEST_TIMEOUT,
         traceparent: false,
+        http2: false,
     }
 }
 
@@ -530,4 +531,94 @@ async fn call_with_an_expired_lease_is_not_written() {
     // A call that depends on no lease continues to work.
     transport.exchange(call(Method::GET)).await.unwrap();
     assert_eq!(thread.join().unwrap(), (Vec::new(), 0));
+}
+
+#[tokio::test]
+async fn large_error_response_keeps_its_status() {
+    let body = "x".repeat(10_000);
+    let sent = body.clone();
+    let (address, thread) = server(move |listener| {
+        let mut stream = accept(listener);
+        read_head(&mut stream);
+        write!(stream, "HTTP/1.1 404 Not Found\r\ncontent-length: {}\r\n\r\n{sent}", sent.len()).unwrap();
+        stream
+    });
+    let mut request = call(Method::GET);
+    request.response = ResponseMode::Streamed;
+    let response = transport_to(address).exchange(request).await.unwrap();
+    assert_eq!((response.status, response.class), (StatusCode::NOT_FOUND, ResponseClass::NotFound));
+    assert_eq!(response.stream.unwrap().collect().await.unwrap().to_bytes(), body);
+    thread.join().unwrap();
+}
+
+/// A server with HTTP/2 only. It answers each call as `answer` says; returns the paths that it has seen.
+async fn http2_server(
+    answer: impl Fn(usize, h2::server::SendResponse<Bytes>) + Send + Sync + 'static,
+) -> (HyperTransport, tokio::sync::mpsc::UnboundedReceiver<String>) {
+    let certified = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let (certificate, key) = (certified.cert.der().clone(), certified.key_pair.serialize_der());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut server = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.clone()], rustls::pki_types::PrivatePkcs8KeyDer::from(key).into())
+        .unwrap();
+    server.alpn_protocols = vec![b"h2".to_vec()];
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(server));
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(certificate).unwrap();
+    let client = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (seen, paths) = tokio::sync::mpsc::unbounded_channel();
+    let answer = Arc::new(answer);
+    tokio::spawn(async move {
+        let mut count = 0;
+        while let Ok((stream, _)) = listener.accept().await {
+            let stream = acceptor.accept(stream).await.unwrap();
+            let mut connection = h2::server::handshake(stream).await.unwrap();
+            while let Some(Ok((request, respond))) = connection.accept().await {
+                seen.send(request.uri().path().to_owned()).unwrap();
+                count += 1;
+                answer(count, respond);
+            }
+        }
+    });
+    let config = TransportConfig { http2: true, ..config(format!("https://{address}/api/v10")) };
+    (HyperTransport::trusting(config, client).unwrap(), paths)
+}
+
+#[tokio::test]
+async fn http2_is_used_if_it_is_enabled_and_offered() {
+    let (transport, mut paths) = http2_server(|_, mut respond| {
+        let mut body = respond.send_response(http::Response::new(()), false).unwrap();
+        body.send_data(Bytes::from_static(b"{}"), true).unwrap();
+    })
+    .await;
+    for _ in 0..2 {
+        let response = transport.exchange(call(Method::POST)).await.unwrap();
+        assert_eq!((response.status, response.body), (StatusCode::OK, Bytes::from_static(b"{}")));
+        assert_eq!(paths.recv().await.unwrap(), "/api/v10/users/@me");
+    }
+}
+
+#[tokio::test]
+async fn http2_stream_that_the_server_refuses_was_never_sent() {
+    let (transport, mut paths) = http2_server(|count, mut respond| {
+        respond.send_reset(if count == 1 { h2::Reason::REFUSED_STREAM } else { h2::Reason::INTERNAL_ERROR });
+    })
+    .await;
+    let error = transport.exchange(call(Method::POST)).await.unwrap_err();
+    assert!(matches!(error, TransportError::Connect(_)) && error.was_not_sent(), "{error}");
+    let error = transport.exchange(call(Method::POST)).await.unwrap_err();
+    assert!(matches!(error, TransportError::Broken(_)) && !error.was_not_sent(), "{error}");
+    for _ in 0..2 {
+        paths.recv().await.unwrap();
+    }
+    assert!(paths.try_recv().is_err(), "each call was made once");
 }
