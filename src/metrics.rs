@@ -156,6 +156,14 @@ metrics! {
         pub(crate) EGRESS_CONNECTIONS = gauge "guildhall_egress_connections";
         /// Connections to the REST proxy that were refused or closed, by reason: full or unread.
         pub(crate) EGRESS_CONNECTIONS_CUT = counter "guildhall_egress_connections_cut_total" [why];
+        /// With `egress.compat = "nirn"`: response time of Discord for calls through the REST proxy, in seconds.
+        pub(crate) NIRN_REQUESTS = histogram "nirn_proxy_requests" [method, status, route, clientId];
+        /// With `egress.compat = "nirn"`: calls that the REST proxy answered with a status of 500 or more itself.
+        pub(crate) NIRN_ERRORS = counter "nirn_proxy_error";
+        /// With `egress.compat = "nirn"`: calls in progress in the REST proxy.
+        pub(crate) NIRN_OPEN_CONNECTIONS = gauge "nirn_proxy_open_connections" [route, method];
+        /// With `egress.compat = "twilight"`: response time of Discord for calls through the REST proxy, in seconds.
+        pub(crate) TWILIGHT_REQUESTS = histogram "twilight_http_proxy" [method, route, status, scope];
     }
 }
 
@@ -171,10 +179,32 @@ const EVENT_BUCKETS: &[f64] = &[
 /// Upper bounds of histogram buckets for counts.
 const COUNT_BUCKETS: &[f64] = &[1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0, 2_000.0];
 
+/// Upper bounds of the histogram buckets of nirn-proxy, which its dashboards have.
+const NIRN_BUCKETS: &[f64] = &[0.1, 0.25, 1.0, 2.5, 5.0, 20.0];
+
+/// Metrics with the names of another program, which exist only if a setting asks for them.
+const COMPAT_METRICS: [&Metric; 4] = [&NIRN_REQUESTS, &NIRN_ERRORS, &NIRN_OPEN_CONNECTIONS, &TWILIGHT_REQUESTS];
+
+fn is_of_another_program(metric: &Metric) -> bool {
+    COMPAT_METRICS.iter().any(|one| one.name == metric.name)
+}
+
+/// Describes the metrics of nirn-proxy to the recorder.
+pub(crate) fn describe_nirn() {
+    [NIRN_REQUESTS, NIRN_ERRORS, NIRN_OPEN_CONNECTIONS].iter().for_each(Metric::describe);
+}
+
+/// Describes the metric of twilight's http-proxy to the recorder.
+pub(crate) fn describe_twilight() {
+    TWILIGHT_REQUESTS.describe();
+}
+
 /// Returns the upper bounds of the buckets of a histogram.
 fn buckets(metric: &Metric) -> &'static [f64] {
     let of_events = [events::LATENCY, events::HANDLING, events::HANDLER_SECONDS];
     match metric.unit {
+        _ if metric.name == NIRN_REQUESTS.name => NIRN_BUCKETS,
+        _ if metric.name == TWILIGHT_REQUESTS.name => BUCKETS,
         Some(Unit::Seconds) if of_events.iter().any(|one| one.name == metric.name) => EVENT_BUCKETS,
         Some(Unit::Seconds) => BUCKETS,
         _ => COUNT_BUCKETS,
@@ -193,7 +223,8 @@ pub fn install() -> Result<PrometheusHandle, BuildError> {
     }
     let handle = builder.install_recorder()?;
     // The exporter has only integer counters, so processor time is written separately.
-    all().filter(|metric| metric.name != PROCESS_CPU.name).for_each(Metric::describe);
+    let is_described = |metric: &&Metric| metric.name != PROCESS_CPU.name && !is_of_another_program(metric);
+    all().filter(is_described).for_each(Metric::describe);
     gauge!(BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1);
     Ok(handle)
 }
@@ -212,6 +243,9 @@ mod tests {
         for metric in all().filter(|metric| metric.kind == MetricType::Histogram) {
             let (name, ends) = (metric.name, buckets(metric));
             assert!(ends.is_sorted(), "{name}");
+            if is_of_another_program(metric) {
+                continue;
+            }
             let measures_time = ends[0] < 1.0;
             assert_eq!(measures_time, metric.unit == Some(Unit::Seconds), "{name}");
             assert_eq!(measures_time, name.ends_with("_seconds"), "{name} ends in its unit");

@@ -15,8 +15,8 @@ use percent_encoding::percent_decode_str;
 
 use crate::api::extract;
 use crate::api::handlers::{
-    audit, breakers, budgets, dead_letters, erase, guilds, instances, keys, limits, operations, reload, shards, state,
-    stream, usage,
+    audit, breakers, budgets, dead_letters, egress, erase, guilds, instances, keys, limits, operations, reload, shards,
+    state, stream, usage,
 };
 use crate::api::openapi::route_doc::RouteDoc;
 use crate::api::problem::{ProblemResponse, ProblemType};
@@ -133,6 +133,7 @@ pub const ROUTES: &[Route] = &[
     route!("GET", "/limits", FleetRead, Light, limits::show, limits::show_doc),
     route!("GET", "/limits/buckets", FleetRead, Light, limits::buckets, limits::buckets_doc),
     route!("GET", "/limits/top", FleetRead, Light, limits::top, limits::top_doc),
+    route!("GET", "/egress/top", FleetRead, Light, egress::top, egress::top_doc),
     route!("GET", "/breakers", FleetRead, Light, breakers::list, breakers::list_doc),
     route!("POST", "/breakers/force", FleetWrite, Light, breakers::force, breakers::force_doc),
     route!("POST", "/breakers/reset", FleetWrite, Light, breakers::reset, breakers::reset_doc),

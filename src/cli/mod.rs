@@ -13,6 +13,7 @@ mod demo;
 mod dlq;
 mod doctor;
 mod duration;
+mod egress;
 mod erase;
 mod events;
 mod guilds;
@@ -84,6 +85,8 @@ enum Command {
     Shards(shards::Args),
     /// Show Discord's rate limits and their largest consumers
     Limits(limits::Args),
+    /// Show who uses the REST proxy most
+    Egress(egress::Args),
     /// List circuit breakers; open or close them manually
     Breakers(breakers::Args),
     /// Show named budgets and their spending
@@ -133,6 +136,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Guilds(args) => guilds::run(file, args),
         Command::Shards(args) => shards::run(file, args),
         Command::Limits(args) => limits::run(file, &args),
+        Command::Egress(args) => egress::run(file, &args),
         Command::Breakers(args) => breakers::run(file, args),
         Command::Budgets(args) => budgets::run(file, args),
         Command::Keys(args) => keys::run(file, args),

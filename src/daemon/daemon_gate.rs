@@ -141,7 +141,8 @@ fn finished_outcome(operation_view: &Value) -> Option<CallOutcome> {
 
 fn response_outcome(status: StatusCode, class: ResponseClass, code: Option<u32>, body: &Value) -> CallOutcome {
     let body = Bytes::from(body.to_string());
-    CallOutcome::Answered(RestResponse { status, headers: HeaderMap::new(), body, stream: None, class, code })
+    let (headers, elapsed) = (HeaderMap::new(), Duration::ZERO);
+    CallOutcome::Answered(RestResponse { status, headers, body, stream: None, class, code, elapsed })
 }
 
 /// The class of the status with which an operation failed. The daemon waits for rate limits itself.

@@ -16,6 +16,10 @@ use crate::api::request_id::REQUEST_ID;
 use crate::discord::executor::CallRefusal;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
+/// How long Discord took for its response: an extension of the response.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DiscordTime(pub(super) Duration);
+
 /// The body of a response.
 pub(super) type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
 
@@ -226,9 +230,14 @@ fn write_rate_headers(headers: &mut HeaderMap, wait: Duration, bucket: Option<Bo
     headers.insert(SCOPE, HeaderValue::from_static("user"));
 }
 
+/// The proxy runs.
+pub(super) fn healthy() -> Response<ResponseBody> {
+    Response::new(whole(Bytes::new()))
+}
+
 /// Discord's response, as it came.
 pub(super) fn of_discord(response: RestResponse, method: &Method) -> Response<ResponseBody> {
-    let RestResponse { status, mut headers, body, stream, .. } = response;
+    let RestResponse { status, mut headers, body, stream, elapsed, .. } = response;
     remove_hop_by_hop(&mut headers);
     remove_own(&mut headers);
     if *method != Method::HEAD {
@@ -238,6 +247,7 @@ pub(super) fn of_discord(response: RestResponse, method: &Method) -> Response<Re
     headers.insert(SENT, sent(Delivery::Sent));
     let mut out = Response::new(stream.unwrap_or_else(|| whole(body)));
     (*out.status_mut(), *out.headers_mut()) = (status, headers);
+    out.extensions_mut().insert(DiscordTime(elapsed));
     out
 }
 

@@ -9,10 +9,12 @@ use guildhall_core::time::millis;
 use guildhall_core::trace::{SpanId, TraceContext};
 use tracing::{debug, info, trace, warn};
 
+use metrics::SharedString;
+
 use crate::events::{counter, event, gauge, histogram};
 use crate::metrics::{
     EGRESS_ABANDONED, EGRESS_CALLS, EGRESS_CONNECTIONS, EGRESS_CONNECTIONS_CUT, EGRESS_REFUSED, EGRESS_REQUEST_SECONDS,
-    EGRESS_REQUESTS,
+    EGRESS_REQUESTS, NIRN_ERRORS, NIRN_OPEN_CONNECTIONS, NIRN_REQUESTS, TWILIGHT_REQUESTS,
 };
 
 event! {
@@ -60,6 +62,48 @@ event! {
     pub(super) struct CallAbandoned;
     debug!("egress client hung up before the response");
     counter!(EGRESS_ABANDONED).increment(1);
+}
+
+event! {
+    /// Discord answered a call, as nirn-proxy counts it.
+    pub(super) struct NirnCallAnswered {
+        method: &'static str,
+        status: SharedString,
+        route: SharedString,
+        client: SharedString,
+        elapsed: Duration,
+    }
+    trace!(method, %status, %route, %client, "call counted for nirn-proxy's dashboards");
+    histogram!(NIRN_REQUESTS, "method" => method, "status" => status, "route" => route, "clientId" => client)
+        .record(elapsed);
+}
+
+event! {
+    /// A call failed, as nirn-proxy counts it.
+    pub(super) struct NirnCallFailed;
+    trace!("failure counted for nirn-proxy's dashboards");
+    counter!(NIRN_ERRORS).increment(1);
+}
+
+event! {
+    /// A call is in progress (1) or has ended (-1), as nirn-proxy counts it.
+    pub(super) struct NirnCallsChanged { method: &'static str, route: SharedString, change: f64 }
+    trace!(method, %route, change, "call counted for nirn-proxy's dashboards");
+    gauge!(NIRN_OPEN_CONNECTIONS, "route" => route, "method" => method).increment(change);
+}
+
+event! {
+    /// Discord answered a call, as twilight's http-proxy counts it.
+    pub(super) struct TwilightCallAnswered {
+        method: &'static str,
+        route: &'static str,
+        status: SharedString,
+        scope: &'static str,
+        elapsed: Duration,
+    }
+    trace!(method, route, %status, scope, "call counted for the dashboards of twilight's http-proxy");
+    histogram!(TWILIGHT_REQUESTS, "method" => method, "route" => route, "status" => status, "scope" => scope)
+        .record(elapsed);
 }
 
 event! {

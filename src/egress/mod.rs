@@ -14,6 +14,7 @@ mod authorize;
 mod body;
 mod bucket_memory;
 mod call_slots;
+mod compat;
 mod credentials;
 mod events;
 mod form;

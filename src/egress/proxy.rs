@@ -9,24 +9,27 @@ use std::{
 use bytes::Bytes;
 use guildhall_actors::access::Caller;
 use guildhall_actors::gate::{CallOutcome, Gate, RequestBody, ResponseMode, Rest as _, RestRequest};
-use guildhall_core::{access::Bounds, lane::Lane, response::Credential, route::Route, trace::TraceContext};
+use guildhall_core::egress_usage::EndedCall;
+use guildhall_core::route::{Route, RouteKey};
+use guildhall_core::{access::Bounds, lane::Lane, response::Credential, trace::TraceContext};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::runtime::Handle;
 
-use super::answer::{self, OwnAnswer, ResponseBody};
+use super::answer::{self, DiscordTime, OwnAnswer, ResponseBody};
 use super::authorize::{self, CheckedCall, check_effect, check_scope};
 use super::body::{BodyReader, LongBodies, ReadBody, failed_upload, is_chunked};
 use super::bucket_memory::BucketMemory;
 use super::call_slots::CallSlots;
+use super::compat::{Compat, CompatCall, OpenCall};
 use super::credentials::{Credentials, Identity};
 use super::events::{CallAbandoned, CallAnswered};
 use super::gateway_url;
 use super::headers::{Wishes, prepare_for_discord};
 use super::target::Target;
 use crate::api::app_state::AppState;
-use crate::api::{Control, request_id};
+use crate::api::{Control, EgressUsageService, request_id};
 use crate::discord::executor::DiscordExecutor;
 use crate::discord::rest::{Authorization, RawRequestError, raw};
 use crate::events::emit;
@@ -54,6 +57,8 @@ pub(crate) struct Egress {
     slots: Arc<CallSlots>,
     bodies: BodyReader,
     buckets: BucketMemory,
+    usage: EgressUsageService,
+    compat: Compat,
     max_wait: Duration,
     /// What bots are told to connect to instead of Discord's gateway.
     gateway_url: Option<String>,
@@ -74,6 +79,11 @@ struct CallLog {
     trace: TraceContext,
     parent: Option<TraceContext>,
     is_answered: bool,
+    /// What is known of the call so far, for the usage of routes and callers.
+    route: Option<RouteKey>,
+    name: Option<Arc<str>>,
+    credential: Option<Credential>,
+    open: Option<OpenCall>,
 }
 
 impl CallLog {
@@ -104,6 +114,8 @@ impl Egress {
     /// Creates the proxy. Must be called on the runtime that the store belongs to.
     pub(crate) fn new(config: EgressConfig<'_>) -> Self {
         let EgressConfig { settings, address, control, gate, executor, authorization, credential } = config;
+        let usage = EgressUsageService::start();
+        control.publish_egress(usage.clone());
         let credentials = Credentials {
             app: AppState::new(control, Handle::current()),
             authorization,
@@ -117,6 +129,8 @@ impl Egress {
             slots: CallSlots::new(settings.max_calls, settings.max_calls_per_caller),
             bodies: BodyReader::new(settings),
             buckets: BucketMemory::default(),
+            usage,
+            compat: Compat::new(settings.compat),
             max_wait: settings.max_wait,
             gateway_url: settings.gateway_url.clone(),
         }
@@ -130,6 +144,9 @@ impl Egress {
         is_stopping: bool,
     ) -> Response<ResponseBody> {
         let (head, body) = request.into_parts();
+        if self.compat.is_health_check(head.uri.path()) && !is_stopping {
+            return answer::healthy();
+        }
         let id = request_id::from_text(head.headers.get(request_id::REQUEST_ID).and_then(|id| id.to_str().ok()));
         let parent = Wishes::read(&head.headers).ok().and_then(|wishes| wishes.trace);
         let trace = match parent {
@@ -145,6 +162,10 @@ impl Egress {
             trace,
             parent,
             is_answered: false,
+            route: None,
+            name: None,
+            credential: None,
+            open: None,
         };
         let closes = is_chunked(&head.headers);
         let answered = if is_stopping {
@@ -163,8 +184,28 @@ impl Egress {
         if closes {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
+        self.count(&response, &log);
         log.answered(response.status(), why);
         response
+    }
+
+    /// Counts an answered call for its route and its caller.
+    fn count(&self, response: &Response<ResponseBody>, log: &CallLog) {
+        let (status, discord) = (response.status(), response.extensions().get::<DiscordTime>());
+        let waited = log.started.elapsed().saturating_sub(discord.map_or(Duration::ZERO, |time| time.0));
+        let (route, caller) = (log.route.as_ref(), log.name.as_ref());
+        self.usage.on_call(&EndedCall { route, caller, waited, status: discord.map(|_| status.as_u16()) });
+        match (discord, route, log.credential) {
+            (Some(DiscordTime(elapsed)), Some(route), Some(credential)) => self.compat.on_answer(&CompatCall {
+                method: log.method,
+                route,
+                credential,
+                status,
+                headers: response.headers(),
+                elapsed: *elapsed,
+            }),
+            _ => self.compat.on_own_answer(status),
+        }
     }
 
     async fn call(
@@ -182,11 +223,15 @@ impl Egress {
             Wishes::read(&headers).map_err(|error| unread(OwnAnswer::bad_request("headers", error.to_string())))?;
         // Checked before the credential, so that a path has one meaning for everything that follows.
         let credential = Credential::Anonymous;
-        raw(method.clone(), &target.path, HeaderMap::new(), RequestBody::Empty, credential)
+        let checked = raw(method.clone(), &target.path, HeaderMap::new(), RequestBody::Empty, credential)
             .map_err(|error| unread(invalid_path(error)))?;
+        let route = checked.route(unix_ms()).key;
+        log.open = self.compat.on_call(log.method, &route);
+        log.route = Some(route);
         let identity = self.credentials.identify(&headers, &target.path, peer, &log.request).await.map_err(unread)?;
         log.caller = identity.kind.name();
         let Identity { restricted, credential, submitter, name, kind: _ } = identity;
+        (log.name, log.credential) = (Some(Arc::clone(&name)), Some(credential));
         if let Some(caller) = &restricted {
             check_scope(caller, &method, wishes.lane)
                 .inspect_err(|refused| self.audit(caller, &method, &target.path, refused))

@@ -7,7 +7,7 @@ use url::Url;
 
 use super::{
     declare::settings,
-    kind::{self, Bool, HTTP_URL, Integer, NAME, Optional, Text},
+    kind::{self, Bool, Choice, HTTP_URL, Integer, NAME, Optional, Text},
     secret::SecretValue,
 };
 
@@ -134,11 +134,29 @@ settings! {
         pub write_timeout as "write_timeout_ms": Duration = Integer(1..=600_000), 10000;
         /// URL of the gateway that `GET /gateway` and `GET /gateway/bot` return through the proxy. Empty: Discord's.
         pub gateway_url: Option<String> = Optional(GATEWAY_URL), "";
+        /// Behaves like another REST proxy (docs/coming-from-nirn.md). `nirn`: serves `/nirn/healthz`, writes the metrics
+        /// `nirn_proxy_…`, and reads nirn-proxy's environment variables. `twilight`: writes the metric
+        /// `twilight_http_proxy`.
+        pub compat: EgressCompat = Choice(COMPATS), "none";
         /// Processes that reach Discord from one address share a budget of invalid requests. Give processes behind
         /// another address another name.
         pub ip_group: String = NAME, "default";
     }
 }
+
+/// Another REST proxy whose users switch to this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EgressCompat {
+    /// None.
+    None,
+    /// nirn-proxy.
+    Nirn,
+    /// twilight's http-proxy.
+    Twilight,
+}
+
+const COMPATS: &[(&str, EgressCompat)] =
+    &[("none", EgressCompat::None), ("nirn", EgressCompat::Nirn), ("twilight", EgressCompat::Twilight)];
 
 /// Token of the simulator's bot, unless `guildhall sim --token` sets another.
 pub const SIMULATOR_TOKEN: &str = "sim-bot-token";

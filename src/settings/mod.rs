@@ -17,6 +17,7 @@ mod gateway;
 mod handlers;
 mod kind;
 mod network;
+mod nirn;
 mod operations;
 mod process;
 mod public_key;
@@ -45,7 +46,8 @@ pub use self::{
     api::{ApiSettings, ForwardedHeader, PolicySettings, TlsSettings},
     budgets::{BudgetSettings, NamedBudget, NamedBudgetError},
     discord::{
-        BotTokenError, DiscordSettings, EgressSettings, GateSettings, RestSettings, SIMULATOR_TOKEN, is_simulator_token,
+        BotTokenError, DiscordSettings, EgressCompat, EgressSettings, GateSettings, RestSettings, SIMULATOR_TOKEN,
+        is_simulator_token,
     },
     error::{SettingsError, SettingsProblem},
     gateway::{GatewaySettings, ShardRange, ShardRangeError},
@@ -202,11 +204,13 @@ impl LoadedSettings {
 ///
 /// Returns all errors at once. No message contains a secret.
 pub fn load(sources: SettingsSources) -> Result<LoadedSettings, SettingsError> {
+    let environment = sources.environment;
     let layers = vec![
         file_layer(sources.file.as_deref()),
-        source::from_environment(sources.environment),
+        source::from_environment(environment.clone()),
         source::from_flags(sources.flags),
     ];
+    let layers = nirn::with_variables(layers, &environment);
     let values = validate::validate(layers).map_err(|problems| SettingsError { problems })?;
     Ok(LoadedSettings { settings: Settings::read(&values), values })
 }

@@ -24,6 +24,7 @@ const CONSTRAINTS: &[fn(&Values) -> Option<SettingsProblem>] = &[
     open_bind_has_key,
     tls_has_both_files,
     open_bind_has_tls,
+    egress_has_an_address_of_its_own,
     open_egress_has_key,
     open_egress_has_tls,
     shutdown_is_longer_than_its_delay,
@@ -173,6 +174,18 @@ fn open_bind_has_tls(values: &Values) -> Option<SettingsProblem> {
 fn open_egress(values: &Values) -> Option<SocketAddr> {
     let is_enabled = values.find("egress.enabled")?.value == true;
     values.parsed("egress.bind").filter(|address: &SocketAddr| is_enabled && !address.ip().to_canonical().is_loopback())
+}
+
+/// Two listeners cannot have one address.
+fn egress_has_an_address_of_its_own(values: &Values) -> Option<SettingsProblem> {
+    let is_enabled = values.find("egress.enabled")?.value == true;
+    let [egress, api]: [SocketAddr; 2] = [values.parsed("egress.bind")?, values.parsed("api.bind")?];
+    let shares_ip = egress.ip() == api.ip() || egress.ip().is_unspecified() || api.ip().is_unspecified();
+    let is_same = is_enabled && shares_ip && egress.port() == api.port() && egress.port() != 0;
+    let message = format!(
+        "is {egress}, but api.bind ({api}) has this port already; choose another port for one of them (egress.bind, api.bind)"
+    );
+    is_same.then(|| values.problem(&["egress.bind", "api.bind"], message))
 }
 
 /// The keys of callers are created with the admin key, which must then be one that the operator has set.

@@ -4,6 +4,7 @@
 
 mod access;
 mod calls;
+mod compat;
 mod fixture;
 mod limits;
 mod refusals;

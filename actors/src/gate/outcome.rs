@@ -46,6 +46,8 @@ pub struct RestResponse {
     pub class: ResponseClass,
     /// Discord's error code, if the body has one.
     pub code: Option<u32>,
+    /// Time from sending the call to the response, without the time of an upload.
+    pub elapsed: Duration,
 }
 
 /// A call with an unknown outcome.

@@ -350,6 +350,7 @@ impl Gate {
                     stream: received.stream,
                     class: received.class,
                     code: received.code,
+                    elapsed,
                 })
             }
             Err(error @ TransportError::Connect(_)) => {

@@ -4,6 +4,7 @@ pub(crate) mod audit;
 pub(crate) mod breakers;
 pub(crate) mod budgets;
 pub(crate) mod dead_letters;
+pub(crate) mod egress;
 pub(crate) mod erase;
 pub(crate) mod guilds;
 pub(crate) mod instances;

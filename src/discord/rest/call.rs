@@ -204,7 +204,15 @@ mod tests {
 
     fn response(status: StatusCode, class: ResponseClass, body: &'static str) -> RestResponse {
         let body = Bytes::from_static(body.as_bytes());
-        RestResponse { status, headers: HeaderMap::new(), body, stream: None, class, code: None }
+        RestResponse {
+            status,
+            headers: HeaderMap::new(),
+            body,
+            stream: None,
+            class,
+            code: None,
+            elapsed: Duration::ZERO,
+        }
     }
 
     #[test]

@@ -146,6 +146,7 @@ impl Fixture {
             stream: None,
             class: received.class,
             code: received.code,
+            elapsed: Duration::ZERO,
         })
     }
 }
