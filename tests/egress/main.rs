@@ -5,7 +5,9 @@
 mod access;
 mod calls;
 mod compat;
+
 mod fixture;
+mod libraries;
 mod limits;
 mod refusals;
 mod streams;

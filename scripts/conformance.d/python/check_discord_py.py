@@ -1,6 +1,7 @@
 """discord.py against the simulator: what an ordinary bot does, and what it does when its connection breaks."""
 
 import asyncio
+import os
 import sys
 
 import discord
@@ -9,6 +10,9 @@ import yarl
 from bot import Bot, HeldReconnect, add_commands, intents
 from sim import Sim
 from steps import Step, holds, run, same
+
+# Address of a proxy that REST calls go through, if there is one.
+REST_ORIGIN = os.environ.get("REST_ORIGIN")
 
 
 class Life:
@@ -37,6 +41,7 @@ class Life:
             Step("resumes when the gateway requests a reconnect", self.resumes_when_told_to),
             Step("identifies again when its session is invalid", self.identifies_anew),
             Step("respects a low route limit without a 429", self.obeys_route_limit),
+            *([Step("makes 150 calls at once, none of which is lost", self.survives_burst)] if REST_ORIGIN else []),
             Step("logs out", self.logs_out),
             Step("runs two shards in one client", self.runs_two_shards),
         ]
@@ -281,6 +286,19 @@ class Life:
         after = self.sim.score()
         same(after["rate_limited"] - before["rate_limited"], 0, "429s given by the simulator")
 
+    async def survives_burst(self):
+        """Through a proxy with limits of its own: each of many calls at once arrives, exactly once."""
+        route = "POST /channels/{channel.id}/typing"
+        before = self.sim.arrived(route)
+        channels = [channel for guild in self.bot.guilds for channel in guild.text_channels]
+
+        async def type_in(channel):
+            async with channel.typing():
+                pass
+
+        await asyncio.gather(*(type_in(channels[n % len(channels)]) for n in range(150)))
+        same(self.sim.arrived(route) - before, 150, "requests that arrived")
+
     async def logs_out(self):
         await self.bot.close()
         await self.running
@@ -331,9 +349,9 @@ def named(objects):
 
 async def main(origin):
     sim = Sim(origin)
-    discord.http.Route.BASE = f"{origin}/api/v10"
+    discord.http.Route.BASE = f"{REST_ORIGIN or origin}/api/v10"
     discord.gateway.DiscordWebSocket.DEFAULT_GATEWAY = yarl.URL(origin.replace("http", "ws", 1) + "/")
-    return await run("py", Life(sim).steps())
+    return await run(os.environ.get("CHECK_LABEL", "py"), Life(sim).steps())
 
 
 if __name__ == "__main__":
