@@ -5,7 +5,7 @@
 mod access;
 mod calls;
 mod compat;
-
+mod examples;
 mod fixture;
 mod libraries;
 mod limits;
