@@ -27,6 +27,8 @@ pub struct Score {
     pub max_per_second: BTreeMap<String, u32>,
     /// 429s, by scope.
     pub rate_limited: RateLimitScore,
+    /// Those of them that a fault caused, and no limit.
+    pub injected_rate_limits: RateLimitScore,
     /// 401s, 403s and 429s that were not `shared`.
     pub invalid_requests: u64,
     /// Maximum number of those that one address had within the window of the ban.
@@ -67,6 +69,16 @@ pub struct RateLimitScore {
     pub shared: u64,
     /// By the global limit.
     pub global: u64,
+}
+
+impl RateLimitScore {
+    fn add(&mut self, scope: Scope) {
+        match scope {
+            Scope::User => self.user += 1,
+            Scope::Shared => self.shared += 1,
+            Scope::Global => self.global += 1,
+        }
+    }
 }
 
 /// Counters of a route.
@@ -217,11 +229,10 @@ impl ScoreKeeper {
         *self.route_score(route).statuses.entry(status).or_default() += 1;
     }
 
-    pub(crate) fn record_rate_limit(&mut self, scope: Scope) {
-        match scope {
-            Scope::User => self.score.rate_limited.user += 1,
-            Scope::Shared => self.score.rate_limited.shared += 1,
-            Scope::Global => self.score.rate_limited.global += 1,
+    pub(crate) fn record_rate_limit(&mut self, scope: Scope, was_injected: bool) {
+        self.score.rate_limited.add(scope);
+        if was_injected {
+            self.score.injected_rate_limits.add(scope);
         }
     }
 

@@ -57,6 +57,10 @@ pub(crate) struct Core {
 impl Shared {
     pub(crate) fn new(config: SimConfig, address: SocketAddr) -> Self {
         let clock = Clock::start(config.clock_ahead_s);
+        Self::with_clock(config, address, clock)
+    }
+
+    pub(crate) fn with_clock(config: SimConfig, address: SocketAddr, clock: Clock) -> Self {
         let urls = Urls::new(address, config.tls);
         let core = Core::new(&config, &urls, clock.now());
         let signing_key = control::signing_key(config.seed);
