@@ -193,7 +193,10 @@ impl SnapshotTask {
             ShutdownKind::Sudden if snapshot.invalid.total() > 0 => self.unsaved,
             ShutdownKind::Sudden | ShutdownKind::Clean => 0,
         };
-        self.tokens.restore(snapshot.limits, age).await.ok_or(ActorsGone)?;
+        // The first process has no predecessor.
+        if !is_first {
+            self.tokens.restore(snapshot.limits, age, snapshot.ending).await.ok_or(ActorsGone)?;
+        }
         // Even without a snapshot: the breaker learns the current tokens.
         let tokens = self.config.tokens.clone();
         let GateSnapshot { breakers, invalid, invalid_holders, .. } = snapshot;

@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::bucket::BucketSpec;
+use super::bucket::{Bucket, BucketSpec};
 use super::config::LimitConfig;
 use crate::response::Credential;
 use crate::route::RouteKey;
+use crate::snapshot::ShutdownKind;
 use crate::time::Timestamp;
 
 /// Index of a bucket hash in the route table.
@@ -16,6 +18,18 @@ pub(super) struct HashId(u32);
 /// Index of a credential in the route table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct CredentialId(u16);
+
+/// The process before this one.
+#[derive(Clone, Copy, Debug)]
+struct Predecessor {
+    /// When its last call has arrived.
+    arrived: Timestamp,
+    ending: ShutdownKind,
+}
+
+/// Longest wait for a bucket because a process that ended suddenly may have used it up. One that takes longer to be free
+/// again is saved at once when it is used up.
+const MAX_BLIND_WAIT: Duration = Duration::from_secs(20);
 
 /// What is known about a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +54,8 @@ pub(super) struct RouteTable {
     /// By hash id.
     names: Vec<Arc<str>>,
     spec: Vec<BucketSpec>,
-    /// Number of hashes that were restored, and the time by which the last call before the restart has arrived.
-    restored: (usize, Timestamp),
+    /// The process whose state was restored, if there was one.
+    predecessor: Option<Predecessor>,
     max_routes: usize,
     /// Routes evicted for lack of space.
     pub(super) evicted: u64,
@@ -56,7 +70,7 @@ impl RouteTable {
             hashes: HashMap::new(),
             names: Vec::new(),
             spec: Vec::new(),
-            restored: (0, Timestamp::ZERO),
+            predecessor: None,
             max_routes: config.max_routes.max(16),
             evicted: 0,
         }
@@ -140,16 +154,34 @@ impl RouteTable {
         Some(id)
     }
 
-    /// Marks all current hashes as restored: calls of the previous process that used their buckets arrive before
-    /// `arrived`.
-    pub(super) fn restored(&mut self, arrived: Timestamp) {
-        self.restored = (self.spec.len(), arrived);
+    /// A process came before this one: its last call arrives before `arrived`.
+    pub(super) fn set_predecessor(&mut self, arrived: Timestamp, ending: ShutdownKind) {
+        self.predecessor = Some(Predecessor { arrived, ending });
     }
 
-    /// Whether calls of the previous process may still count in the buckets of a hash.
-    pub(super) fn may_have_prior_calls(&self, hash: HashId, now: Timestamp) -> bool {
-        let (recalled, arrived) = self.restored;
-        (hash.0 as usize) < recalled && now < arrived + self.spec(hash).window()
+    /// When the last call of a process that ended without saving everything has arrived; `None` if all is saved.
+    pub(super) fn unsaved_calls(&self) -> Option<Timestamp> {
+        let predecessor = self.predecessor?;
+        (predecessor.ending == ShutdownKind::Sudden).then_some(predecessor.arrived)
+    }
+
+    /// A bucket of a hash for an object that is not known. It is full, unless calls of the previous process may count in
+    /// it, even if that process did not save the hash.
+    pub(super) fn new_bucket(&self, hash: HashId, now: Timestamp) -> Bucket {
+        let spec = self.spec(hash);
+        let Some(Predecessor { arrived, ending }) =
+            self.predecessor.filter(|known| now < known.arrived + spec.window())
+        else {
+            return Bucket::from_spec(spec);
+        };
+        let mut bucket = Bucket::unobserved(spec);
+        // Nobody knows whether it is used up, so the first call must wait until it cannot be.
+        if let (ShutdownKind::Sudden, Some(wait)) = (ending, spec.time_until_free(MAX_BLIND_WAIT))
+            && now < arrived + wait
+        {
+            bucket.close(arrived + wait);
+        }
+        bucket
     }
 
     /// All routes with a known hash.

@@ -94,7 +94,7 @@ impl Gate {
     /// Restores a snapshot, then continues for a while.
     fn restore(&mut self, snapshot: &GateSnapshot, now: UnixMs) {
         let age = snapshot.age(now);
-        self.limiter.restore(&snapshot.limits, age, at(0));
+        self.limiter.restore(&snapshot.limits, age, snapshot.ending, at(0));
         let _ = self.breakers.restore(&snapshot.breakers, [(BOT, "token")], age, at(0));
         self.ledger.restore(&snapshot.invalid, 50, age, at(0));
         self.ledger.restore_holders(&snapshot.invalid_holders, 50, age, at(0));

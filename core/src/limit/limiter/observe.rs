@@ -39,14 +39,17 @@ impl Limiter {
                 bucket.on_response(number, rate, self.config.reset_tolerance, now);
             }
             let spec = bucket.spec();
-            if self.routes.spec(hash) != spec {
+            let known = self.routes.spec(hash);
+            if known != spec {
                 self.routes.set_spec(hash, spec);
-                self.mark_unsaved(Urgency::Later);
+                let is_same_kind = std::mem::discriminant(&known.kind) == std::mem::discriminant(&spec.kind);
+                self.mark_unsaved(if is_same_kind { Urgency::Later } else { Urgency::Soon });
             }
         }
         if self.routes.limit_of(*credential, &route.key, now) != RouteLimit::Hash(hash) {
             self.routes.learn(*credential, &route.key, RouteLimit::Hash(hash));
-            self.mark_unsaved(Urgency::Later);
+            // Routes are few. One that is not known starts with a probe, which may hit a bucket that is used up.
+            self.mark_unsaved(Urgency::Soon);
         }
         if rate.remaining == 0 && rate.reset_after > SAVE_BUCKET_SOON_ABOVE {
             self.mark_unsaved(Urgency::Soon);

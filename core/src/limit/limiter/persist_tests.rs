@@ -12,7 +12,7 @@ use crate::limit::bucket::Bucket;
 use crate::limit::test_server::TestBucketServer;
 use crate::response::{RateHeaders, RateLimitScope};
 use crate::route::{Route, SublimitKind};
-use crate::snapshot::{SnapshotAge, Urgency};
+use crate::snapshot::{ShutdownKind, SnapshotAge, Urgency};
 use crate::time::UnixMs;
 
 const BOT: Credential = Credential::Application(1);
@@ -75,8 +75,12 @@ fn saved(limiter: &Limiter, now: Timestamp) -> SavedLimiter {
 
 /// Creates a limiter that starts at `now`, `after_ms` after another one was saved.
 fn restored(saved: &SavedLimiter, after_ms: u64, now: Timestamp) -> Limiter {
+    restored_after(ShutdownKind::Clean, saved, after_ms, now)
+}
+
+fn restored_after(ending: ShutdownKind, saved: &SavedLimiter, after_ms: u64, now: Timestamp) -> Limiter {
     let mut limiter = limiter(now);
-    limiter.restore(saved, SnapshotAge::of(UnixMs::new(5_000), UnixMs::new(5_000 + after_ms)), now);
+    limiter.restore(saved, SnapshotAge::of(UnixMs::new(5_000), UnixMs::new(5_000 + after_ms)), ending, now);
     limiter
 }
 
@@ -139,7 +143,7 @@ fn restored_hash_probes_each_object_while_old_calls_may_count() {
         let left = if now == 2_000 { 4 } else { 3 };
         before.on_response(permit, &ok(rate("m", 5, left, 5_000)), at(now));
     }
-    assert_eq!(before.take_unsaved(), Some(Urgency::Later));
+    assert_eq!(before.take_unsaved(), Some(Urgency::Soon), "a route was learned");
     let memory = saved(&before, at(2_200));
     let mut after = restored(&memory, 0, at(0));
     // Objects do not wait for each other's responses, but the remaining slots of each are unknown.
@@ -155,6 +159,68 @@ fn restored_hash_probes_each_object_while_old_calls_may_count() {
     );
     // Later, no call of the previous process can count.
     assert_eq!((0..9).filter_map(|_| take(&mut after, &send(3), at(8_000))).count(), 5);
+}
+
+#[test]
+fn hash_that_was_not_saved_probes_each_object_as_well() {
+    let mut after = restored(&SavedLimiter::default(), 0, at(0));
+    let send = |channel: u64| request("POST", &format!("/channels/{channel}/messages"));
+    let probe = take(&mut after, &send(1), at(2_000)).unwrap();
+    after.on_response(probe, &ok(rate("m", 5, 4, 5_000)), at(2_050));
+    // The previous process may have sent four calls to it.
+    let first = take(&mut after, &send(2), at(2_060)).unwrap();
+    assert!(!is_permitted(&mut after, &send(2), at(2_060)));
+    after.on_response(first, &ok(rate("m", 5, 0, 3_000)), at(2_100));
+    assert!(!is_permitted(&mut after, &send(2), at(2_100)));
+}
+
+#[test]
+fn after_a_sudden_end_no_bucket_is_used_before_it_must_be_free() {
+    let mut before = limiter(at(0));
+    let fixed = |channel: u64| request("POST", &format!("/channels/{channel}/messages"));
+    let leaky = |guild: u64| request("GET", &format!("/guilds/{guild}"));
+    let long = |guild: u64| request("POST", &format!("/guilds/{guild}/roles"));
+    let mut answer = |call: &PermitRequest, now: u64, rate: RateHeaders| {
+        let permit = take(&mut before, call, at(now)).unwrap();
+        before.on_response(permit, &ok(rate), at(now));
+    };
+    let with_reset = |bucket: &str, remaining: u32, now: u64, reset: u64| RateHeaders {
+        reset_ms: 1_000_000 + reset,
+        ..rate(bucket, 5, remaining, reset - now)
+    };
+    for (now, remaining) in [(2_000, 4), (2_300, 3)] {
+        answer(&fixed(1), now, with_reset("fixed", remaining, now, 7_000));
+        // Its reset moves with each call.
+        answer(&leaky(1), now, with_reset("leaky", remaining, now, 3_000 + 1_000 * u64::from(4 - remaining)));
+        answer(&long(1), now, with_reset("long", remaining, now, 100_000_000));
+    }
+    let memory = saved(&before, at(2_400));
+    let starts = |ending: ShutdownKind, call: &PermitRequest| {
+        let mut after = restored_after(ending, &memory, 0, at(0));
+        (1_600..20_000).step_by(100).find(|now| is_permitted(&mut after, call, at(*now)))
+    };
+    // Its last call may have arrived 500 ms after the start.
+    assert_eq!(starts(ShutdownKind::Sudden, &fixed(2)), Some(5_500));
+    assert_eq!(starts(ShutdownKind::Sudden, &leaky(2)), Some(1_600), "a slot drains within the quiet first window");
+    assert_eq!(starts(ShutdownKind::Sudden, &long(2)), Some(1_600), "one that is used up for so long is saved");
+    for call in [fixed(2), leaky(2), long(2)] {
+        assert_eq!(starts(ShutdownKind::Clean, &call), Some(1_600), "what is used up is saved");
+    }
+}
+
+#[test]
+fn after_a_sudden_end_one_rename_of_each_channel_may_be_missing() {
+    let mut rename = request("PATCH", "/channels/1");
+    rename.route = rename.route.with_sublimit(SublimitKind::ChannelName);
+    for (ending, permitted) in [(ShutdownKind::Clean, 2), (ShutdownKind::Sudden, 1)] {
+        let mut after = restored_after(ending, &SavedLimiter::default(), 0, at(0));
+        let free = ResponseInfo { class: ResponseClass::Success, rate: None };
+        let sent = (0..4).filter_map(|_| {
+            take(&mut after, &rename, at(2_000)).map(|permit| after.on_response(permit, &free, at(2_000)))
+        });
+        assert_eq!(sent.count(), permitted, "{ending:?}");
+        assert!(is_permitted(&mut after, &rename, at(602_000)));
+    }
 }
 
 #[test]
@@ -189,7 +255,7 @@ fn oldest_routes_are_left_out_when_there_are_too_many_to_save() {
     names.sort_unstable();
     assert_eq!(names[0], 1_000);
     let mut after = limiter(at(0));
-    after.restore(&memory, SnapshotAge::of(UnixMs::new(0), UnixMs::new(0)), at(0));
+    after.restore(&memory, SnapshotAge::of(UnixMs::new(0), UnixMs::new(0)), ShutdownKind::Clean, at(0));
     assert_eq!(after.routes.len(), 10_000);
     assert_eq!(after.save(at(0)).routes(), 10_000);
 }

@@ -1,7 +1,6 @@
 //! Resolves a call to its domain and its wait queue, and decides when the wait queue permits it.
 
 use super::{Delay, DelayReason, Limiter, PermitRequest};
-use crate::limit::bucket::Bucket;
 use crate::limit::domain::{Domain, DomainId};
 use crate::limit::readiness::Readiness;
 use crate::limit::route_table::{HashId, RouteLimit};
@@ -48,7 +47,9 @@ impl Limiter {
         let credential_id = self.routes.credential_id(request.credential)?;
         let sublimit_key = SublimitKey { credential_id, route: key.clone(), major: *major, sub: *sub };
         let id = self.queues.find_or_insert(&WaitQueueKey::Sublimit(Box::new(sublimit_key)), now, || {
-            QueueLimit::Sublimit(Sublimit::new(*sub))
+            // The previous process may not have saved the last call.
+            let unsaved = self.routes.unsaved_calls();
+            QueueLimit::Sublimit(Sublimit::after(*sub, unsaved))
         })?;
         self.sublimits = self.sublimits.max(1);
         Some(id)
@@ -122,7 +123,7 @@ impl Limiter {
 
     /// The bucket of a hash for a call's object. A new bucket starts with the limit of the hash, minus the lost probes
     /// that were sent to the object before its hash was known. If a previous process may have used the bucket, it
-    /// starts with a probe.
+    /// starts with a probe, and if that process may have used it up, with a wait.
     pub(super) fn bucket_queue(
         &mut self,
         request: &PermitRequest,
@@ -133,9 +134,7 @@ impl Limiter {
         if let Some(queue_id) = self.queues.find(&bucket) {
             return Some(queue_id);
         }
-        let spec = self.routes.spec(hash);
-        let has_prior_calls = self.routes.may_have_prior_calls(hash, now);
-        let mut fresh = if has_prior_calls { Bucket::unobserved(spec) } else { Bucket::from_spec(spec) };
+        let mut fresh = self.routes.new_bucket(hash, now);
         self.lost_probes.retain(|probe| probe.gone > now);
         for probe in self.lost_probes.iter().filter(|probe| probe.matches(request)) {
             let number = fresh.take();
