@@ -27,6 +27,8 @@ mod peers;
 mod pipeline;
 mod postgres_server;
 mod processes;
+mod proxy;
+mod proxy_hot;
 mod redis_server;
 mod routes;
 mod sender;
@@ -91,9 +93,16 @@ enum Benchmark {
     Idle(idle::Arguments),
     /// Measure the cost of finding and checking an API route, compared with a resource of actix-web for each path.
     Routes,
+    /// Measure the cost and latency of a call through the REST proxy, compared with a plain pass-through.
+    Proxy(proxy::Arguments),
+    /// Measure one channel through the REST proxy under full demand, compared with one call in flight at a time.
+    ProxyHot(proxy_hot::Arguments),
     /// Run a simulator for a benchmark that needs it in another process.
     #[command(name = serve_sim::SUBCOMMAND, hide = true)]
-    ServeSim,
+    ServeSim(serve_sim::Arguments),
+    /// Run a pass-through for a benchmark that compares with it.
+    #[command(name = proxy::SUBCOMMAND, hide = true)]
+    ServePassthrough(proxy::PassthroughArguments),
     /// Run one process of a fleet that shares one limit.
     #[command(name = fleet::SUBCOMMAND, hide = true)]
     Drive(fleet::Drive),
@@ -107,12 +116,16 @@ impl Benchmark {
     /// and the figure does not depend on the number of threads.
     fn runtime(&self) -> std::io::Result<Runtime> {
         let mut builder = match self {
-            Self::Decisions(_) | Self::Overhead(_) | Self::Order(_) | Self::Routes => Builder::new_current_thread(),
+            Self::Decisions(_) | Self::Overhead(_) | Self::Order(_) | Self::Routes | Self::ServePassthrough(_) => {
+                Builder::new_current_thread()
+            }
             Self::Sim(_)
             | Self::Gate(_)
             | Self::HotBucket(_)
             | Self::Budgets(_)
-            | Self::ServeSim
+            | Self::ServeSim(_)
+            | Self::Proxy(_)
+            | Self::ProxyHot(_)
             | Self::Operations(_)
             | Self::Backlog(_)
             | Self::Events(_)
@@ -166,10 +179,16 @@ fn measure(arguments: &Arguments) -> anyhow::Result<Option<Value>> {
         Benchmark::Processes(options) => name.runtime()?.block_on(processes::run(options, *json))?,
         // Handled in `main`.
         Benchmark::ServeDaemon => return Ok(None),
-        Benchmark::ServeSim => {
-            name.runtime()?.block_on(serve_sim::serve())?;
+        Benchmark::ServeSim(options) => {
+            name.runtime()?.block_on(serve_sim::serve(options))?;
             return Ok(None);
         }
+        Benchmark::ServePassthrough(options) => {
+            name.runtime()?.block_on(proxy::serve_passthrough(options))?;
+            return Ok(None);
+        }
+        Benchmark::Proxy(options) => name.runtime()?.block_on(proxy::run(options, *seconds, *json))?,
+        Benchmark::ProxyHot(options) => name.runtime()?.block_on(proxy_hot::run(options, *seconds, *json))?,
         Benchmark::Sim(options) => name.runtime()?.block_on(sim::run(options, *seconds, *json))?,
         Benchmark::Gate(options) => name.runtime()?.block_on(gate::run(options, *seconds, *json))?,
         Benchmark::HotBucket(options) => name.runtime()?.block_on(hot_bucket::run(options, *seconds, *json))?,
