@@ -57,14 +57,19 @@ fn validate_path(path: &str) -> Result<(), RawRequestError> {
     if !path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
         return Err(RawRequestError::Character);
     }
-    let path = path.split_once('?').map_or(path, |(path, _)| path).to_ascii_lowercase();
+    let path = path.split_once('?').map_or(path, |(path, _)| path);
     let below = path.strip_prefix('/').ok_or(RawRequestError::NoSlash)?;
+    // Nearly no path has one.
+    let is_encoded = path.contains('%');
+    let lower = if is_encoded { path.to_ascii_lowercase() } else { String::new() };
     // Double encoding matters only to a proxy that decodes twice, but is cheap to reject.
-    if path.contains('\\') || ["%2f", "%5c", "%252f", "%255c"].iter().any(|slash| path.contains(slash)) {
+    if path.contains('\\') || ["%2f", "%5c", "%252f", "%255c"].iter().any(|slash| lower.contains(slash)) {
         return Err(RawRequestError::EncodedSlash);
     }
-    for segment in below.split('/') {
-        match segment.replace("%25", "%").replace("%2e", ".").as_str() {
+    let decoded = lower.replace("%25", "%").replace("%2e", ".");
+    let segments = if is_encoded { decoded.strip_prefix('/').unwrap_or(&decoded) } else { below };
+    for segment in segments.split('/') {
+        match segment {
             "" => return Err(RawRequestError::EmptySegment),
             "." | ".." => return Err(RawRequestError::DotSegment),
             _ => {}
