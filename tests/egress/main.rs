@@ -7,5 +7,7 @@ mod calls;
 mod fixture;
 mod limits;
 mod refusals;
+mod restarts;
+mod soak;
 mod streams;
 mod upstream;
