@@ -7,12 +7,13 @@
 //! ```
 //!
 //! Layers; each uses only layers to its left: [`settings`] → `net` → [`client`], [`commands`], [`handlers`], [`discord`],
-//! [`redis`](mod@redis), [`store`], [`webhook`] → [`api`] → `egress` → [`daemon`], `demo`, [`doctor`] → [`cli`] → `main`. All
+//! [`redis`](mod@redis), [`broker`], [`store`], [`webhook`] → [`api`] → `egress` → [`daemon`], `demo`, [`doctor`] → [`cli`] → `main`. All
 //! layers may use [`events`], [`metrics`], [`process`] and [`logging`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod api;
+pub mod broker;
 pub mod cli;
 pub mod client;
 pub mod clock;

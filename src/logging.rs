@@ -112,9 +112,11 @@ pub fn init(
 }
 
 /// Targets of libraries that are off unless the filter names their library.
-const NOISY_TARGETS: [(&str, &str); 3] = [
+const NOISY_TARGETS: [(&str, &str); 4] = [
     // One line for each request that is not valid HTTP. Any client can send any number of them.
     ("actix_http::h1::dispatcher", "actix"),
+    // Lines for each lost connection and each rejected message. The broker reports both, without the message.
+    ("lapin", "lapin"),
     // One line for each connection of a PostgreSQL that stops. The store reports the outage once.
     ("sqlx::postgres::notice", "sqlx"),
     ("sqlx_core::pool::connection", "sqlx"),
@@ -122,6 +124,10 @@ const NOISY_TARGETS: [(&str, &str); 3] = [
 
 /// Turns off log lines of libraries that others can cause in any number, unless the filter names them.
 fn silence_noisy_targets(mut filter: EnvFilter, directives: &str) -> EnvFilter {
+    // It logs whole messages, and an interaction has a token.
+    if let Ok(off) = "lapin::returned_messages=off".parse::<Directive>() {
+        filter = filter.add_directive(off);
+    }
     if filter.max_level_hint() > Some(LevelFilter::INFO) {
         return filter;
     }

@@ -44,6 +44,23 @@ metrics! {
         /// Response time of webhooks, by handler.
         pub(crate) WEBHOOK_REQUEST_SECONDS = histogram "guildhall_webhook_request_seconds" [handler] in Seconds;
     }
+    Broker {
+        /// 1 while RabbitMQ is connected and its exchanges and queues are declared, else 0.
+        pub(crate) BROKER_UP = gauge "guildhall_broker_up";
+        /// 1 while RabbitMQ blocks publishing because it is short of disk space or memory, else 0.
+        pub(crate) BROKER_BLOCKED = gauge "guildhall_broker_blocked";
+        /// Connections made to RabbitMQ. All but the first are reconnects.
+        pub(crate) BROKER_CONNECTIONS = counter "guildhall_broker_connections_total";
+        /// Events published to RabbitMQ, by result: confirmed, returned (no queue is bound), nacked (a queue is full),
+        /// timeout or lost. Only confirmed ones are handled; the others are published again.
+        pub(crate) BROKER_PUBLISHES = counter "guildhall_broker_publishes_total" [result];
+        /// Time from publishing an event to its confirm, or to its failure.
+        pub(crate) BROKER_PUBLISH_SECONDS = histogram "guildhall_broker_publish_seconds" in Seconds;
+        /// Events that are published and not confirmed yet.
+        pub(crate) BROKER_UNCONFIRMED = gauge "guildhall_broker_unconfirmed";
+        /// Messages in a queue that no consumer has taken yet, by queue.
+        pub(crate) BROKER_QUEUE_MESSAGES = gauge "guildhall_broker_queue_messages" [queue];
+    }
     Operations {
         /// How long the operation has waited that waits longest in a state, in seconds; 0 if there is none. From its
         /// acceptance, or from when it was due if it was scheduled.

@@ -101,6 +101,7 @@ fn format_handlers(handlers: &EventHandlers) -> String {
             HandlerAction::Rule(rule) if rule.is_idle() => "does nothing".to_owned(),
             HandlerAction::Rule(_) => "rule".to_owned(),
             HandlerAction::Webhook(webhook) => format!("webhook {}", webhook.url),
+            HandlerAction::Broker => "broker".to_owned(),
         };
         let shadow = if handler.shadow { " (shadow)" } else { "" };
         format!("{:widest$}  on {on}: {does}{shadow}\n", handler.name)
@@ -154,6 +155,7 @@ fn push_action(out: &mut String, action: &DryRunAction) {
                 out.push_str("  would do nothing\n");
             }
         }
+        DryRunAction::Publish { body } => push(out, format_args!("  would publish to the broker\n  {body}\n")),
         DryRunAction::Ask { url, body } => push(out, format_args!("  would POST to {url}\n  {body}\n")),
     }
 }

@@ -3,6 +3,7 @@
 mod audit;
 mod backup;
 mod breakers;
+mod broker;
 mod budgets;
 mod commands;
 mod completions;
@@ -86,6 +87,8 @@ enum Command {
     Limits(limits::Args),
     /// List circuit breakers; open or close them manually
     Breakers(breakers::Args),
+    /// Check and declare the queues of RabbitMQ, and manage its dead letters
+    Broker(broker::Args),
     /// Show named budgets and their spending
     Budgets(budgets::Args),
     /// Create, list, rotate and revoke API keys
@@ -134,6 +137,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Shards(args) => shards::run(file, args),
         Command::Limits(args) => limits::run(file, &args),
         Command::Breakers(args) => breakers::run(file, args),
+        Command::Broker(args) => broker::run(file, args),
         Command::Budgets(args) => budgets::run(file, args),
         Command::Keys(args) => keys::run(file, args),
         Command::Audit(args) => audit::run(file, args),

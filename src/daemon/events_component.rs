@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use actix_rt::Arbiter;
 use guildhall_actors::crash::CrashStore;
 use guildhall_actors::gate::Gate;
-use guildhall_actors::ports::{EventStore, StoredSession, WebhookClient};
+use guildhall_actors::ports::{EventBroker, EventStore, StoredSession, WebhookClient};
 use guildhall_actors::shard::FlowLimit;
 use guildhall_actors::submission::OperationService;
 use guildhall_actors::supervision;
@@ -14,13 +14,14 @@ use guildhall_actors::supervisor::{EventPorts, EventsConfig, EventsHandle, Fallb
 use guildhall_actors::wall_clock::WallClock;
 use guildhall_core::{
     backoff::Backoff,
-    event::handler::{EventHandlers, HandlerAction},
+    event::handler::{EventHandler, EventHandlers, HandlerAction},
 };
 use url::Url;
 
 use super::RestComponent;
 use crate::{
     api::ComponentHandle,
+    broker::Broker,
     discord::RestInteractionResponder,
     settings::{FallbackSettings, Settings},
     webhook::{Secret, Target, TargetError, WebhookConfig, Webhooks},
@@ -35,6 +36,15 @@ pub enum WebhookError {
     /// Its URL or its secrets are invalid.
     #[error(transparent)]
     Target(#[from] TargetError),
+    /// A handler needs a broker.
+    #[error(
+        "handler `{handler}` publishes to the broker, but there is none; set GUILDHALL__BROKER__URL to the URL of a \
+         RabbitMQ (docs/broker.md)"
+    )]
+    NoBroker {
+        /// The handler.
+        handler: Arc<str>,
+    },
     /// Its URL cannot be parsed.
     #[error(
         "the webhook URL of handler `{handler}` is invalid: {error}; use a URL such as https://brain.example/events"
@@ -73,14 +83,25 @@ impl EventsComponent {
         store: Arc<dyn EventStore>,
         crashes: Arc<dyn CrashStore>,
         rest: &RestComponent,
+        broker: Option<Arc<Broker>>,
         operations: Arc<OperationService>,
         shards: u32,
         clock: &WallClock,
     ) -> Result<PreparedEvents, WebhookError> {
+        check_broker(&handlers, settings)?;
         let brain = webhooks(&handlers, &rest.gate, clock)?;
+        let broker = broker.map(|broker| broker as Arc<dyn EventBroker>);
         let responder = RestInteractionResponder::new(rest.gate.clone(), settings.interactions.timeout);
-        let ports =
-            EventPorts { handlers, store, crashes, brain, responder: Arc::new(responder), operations, observer: None };
+        let ports = EventPorts {
+            handlers,
+            store,
+            crashes,
+            brain,
+            broker,
+            responder: Arc::new(responder),
+            operations,
+            observer: None,
+        };
         let flow_limit = FlowLimit { events: settings.gateway.buffer_events, bytes: settings.gateway.buffer_bytes };
         Ok(EventsHandle::prepare(ports, clock.clone(), config(settings, shards), flow_limit))
     }
@@ -119,6 +140,17 @@ pub(crate) async fn load_sessions(store: &dyn EventStore, part: &ComponentHandle
             Err(error) => part.not_ready(&format!("cannot load the sessions to resume yet: {error}")),
         }
         tokio::time::sleep(RETRY_DELAY).await;
+    }
+}
+
+/// Checks that there is a broker if a handler publishes to it.
+pub(crate) fn check_broker(handlers: &EventHandlers, settings: &Settings) -> Result<(), WebhookError> {
+    let publishes = |handler: &&EventHandler| matches!(handler.action, HandlerAction::Broker);
+    match handlers.iter().find(publishes) {
+        Some(handler) if settings.broker.url.is_none() => {
+            Err(WebhookError::NoBroker { handler: Arc::clone(&handler.name) })
+        }
+        Some(_) | None => Ok(()),
     }
 }
 

@@ -33,6 +33,7 @@ use crate::api::{
     BindError, CertificatesError, ComponentHandle, Control, GateService, GatewayServices, Readiness, Services,
     ShardService, StateService,
 };
+use crate::broker::{Broker, BrokerConfigError};
 use crate::clock::Clocks;
 use crate::discord::executor::{DiscordExecutor, ExecutorConfig};
 use crate::discord::{FatalClose, ShardEnd};
@@ -74,6 +75,9 @@ pub enum StartError {
     /// A webhook cannot be used.
     #[error(transparent)]
     Webhook(#[from] WebhookError),
+    /// The broker cannot be used.
+    #[error(transparent)]
+    Broker(#[from] BrokerConfigError),
     /// A thread for shards cannot be started.
     #[error("cannot start a thread for the shards: {0}")]
     Threads(#[source] io::Error),
@@ -139,6 +143,7 @@ struct Parts {
     operations: ComponentHandle,
     events: ComponentHandle,
     redis: Option<ComponentHandle>,
+    broker: Option<ComponentHandle>,
 }
 
 impl Parts {
@@ -150,6 +155,7 @@ impl Parts {
             operations: readiness.register("operations"),
             events: readiness.register("events"),
             redis: settings.redis.url.is_some().then(|| readiness.register("redis")),
+            broker: settings.broker.url.is_some().then(|| readiness.register("broker")),
         }
     }
 }
@@ -256,12 +262,14 @@ impl Daemon {
             .await
             .map_err(abandon)?;
         let gateway = Arc::new(GatewayComponent::new(parts.gateway));
+        let broker = broker(settings, parts.broker).map_err(abandon)?;
         let prepared = EventsComponent::prepare(
             settings,
             handlers,
             Arc::clone(&sessions),
             Arc::new(store.clone()),
             &rest,
+            broker,
             Arc::clone(operations.service()),
             info.shards,
             &clocks.store_time(),
@@ -442,6 +450,16 @@ fn executor(rest: &RestComponent, identity: &BotIdentity, store: &Store, roles: 
     DiscordExecutor::new(gate, identity.application, identity.bot, objects, ExecutorConfig::default())
         .with_roles(Arc::clone(roles))
         .with_clocks(store.clocks().clone())
+}
+
+/// The connection to the broker, if there is one. It reports its state to `/readyz`.
+fn broker(settings: &Settings, part: Option<ComponentHandle>) -> Result<Option<Arc<Broker>>, BrokerConfigError> {
+    let Some((url, part)) = settings.broker.url.clone().zip(part) else { return Ok(None) };
+    let listener = move |state: Result<(), &str>| match state {
+        Ok(()) => part.ready(),
+        Err(reason) => part.not_ready(reason),
+    };
+    Broker::start(&settings.broker, url, Box::new(listener)).map(|broker| Some(Arc::new(broker)))
 }
 
 /// Passes changed permissions to the role cache, changes of guilds to the recorder, and everything else to readiness and to the

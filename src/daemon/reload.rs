@@ -137,6 +137,8 @@ impl Reloader {
             )])
         });
         let checked = checked.map_err(ReloadError::Invalid)?;
+        let broker = events::check_broker(&checked.handlers, &running.started.settings);
+        broker.map_err(|error| ReloadError::Invalid(vec![("handlers".to_owned(), error.to_string())]))?;
         let webhooks = events::webhooks(&checked.handlers, &targets.gate, &targets.clock);
         let brain = webhooks.map_err(|error| ReloadError::Invalid(vec![("handlers".to_owned(), error.to_string())]))?;
         Ok(apply(&self.0.log, targets, &mut running, checked, &brain).await)

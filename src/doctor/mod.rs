@@ -110,7 +110,7 @@ pub async fn examine(options: &DoctorOptions<'_>, mut report: impl FnMut(Finding
     let probe = storage::store(settings, &mut report).await;
     report(admin_key::examine(settings, probe.as_ref()));
     storage::redis(settings, &mut report).await;
-    report(Finding::skip("rabbitmq", "not configured: this version has no broker"));
+    storage::broker(settings, &mut report).await;
     webhooks::check_webhooks(settings, &mut report).await;
     let client = daemon::check_ready(&options.daemon, &mut report).await;
     report(daemon::guild_restarts(client.as_ref().copied()).await);

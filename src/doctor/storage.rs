@@ -11,6 +11,7 @@ use guildhall_core::{state_key::GATE, time::UnixMs};
 
 use super::Finding;
 use crate::{
+    broker,
     discord::application_id,
     redis::{self, RedisConfig},
     settings::{Settings, StoreSettings, StoreUrl},
@@ -262,6 +263,50 @@ pub(crate) async fn redis(settings: &Settings, report: &mut impl FnMut(Finding))
     });
     report(eviction(&probe));
     report(persistence(&probe));
+}
+
+/// Checks that RabbitMQ is reachable, and that its exchanges and queues exist.
+pub(crate) async fn broker(settings: &Settings, report: &mut impl FnMut(Finding)) {
+    const CHECK: &str = "rabbitmq";
+    let Some(url) = &settings.broker.url else {
+        return report(Finding::skip(CHECK, "not configured: no events are published"));
+    };
+    let probe = match broker::probe(&settings.broker, url).await {
+        Ok(probe) => probe,
+        Err(error) => {
+            let message = error.to_string();
+            let (seen, advice) = message.split_once("; ").unwrap_or((&message, "check broker.url; docs/broker.md"));
+            return report(Finding::fail(CHECK, seen, advice));
+        }
+    };
+    let seen =
+        format!("{url}: connected in {} ms, {} queues exist", probe.connect_time.as_millis(), probe.queues.len());
+    report(Finding::ok(CHECK, seen));
+    let topology = broker::Topology::new(&settings.broker);
+    let of = |name: &str| probe.queues.iter().find(|queue| queue.name == name);
+    if let Some(letters) = of(&topology.dead_letter_queue).filter(|queue| queue.messages > 0) {
+        let seen = format!("{} dead letters in {}", letters.messages, letters.name);
+        report(Finding::warn(
+            "broker dead letters",
+            seen,
+            "see `guildhall broker dlq list`, then redrive or discard them",
+        ));
+    }
+    let unread = |queue: &&broker::QueueState| queue.consumers == 0 && queue.name != topology.dead_letter_queue;
+    let (unread, waiting) = probe
+        .queues
+        .iter()
+        .filter(unread)
+        .filter(|queue| queue.messages > 0)
+        .fold((0, 0_u64), |(queues, messages), queue| (queues + 1, messages + u64::from(queue.messages)));
+    if unread > 0 {
+        let seen = format!("{waiting} messages in {unread} queues without a consumer");
+        report(Finding::warn(
+            "broker consumers",
+            seen,
+            "start the consumers: a full queue makes events wait in the daemon",
+        ));
+    }
 }
 
 fn eviction(probe: &redis::RedisProbe) -> Finding {

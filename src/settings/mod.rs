@@ -9,6 +9,7 @@
 //! ```
 
 mod api;
+mod broker;
 mod budgets;
 mod declare;
 mod discord;
@@ -43,6 +44,7 @@ pub(crate) use self::public_key::from_hex;
 pub(crate) use self::schema::env_name as environment_name;
 pub use self::{
     api::{ApiSettings, ForwardedHeader, PolicySettings, TlsSettings},
+    broker::{BrokerSettings, BrokerUrl, BrokerUrlError},
     budgets::{BudgetSettings, NamedBudget, NamedBudgetError},
     discord::{
         BotTokenError, DiscordSettings, EgressSettings, GateSettings, RestSettings, SIMULATOR_TOKEN, is_simulator_token,
@@ -86,6 +88,8 @@ settings! {
         pub gate: GateSettings;
         /// The Redis that the processes of one bot share.
         pub redis: RedisSettings;
+        /// The RabbitMQ that handlers publish events to.
+        pub broker: BrokerSettings;
         /// Execution and retention of operations.
         pub operations: OperationSettings;
         /// Event handlers.

@@ -189,6 +189,7 @@ const NOT_KILLED: [(Part, &str); 4] = [
         "runs only with a public key, and is started by the same function as the API's listener",
     ),
     (Part::EgressListener, "runs only with egress.enabled, and is spawned like any task"),
+    (Part::BrokerConnection, "runs only with broker.url, and is spawned like any task"),
     (Part::Certificates, "runs only with TLS, and is spawned like any task"),
     (Part::SpanExporter, "runs only with a collector, and is spawned like any task"),
 ];

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  mailbox ─▶ rules: applied at once, committed together ──────────────────────▶ acks
-//!     └──▶ webhook: called ─ in time ─▶ committed ────────────────────────▶ acks
+//!     └──▶ webhook or broker: called ─ in time ─▶ committed ────────────────────────▶ acks
 //!                         └ slow, or failed ─▶ stored in the inbox ───────▶ acks (the inbox continues)
 //! ```
 
@@ -22,13 +22,12 @@ use tokio::task::consume_budget;
 use tokio::time::{Instant, timeout};
 
 use super::context::EventContext;
-use super::handler_runner::{EventDisposition, HandlerOutcome, Retries, StartedHandler, WebhookTask};
+use super::handler_runner::{EventDisposition, HandlerOutcome, HandlerTask, Retries, StartedHandler, task_outcome};
 use super::inbox_entry::{commit_dead, commit_entry, inbox_entry};
 use super::interaction::{first_response, responds_at_once};
 use super::interaction_recorder::{RecordingFuture, wait_until_recorded};
 use super::mailbox::GuildMailbox;
 use super::routed_event::{DeferralFuture, QueuedEvent};
-use super::state_keys::webhook_outcome;
 use crate::failpoint;
 use crate::ports::{CommitResult, HandlerCommit, InitialResponse, NewOperation, ResponseResult, SubmitError};
 use crate::supervision::Part;
@@ -285,7 +284,7 @@ impl EventWorker {
         let outcome = match runner.start(number, event, None, timeout).await {
             StartedHandler::Finished(outcome) => outcome,
             StartedHandler::Calling { call, .. } if at_once => runner.finish_call(number, event, call).await,
-            StartedHandler::Calling { call, body } => return self.wait_for_webhook(number, event, body, call).await,
+            StartedHandler::Calling { call, body } => return self.wait_for_task(number, event, body, call).await,
         };
         if at_once {
             return self.respond(number, event, outcome, is_only).await;
@@ -294,8 +293,8 @@ impl EventWorker {
         self.store_disposition(number, event, disposition, None).await;
     }
 
-    /// Waits for a webhook, but not for long: a slow one continues in the inbox.
-    async fn wait_for_webhook(&self, number: usize, event: &Event, body: String, mut call: WebhookTask) {
+    /// Waits for a webhook or the broker, but not for long: a slow one continues in the inbox.
+    async fn wait_for_task(&self, number: usize, event: &Event, body: String, mut call: HandlerTask) {
         let EventContext { handlers, runner, config, .. } = &*self.context;
         let handler = handlers.handler(number);
         let started = Instant::now();
@@ -307,7 +306,7 @@ impl EventWorker {
             let commit = commit_entry(entry, self.pending_fallback(number, event));
             return self.put_into_inbox(number, commit, Some(call)).await;
         };
-        let outcome = webhook_outcome(handler, event, response);
+        let outcome = task_outcome(handler, event, response);
         let disposition = runner.decide(event, number, outcome, 1, Retries::Allowed);
         self.store_disposition(number, event, disposition, Some(body)).await;
     }
@@ -348,7 +347,7 @@ impl EventWorker {
     }
 
     /// Puts an event into the inbox, once there is room.
-    async fn put_into_inbox(&self, number: usize, commit: HandlerCommit, call: Option<WebhookTask>) {
+    async fn put_into_inbox(&self, number: usize, commit: HandlerCommit, call: Option<HandlerTask>) {
         let EventContext { backlog, committer, config, .. } = &*self.context;
         backlog.has_room(config.max_inbox).await;
         let key = commit.key.clone();
@@ -373,13 +372,15 @@ impl EventWorker {
             HandlerOutcome::Produced(output) => {
                 (output.reply.take().map(|reply| first_response(interaction.kind, reply)), "answered")
             }
+            HandlerOutcome::Published { .. } => (None, "published"),
             failed if is_only => {
                 let fallback = failed.fallback_reason().and_then(|reason| fallbacks.immediate(&interaction, reason));
                 (fallback, "fallback")
             }
-            HandlerOutcome::CoolingDown | HandlerOutcome::Retryable { .. } | HandlerOutcome::Permanent { .. } => {
-                (None, "fallback")
-            }
+            HandlerOutcome::CoolingDown
+            | HandlerOutcome::Unavailable { .. }
+            | HandlerOutcome::Retryable { .. }
+            | HandlerOutcome::Permanent { .. } => (None, "fallback"),
         };
         if let Some(response) = response {
             match responder.respond(interaction, InitialResponse::Immediate(response), trace(&event.origin)).await {

@@ -169,7 +169,7 @@ impl InteractionFallbacks {
     /// Whether this handler is a rule that never responds, and another handler may.
     fn is_left_to_another(&self, event: &Event, handler: &EventHandler) -> bool {
         let may_respond = |handler: &EventHandler| match &handler.action {
-            HandlerAction::Webhook(_) => true,
+            HandlerAction::Webhook(_) | HandlerAction::Broker => true,
             HandlerAction::Rule(rule) => rule.has_reply(),
         };
         let is_other = |other: &EventHandler| other.name != handler.name && may_respond(other);
