@@ -6,6 +6,7 @@
 
 mod api;
 mod backlog;
+mod broker;
 mod budgets;
 mod cpu;
 mod daemon;
@@ -27,6 +28,9 @@ mod peers;
 mod pipeline;
 mod postgres_server;
 mod processes;
+#[path = "../../testkit/src/rabbitmq.rs"]
+#[expect(clippy::unwrap_used, dead_code, reason = "shared with the tests")]
+mod rabbitmq_server;
 mod redis_server;
 mod routes;
 mod sender;
@@ -73,6 +77,8 @@ enum Benchmark {
     Overhead(overhead::Arguments),
     /// Measure a budget shared over Redis under full demand, compared with a script that is retried until it succeeds.
     Budgets(budgets::Arguments),
+    /// Measure events per second through RabbitMQ with confirms and order, compared with a plain publisher.
+    Broker(broker::Arguments),
     /// Measure end-to-end operations per second with durable steps, compared with other queues on the same PostgreSQL.
     Operations(operations::Arguments),
     /// Measure the cost of an operation when the store holds many finished and many pending operations.
@@ -112,6 +118,7 @@ impl Benchmark {
             | Self::Gate(_)
             | Self::HotBucket(_)
             | Self::Budgets(_)
+            | Self::Broker(_)
             | Self::ServeSim
             | Self::Operations(_)
             | Self::Backlog(_)
@@ -157,6 +164,7 @@ fn measure(arguments: &Arguments) -> anyhow::Result<Option<Value>> {
             return Ok(None);
         }
         Benchmark::Operations(options) => run_on_daemon_runtime(operations::run(options, *json))?,
+        Benchmark::Broker(options) => run_on_daemon_runtime(broker::run(options, *seconds, *json))?,
         Benchmark::Backlog(options) => run_on_daemon_runtime(backlog::run(options, *json))?,
         Benchmark::Events(options) => run_on_daemon_runtime(events::run(options, *seconds, *json))?,
         Benchmark::Load(options) => name.runtime()?.block_on(event_load::run(options, *seconds, *json))?,

@@ -3,6 +3,7 @@
 //! With several, a confirm of the server can cover some of them, and a returned message cannot be told apart from those that
 //! were accepted. So the number of channels is the number of unconfirmed messages.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::{path::Path, time::Duration};
@@ -67,10 +68,28 @@ impl Connector {
 
     /// Connects and logs in.
     pub(crate) async fn connect(&self) -> Result<Connection, BrokerFailure> {
-        match timeout(self.timeout, self.try_connect()).await {
-            Ok(result) => result.map_err(|error| self.redact(BrokerFailure::of(&error))),
-            Err(_) => Err(BrokerFailure::timeout("the connection attempt", self.timeout)),
+        self.connect_patiently(1, |_| {}).await
+    }
+
+    /// Connects and logs in. After each timeout but the last, the same attempt continues, and `on_late` is called: the client
+    /// library keeps a thread for an attempt until the server responds, even if nothing waits for it any more.
+    pub(super) async fn connect_patiently(
+        &self,
+        timeouts: u32,
+        on_late: impl Fn(&BrokerFailure),
+    ) -> Result<Connection, BrokerFailure> {
+        let mut attempt = pin!(self.try_connect());
+        for number in 1.. {
+            let failure = match timeout(self.timeout, &mut attempt).await {
+                Ok(result) => return result.map_err(|error| self.redact(BrokerFailure::of(&error))),
+                Err(_) => self.redact(BrokerFailure::timeout("the connection attempt", self.timeout)),
+            };
+            if number >= timeouts {
+                return Err(failure);
+            }
+            on_late(&failure);
         }
+        unreachable!("invariant: the loop ends by a return")
     }
 
     async fn try_connect(&self) -> lapin::Result<Connection> {
@@ -125,7 +144,16 @@ impl Link {
     /// Publishes a message, and waits until the server has processed it. When the future is dropped, the message may have
     /// been published all the same.
     pub(super) async fn publish(&self, exchange: &str, message: &EventMessage) -> Result<Processed, BrokerFailure> {
-        self.try_publish(exchange.into(), message).await.map_err(|error| BrokerFailure::of(&error))
+        self.try_publish(exchange.into(), message).await.map_err(|error| {
+            if !self.is_connected() {
+                self.failed.notify_one();
+            }
+            BrokerFailure::of(&error)
+        })
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.connection.status().connected()
     }
 
     async fn try_publish(&self, exchange: ShortString, message: &EventMessage) -> lapin::Result<Processed> {
@@ -161,6 +189,9 @@ impl Link {
     /// Waits until the connection is given up.
     pub(super) async fn failed(&self, limit: Duration) -> BrokerFailure {
         self.failed.notified().await;
+        if !self.is_connected() {
+            return BrokerFailure::new(BrokerFailureKind::Connection, "the connection was closed");
+        }
         let message = format!("no event was confirmed within broker.publish_timeout_ms = {}", millis(limit));
         BrokerFailure::new(BrokerFailureKind::Timeout, message)
     }

@@ -80,7 +80,7 @@ impl DeadLetterSelection {
     }
 }
 
-/// Reads at most so many dead letters, oldest first, and how many there are. Changes nothing.
+/// Reads at most so many dead letters, and how many there are. Changes nothing.
 pub(crate) async fn list(
     settings: &BrokerSettings,
     url: &BrokerUrl,

@@ -10,7 +10,7 @@ use guildhall_actors::{failpoint, supervision};
 use guildhall_core::backoff::{Backoff, BackoffSequence};
 use lapin::Event;
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until};
 
 use super::{
     LinkState, Shared,
@@ -25,6 +25,9 @@ use crate::events::{FailureLog, emit};
 
 /// Delays between attempts to connect.
 const BACKOFF: Backoff = Backoff { base: Duration::from_millis(250), cap: Duration::from_secs(5), jitter: 0.3 };
+
+/// After how many timeouts an attempt to connect is given up.
+const CONNECT_TIMEOUTS: u32 = 6;
 
 /// How often queues are looked at.
 const CHECK_INTERVAL: Duration = Duration::from_secs(15);
@@ -53,7 +56,7 @@ async fn keep_connected(shared: Arc<Shared>) {
     let mut backoff = BackoffSequence::new(BACKOFF);
     let (lost, unusable) = (FailureLog::new("connection to RabbitMQ"), FailureLog::new("connection to RabbitMQ"));
     loop {
-        match open(&shared).await {
+        match open(&shared, &unusable).await {
             Ok(link) => {
                 let link = Arc::new(link);
                 let recovery = unusable.take_recovery();
@@ -78,8 +81,12 @@ async fn keep_connected(shared: Arc<Shared>) {
     }
 }
 
-async fn open(shared: &Shared) -> Result<Link, BrokerFailure> {
-    let connection = shared.connector.connect().await?;
+async fn open(shared: &Shared, unusable: &FailureLog) -> Result<Link, BrokerFailure> {
+    let on_late = |failure: &BrokerFailure| {
+        shared.set_state(LinkState::Down(failure.message.as_str().into()));
+        emit(BrokerUnusable { failure, summary: unusable.on_failure() });
+    };
+    let connection = shared.connector.connect_patiently(CONNECT_TIMEOUTS, on_late).await?;
     shared.topology.declare(&connection).await?;
     Ok(Link::new(connection))
 }
@@ -89,15 +96,10 @@ async fn watch(shared: &Shared, link: &Arc<Link>, events: impl Stream<Item = Eve
     let mut events = pin!(events);
     let mut checks = interval_at(Instant::now(), CHECK_INTERVAL);
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let closed = || BrokerFailure::new(BrokerFailureKind::Connection, "the server closed the connection");
+    // When queues are restored, because messages were returned.
+    let mut restore_at: Option<Instant> = None;
     loop {
-        let mut was_returned = false;
-        let restoring = async {
-            shared.restore.notified().await;
-            // Several messages may be returned at once.
-            sleep(RESTORE_INTERVAL).await;
-        };
-        tokio::select! {
+        let was_returned = tokio::select! {
             event = events.next() => match event {
                 Some(Event::ConnectionBlocked(reason)) => {
                     emit(BrokerBlocked { reason: &reason });
@@ -112,18 +114,23 @@ async fn watch(shared: &Shared, link: &Arc<Link>, events: impl Stream<Item = Eve
                     shared.set_state(LinkState::Up(Arc::clone(link)));
                     continue;
                 }
-                Some(Event::Error(error)) if !link.connection.status().connected() => return BrokerFailure::of(&error),
-                None => return closed(),
                 // An error of a channel belongs to what uses it.
+                Some(Event::Error(error)) if !error.is_amqp_soft_error() => return BrokerFailure::of(&error),
                 Some(_) => continue,
+                None => return BrokerFailure::new(BrokerFailureKind::Connection, "the connection was closed"),
             },
             failure = link.failed(shared.publish_timeout) => return failure,
-            () = restoring => was_returned = true,
-            _ = checks.tick() => {}
-        }
-        if !link.connection.status().connected() {
-            return closed();
-        }
+            () = shared.restore.notified(), if restore_at.is_none() => {
+                // Many messages may be returned at once.
+                restore_at = Some(Instant::now() + RESTORE_INTERVAL);
+                continue;
+            }
+            () = sleep_until(restore_at.unwrap_or_else(Instant::now)), if restore_at.is_some() => {
+                restore_at = None;
+                true
+            }
+            _ = checks.tick() => false,
+        };
         // A blocked connection sends nothing.
         if link.is_blocked() {
             continue;

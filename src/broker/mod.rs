@@ -82,7 +82,7 @@ impl LinkState {
 }
 
 /// Called when the state changes: with the reason if nothing can be published.
-pub(crate) type StateListener = Box<dyn Fn(Result<(), &str>) + Send + Sync>;
+pub type StateListener = Box<dyn Fn(Result<(), &str>) + Send + Sync>;
 
 /// What the publishers and the keeper share.
 struct Shared {
@@ -110,7 +110,7 @@ impl Broker {
     /// # Errors
     ///
     /// When the file of certificate authorities is invalid.
-    pub(crate) fn start(
+    pub fn start(
         settings: &BrokerSettings,
         url: BrokerUrl,
         listener: StateListener,

@@ -43,7 +43,7 @@ enum Command {
 
 #[derive(Debug, Subcommand)]
 enum DlqCommand {
-    /// List dead letters, oldest first
+    /// List dead letters
     List {
         /// Maximum number of dead letters
         #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=MAX_LETTERS))]
@@ -75,7 +75,7 @@ struct Selection {
     /// Select all dead letters
     #[arg(long)]
     all: bool,
-    /// Maximum number of dead letters with --all, oldest first
+    /// Maximum number of dead letters with --all
     #[arg(long, value_name = "COUNT", requires = "all", default_value_t = MAX_LETTERS, value_parser = clap::value_parser!(u64).range(1..=MAX_LETTERS))]
     limit: u64,
 }

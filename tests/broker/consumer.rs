@@ -7,15 +7,19 @@ use std::{
 };
 
 use futures_util::{StreamExt as _, stream::select_all};
+use guildhall_testkit::crash::daemon_process::DaemonProcess;
 use lapin::{
     Connection, ConnectionProperties,
     message::Delivery,
     options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions},
     types::{AMQPValue, FieldTable},
 };
-use tokio::{task::JoinHandle, time::sleep};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
 
-use crate::fixture::{BrokerFixture, wait_until};
+use crate::fixture::{BrokerFixture, TEST_TIMEOUT};
 
 /// What a consumer sees of a message.
 #[derive(Clone, Debug)]
@@ -101,11 +105,18 @@ impl Consumer {
     }
 
     /// Waits until so many different events were received, and checks them.
-    pub(crate) async fn wait_for_events(&self, expected: usize) -> StreamReport {
-        wait_until(&format!("{expected} events arrive"), || self.report().events >= expected).await;
-        let report = self.report();
-        assert_eq!((report.events, &report.violations[..]), (expected, &[][..]), "{report:?}");
-        report
+    pub(crate) async fn wait_for_events(&self, expected: usize, daemon: &DaemonProcess) -> StreamReport {
+        let deadline = Instant::now() + TEST_TIMEOUT;
+        loop {
+            let report = self.report();
+            let is_done = report.events >= expected;
+            if !report.violations.is_empty() || is_done || Instant::now() > deadline {
+                let found = (report.events, &report.violations[..]);
+                assert_eq!(found, (expected, &[][..]), "{report:?}\n{}", daemon.log_tail());
+                return report;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
     }
 }
 

@@ -223,3 +223,26 @@ fn interaction_fields_need_a_matching_pattern() {
     assert!(found[0].1.contains("write `user.id`"), "{found:?}");
     handlers(&json!({"on": "interaction.command.a", "do": [], "when": {"fields": {"data.options.0.value": "1"}}}));
 }
+
+#[test]
+fn broker_is_an_action_of_its_own() {
+    let parse = |fields: Value| {
+        let mut handler = json!({"name": "bus", "on": ["member.#"]});
+        handler.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        EventHandlers::parse(&json!({ "handlers": [handler] }))
+    };
+    let handlers = parse(json!({"broker": true, "cooldown": {"key": "{user_id}", "for_ms": 5}})).unwrap();
+    assert!(matches!(handlers.iter().next().unwrap().action, HandlerAction::Broker));
+    let webhook = json!({"url": "https://brain.example/x", "secrets": [SECRET]});
+    for (fields, message) in [
+        (json!({"broker": true, "do": []}), "must not be combined with `do`"),
+        (json!({"broker": true, "webhook": webhook}), "must not be combined with `webhook`"),
+        (json!({"broker": false}), "must be true, or be absent"),
+        (json!({"broker": "amqp://x"}), "true or false"),
+        (json!({}), "`webhook`, or `broker`"),
+        (json!({"broker": true, "cooldown": {"key": "{user_id}"}}), "for_ms"),
+    ] {
+        let errors = parse(fields.clone()).unwrap_err();
+        assert!(errors.iter().any(|error| error.to_string().contains(message)), "{fields}: {errors:?}");
+    }
+}
