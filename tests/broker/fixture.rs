@@ -16,7 +16,7 @@ use tokio::{
 const TOKEN: &str = "MTk4NjIyNDgzNDcxOTI1MjQ4.again.ZnCjm1XVW7vRze4b7Cq4se7kKWs";
 
 /// A timeout that only a defect reaches; no test waits for it.
-pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(120);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(240);
 
 /// Interval between two checks of an awaited state.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);

@@ -214,7 +214,7 @@ impl HandlerRunner {
                 let stored = stored.filter(|_| state.is_empty()).map(ToOwned::to_owned);
                 let body = stored.unwrap_or_else(|| body(event, &state));
                 let call = match &handler.action {
-                    HandlerAction::Broker => self.publisher.start(event, handler, &body).await,
+                    HandlerAction::Broker => self.publisher.start(event, handler, &body),
                     HandlerAction::Webhook(_) | HandlerAction::Rule(_) => {
                         self.call_webhook(number, event, body.clone(), timeout)
                     }
@@ -267,7 +267,7 @@ impl HandlerRunner {
             return Ok(Some(BTreeMap::new()));
         }
         let now = self.clock.now();
-        let values = self.store.until_ok("values", |store| store.values(keys.clone(), now)).await;
+        let values = self.read_values(keys.clone(), now).await;
         if values.len() > needed && values[needed].is_some() {
             return Ok(None);
         }
@@ -279,6 +279,19 @@ impl HandlerRunner {
                 .map(|(key, value)| (key, value.map_or(Value::Null, parse)))
                 .collect(),
         ))
+    }
+
+    /// Reads stored values in a task of its own: the inbox does not poll its handlers while it reads entries, and a read that
+    /// is not polled would keep a connection that this needs.
+    async fn read_values(&self, keys: Vec<String>, now: UnixMs) -> Vec<Option<String>> {
+        let store = self.store.clone();
+        let read = spawn_work(async move { store.until_ok("values", |store| store.values(keys.clone(), now)).await });
+        match read.await {
+            Ok(values) => values,
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            // The runtime is shutting down.
+            Err(_) => std::future::pending().await,
+        }
     }
 
     fn call_webhook(&self, number: usize, event: &Event, body: String, timeout: Duration) -> HandlerTask {

@@ -48,16 +48,9 @@ impl Publisher {
     }
 
     /// Starts to publish an event. Events of one lane are published one after the other.
-    pub(crate) async fn start(&self, event: &Event, handler: &EventHandler, body: &str) -> HandlerTask {
+    pub(crate) fn start(&self, event: &Event, handler: &EventHandler, body: &str) -> HandlerTask {
         let lane = lane_of(event);
-        let (position, write) = match event.interaction {
-            Some(_) => (None, None),
-            None => {
-                let (position, write) = self.positions.next(&handler.name, lane, self.clock.now()).await;
-                (Some(position), Some(write))
-            }
-        };
-        let message = BrokerEvent {
+        let mut message = BrokerEvent {
             handler: Arc::clone(&handler.name),
             id: event_id(&event.origin),
             name: event.name.to_string(),
@@ -66,16 +59,19 @@ impl Publisher {
             lane: lane.unsigned_abs(),
             guild: event.guild,
             received_at: event.received_at,
-            position,
+            position: None,
             trace: span_of(event, handler),
             json: Arc::from(body),
         };
-        let broker = self.broker.clone();
+        let (broker, positions, now) = (self.broker.clone(), Arc::clone(&self.positions), self.clock.now());
         spawn_work(async move {
-            HandlerTaskResult::Publish(match broker {
-                Some(broker) => broker.publish(message).await.map(|()| write),
-                None => Err(Self::unavailable()),
-            })
+            let Some(broker) = broker else { return HandlerTaskResult::Publish(Err(Self::unavailable())) };
+            let mut write = None;
+            if !message.is_interaction {
+                let (position, to_store) = positions.next(&message.handler, lane, now).await;
+                (message.position, write) = (Some(position), Some(to_store));
+            }
+            HandlerTaskResult::Publish(broker.publish(message).await.map(|()| write))
         })
     }
 }

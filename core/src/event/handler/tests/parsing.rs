@@ -196,7 +196,7 @@ fn webhook_sets_which_responses_are_accepted() {
         let webhook = json!({"url": "http://a.example", "secrets": [SECRET], "answers": answers});
         match &handlers(&json!({"webhook": webhook})).get(0).unwrap().action {
             HandlerAction::Webhook(spec) => spec.answers,
-            HandlerAction::Rule(_) => unreachable!("it is a webhook"),
+            HandlerAction::Rule(_) | HandlerAction::Broker => unreachable!("it is a webhook"),
         }
     };
     for (value, expected) in [
