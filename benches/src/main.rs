@@ -29,7 +29,7 @@ mod pipeline;
 mod postgres_server;
 mod processes;
 #[path = "../../testkit/src/rabbitmq.rs"]
-#[expect(clippy::unwrap_used, dead_code, reason = "shared with the tests")]
+#[expect(clippy::unwrap_used, dead_code, unreachable_pub, reason = "shared with the tests")]
 mod rabbitmq_server;
 mod redis_server;
 mod routes;
