@@ -1,7 +1,7 @@
 //! Events of the daemon. Each event has one emission: the log line and the metric come from the same fields, so they
 //! cannot disagree.
 
-use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+use std::{collections::BTreeMap, io, net::SocketAddr, time::Duration};
 
 use guildhall_actors::ports::{StoreError, StoreUsage, SweepSummary};
 use guildhall_actors::telemetry::events::QUEUE_DEPTH;
@@ -20,6 +20,49 @@ use crate::store::{ProcessEnd, RestoredStore};
 
 pub use guildhall_actors::telemetry::{FailureLog, InternalEvent, emit};
 pub(crate) use guildhall_actors::telemetry::{counter, event, gauge, histogram};
+
+event! {
+    /// A thread panicked.
+    pub(crate) struct ThreadPanicked<'a> { location: Option<&'a str>, message: &'a str }
+    error!(place = location, message, "thread panicked");
+}
+
+event! {
+    /// The limit of open files of the process.
+    pub(crate) struct OpenFilesLimited { limit: u64 }
+    debug!(limit, "limit of open files");
+}
+
+event! {
+    /// The limit of open files could not be raised.
+    pub(crate) struct OpenFilesNotRaised { error: io::Error }
+    warn!(%error, "cannot raise the limit of open files");
+}
+
+event! {
+    /// SIGHUP arrived during the shutdown.
+    pub(crate) struct ReloadIgnored;
+    info!("reload ignored: the process is stopping");
+}
+
+event! {
+    /// A second signal ends the process without a shutdown.
+    pub(crate) struct ExitedImmediately { signal: &'static str }
+    error!(signal, "second signal received; exiting immediately");
+}
+
+event! {
+    /// Another process of this machine died without saying goodbye.
+    pub(crate) struct LocalProcessDied<'a> { member: &'a str }
+    info!(member, "process of this machine died");
+}
+
+#[cfg(feature = "otel")]
+event! {
+    /// Only the first daemon of a process exports its spans.
+    pub(crate) struct SpansExportedElsewhere;
+    warn!("spans are already exported elsewhere: this process has started a daemon before");
+}
 
 event! {
     /// Discord did not return the gateway URL.

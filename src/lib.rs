@@ -6,13 +6,14 @@
 //!                                 └──▶ events ──▶ log (stderr), metrics ◀──────────────────── GET /metrics
 //! ```
 //!
-//! Layers; each uses only layers to its left: [`settings`] → `net` → [`client`], [`commands`], [`handlers`], [`discord`],
-//! [`redis`](mod@redis), [`store`], [`webhook`] → [`api`] → `egress` → [`daemon`], `demo`, [`doctor`] → [`cli`] → `main`. All
-//! layers may use [`events`], [`metrics`], [`process`] and [`logging`].
+//! Layers; each uses only layers to its left: [`settings`] → `net`, [`clock`] → [`broker`], [`client`], [`commands`], [`discord`], `otel`,
+//! [`redis`](mod@redis), [`store`], [`webhook`] → [`handlers`] → [`api`] → `egress` → [`daemon`], `demo` → [`doctor`] → [`cli`] →
+//! `main`. All layers may use [`events`], [`metrics`], [`process`] and [`logging`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod api;
+pub mod broker;
 pub mod cli;
 pub mod client;
 pub mod clock;

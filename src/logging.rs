@@ -18,7 +18,10 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-use crate::settings::{LogFormat, LogSettings, SecretValue};
+use crate::{
+    events::{ThreadPanicked, emit},
+    settings::{LogFormat, LogSettings, SecretValue},
+};
 
 const REDACTED: &[u8] = b"(redacted)";
 
@@ -106,15 +109,18 @@ pub fn init(
     std::panic::set_hook(Box::new(|panic| {
         guildhall_actors::supervision::record_panic(panic);
         let location = panic.location().map(ToString::to_string);
-        tracing::error!(place = location, message = panic.payload_as_str().unwrap_or("no message"), "thread panicked");
+        let message = panic.payload_as_str().unwrap_or("no message");
+        emit(ThreadPanicked { location: location.as_deref(), message });
     }));
     Ok(LogControl { filter: handle, secrets })
 }
 
 /// Targets of libraries that are off unless the filter names their library.
-const NOISY_TARGETS: [(&str, &str); 3] = [
+const NOISY_TARGETS: [(&str, &str); 4] = [
     // One line for each request that is not valid HTTP. Any client can send any number of them.
     ("actix_http::h1::dispatcher", "actix"),
+    // Lines for each lost connection and each rejected message. The broker reports both, without the message.
+    ("lapin", "lapin"),
     // One line for each connection of a PostgreSQL that stops. The store reports the outage once.
     ("sqlx::postgres::notice", "sqlx"),
     ("sqlx_core::pool::connection", "sqlx"),
@@ -122,6 +128,10 @@ const NOISY_TARGETS: [(&str, &str); 3] = [
 
 /// Turns off log lines of libraries that others can cause in any number, unless the filter names them.
 fn silence_noisy_targets(mut filter: EnvFilter, directives: &str) -> EnvFilter {
+    // It logs whole messages, and an interaction has a token.
+    if let Ok(off) = "lapin::returned_messages=off".parse::<Directive>() {
+        filter = filter.add_directive(off);
+    }
     if filter.max_level_hint() > Some(LevelFilter::INFO) {
         return filter;
     }

@@ -44,6 +44,23 @@ metrics! {
         /// Response time of webhooks, by handler.
         pub(crate) WEBHOOK_REQUEST_SECONDS = histogram "guildhall_webhook_request_seconds" [handler] in Seconds;
     }
+    Broker {
+        /// 1 while RabbitMQ is connected and its exchanges and queues are declared, else 0.
+        pub(crate) BROKER_UP = gauge "guildhall_broker_up";
+        /// 1 while RabbitMQ blocks publishing because it is short of disk space or memory, else 0.
+        pub(crate) BROKER_BLOCKED = gauge "guildhall_broker_blocked";
+        /// Connections made to RabbitMQ. All but the first are reconnects.
+        pub(crate) BROKER_CONNECTIONS = counter "guildhall_broker_connections_total";
+        /// Events published to RabbitMQ, by result: confirmed, returned (no queue is bound), nacked (a queue is full),
+        /// timeout or lost. Only confirmed ones are handled; the others are published again.
+        pub(crate) BROKER_PUBLISHES = counter "guildhall_broker_publishes_total" [result];
+        /// Time from publishing an event to its confirm, or to its failure.
+        pub(crate) BROKER_PUBLISH_SECONDS = histogram "guildhall_broker_publish_seconds" in Seconds;
+        /// Events that are published and not confirmed yet.
+        pub(crate) BROKER_UNCONFIRMED = gauge "guildhall_broker_unconfirmed";
+        /// Messages in a queue that no consumer has taken yet, by queue.
+        pub(crate) BROKER_QUEUE_MESSAGES = gauge "guildhall_broker_queue_messages" [queue];
+    }
     Operations {
         /// How long the operation has waited that waits longest in a state, in seconds; 0 if there is none. From its
         /// acceptance, or from when it was due if it was scheduled.
@@ -129,7 +146,7 @@ metrics! {
         pub(crate) API_CONNECTIONS_REFUSED = counter "guildhall_api_connections_refused_total" [why];
         /// Connections closed by the daemon, by reason: slow_header, unread, slow_handshake, or a failed handshake.
         pub(crate) API_CONNECTIONS_CUT = counter "guildhall_api_connections_cut_total" [why];
-        /// Reloads of a changed API certificate, by result: ok or error.
+        /// Reloads of a changed certificate, of the API or of the REST proxy, by result: ok or error.
         pub(crate) API_CERTIFICATE_LOADS = counter "guildhall_api_certificate_loads_total" [result];
         /// Open operation streams.
         pub(crate) API_STREAMS = gauge "guildhall_api_streams";
@@ -141,7 +158,7 @@ metrics! {
         pub(crate) API_INTERVENTIONS = counter "guildhall_api_interventions_total" [action];
     }
     Egress {
-        /// Calls through the REST proxy, by kind of caller (key, bot, anonymous, or none if it was not identified), by
+        /// Calls through the REST proxy, by kind of caller (key, bot, token, anonymous, or none if it was not identified), by
         /// origin of the response (discord or guildhall) and by class of its status.
         pub(crate) EGRESS_REQUESTS = counter "guildhall_egress_requests_total" [caller, origin, status_class];
         /// Duration of calls through the REST proxy, including the wait for a permit, by kind of caller.
@@ -150,12 +167,23 @@ metrics! {
         pub(crate) EGRESS_REFUSED = counter "guildhall_egress_refused_total" [why];
         /// Calls through the REST proxy whose client hung up before the response.
         pub(crate) EGRESS_ABANDONED = counter "guildhall_egress_abandoned_total";
+        /// Calls through the REST proxy that got the response of an identical one in flight.
+        pub(crate) EGRESS_COALESCED = counter "guildhall_egress_coalesced_total";
         /// Calls in progress in the REST proxy.
         pub(crate) EGRESS_CALLS = gauge "guildhall_egress_calls";
         /// Open connections to the REST proxy.
         pub(crate) EGRESS_CONNECTIONS = gauge "guildhall_egress_connections";
-        /// Connections to the REST proxy that were refused or closed, by reason: full or unread.
+        /// Connections to the REST proxy that were refused or closed, by reason: full, unread, idle (to make room for
+        /// another one) or handshake.
         pub(crate) EGRESS_CONNECTIONS_CUT = counter "guildhall_egress_connections_cut_total" [why];
+        /// With `egress.compat = "nirn"`: response time of Discord for calls through the REST proxy, in seconds.
+        pub(crate) NIRN_REQUESTS = histogram "nirn_proxy_requests" [method, status, route, clientId];
+        /// With `egress.compat = "nirn"`: calls that the REST proxy answered with a status of 500 or more itself.
+        pub(crate) NIRN_ERRORS = counter "nirn_proxy_error";
+        /// With `egress.compat = "nirn"`: calls in progress in the REST proxy.
+        pub(crate) NIRN_OPEN_CONNECTIONS = gauge "nirn_proxy_open_connections" [route, method];
+        /// With `egress.compat = "twilight"`: response time of Discord for calls through the REST proxy, in seconds.
+        pub(crate) TWILIGHT_REQUESTS = histogram "twilight_http_proxy" [method, route, status, scope];
     }
 }
 
@@ -171,10 +199,32 @@ const EVENT_BUCKETS: &[f64] = &[
 /// Upper bounds of histogram buckets for counts.
 const COUNT_BUCKETS: &[f64] = &[1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0, 2_000.0];
 
+/// Upper bounds of the histogram buckets of nirn-proxy, which its dashboards have.
+const NIRN_BUCKETS: &[f64] = &[0.1, 0.25, 1.0, 2.5, 5.0, 20.0];
+
+/// Metrics with the names of another program, which exist only if a setting asks for them.
+const COMPAT_METRICS: [&Metric; 4] = [&NIRN_REQUESTS, &NIRN_ERRORS, &NIRN_OPEN_CONNECTIONS, &TWILIGHT_REQUESTS];
+
+fn is_of_another_program(metric: &Metric) -> bool {
+    COMPAT_METRICS.iter().any(|one| one.name == metric.name)
+}
+
+/// Describes the metrics of nirn-proxy to the recorder.
+pub(crate) fn describe_nirn() {
+    [NIRN_REQUESTS, NIRN_ERRORS, NIRN_OPEN_CONNECTIONS].iter().for_each(Metric::describe);
+}
+
+/// Describes the metric of twilight's http-proxy to the recorder.
+pub(crate) fn describe_twilight() {
+    TWILIGHT_REQUESTS.describe();
+}
+
 /// Returns the upper bounds of the buckets of a histogram.
 fn buckets(metric: &Metric) -> &'static [f64] {
     let of_events = [events::LATENCY, events::HANDLING, events::HANDLER_SECONDS];
     match metric.unit {
+        _ if metric.name == NIRN_REQUESTS.name => NIRN_BUCKETS,
+        _ if metric.name == TWILIGHT_REQUESTS.name => BUCKETS,
         Some(Unit::Seconds) if of_events.iter().any(|one| one.name == metric.name) => EVENT_BUCKETS,
         Some(Unit::Seconds) => BUCKETS,
         _ => COUNT_BUCKETS,
@@ -193,7 +243,8 @@ pub fn install() -> Result<PrometheusHandle, BuildError> {
     }
     let handle = builder.install_recorder()?;
     // The exporter has only integer counters, so processor time is written separately.
-    all().filter(|metric| metric.name != PROCESS_CPU.name).for_each(Metric::describe);
+    let is_described = |metric: &&Metric| metric.name != PROCESS_CPU.name && !is_of_another_program(metric);
+    all().filter(is_described).for_each(Metric::describe);
     gauge!(BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1);
     Ok(handle)
 }
@@ -212,6 +263,9 @@ mod tests {
         for metric in all().filter(|metric| metric.kind == MetricType::Histogram) {
             let (name, ends) = (metric.name, buckets(metric));
             assert!(ends.is_sorted(), "{name}");
+            if is_of_another_program(metric) {
+                continue;
+            }
             let measures_time = ends[0] < 1.0;
             assert_eq!(measures_time, metric.unit == Some(Unit::Seconds), "{name}");
             assert_eq!(measures_time, name.ends_with("_seconds"), "{name} ends in its unit");

@@ -1,19 +1,17 @@
 //! Metrics of the operating system about this process, sampled when metrics are requested.
 
-use std::{
-    fmt::Write as _,
-    fs,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::{fmt::Write as _, fs};
 
-use guildhall_actors::telemetry::{Metric, gauge};
+use guildhall_actors::{
+    telemetry::{Metric, gauge},
+    wall_clock::unix_now,
+};
 
 use crate::metrics::{PROCESS_CPU, PROCESS_MAX_FDS, PROCESS_OPEN_FDS, PROCESS_RESIDENT_MEMORY, PROCESS_START_TIME};
 
 /// Records the current time as the start time of the process.
 pub fn record_start() {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    gauge!(PROCESS_START_TIME).set(since.as_secs_f64());
+    gauge!(PROCESS_START_TIME).set(unix_now().as_secs_f64());
 }
 
 /// Sets the gauges that change all the time. Values that the system does not provide stay unset: none of them is worth

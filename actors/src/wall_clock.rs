@@ -7,6 +7,19 @@ use std::time::{Duration, SystemTime};
 use guildhall_core::time::UnixMs;
 use tokio::time::Instant;
 
+/// The time since the Unix epoch, from the clock of the system; zero before it.
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "the one place that reads the clock of the system")]
+pub fn unix_now() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}
+
+/// The same, in milliseconds.
+#[must_use]
+pub fn unix_now_ms() -> UnixMs {
+    UnixMs::new(u64::try_from(unix_now().as_millis()).unwrap_or(u64::MAX))
+}
+
 /// A source of the current time. Cheap to clone.
 #[derive(Clone)]
 pub struct WallClock(Source);
@@ -53,10 +66,7 @@ impl WallClock {
     pub fn now(&self) -> UnixMs {
         match &self.0 {
             Source::Provided(now) => now(),
-            Source::System => {
-                let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-                UnixMs::new(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
-            }
+            Source::System => unix_now_ms(),
             // Rounded down, so that nothing seems due too early.
             Source::Anchored { origin, at } => {
                 let elapsed = u64::try_from(origin.elapsed().as_millis()).unwrap_or(u64::MAX);

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
 use clap::Parser as _;
 use http::Method;
@@ -32,6 +32,17 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) struct Daemon {
     process: Child,
     pub(crate) address: SocketAddr,
+    log: mpsc::Receiver<LogLine>,
+}
+
+/// A line of its log that somebody waits for.
+enum LogLine {
+    /// The API listens.
+    Api(SocketAddr),
+    /// The REST proxy listens.
+    Egress(SocketAddr),
+    /// The last line before the end.
+    Last(String),
 }
 
 impl Daemon {
@@ -68,16 +79,21 @@ impl Daemon {
         thread::spawn(move || {
             let mut last = String::new();
             for line in lines.map_while(Result::ok) {
-                if let Some(address) = listening_address(&line) {
-                    let _ = sender.send(Ok(address));
+                if let Some(known) = parse_log_line(&line) {
+                    let _ = sender.send(known);
                 }
                 last = line;
             }
-            let _ = sender.send(Err(last));
+            let _ = sender.send(LogLine::Last(last));
         });
-        let address = receiver.recv_timeout(START_TIMEOUT).context("a daemon did not start in time")?;
-        let address = address.map_err(|last| anyhow::anyhow!("a daemon exited during its start: {last}"))?;
-        Ok(Self { process, address })
+        let address =
+            wait_for_address(&receiver, |line| if let LogLine::Api(address) = line { Some(*address) } else { None })?;
+        Ok(Self { process, address, log: receiver })
+    }
+
+    /// Waits until the REST proxy listens, which must be enabled, and returns its address.
+    pub(crate) fn wait_for_egress(&self) -> anyhow::Result<SocketAddr> {
+        wait_for_address(&self.log, |line| if let LogLine::Egress(address) = line { Some(*address) } else { None })
     }
 
     /// Resident memory in bytes.
@@ -138,8 +154,31 @@ pub(crate) fn serve() -> ExitCode {
     guildhall::cli::run(guildhall::cli::Cli::parse_from(["guildhall", "serve", "--until-input-ends"]))
 }
 
-fn listening_address(line: &str) -> Option<SocketAddr> {
-    let line: Value = serde_json::from_str(line).ok().filter(|line: &Value| line["address"].is_string())?;
-    let is_listening = line["message"] == "listening" || line["fields"]["message"] == "listening";
-    is_listening.then(|| line["address"].as_str()?.parse().ok()).flatten()
+/// Waits for a line that has the address.
+fn wait_for_address(
+    log: &mpsc::Receiver<LogLine>,
+    find: impl Fn(&LogLine) -> Option<SocketAddr>,
+) -> anyhow::Result<SocketAddr> {
+    let deadline = Instant::now() + START_TIMEOUT;
+    loop {
+        let line = log.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+        match line.context("a daemon did not start in time")? {
+            LogLine::Last(last) => bail!("a daemon exited during its start: {last}"),
+            line => {
+                if let Some(address) = find(&line) {
+                    return Ok(address);
+                }
+            }
+        }
+    }
+}
+
+fn parse_log_line(line: &str) -> Option<LogLine> {
+    let line: Value = serde_json::from_str(line).ok()?;
+    let address = line["address"].as_str()?.parse().ok()?;
+    match line["message"].as_str().or_else(|| line["fields"]["message"].as_str())? {
+        "listening" => Some(LogLine::Api(address)),
+        "egress listening" => Some(LogLine::Egress(address)),
+        _ => None,
+    }
 }

@@ -11,7 +11,7 @@ use clap::Args;
 use guildhall_actors::clock::Clock;
 use guildhall_actors::token_bucket::{TokenBucket, TokenBucketHandle};
 use guildhall_core::lane::Lane;
-use guildhall_core::limit::{AcquireOutcome, LimitConfig, Limiter, PermitRequest};
+use guildhall_core::limit::{AcquireOutcome, CallerId, LimitConfig, Limiter, PermitRequest};
 use guildhall_core::response::{Credential, RateHeaders, ResponseClass, ResponseInfo};
 use guildhall_core::route::Route;
 use guildhall_core::time::Timestamp;
@@ -142,6 +142,7 @@ fn measure_limiter(objects: u32, time: Duration) -> anyhow::Result<f64> {
             credential: BOT,
             route,
             lane: Lane::Operation,
+            caller: CallerId::NONE,
             deadline: Timestamp::from_micros(u64::MAX),
         })
         .collect();
@@ -189,6 +190,7 @@ fn measure_memory(buckets: u32) -> anyhow::Result<f64> {
                 credential: BOT,
                 route: Route::parse("POST", &path, 1, 0),
                 lane: Lane::Operation,
+                caller: CallerId::NONE,
                 deadline: now,
             };
             let AcquireOutcome::Granted(permit) = limiter.acquire(request, now) else { bail!("a call had to wait") };

@@ -6,6 +6,7 @@
 
 mod api;
 mod backlog;
+mod broker;
 mod budgets;
 mod cpu;
 mod daemon;
@@ -27,6 +28,8 @@ mod peers;
 mod pipeline;
 mod postgres_server;
 mod processes;
+mod proxy;
+mod proxy_hot;
 mod redis_server;
 mod routes;
 mod sender;
@@ -73,6 +76,8 @@ enum Benchmark {
     Overhead(overhead::Arguments),
     /// Measure a budget shared over Redis under full demand, compared with a script that is retried until it succeeds.
     Budgets(budgets::Arguments),
+    /// Measure events per second through RabbitMQ with confirms and order, compared with a plain publisher.
+    Broker(broker::Arguments),
     /// Measure end-to-end operations per second with durable steps, compared with other queues on the same PostgreSQL.
     Operations(operations::Arguments),
     /// Measure the cost of an operation when the store holds many finished and many pending operations.
@@ -91,9 +96,16 @@ enum Benchmark {
     Idle(idle::Arguments),
     /// Measure the cost of finding and checking an API route, compared with a resource of actix-web for each path.
     Routes,
+    /// Measure the cost and latency of a call through the REST proxy, compared with a plain pass-through.
+    Proxy(proxy::Arguments),
+    /// Measure one channel through the REST proxy under full demand, compared with one call in flight at a time.
+    ProxyHot(proxy_hot::Arguments),
     /// Run a simulator for a benchmark that needs it in another process.
     #[command(name = serve_sim::SUBCOMMAND, hide = true)]
-    ServeSim,
+    ServeSim(serve_sim::Arguments),
+    /// Run a pass-through for a benchmark that compares with it.
+    #[command(name = proxy::SUBCOMMAND, hide = true)]
+    ServePassthrough(proxy::PassthroughArguments),
     /// Run one process of a fleet that shares one limit.
     #[command(name = fleet::SUBCOMMAND, hide = true)]
     Drive(fleet::Drive),
@@ -107,12 +119,17 @@ impl Benchmark {
     /// and the figure does not depend on the number of threads.
     fn runtime(&self) -> std::io::Result<Runtime> {
         let mut builder = match self {
-            Self::Decisions(_) | Self::Overhead(_) | Self::Order(_) | Self::Routes => Builder::new_current_thread(),
+            Self::Decisions(_) | Self::Overhead(_) | Self::Order(_) | Self::Routes | Self::ServePassthrough(_) => {
+                Builder::new_current_thread()
+            }
             Self::Sim(_)
             | Self::Gate(_)
             | Self::HotBucket(_)
             | Self::Budgets(_)
-            | Self::ServeSim
+            | Self::ServeSim(_)
+            | Self::Proxy(_)
+            | Self::ProxyHot(_)
+            | Self::Broker(_)
             | Self::Operations(_)
             | Self::Backlog(_)
             | Self::Events(_)
@@ -157,6 +174,7 @@ fn measure(arguments: &Arguments) -> anyhow::Result<Option<Value>> {
             return Ok(None);
         }
         Benchmark::Operations(options) => run_on_daemon_runtime(operations::run(options, *json))?,
+        Benchmark::Broker(options) => run_on_daemon_runtime(broker::run(options, *seconds, *json))?,
         Benchmark::Backlog(options) => run_on_daemon_runtime(backlog::run(options, *json))?,
         Benchmark::Events(options) => run_on_daemon_runtime(events::run(options, *seconds, *json))?,
         Benchmark::Load(options) => name.runtime()?.block_on(event_load::run(options, *seconds, *json))?,
@@ -166,10 +184,16 @@ fn measure(arguments: &Arguments) -> anyhow::Result<Option<Value>> {
         Benchmark::Processes(options) => name.runtime()?.block_on(processes::run(options, *json))?,
         // Handled in `main`.
         Benchmark::ServeDaemon => return Ok(None),
-        Benchmark::ServeSim => {
-            name.runtime()?.block_on(serve_sim::serve())?;
+        Benchmark::ServeSim(options) => {
+            name.runtime()?.block_on(serve_sim::serve(options))?;
             return Ok(None);
         }
+        Benchmark::ServePassthrough(options) => {
+            name.runtime()?.block_on(proxy::serve_passthrough(options))?;
+            return Ok(None);
+        }
+        Benchmark::Proxy(options) => name.runtime()?.block_on(proxy::run(options, *seconds, *json))?,
+        Benchmark::ProxyHot(options) => name.runtime()?.block_on(proxy_hot::run(options, *seconds, *json))?,
         Benchmark::Sim(options) => name.runtime()?.block_on(sim::run(options, *seconds, *json))?,
         Benchmark::Gate(options) => name.runtime()?.block_on(gate::run(options, *seconds, *json))?,
         Benchmark::HotBucket(options) => name.runtime()?.block_on(hot_bucket::run(options, *seconds, *json))?,

@@ -6,6 +6,7 @@ use anyhow::{Context as _, bail, ensure};
 use guildhall::discord::rest::{HyperTransport, TransportConfig};
 use guildhall::settings::SecretValue;
 use guildhall_actors::gate::{CallOutcome, Gate, Rest as _, RestRequest, RestResponse};
+use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_core::response::Credential;
 use guildhall_sim::{Fault, FaultAction, SimHandle, Stage};
 use http::Method;
@@ -26,6 +27,7 @@ pub(crate) fn transport(api_url: String) -> anyhow::Result<HyperTransport> {
         max_response_bytes: 8 << 20,
         pool_idle: Duration::from_secs(30),
         traceparent: false,
+        http2: false,
     })?)
 }
 
@@ -37,7 +39,7 @@ pub(crate) fn bot_credential(sim: &SimHandle) -> anyhow::Result<Credential> {
 
 /// A read with the maximum wait.
 pub(crate) fn read_request(path: String, credential: Credential) -> RestRequest {
-    let mut request = RestRequest::new(Method::GET, path, credential);
+    let mut request = RestRequest::new(Method::GET, path, credential, LeaseGuard::always());
     request.max_wait = MAX_WAIT;
     request
 }

@@ -4,7 +4,8 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{self, Command, Stdio};
 
 use anyhow::Context as _;
-use guildhall_sim::{LimitConfig, Sim, SimConfig};
+use clap::Args;
+use guildhall_sim::{BotConfig, LimitConfig, Sim, SimConfig};
 use serde_json::{Value, json};
 
 use crate::pipeline::TOKEN;
@@ -15,10 +16,19 @@ const GUILDS: u32 = 100;
 /// Hidden subcommand that the child process runs.
 pub(crate) const SUBCOMMAND: &str = "serve-sim";
 
+/// The bot of the simulator.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Its token.
+    #[arg(long)]
+    token: String,
+}
+
 /// A running child process. Dropping it ends the process.
 pub(crate) struct SimProcess {
     process: process::Child,
     pub(crate) api_url: String,
+    pub(crate) gateway_url: String,
     pub(crate) application: u64,
     pub(crate) guilds: Vec<String>,
 }
@@ -26,8 +36,13 @@ pub(crate) struct SimProcess {
 impl SimProcess {
     /// Starts this program again as a simulator without limits, and waits until it listens.
     pub(crate) fn start() -> anyhow::Result<Self> {
+        Self::start_with_token(TOKEN)
+    }
+
+    /// The same, with this token of the bot.
+    pub(crate) fn start_with_token(token: &str) -> anyhow::Result<Self> {
         let mut process = Command::new(std::env::current_exe()?)
-            .arg(SUBCOMMAND)
+            .args([SUBCOMMAND, "--token", token])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -37,9 +52,14 @@ impl SimProcess {
         BufReader::new(stdout).read_line(&mut line)?;
         let report: Value = serde_json::from_str(&line).context("the simulator process did not start")?;
         let guilds = report["guilds"].as_array().context("the simulator process reported no guilds")?;
+        let url = |name: &str| {
+            let url = report[name].as_str().map(str::to_owned);
+            url.with_context(|| format!("the simulator process reported no {name}"))
+        };
         Ok(Self {
             process,
-            api_url: report["api_url"].as_str().context("the simulator process reported no API URL")?.to_owned(),
+            api_url: url("api_url")?,
+            gateway_url: url("gateway_url")?,
             application: report["application"].as_u64().context("the simulator process reported no application id")?,
             guilds: guilds.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
         })
@@ -55,12 +75,16 @@ impl Drop for SimProcess {
 }
 
 /// Main function of the child process: serves until the parent process exits.
-pub(crate) async fn serve() -> anyhow::Result<()> {
-    let config = SimConfig { guilds: GUILDS, limits: LimitConfig::off(), ..SimConfig::default() };
+pub(crate) async fn serve(Arguments { token }: &Arguments) -> anyhow::Result<()> {
+    let bots = vec![BotConfig { token: token.clone(), ..BotConfig::default() }];
+    let config = SimConfig { bots, guilds: GUILDS, limits: LimitConfig::off(), ..SimConfig::default() };
     let sim = Sim::start(config).await.context("cannot start the simulator")?;
-    let application = sim.application(TOKEN).context("the simulator does not know its own bot")?.get();
+    let application = sim.application(token).context("the simulator does not know its own bot")?.get();
     let guilds: Vec<String> = sim.guilds().iter().map(ToString::to_string).collect();
-    println!("{}", json!({ "api_url": sim.api_url(), "application": application, "guilds": guilds }));
+    let (api_url, gateway_url) = (sim.api_url(), sim.gateway_url());
+    let report =
+        json!({ "api_url": api_url, "gateway_url": gateway_url, "application": application, "guilds": guilds });
+    println!("{report}");
     std::io::stdout().flush()?;
     tokio::task::spawn_blocking(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink())).await??;
     sim.stop().await;

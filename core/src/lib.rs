@@ -16,6 +16,7 @@ pub mod breaker;
 pub mod budget;
 pub mod clock;
 pub mod command;
+pub mod egress_usage;
 pub mod event;
 pub mod failure_streak;
 pub mod guild;

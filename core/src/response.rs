@@ -1,5 +1,7 @@
 //! What the gate reads from a Discord response: rate limit headers, error code, and class of the response.
 
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -64,6 +66,8 @@ pub enum ResponseClass {
     Forbidden,
     /// 404.
     NotFound,
+    /// 404 with code 10015: the webhook does not exist (any more).
+    WebhookGone,
     /// Any other 4xx: the request itself is invalid.
     Rejected,
     /// 5xx.
@@ -82,7 +86,12 @@ impl ResponseClass {
         match self {
             Self::Unauthorized | Self::InteractionEnded | Self::Forbidden => true,
             Self::RateLimited { scope, .. } => !matches!(scope, RateLimitScope::Shared),
-            Self::Success | Self::NotFound | Self::Rejected | Self::ServerError | Self::Blocked { .. } => false,
+            Self::Success
+            | Self::NotFound
+            | Self::WebhookGone
+            | Self::Rejected
+            | Self::ServerError
+            | Self::Blocked { .. } => false,
         }
     }
 
@@ -96,6 +105,7 @@ impl ResponseClass {
             Self::InteractionEnded => "interaction_ended",
             Self::Forbidden => "forbidden",
             Self::NotFound => "not_found",
+            Self::WebhookGone => "webhook_gone",
             Self::Rejected => "rejected",
             Self::ServerError => "server_error",
             Self::Blocked { .. } => "blocked",
@@ -120,4 +130,36 @@ pub enum Credential {
     Application(u64),
     /// No credential: the token in the path is sufficient, and Discord counts by address.
     Anonymous,
+    /// A token of another bot or of a user, identified by its fingerprint. It is valid or not as Discord says, and
+    /// only its calls carry it.
+    Token(u64),
+}
+
+impl fmt::Display for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Application(id) => id.fmt(f),
+            Self::Anonymous => f.write_str("anonymous"),
+            Self::Token(fingerprint) => write!(f, "token-{fingerprint:016x}"),
+        }
+    }
+}
+
+/// Text that is not a credential.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown credential: expected an application id, `anonymous` or `token-<fingerprint>`")]
+pub struct ParseCredentialError;
+
+impl FromStr for Credential {
+    type Err = ParseCredentialError;
+
+    fn from_str(text: &str) -> Result<Self, ParseCredentialError> {
+        match (text, text.strip_prefix("token-")) {
+            ("anonymous", _) => Ok(Self::Anonymous),
+            (_, Some(fingerprint)) if fingerprint.len() == 16 => {
+                u64::from_str_radix(fingerprint, 16).map(Self::Token).map_err(|_| ParseCredentialError)
+            }
+            (id, _) => id.parse().map(Self::Application).map_err(|_| ParseCredentialError),
+        }
+    }
 }

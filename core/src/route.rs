@@ -87,6 +87,12 @@ impl TopLevelId {
         Self { id, token }
     }
 
+    /// Whether it is a webhook or an interaction with its token.
+    #[must_use]
+    pub const fn has_token(self) -> bool {
+        self.token != 0
+    }
+
     /// Id of the object; 0 if none.
     #[must_use]
     pub const fn id(self) -> u64 {
@@ -161,6 +167,14 @@ impl Route {
         text.push(' ');
         for (at, part) in parts.iter().enumerate() {
             text.push('/');
+            // Some libraries encode the `@` of `@me` and `@original`: for Discord it is the same route.
+            let part = match part.strip_prefix("%40") {
+                Some(word) if is_word(word) => {
+                    text.push('@');
+                    word
+                }
+                Some(_) | None => part,
+            };
             let before = at.checked_sub(1).and_then(|at| parts.get(at)).copied();
             let is_token = at == 2 && matches!(parts[0], "webhooks" | "interactions");
             text.push_str(match () {
@@ -224,6 +238,8 @@ mod tests {
             "PATCH /webhooks/{id}/{token}/messages/@original"
         );
         assert_eq!(key("GET", "/invites/AbCdEf"), "GET /invites/{text}");
+        assert_eq!(key("GET", "/users/%40me"), "GET /users/@me");
+        assert_eq!(key("GET", "/users/%40Me"), "GET /users/{text}");
     }
 
     #[test]

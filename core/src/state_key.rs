@@ -9,6 +9,9 @@ pub const GATE: &str = "gate:";
 /// Keys of the cooldowns of handlers.
 pub const COOLDOWN: &str = "cooldown:";
 
+/// Keys of the positions of streams of published events.
+pub const STREAM: &str = "guildhall:stream:";
+
 /// Prefixes of keys that are reserved for the daemon. The API, rules and webhook responses can neither read nor write
 /// them. `guildhall:` is reserved for later use.
 pub const RESERVED_PREFIXES: [&str; 3] = [GATE, COOLDOWN, "guildhall:"];

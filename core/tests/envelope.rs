@@ -206,8 +206,8 @@ proptest! {
         mutations in prop::collection::vec(mutation(), 1..4),
     ) {
         let mut chars = frame.chars().collect::<Vec<_>>();
-        for (place, out, put) in mutations {
-            let from = place.index(chars.len() + 1);
+        for (index, out, put) in mutations {
+            let from = index.index(chars.len() + 1);
             let to = chars.len().min(from + out);
             chars.splice(from..to, put.chars());
         }

@@ -27,6 +27,8 @@ pub struct Score {
     pub max_per_second: BTreeMap<String, u32>,
     /// 429s, by scope.
     pub rate_limited: RateLimitScore,
+    /// Those of them that a fault caused, and no limit.
+    pub injected_rate_limits: RateLimitScore,
     /// 401s, 403s and 429s that were not `shared`.
     pub invalid_requests: u64,
     /// Maximum number of those that one address had within the window of the ban.
@@ -67,6 +69,16 @@ pub struct RateLimitScore {
     pub shared: u64,
     /// By the global limit.
     pub global: u64,
+}
+
+impl RateLimitScore {
+    fn add(&mut self, scope: Scope) {
+        match scope {
+            Scope::User => self.user += 1,
+            Scope::Shared => self.shared += 1,
+            Scope::Global => self.global += 1,
+        }
+    }
 }
 
 /// Counters of a route.
@@ -116,7 +128,7 @@ pub struct InteractionScore {
 
 /// Maintains the score.
 #[derive(Debug)]
-pub(crate) struct ScoreKeeper {
+pub(crate) struct ScoreCounters {
     score: Score,
     arrivals: HashMap<Credential, VecDeque<u64>>,
     /// Number of writes in flight, by guild.
@@ -178,7 +190,7 @@ pub(crate) struct EffectPosition {
     index: usize,
 }
 
-impl ScoreKeeper {
+impl ScoreCounters {
     pub(crate) fn new(max_effects: usize) -> Self {
         Self {
             score: Score::default(),
@@ -217,11 +229,10 @@ impl ScoreKeeper {
         *self.route_score(route).statuses.entry(status).or_default() += 1;
     }
 
-    pub(crate) fn record_rate_limit(&mut self, scope: Scope) {
-        match scope {
-            Scope::User => self.score.rate_limited.user += 1,
-            Scope::Shared => self.score.rate_limited.shared += 1,
-            Scope::Global => self.score.rate_limited.global += 1,
+    pub(crate) fn record_rate_limit(&mut self, scope: Scope, was_injected: bool) {
+        self.score.rate_limited.add(scope);
+        if was_injected {
+            self.score.injected_rate_limits.add(scope);
         }
     }
 
@@ -365,31 +376,31 @@ mod tests {
         Effect::new_object("role", GUILD, Snowflake::new(5), name)
     }
 
-    fn record(keeper: &mut ScoreKeeper, effect: &Effect, request: u64) {
+    fn record(counters: &mut ScoreCounters, effect: &Effect, request: u64) {
         let request = (effect.repetition == Repetition::Duplicates).then_some(RequestDigest(request));
-        let write = keeper.start_write(effect.guild, at(0));
-        let position = keeper.record_effect(effect, request, &write, at(1));
-        keeper.finish_write(&write, position.as_ref(), Some(at(2)));
+        let write = counters.start_write(effect.guild, at(0));
+        let position = counters.record_effect(effect, request, &write, at(1));
+        counters.finish_write(&write, position.as_ref(), Some(at(2)));
     }
 
     #[test]
     fn max_per_second_is_exact_to_the_microsecond() {
-        let mut keeper = ScoreKeeper::new(10);
+        let mut counters = ScoreCounters::new(10);
         for micros in [0, 500_000, 999_999, 1_000_000] {
-            keeper.record_request(BOT, "GET /x", false, at(micros));
+            counters.record_request(BOT, "GET /x", false, at(micros));
         }
-        assert_eq!(keeper.score().max_per_second["9"], 3, "0 and 1,000,000 are a second apart, so not in one second");
-        keeper.record_request(BOT, "GET /x", true, at(1_000_001));
-        assert_eq!(keeper.score().max_per_second["9"], 3, "an exempt request is not counted");
+        assert_eq!(counters.score().max_per_second["9"], 3, "0 and 1,000,000 are a second apart, so not in one second");
+        counters.record_request(BOT, "GET /x", true, at(1_000_001));
+        assert_eq!(counters.score().max_per_second["9"], 3, "an exempt request is not counted");
     }
 
     #[test]
     fn second_object_of_a_request_is_a_duplicate() {
-        let mut keeper = ScoreKeeper::new(10);
+        let mut counters = ScoreCounters::new(10);
         for (object, name, request) in [(5, "Elder", 1), (6, "Elder", 1), (7, "Baker", 2), (8, "Elder", 3)] {
-            record(&mut keeper, &Effect { object: Snowflake::new(object), ..role(name) }, request);
+            record(&mut counters, &Effect { object: Snowflake::new(object), ..role(name) }, request);
         }
-        let score = keeper.score();
+        let score = counters.score();
         assert_eq!((score.duplicates, score.overlaps), (1, 0));
         assert_eq!(score.created["1"]["role Elder"], 3);
         assert_eq!(score.effects["1"][2].answered, Some(at(2)));
@@ -397,51 +408,51 @@ mod tests {
 
     #[test]
     fn object_created_again_after_its_deletion_is_no_duplicate() {
-        let mut keeper = ScoreKeeper::new(10);
+        let mut counters = ScoreCounters::new(10);
         let message = |object| Effect::new_object("message", GUILD, Snowflake::new(object), "hi");
-        record(&mut keeper, &message(5), 1);
-        record(&mut keeper, &Effect::new(Verb::Delete, "message", GUILD, Snowflake::new(5), "hi"), 2);
-        record(&mut keeper, &message(6), 1);
+        record(&mut counters, &message(5), 1);
+        record(&mut counters, &Effect::new(Verb::Delete, "message", GUILD, Snowflake::new(5), "hi"), 2);
+        record(&mut counters, &message(6), 1);
         let bulk = Effect::new(Verb::Delete, "messages", GUILD, Snowflake::new(4), "1");
-        record(&mut keeper, &bulk.with_removed(vec![Snowflake::new(6)]), 3);
-        record(&mut keeper, &message(7), 1);
-        assert_eq!(keeper.score().duplicates, 0);
-        record(&mut keeper, &message(8), 1);
-        assert_eq!((keeper.score().duplicates, keeper.score().created["1"]["message hi"]), (1, 4));
+        record(&mut counters, &bulk.with_removed(vec![Snowflake::new(6)]), 3);
+        record(&mut counters, &message(7), 1);
+        assert_eq!(counters.score().duplicates, 0);
+        record(&mut counters, &message(8), 1);
+        assert_eq!((counters.score().duplicates, counters.score().created["1"]["message hi"]), (1, 4));
     }
 
     #[test]
     fn object_named_by_its_request_is_no_duplicate() {
-        let mut keeper = ScoreKeeper::new(10);
+        let mut counters = ScoreCounters::new(10);
         for interaction in [5, 6] {
             let answer = Effect::new(Verb::Create, "interaction", GUILD, Snowflake::new(interaction), "pong");
-            record(&mut keeper, &answer, 1);
+            record(&mut counters, &answer, 1);
         }
-        assert_eq!((keeper.score().duplicates, keeper.score().created["1"]["interaction pong"]), (0, 2));
+        assert_eq!((counters.score().duplicates, counters.score().created["1"]["interaction pong"]), (0, 2));
     }
 
     #[test]
     fn only_concurrent_writes_of_one_guild_overlap() {
-        let mut keeper = ScoreKeeper::new(10);
-        let first = keeper.start_write(Some(Snowflake::new(1)), at(0));
-        let other = keeper.start_write(Some(Snowflake::new(2)), at(1));
-        let second = keeper.start_write(Some(Snowflake::new(1)), at(2));
-        assert_eq!(keeper.score().overlaps, 1);
+        let mut counters = ScoreCounters::new(10);
+        let first = counters.start_write(Some(Snowflake::new(1)), at(0));
+        let other = counters.start_write(Some(Snowflake::new(2)), at(1));
+        let second = counters.start_write(Some(Snowflake::new(1)), at(2));
+        assert_eq!(counters.score().overlaps, 1);
         for write in [first, other, second] {
-            keeper.finish_write(&write, None, None);
+            counters.finish_write(&write, None, None);
         }
-        let third = keeper.start_write(Some(Snowflake::new(1)), at(3));
-        assert_eq!(keeper.score().overlaps, 1);
-        keeper.finish_write(&third, None, None);
+        let third = counters.start_write(Some(Snowflake::new(1)), at(3));
+        assert_eq!(counters.score().overlaps, 1);
+        counters.finish_write(&third, None, None);
     }
 
     #[test]
     fn effects_beyond_the_bound_are_only_counted() {
-        let mut keeper = ScoreKeeper::new(1);
-        let write = keeper.start_write(None, at(0));
-        assert!(keeper.record_effect(&role("a"), None, &write, at(1)).is_some());
-        assert!(keeper.record_effect(&role("b"), None, &write, at(1)).is_none());
-        assert_eq!(keeper.score().effects_not_kept, 1);
-        keeper.finish_write(&write, None, None);
+        let mut counters = ScoreCounters::new(1);
+        let write = counters.start_write(None, at(0));
+        assert!(counters.record_effect(&role("a"), None, &write, at(1)).is_some());
+        assert!(counters.record_effect(&role("b"), None, &write, at(1)).is_none());
+        assert_eq!(counters.score().effects_not_kept, 1);
+        counters.finish_write(&write, None, None);
     }
 }

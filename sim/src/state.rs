@@ -8,9 +8,9 @@ use ed25519_dalek::SigningKey;
 use crate::config::SimConfig;
 use crate::control;
 use crate::fault::Faults;
-use crate::gateway::Hub;
+use crate::gateway::GatewayState;
 use crate::limit::{BanLedger, Gate};
-use crate::score::ScoreKeeper;
+use crate::score::ScoreCounters;
 use crate::time::{At, Clock};
 use crate::world::World;
 
@@ -47,16 +47,20 @@ impl Urls {
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) world: World,
-    pub(crate) hub: Hub,
+    pub(crate) gateway: GatewayState,
     pub(crate) limits: Gate,
     pub(crate) bans: BanLedger,
     pub(crate) faults: Faults,
-    pub(crate) score: ScoreKeeper,
+    pub(crate) score: ScoreCounters,
 }
 
 impl Shared {
     pub(crate) fn new(config: SimConfig, address: SocketAddr) -> Self {
         let clock = Clock::start(config.clock_ahead_s);
+        Self::with_clock(config, address, clock)
+    }
+
+    pub(crate) fn with_clock(config: SimConfig, address: SocketAddr, clock: Clock) -> Self {
         let urls = Urls::new(address, config.tls);
         let core = Core::new(&config, &urls, clock.now());
         let signing_key = control::signing_key(config.seed);
@@ -81,20 +85,20 @@ impl Core {
         world.verify_key = control::public_key(&control::signing_key(config.seed));
         Self {
             world,
-            hub: Hub::new(&config.gateway),
+            gateway: GatewayState::new(&config.gateway),
             limits: Gate::new(config.limits.clone()),
             bans: BanLedger::default(),
             faults: Faults::new(config.seed),
-            score: ScoreKeeper::new(config.max_effects),
+            score: ScoreCounters::new(config.max_effects),
         }
     }
 
     /// Passes the events of the world to the sessions that receive them.
     pub(crate) fn deliver(&mut self, now: At) {
-        let mut outbox = std::mem::take(&mut self.world.outbox);
-        for dispatch in outbox.drain(..) {
-            self.hub.dispatch(&self.world, &dispatch, now);
+        let mut dispatches = std::mem::take(&mut self.world.dispatches);
+        for dispatch in dispatches.drain(..) {
+            self.gateway.dispatch(&self.world, &dispatch, now);
         }
-        self.world.outbox = outbox;
+        self.world.dispatches = dispatches;
     }
 }

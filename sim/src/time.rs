@@ -67,6 +67,11 @@ impl Clock {
         Self { started: Instant::now(), epoch: At::default().after(epoch) }
     }
 
+    /// Starts a clock that shows `epoch` now.
+    pub(crate) fn starting_at(epoch: At) -> Self {
+        Self { started: Instant::now(), epoch }
+    }
+
     pub(crate) fn now(&self) -> At {
         self.epoch.after(self.started.elapsed())
     }

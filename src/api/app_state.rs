@@ -34,6 +34,7 @@ use tokio::{
     sync::{Semaphore, watch},
 };
 
+use super::egress_usage::EgressUsageService;
 use super::handlers::stream::StreamLimit;
 use super::handlers::stream::StreamsConfig;
 use super::services::{GateService, GatewayServices, Services};
@@ -98,6 +99,8 @@ pub struct Control {
     pub(crate) gate: Option<GateService>,
     pub(crate) services: Arc<OnceLock<Services>>,
     pub(crate) gateway_services: Arc<OnceLock<GatewayServices>>,
+    /// Usage of the REST proxy, if that is enabled.
+    pub(crate) egress: Arc<OnceLock<EgressUsageService>>,
     pub(crate) follower: Arc<OnceLock<ChangeFollower>>,
     pub(crate) keyring: Arc<Keyring>,
     pub(crate) lookup: KeyLookup,
@@ -137,6 +140,7 @@ impl Control {
             gate: None,
             services: Arc::default(),
             gateway_services: Arc::default(),
+            egress: Arc::default(),
             lookup: KeyLookup::new(Arc::clone(&keyring), WallClock::system()),
             clock: WallClock::system(),
             keyring,
@@ -200,6 +204,11 @@ impl Control {
     /// Publishes the services that exist once the gateway is known. Only the first call has an effect.
     pub fn publish_gateway(&self, services: GatewayServices) {
         drop(self.gateway_services.set(services));
+    }
+
+    /// Publishes the usage of the REST proxy. Only the first call has an effect.
+    pub fn publish_egress(&self, usage: EgressUsageService) {
+        drop(self.egress.set(usage));
     }
 
     /// Sets the clock for keys and audit records. Must be called before the API is used.
@@ -327,6 +336,14 @@ impl AppState {
             // The store reports its own errors.
             spawn_work_on(&self.runtime, async move { drop(keys.add_audit_record(note).await) });
         }
+    }
+
+    /// Records in the audit that a key has changed something through the REST proxy. The response does not wait for it.
+    pub(crate) fn audit_write(&self, caller: &Caller, detail: String) {
+        let Some(keys) = self.control.keys.clone() else { return };
+        let note = caller.audit_record(AuditAction::EgressWrite, self.now()).with_detail(detail);
+        // The store reports its own errors.
+        spawn_work_on(&self.runtime, async move { drop(keys.add_audit_record(note).await) });
     }
 
     /// Records that a caller may not redrive an operation, if that is the cause of the error.

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use actix_web::http::header::{FORWARDED, HeaderMap};
+use actix_web::http::header::HeaderMap;
 
 use crate::settings::{ForwardedHeader, IpNetwork};
 
@@ -26,11 +26,22 @@ impl TrustedProxies {
     /// The client of a request that came from this peer. Each proxy appends the address of its own peer to the header,
     /// so it is read from the right, as long as the reporting address is trusted.
     pub(crate) fn client_address(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+        let lines: Vec<_> = headers.get_all(self.header_name()).map(|line| line.to_str().ok()).collect();
+        self.find_client(peer, &lines)
+    }
+
+    /// The same for a request to the REST proxy.
+    pub(crate) fn egress_client_address(&self, peer: IpAddr, headers: &http::HeaderMap) -> IpAddr {
+        let lines: Vec<_> = headers.get_all(self.header_name()).iter().map(|line| line.to_str().ok()).collect();
+        self.find_client(peer, &lines)
+    }
+
+    fn find_client(&self, peer: IpAddr, lines: &[Option<&str>]) -> IpAddr {
         let mut from = peer.to_canonical();
         if !self.is_trusted(from) {
             return from;
         }
-        for before in self.reported_addresses(headers).into_iter().rev() {
+        for before in self.reported_addresses(lines).into_iter().rev() {
             // An unknown or hidden address ends the chain.
             let Some(before) = before else { break };
             from = before;
@@ -46,12 +57,19 @@ impl TrustedProxies {
     }
 
     /// The reported addresses, the first one first; `None` for an entry that is no address.
-    fn reported_addresses(&self, headers: &HeaderMap) -> Vec<Option<IpAddr>> {
-        let (lines, read): (_, fn(&str) -> Option<IpAddr>) = match self.header {
-            ForwardedHeader::XForwardedFor => (headers.get_all("x-forwarded-for"), parse_address),
-            ForwardedHeader::Forwarded => (headers.get_all(FORWARDED), parse_forwarded_element),
+    fn reported_addresses(&self, lines: &[Option<&str>]) -> Vec<Option<IpAddr>> {
+        let read: fn(&str) -> Option<IpAddr> = match self.header {
+            ForwardedHeader::XForwardedFor => parse_address,
+            ForwardedHeader::Forwarded => parse_forwarded_element,
         };
-        lines.flat_map(|line| line.to_str().unwrap_or("?").split(',').map(move |one| read(one.trim()))).collect()
+        lines.iter().flat_map(|line| line.unwrap_or("?").split(',').map(move |one| read(one.trim()))).collect()
+    }
+
+    fn header_name(&self) -> &'static str {
+        match self.header {
+            ForwardedHeader::XForwardedFor => "x-forwarded-for",
+            ForwardedHeader::Forwarded => "forwarded",
+        }
     }
 }
 

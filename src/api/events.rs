@@ -177,14 +177,14 @@ event! {
 event! {
     /// A new certificate is in use.
     pub(crate) struct CertificateReloaded<'a> { file: &'a Path }
-    info!(file = %file.display(), "API certificate reloaded");
+    info!(file = %file.display(), "certificate reloaded");
     counter!(API_CERTIFICATE_LOADS, "result" => "ok").increment(1);
 }
 
 event! {
     /// A certificate's files have changed, and are invalid.
     pub(crate) struct CertificateReloadFailed<'a> { error: &'a CertificatesError }
-    warn!(%error, "API certificate reload failed: the previous certificate stays in use");
+    warn!(%error, "certificate reload failed: the previous certificate stays in use");
     counter!(API_CERTIFICATE_LOADS, "result" => "error").increment(1);
 }
 

@@ -234,12 +234,11 @@ impl PathParameter for StateKey {
 pub(crate) struct EventPosition(pub(crate) i64);
 
 impl PathParameter for EventPosition {
-    const NAME: &'static str = "place";
+    const NAME: &'static str = "id";
     const DESCRIPTION: &'static str = "`place` of the event.";
 
     fn parse(given: &str) -> Result<Self, ProblemResponse> {
-        let place = given.parse().map(Self);
-        place.map_err(|_| field_error(Self::NAME, "must be a number from the list of dead events"))
+        given.parse().map(Self).map_err(|_| field_error(Self::NAME, "must be a number from the list of dead events"))
     }
 
     fn schema() -> SchemaRef {

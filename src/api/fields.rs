@@ -191,11 +191,11 @@ pub(crate) trait Field {
     }
 
     /// The same field, which may be omitted.
-    fn optional(self) -> Optional<Self>
+    fn optional(self) -> OptionalField<Self>
     where
         Self: Sized,
     {
-        Optional(self)
+        OptionalField(self)
     }
 
     /// The same field with a value for requests that omit it.
@@ -208,9 +208,9 @@ pub(crate) trait Field {
 }
 
 /// A field that may be omitted.
-pub(crate) struct Optional<F>(F);
+pub(crate) struct OptionalField<F>(F);
 
-impl<F: Field> Field for Optional<F> {
+impl<F: Field> Field for OptionalField<F> {
     type Value = Option<F::Value>;
 
     fn read(&self, given: &Value) -> Result<Self::Value, Vec<String>> {
@@ -358,6 +358,11 @@ pub(crate) fn guild() -> impl Field<Value = u64> {
 /// The id of a user.
 pub(crate) fn user() -> impl Field<Value = u64> {
     scalar(|| "a user id as a string".to_owned(), || schema_ref("Snowflake"), snowflake)
+}
+
+/// The id of a webhook.
+pub(crate) fn webhook() -> impl Field<Value = u64> {
+    scalar(|| "a webhook id as a string".to_owned(), || schema_ref("Snowflake"), snowflake)
 }
 
 pub(crate) fn time() -> impl Field<Value = UnixMs> {

@@ -212,11 +212,7 @@ async fn identify(
 fn rejected_key(rejection: KeyRejection) -> ProblemResponse {
     match rejection {
         KeyRejection::Missing => ProblemType::Unauthorized.into(),
-        KeyRejection::Invalid => ProblemType::Unauthorized.with_detail(
-            "The key is invalid: this daemon has no such key, or the key is not complete. Send one that was created with \
-             `POST /v1/keys` of this daemon, or api.admin_key of its settings. Processes that share a store accept one \
-             generated key, which is in a file of one of them: copy that file, or set api.admin_key_file in all of them.",
-        ),
+        KeyRejection::Invalid => ProblemType::KeyInvalid.into(),
         KeyRejection::Expired(at) => ProblemType::KeyExpired.with_detail(format!(
             "The key has expired at {}. Create another one with `POST /v1/keys`.",
             Time::from(at)

@@ -22,8 +22,10 @@ pub(crate) enum ProblemType {
     BodyTooLarge,
     /// The body did not arrive in time.
     BodyTooSlow,
-    /// The request has no key, or an invalid one.
+    /// The request has no key.
     Unauthorized,
+    /// The daemon does not know the key.
+    KeyInvalid,
     /// The key has expired.
     KeyExpired,
     /// The key was revoked.
@@ -109,6 +111,15 @@ impl ProblemType {
                  api.admin_key of the settings. If api.admin_key is not set, the daemon has generated a key, and its \
                  log names the file. Processes that share a store accept one generated key, which is in a file of one \
                  of them: copy that file, or set api.admin_key_file in all of them.",
+            ),
+            Self::KeyInvalid => (
+                StatusCode::UNAUTHORIZED,
+                "key-invalid",
+                "Key invalid",
+                "The key is invalid: this daemon has no such key, or the key is not complete. Send one that was created with \
+                 `POST /v1/keys` of this daemon, or api.admin_key of its settings. Processes that share a store accept \
+                 one generated key, which is in a file of one of them: copy that file, or set api.admin_key_file in all \
+                 of them.",
             ),
             Self::KeyExpired => (
                 StatusCode::UNAUTHORIZED,
@@ -269,12 +280,13 @@ impl ProblemType {
 /// For the OpenAPI description.
 impl ProblemType {
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 26] = [
+    pub(crate) const ALL: [Self; 27] = [
         Self::NotFound,
         Self::MethodNotAllowed,
         Self::BodyTooLarge,
         Self::BodyTooSlow,
         Self::Unauthorized,
+        Self::KeyInvalid,
         Self::KeyExpired,
         Self::KeyRevoked,
         Self::Forbidden,
@@ -384,7 +396,7 @@ impl ProblemResponse {
         }
         match self.problem {
             _ if self.retry_after.is_some() => {}
-            ProblemType::Unauthorized | ProblemType::KeyExpired | ProblemType::KeyRevoked => {
+            ProblemType::Unauthorized | ProblemType::KeyInvalid | ProblemType::KeyExpired | ProblemType::KeyRevoked => {
                 response.insert_header(("WWW-Authenticate", "Bearer realm=\"guildhall\""));
             }
             ProblemType::Starting

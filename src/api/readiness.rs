@@ -6,9 +6,8 @@ use std::{
 };
 
 use guildhall_actors::supervision::PartEnd;
-use serde::Serialize;
-use utoipa::ToSchema;
 
+use super::dto::{ComponentState, ReadinessReport};
 use crate::events::{ComponentNotReady, ComponentReady, emit};
 
 /// The readiness of all parts. Clones share the same state.
@@ -23,28 +22,6 @@ struct State {
     stopping: bool,
     /// A part has ended, and the process with it: later reports are ignored.
     ended: bool,
-}
-
-/// Whether a part is ready.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(tag = "state", rename_all = "snake_case")]
-enum ComponentState {
-    Ready,
-    NotReady {
-        /// Why the part is not ready.
-        reason: String,
-    },
-}
-
-/// Whether the daemon is ready.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Readiness)]
-pub(crate) struct ReadinessReport {
-    pub(crate) ready: bool,
-    /// Whether the process is shutting down.
-    stopping: bool,
-    /// All parts, by name.
-    parts: BTreeMap<&'static str, ComponentState>,
 }
 
 impl Readiness {
@@ -73,7 +50,7 @@ impl Readiness {
         ReadinessReport {
             ready: state.all_ready() && !state.stopping,
             stopping: state.stopping,
-            parts: state.parts.clone(),
+            parts: state.parts.iter().map(|(part, state)| ((*part).to_owned(), state.clone())).collect(),
         }
     }
 

@@ -15,8 +15,8 @@ use percent_encoding::percent_decode_str;
 
 use crate::api::extract;
 use crate::api::handlers::{
-    audit, breakers, budgets, dead_letters, erase, guilds, instances, keys, limits, operations, reload, shards, state,
-    stream, usage,
+    audit, breakers, budgets, dead_letters, egress, erase, guilds, instances, keys, limits, operations, reload, shards,
+    state, stream, usage, webhooks,
 };
 use crate::api::openapi::route_doc::RouteDoc;
 use crate::api::problem::{ProblemResponse, ProblemType};
@@ -78,9 +78,9 @@ pub const ROUTES: &[Route] = &[
     route!("POST", "/guilds/{guild_id}/resume", GuildsWrite, Light, guilds::resume, guilds::resume_doc),
     route!("GET", "/guilds/{guild_id}", GuildsRead, Light, guilds::show, guilds::show_doc),
     route!("GET", "/events/dead", EventsRead, Light, state::list_dead, state::list_dead_doc),
-    route!("GET", "/events/dead/{place}", EventsRead, Light, state::show_dead, state::show_dead_doc),
-    route!("DELETE", "/events/dead/{place}", EventsWrite, Light, state::discard_dead, state::discard_dead_doc),
-    route!("POST", "/events/dead/{place}/revive", EventsWrite, Light, state::revive, state::revive_doc),
+    route!("GET", "/events/dead/{id}", EventsRead, Light, state::show_dead, state::show_dead_doc),
+    route!("DELETE", "/events/dead/{id}", EventsWrite, Light, state::discard_dead, state::discard_dead_doc),
+    route!("POST", "/events/dead/{id}/revive", EventsWrite, Light, state::revive, state::revive_doc),
     route!("GET", "/state/{key:.+}", StateRead, Light, state::show, state::show_doc),
     route!("PUT", "/state/{key:.+}", StateWrite, Light, state::put, state::put_doc),
     route!("DELETE", "/state/{key:.+}", StateWrite, Light, state::remove, state::remove_doc),
@@ -133,9 +133,11 @@ pub const ROUTES: &[Route] = &[
     route!("GET", "/limits", FleetRead, Light, limits::show, limits::show_doc),
     route!("GET", "/limits/buckets", FleetRead, Light, limits::buckets, limits::buckets_doc),
     route!("GET", "/limits/top", FleetRead, Light, limits::top, limits::top_doc),
+    route!("GET", "/egress/top", FleetRead, Light, egress::top, egress::top_doc),
     route!("GET", "/breakers", FleetRead, Light, breakers::list, breakers::list_doc),
     route!("POST", "/breakers/force", FleetWrite, Light, breakers::force, breakers::force_doc),
     route!("POST", "/breakers/reset", FleetWrite, Light, breakers::reset, breakers::reset_doc),
+    route!("POST", "/egress/webhooks/clear", FleetWrite, Light, webhooks::clear, webhooks::clear_doc),
     route!("GET", "/shards", FleetRead, Light, shards::list, shards::list_doc),
     route!("POST", "/shards/{id}/restart", FleetWrite, Light, shards::restart, shards::restart_doc),
     route!("GET", "/budgets", BudgetsRead, Light, budgets::list, budgets::list_doc),

@@ -44,7 +44,8 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
 }
 
 fn table(rows: &[AuditRow]) -> TextTable {
-    let mut table = TextTable::new(&["AT", "KEY", "TENANT", "ACTION", "GUILD", "TARGET", "DETAIL"]);
+    let mut table =
+        TextTable::new(&["AT", "KEY", "TENANT", "ACTION", "GUILD", "TARGET", "DETAIL"]).with_text_columns(&["DETAIL"]);
     for row in rows {
         table.row(vec![
             format_time(&row.at).into(),

@@ -16,7 +16,9 @@ use super::{
     remote::RemoteArgs,
     suggest,
 };
-use crate::api::dto::{DeadLetter, DeadLetterPage, Discarded, DoneAgain, Redriven, RedrivenLetter, SkippedLetter};
+use crate::api::dto::{
+    DeadLetter, DeadLetterPage, Discarded, Redriven, RedrivenLetter, RetriedOperation, SkippedLetter,
+};
 use crate::client::{ApiRequest, Client, ListRequest, path_segment};
 
 /// Note for an empty list.
@@ -175,7 +177,8 @@ async fn list(
 }
 
 fn table(letters: &[DeadLetter]) -> TextTable {
-    let mut table = TextTable::new(&["ID", "KIND", "GUILD", "CLASS", "TRIES", "DIED", "REDRIVEN AS", "ERROR"]);
+    let columns = ["ID", "KIND", "GUILD", "CLASS", "TRIES", "DIED", "REDRIVEN AS", "ERROR"];
+    let mut table = TextTable::new(&columns).with_text_columns(&["ERROR"]);
     for letter in letters {
         table.row(vec![
             letter.id.to_string().into(),
@@ -286,7 +289,7 @@ async fn redrive(
     let mut summary = Redriven::default();
     for id in &chosen.ids {
         let response = client.send(&ApiRequest::post(format!("/v1/dead-letters/{}/redrive", path_segment(id)))).await?;
-        let DoneAgain { id: operation, .. } = read(&response.body)?;
+        let RetriedOperation { id: operation, .. } = read(&response.body)?;
         summary.operations.push(RedrivenLetter { letter: id.clone().into(), operation });
         summary.redriven += 1;
     }
@@ -395,5 +398,25 @@ mod tests {
             "a is redriven as b\nc is not redriven: no\n1 redriven, 1 skipped. Stopped early: full.\n"
         );
         assert_eq!(sum.redriven, 1);
+    }
+
+    #[test]
+    fn list_fits_a_terminal_of_80_columns() {
+        let ids =
+            ["0198c0de-0000-7000-8000-000000000001", "0198c0de-0000-7000-8000-000000000002", "1571715189416398849"];
+        let letter = |redriven_as: Option<&str>| {
+            let error = json!({"class": "restored", "message": "Discord returned 403 (code 50013): Missing Permissions",
+                "status": 403, "code": 50013});
+            let letter = json!({"id": ids[0], "kind": "update_permissions", "guild_id": ids[2], "payload": {},
+                "reason": null, "error": error, "attempts": 20, "created_at": "2026-01-31T12:00:00.000Z",
+                "died_at": "2026-01-31T12:00:00.000Z", "redrive_of": null, "redriven_as": redriven_as, "href": "/v1"});
+            read::<DeadLetter>(&letter).unwrap()
+        };
+        for letters in [vec![letter(None)], vec![letter(None), letter(Some(ids[1]))]] {
+            let printed = table(&letters).print(Painter::none().with_width(80));
+            assert!(printed.lines().all(|line| line.chars().count() <= 80), "{printed}");
+            let shown = ids.iter().filter(|id| printed.contains(**id)).count();
+            assert_eq!(shown, letters.len() + 1, "{printed}");
+        }
     }
 }

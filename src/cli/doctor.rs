@@ -63,7 +63,7 @@ fn report_invalid_settings(out: &Output, error: &SettingsError) -> anyhow::Resul
 
 /// Formats the summary.
 fn report(out: &Output, findings: &[Finding]) -> anyhow::Result<ExitCode> {
-    let count = |status| findings.iter().filter(|finding| finding.verdict == status).count();
+    let count = |status| findings.iter().filter(|finding| finding.status == status).count();
     let (warn, fail) = (count(CheckStatus::Warn), count(CheckStatus::Fail));
     let value = json!({ "ok": fail == 0, "checks": findings });
     out.show(&value, |_| {
@@ -77,7 +77,7 @@ fn report(out: &Output, findings: &[Finding]) -> anyhow::Result<ExitCode> {
 }
 
 fn format_finding(finding: &Finding, paint: Painter) -> String {
-    let (name, tint) = match finding.verdict {
+    let (name, tint) = match finding.status {
         CheckStatus::Ok => ("ok  ", Color::Good),
         CheckStatus::Warn => ("warn", Color::Care),
         CheckStatus::Fail => ("fail", Color::Bad),

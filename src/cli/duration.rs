@@ -1,8 +1,9 @@
 //! Parses and formats durations and points in time.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat};
+use guildhall_actors::wall_clock::unix_now;
 
 /// The units, and how many milliseconds each has.
 const UNITS: [(&str, u64); 6] =
@@ -41,8 +42,7 @@ pub(super) fn parse_time(text: &str) -> Result<String, String> {
 
 /// Returns the time this long ago, in the format of the API.
 pub(super) fn time_before(ago: Duration) -> String {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let at = i64::try_from(now.saturating_sub(ago).as_millis()).ok().and_then(DateTime::from_timestamp_millis);
+    let at = i64::try_from(unix_now().saturating_sub(ago).as_millis()).ok().and_then(DateTime::from_timestamp_millis);
     at.unwrap_or_default().to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 

@@ -10,7 +10,7 @@ use super::{
     output::{Painter, TextTable, or_dash, read},
     remote::RemoteArgs,
 };
-use crate::api::dto::{Erased, KeptRows};
+use crate::api::dto::{Erased, RetainedRows};
 use crate::client::{ApiRequest, Client};
 
 #[derive(clap::Args, Debug)]
@@ -44,7 +44,7 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
 /// Sends requests until every table was examined, and adds up the removed and the remaining rows.
 async fn erase(client: &Client, subject: Value) -> anyhow::Result<Erased> {
     let mut removed = BTreeMap::<String, u64>::new();
-    let mut remaining = BTreeMap::<String, KeptRows>::new();
+    let mut remaining = BTreeMap::<String, RetainedRows>::new();
     let mut body = subject.clone();
     loop {
         // Idempotent: removed rows are not removed again.
@@ -70,7 +70,7 @@ async fn erase(client: &Client, subject: Value) -> anyhow::Result<Erased> {
 fn format_result(erased: &Erased, paint: Painter) -> String {
     let removed: Vec<_> = erased.removed.iter().map(|(what, count)| format!("{count} {what}")).collect();
     let removed = if removed.is_empty() { "nothing found".to_owned() } else { removed.join(", ") };
-    let mut table = TextTable::new(&["KEPT", "COUNT", "WHY"]);
+    let mut table = TextTable::new(&["KEPT", "COUNT", "WHY"]).with_text_columns(&["WHY"]);
     for row in &erased.kept {
         table.row(vec![row.what.as_str().into(), or_dash(row.count).into(), row.why.as_str().into()]);
     }

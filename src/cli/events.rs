@@ -10,7 +10,7 @@ use super::{
     confirm::{ConfirmArgs, Count},
     interrupt::{interrupted, unless_interrupted},
     listing::{self, PageArgs},
-    output::{Color, Output, Painter, TableCell, TextTable, fields, format_time, or_dash, text},
+    output::{Color, Output, Painter, TableCell, TextTable, fields, format_time, or_dash, read, text},
     remote::RemoteArgs,
 };
 use crate::api::dto::{DeadEvent, DeadEventPage};
@@ -72,9 +72,9 @@ struct EventFilter {
 }
 
 impl EventFilter {
-    fn matches(&self, event: &Value) -> bool {
-        let is = |wanted: &Option<String>, field: &str| wanted.as_ref().is_none_or(|wanted| event[field] == **wanted);
-        is(&self.handler, "handler") && is(&self.event_type, "event_type")
+    fn matches(&self, event: &DeadEvent) -> bool {
+        let is = |wanted: &Option<String>, given: &str| wanted.as_ref().is_none_or(|wanted| given == wanted);
+        is(&self.handler, &event.handler) && is(&self.event_type, &event.event_type)
     }
 }
 
@@ -161,13 +161,20 @@ async fn list(client: &Client, out: &Output, which: &EventFilter, page: PageArgs
 }
 
 /// Returns the dead events that match, at most `max`.
-async fn find(client: &Client, which: &EventFilter, max: usize) -> Result<Vec<Value>, ClientError> {
+async fn find(client: &Client, which: &EventFilter, max: usize) -> anyhow::Result<Vec<Value>> {
     let listed = client.read_list(&all_dead_events(usize::MAX)).await?;
-    Ok(listed.entries.into_iter().filter(|event| which.matches(event)).take(max).collect())
+    let mut found = Vec::new();
+    for value in listed.entries {
+        if found.len() < max && which.matches(&read(&value)?) {
+            found.push(value);
+        }
+    }
+    Ok(found)
 }
 
 fn table(events: &[DeadEvent]) -> TextTable {
-    let mut table = TextTable::new(&["PLACE", "HANDLER", "TYPE", "GUILD", "TRIES", "CREATED", "WHY"]);
+    let mut table =
+        TextTable::new(&["PLACE", "HANDLER", "TYPE", "GUILD", "TRIES", "CREATED", "WHY"]).with_text_columns(&["WHY"]);
     for event in events {
         table.row(vec![
             event.place.to_string().into(),
@@ -237,7 +244,8 @@ async fn apply(
             out.note(&format!("{} would be {}.", count.of("dead event"), action.done()));
             return Ok(ExitCode::SUCCESS);
         }
-        places = found.iter().filter_map(|event| event["place"].as_str().map(str::to_owned)).collect();
+        let found: Vec<DeadEvent> = found.iter().map(read).collect::<anyhow::Result<_>>()?;
+        places = found.iter().map(|event| event.place.to_string()).collect();
     }
     let count = Count { number: places.len(), is_more: false };
     if asks && count.number > 0 && !confirm.ask(&format!("{} {}?", action.verb(), count.of("dead event")))? {
@@ -265,7 +273,6 @@ async fn apply(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::output::read;
 
     fn event() -> Value {
         json!({"place": "17", "handler": "greeter", "event_type": "member.join", "session": "abc", "seq": "42",
@@ -287,7 +294,8 @@ mod tests {
             handler: handler.map(str::to_owned),
             event_type: event_type.map(str::to_owned),
         };
-        assert!(filter(None, None).matches(&event()) && filter(Some("greeter"), Some("member.join")).matches(&event()));
-        assert!(!filter(Some("other"), None).matches(&event()) && !filter(None, Some("x")).matches(&event()));
+        let event: DeadEvent = read(&event()).unwrap();
+        assert!(filter(None, None).matches(&event) && filter(Some("greeter"), Some("member.join")).matches(&event));
+        assert!(!filter(Some("other"), None).matches(&event) && !filter(None, Some("x")).matches(&event));
     }
 }

@@ -10,7 +10,7 @@ use super::{
     output::{Color, Output, TableCell, TextTable, fields, or_dash},
     remote::RemoteArgs,
 };
-use crate::api::dto::{Guild, GuildStanding};
+use crate::api::dto::{Guild, GuildStatus};
 use crate::client::{ApiRequest, Client, ListRequest, path_segment};
 
 #[derive(clap::Args, Debug)]
@@ -73,7 +73,7 @@ async fn list(client: &Client, out: &Output, page: PageArgs) -> anyhow::Result<E
 }
 
 fn table(guilds: &[Guild]) -> TextTable {
-    let mut table = TextTable::new(&["ID", "NAME", "TENANT"]);
+    let mut table = TextTable::new(&["ID", "NAME", "TENANT"]).with_text_columns(&["NAME"]);
     for guild in guilds {
         table.row(vec![
             guild.id.to_string().into(),
@@ -94,7 +94,7 @@ async fn show(client: &Client, out: &Output, ids: &[String]) -> anyhow::Result<E
 }
 
 /// Formats the status of a guild.
-fn status_fields(guild: &GuildStanding) -> Vec<(&'static str, TableCell)> {
+fn status_fields(guild: &GuildStatus) -> Vec<(&'static str, TableCell)> {
     let more = if guild.depth_is_more { "more than " } else { "" };
     let paused = match (guild.paused, guild.all_paused) {
         (true, _) => TableCell::tinted("yes", Color::Care),

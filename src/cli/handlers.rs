@@ -4,12 +4,11 @@ use std::fmt::Write as _;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use clap::Subcommand;
+use guildhall_actors::wall_clock::unix_now_ms;
 use guildhall_core::event::handler::{EventHandler, EventHandlers, HandlerAction};
-use guildhall_core::time::UnixMs;
 
 use super::setting_flags::{self, SettingFlags};
 use crate::handlers::{self, DryRun, DryRunAction, HandlerDryRun, Sample};
@@ -84,9 +83,7 @@ fn read_sample(path: &Path) -> anyhow::Result<Sample> {
         text = std::fs::read_to_string(path)
             .map_err(|error| anyhow::anyhow!("{} cannot be read: {error}", path.display()))?;
     }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now = UnixMs::new(u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
-    Sample::parse(&text, now).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
+    Sample::parse(&text, unix_now_ms()).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
 }
 
 /// Lists the events and the action of each handler.
@@ -101,6 +98,7 @@ fn format_handlers(handlers: &EventHandlers) -> String {
             HandlerAction::Rule(rule) if rule.is_idle() => "does nothing".to_owned(),
             HandlerAction::Rule(_) => "rule".to_owned(),
             HandlerAction::Webhook(webhook) => format!("webhook {}", webhook.url),
+            HandlerAction::Broker => "broker".to_owned(),
         };
         let shadow = if handler.shadow { " (shadow)" } else { "" };
         format!("{:widest$}  on {on}: {does}{shadow}\n", handler.name)
@@ -154,6 +152,7 @@ fn push_action(out: &mut String, action: &DryRunAction) {
                 out.push_str("  would do nothing\n");
             }
         }
+        DryRunAction::Publish { body } => push(out, format_args!("  would publish to the broker\n  {body}\n")),
         DryRunAction::Ask { url, body } => push(out, format_args!("  would POST to {url}\n  {body}\n")),
     }
 }

@@ -14,7 +14,7 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned, pki_types::ServerName}
 use url::Url;
 
 use super::setting_flags::{self, SettingFlags};
-use crate::net;
+use crate::{api::dto::ReadinessReport, net};
 
 /// Maximum size of a response of the health endpoints.
 const MAX_RESPONSE_BYTES: u64 = 64 * 1024;
@@ -184,15 +184,11 @@ fn parse(response: &[u8]) -> anyhow::Result<(u16, &str)> {
 
 /// Formats the reasons of `/readyz` for components that are not ready, on one line.
 fn reasons(body: &str) -> String {
-    let Ok(report) = serde_json::from_str::<serde_json::Value>(body) else { return String::new() };
+    let Ok(report) = serde_json::from_str::<ReadinessReport>(body) else { return String::new() };
     let mut reasons = Vec::new();
-    if report["stopping"] == true {
+    if report.stopping {
         reasons.push("it is shutting down".to_owned());
     }
-    for (part, state) in report["parts"].as_object().into_iter().flatten() {
-        if let Some(reason) = state["reason"].as_str() {
-            reasons.push(format!("{part}: {reason}"));
-        }
-    }
+    reasons.extend(report.reasons().map(|(part, reason)| format!("{part}: {reason}")));
     if reasons.is_empty() { String::new() } else { format!("; {}", reasons.join("; ")) }
 }

@@ -15,7 +15,7 @@ use super::{
     setting_flags::{self, SettingFlags},
     suggest,
 };
-use crate::api::dto::{Key, MadeKey, Scope};
+use crate::api::dto::{CreatedKey, Key, Scope};
 use crate::client::{ApiRequest, Client, ListRequest, path_segment};
 use crate::daemon;
 use crate::daemon::admin_key;
@@ -149,7 +149,7 @@ fn print_new_key(out: &Output, response: &Value) -> anyhow::Result<ExitCode> {
         out.show(response, |_| String::new())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let MadeKey { about, key } = read(response)?;
+    let CreatedKey { about, key } = read(response)?;
     eprint!("{}", details(&about, Painter::for_terminal(false)));
     eprintln!("The key follows. Store it now: it is not shown again.");
     // A closed pipe is an error here, too: the key exists, but was not printed.
@@ -181,7 +181,8 @@ fn status_cell(key: &Key) -> TableCell {
 }
 
 fn table(keys: &[Key]) -> TextTable {
-    let mut table = TextTable::new(&["ID", "NAME", "TENANT", "STATUS", "EXPIRES", "CREATED", "SCOPES"]);
+    let mut table = TextTable::new(&["ID", "NAME", "TENANT", "STATUS", "EXPIRES", "CREATED", "SCOPES"])
+        .with_text_columns(&["NAME", "SCOPES"]);
     for key in keys {
         table.row(vec![
             key.id.to_string().into(),

@@ -11,7 +11,7 @@ use super::{
     output::{Color, Output, Painter, TableCell, TextTable, fields, format_time, or_dash},
     remote::RemoteArgs,
 };
-use crate::api::dto::{BanShare, BreakerCounts, Bucket, InvalidRequests, Limits, ShareHolder, Snowflake, Top};
+use crate::api::dto::{BanShare, BanShareHolder, BreakerCounts, Bucket, InvalidRequests, Limits, Snowflake, Top};
 use crate::client::{ApiRequest, Client, ListRequest};
 
 /// Name of the feature in errors of daemons that do not support it.
@@ -113,6 +113,16 @@ pub(super) fn summary_fields(limits: &Limits) -> Vec<(&'static str, TableCell)> 
     }
     let lanes: Vec<_> = limits.lanes.iter().map(|lane| format!("{} {}", lane.lane, lane.waiting)).collect();
     pairs.push(("waiting", if lanes.is_empty() { "-".into() } else { lanes.join(", ").into() }));
+    // The first line shows the bot's.
+    let is_bot = |credential: &str| credential.bytes().all(|byte| byte.is_ascii_digit());
+    let others = limits.credentials.iter().filter(|other| !is_bot(&other.credential));
+    for (at, other) in others.take(MAX_CREDENTIALS).enumerate() {
+        let text = format!("{}: {} of {} available", other.credential, other.available, other.limit);
+        pairs.push((if at == 0 { "other tokens" } else { "" }, text.into()));
+    }
+    if limits.gone_webhooks > 0 {
+        pairs.push(("webhooks", format!("{} do not exist", limits.gone_webhooks).into()));
+    }
     pairs.push(("buckets", limits.buckets.to_string().into()));
     pairs.push(("ban budget", ban_budget_cell(&limits.invalid_requests)));
     pairs.extend(share_rows(&limits.invalid_requests.share));
@@ -132,13 +142,16 @@ fn ban_budget_cell(invalid: &InvalidRequests) -> TableCell {
     }
 }
 
+/// Maximum number of other credentials that are displayed.
+const MAX_CREDENTIALS: usize = 5;
+
 /// Maximum number of holders that are displayed.
 const MAX_HOLDERS: usize = 3;
 
 /// Formats the largest holders of the ban budget, and those whose calls wait.
 fn share_rows(share: &BanShare) -> Vec<(&'static str, TableCell)> {
     let listed = share.holders.iter().enumerate().filter(|(at, holder)| *at < MAX_HOLDERS || holder.capped);
-    let row = |(at, holder): (usize, &ShareHolder)| {
+    let row = |(at, holder): (usize, &BanShareHolder)| {
         let guild = holder.guild_id.as_ref().map(Snowflake::as_ref);
         let id = or_dash(holder.key.as_deref().or(holder.tenant.as_deref()).or(guild));
         let used = format!("{} {id}: {} of {}", holder.by, holder.used, share.most);
@@ -201,17 +214,23 @@ mod tests {
                         "room_at": "2026-01-31T12:08:05.000Z"},
                     {"by": "guild", "guild_id": "7", "used": 12, "in_flight": 1, "ratio": 0.0048, "capped": false,
                         "room_at": null}]}},
-            "breakers": {"closed": 3, "open": 1, "half_open": 0, "forced_open": 0}});
+            "breakers": {"closed": 3, "open": 1, "half_open": 0, "forced_open": 0},
+            "credentials": [
+                {"credential": "42", "limit": 50, "available": 12, "in_flight": 4, "blocked_until": null},
+                {"credential": "anonymous", "limit": 50, "available": 50, "in_flight": 0, "blocked_until": null}],
+            "gone_webhooks": 2, "refused_tokens": 0});
         assert_eq!(
             fields(&summary_fields(&read(&limits).unwrap()), Painter::none()),
-            "global      12 of 50 per 1s available, 3 waiting, shared through Redis\n\
-            \u{20}           blocked until 2026-01-31T12:00:05Z\n\
-             waiting     interactive 1, background 2\n\
-             buckets     41\n\
-             ban budget  8200 of 10000 invalid requests: all but interactive is blocked\n\
-             ban shares  key abcdefgh2345: 2500 of 2500: its calls wait until 2026-01-31T12:08:05Z\n\
-            \u{20}           guild 7: 12 of 2500\n\
-             breakers    3 closed, 0 forced_open, 0 half_open, 1 open\n"
+            "global        12 of 50 per 1s available, 3 waiting, shared through Redis\n\
+            \u{20}             blocked until 2026-01-31T12:00:05Z\n\
+             waiting       interactive 1, background 2\n\
+             other tokens  anonymous: 50 of 50 available\n\
+             webhooks      2 do not exist\n\
+             buckets       41\n\
+             ban budget    8200 of 10000 invalid requests: all but interactive is blocked\n\
+             ban shares    key abcdefgh2345: 2500 of 2500: its calls wait until 2026-01-31T12:08:05Z\n\
+            \u{20}             guild 7: 12 of 2500\n\
+             breakers      3 closed, 0 forced_open, 0 half_open, 1 open\n"
         );
     }
 

@@ -3,6 +3,7 @@
 mod audit;
 mod backup;
 mod breakers;
+mod broker;
 mod budgets;
 mod commands;
 mod completions;
@@ -13,6 +14,7 @@ mod demo;
 mod dlq;
 mod doctor;
 mod duration;
+mod egress;
 mod erase;
 mod events;
 mod guilds;
@@ -86,6 +88,10 @@ enum Command {
     Limits(limits::Args),
     /// List circuit breakers; open or close them manually
     Breakers(breakers::Args),
+    /// Show who uses the REST proxy most; send calls to a webhook again
+    Egress(egress::Args),
+    /// Check and declare the queues of RabbitMQ, and manage its dead letters
+    Broker(broker::Args),
     /// Show named budgets and their spending
     Budgets(budgets::Args),
     /// Create, list, rotate and revoke API keys
@@ -134,6 +140,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Shards(args) => shards::run(file, args),
         Command::Limits(args) => limits::run(file, &args),
         Command::Breakers(args) => breakers::run(file, args),
+        Command::Egress(args) => egress::run(file, args),
+        Command::Broker(args) => broker::run(file, args),
         Command::Budgets(args) => budgets::run(file, args),
         Command::Keys(args) => keys::run(file, args),
         Command::Audit(args) => audit::run(file, args),

@@ -25,7 +25,7 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
 }
 
 fn format_report(report: &ReloadReport, paint: Painter) -> String {
-    let mut table = TextTable::new(&["RESULT", "WHAT", "OLD", "NEW"]);
+    let mut table = TextTable::new(&["RESULT", "WHAT", "OLD", "NEW"]).with_text_columns(&["OLD", "NEW"]);
     for (result, items) in [("changed", &report.changed), ("needs restart", &report.needs_restart)] {
         for item in items {
             table.row(vec![result.into(), item.what.as_str().into(), text(&item.old).into(), text(&item.new).into()]);

@@ -1,6 +1,6 @@
 //! `guildhall status`: the state of the daemon on one screen.
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{fmt::Display, path::PathBuf, process::ExitCode, time::Duration};
 
 use guildhall_core::operation::OperationState;
 use http::Method;
@@ -63,7 +63,7 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
             return watch(client, out, args.interval).await;
         }
         let status = Status::fetch(client).await;
-        out.show(&status.value(), |paint| status.screen(client, paint))?;
+        out.show(&status.value(), |paint| status.screen(client.api_url(), paint))?;
         Ok(if status.is_available() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     })
 }
@@ -71,7 +71,7 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
 /// Redraws until Ctrl-C, which is the way to end it. A daemon that is not available is shown as such.
 async fn watch(client: &Client, out: &Output, interval: Duration) -> anyhow::Result<ExitCode> {
     while let Some(status) = unless_interrupted(Status::fetch(client)).await {
-        out.redraw(&status.value(), |paint| status.screen(client, paint))?;
+        out.redraw(&status.value(), |paint| status.screen(client.api_url(), paint))?;
         if unless_interrupted(sleep(interval)).await.is_none() {
             break;
         }
@@ -144,8 +144,8 @@ impl Status {
         value.into()
     }
 
-    fn screen(&self, client: &Client, paint: Painter) -> String {
-        let mut pairs = vec![("daemon", format!("{} at {}", client.api_url(), time(&self.at.as_str().into())).into())];
+    fn screen(&self, daemon: impl Display, paint: Painter) -> String {
+        let mut pairs = vec![("daemon", format!("{daemon} at {}", time(&self.at.as_str().into())).into())];
         push(&mut pairs, "shards", &self.shards, |shards| shard_rows(shards));
         match &self.limits {
             Ok(limits) => {
@@ -280,6 +280,33 @@ mod tests {
         let text = rows(shard_rows(&shards));
         assert!(text.starts_with("  2 of 12 connected, 24 events unconfirmed\n  shard 2 resuming\n"), "{text}");
         assert!(text.ends_with("  shard 9 resuming\n  and 2 more\n"), "{text}");
+    }
+
+    #[test]
+    fn screen_fits_a_terminal_of_80_columns() {
+        let breaker = |key: String| {
+            json!({"key": key, "kind": "route", "state": "open", "why": "failures",
+            "since": "2026-01-31T12:00:00.000Z", "until": "2026-01-31T12:00:30.000Z"})
+        };
+        let breakers: Vec<_> =
+            (0..3).map(|n| breaker(format!("discord:POST /channels/{{id}}/messages:157171518941639884{n}"))).collect();
+        let pending: Map<_, _> =
+            OperationState::ALL.iter().map(|state| (state.name().to_owned(), 1_000_000.into())).collect();
+        let queues = json!({"pending": pending, "dead_letters": 1_000_000, "dead_events": 1_000_000, "all_paused": false,
+            "paused_guilds": 1_000_000});
+        let unreachable =
+            "cannot connect to http://guildhall.internal.example:8080: connection refused; is it running?";
+        let status = Status {
+            at: "2026-01-31T12:00:00.000Z".to_owned(),
+            shards: Ok((0..12).map(|id| shard(id, "resuming")).collect()),
+            limits: Err(unreachable.to_owned()),
+            breakers: Ok(read(&json!({"breakers": breakers, "watched": 3})).unwrap()),
+            queues: Ok(read(&queues).unwrap()),
+            instances: Err(unreachable.to_owned()),
+        };
+        let screen = status.screen("http://guildhall.internal.example:8080", Painter::none().with_width(80));
+        assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
+        assert!(screen.contains("1571715189416398840") && screen.ends_with("running?\n"), "{screen}");
     }
 
     #[test]

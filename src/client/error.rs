@@ -188,7 +188,7 @@ impl fmt::Display for ProblemDetails {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = self.key.as_ref().map(ClientKey::origin);
         match (self.status, &self.needs, key) {
-            (StatusCode::UNAUTHORIZED, _, Some(origin)) if self.name.starts_with("key-") => {
+            (StatusCode::UNAUTHORIZED, _, Some(origin)) if matches!(&*self.name, "key-expired" | "key-revoked") => {
                 let detail = escape_controls(self.detail.trim_end_matches('.'));
                 return write!(
                     f,
@@ -197,9 +197,11 @@ impl fmt::Display for ProblemDetails {
             }
             (StatusCode::UNAUTHORIZED, _, Some(origin)) => {
                 let endpoint = self.api_url.as_ref().map_or_else(String::new, |endpoint| format!(" at {endpoint}"));
+                // An older daemon does not distinguish them.
+                let why = if self.name == "key-invalid" { "invalid" } else { "invalid, expired" };
                 return write!(
                     f,
-                    "the daemon{endpoint} rejected the key from {origin}: it is invalid, expired, or for another daemon; \
+                    "the daemon{endpoint} rejected the key from {origin}: it is {why}, or for another daemon; \
                      set one with --key-file PATH or GUILDHALL_KEY. Processes that share a store accept one generated \
                      key: their logs and `guildhall doctor` name its host and file"
                 );
@@ -317,6 +319,12 @@ mod tests {
         let expired = json!({"type": "urn:guildhall:problem:key-expired", "detail": "The key has expired at noon."});
         let expired = problem(401, &expired).to_string();
         assert!(expired.contains("the key from the file k is not accepted: The key has expired at noon"), "{expired}");
+        let invalid = json!({"type": "urn:guildhall:problem:key-invalid", "detail": "The key is invalid."});
+        let invalid = problem(401, &invalid).to_string();
+        assert!(
+            invalid.contains("rejected the key from the file k: it is invalid, or for another daemon"),
+            "{invalid}"
+        );
         let lacks = problem(403, &json!({"needs": "keys:write"})).to_string();
         assert!(lacks.contains("the file k") && lacks.contains("--scope keys:write"), "{lacks}");
         let rejected = problem(401, &json!({})).to_string();

@@ -1,7 +1,8 @@
 //! Sources of the current time.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use guildhall_actors::wall_clock::unix_now_ms;
 use guildhall_core::time::{Timestamp, UnixMs};
 
 /// The clocks of a machine.
@@ -26,8 +27,7 @@ impl TimeSource for SystemTimeSource {
     }
 
     fn wall(&self) -> UnixMs {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        UnixMs::new(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+        unix_now_ms()
     }
 
     fn boot(&self) -> Option<String> {

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// How often the certificate's files are checked.
-const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+pub(super) const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The address of the API, before anything is served.
 pub(crate) struct BoundApi {
@@ -89,6 +89,11 @@ impl ApiComponent {
     pub(crate) async fn drain(&self, timeout: Duration) {
         tokio::time::sleep(self.drain_delay.min(timeout)).await;
         self.control.drain();
+    }
+
+    /// How long requests are accepted after a shutdown has begun.
+    pub(crate) fn drain_delay(&self) -> Duration {
+        self.drain_delay
     }
 
     /// Waits until the requests in flight are finished. Returns `false` if that takes longer.

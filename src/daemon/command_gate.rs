@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use guildhall_actors::gate::{CallOutcome, Rest as GatePort, RestRequest};
+use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_actors::ports::{SnapshotFuture, SnapshotStore};
 use guildhall_core::{
     lane::Lane,
@@ -153,7 +154,7 @@ async fn find_daemon_gate(client: &Client, bot: Option<u64>, credential: Credent
     }
     let gate = DaemonGate::new(client.clone());
     let Some(bot) = bot else { return Ok(gate) };
-    let mut request = RestRequest::new(Method::GET, "/users/@me", credential);
+    let mut request = RestRequest::new(Method::GET, "/users/@me", credential, LeaseGuard::always());
     request.lane = Lane::Interactive;
     let id = match gate.call(request).await {
         CallOutcome::Answered(answered) if answered.class == ResponseClass::Success => {

@@ -38,7 +38,9 @@ impl DaemonGate {
         let deadline = Instant::now() + max_wait.max(WAIT);
         let operation = match operation {
             Ok(operation) => operation,
-            Err(message) => return CallOutcome::NotSent(NotSent { retry_after: None, message, reason: "malformed" }),
+            Err(message) => {
+                return CallOutcome::NotSent(NotSent { retry_after: None, message, reason: "malformed", bucket: None });
+            }
         };
         let submit = ApiRequest::post("/v1/operations")
             .with_body(operation)
@@ -78,7 +80,7 @@ impl DaemonGate {
         let message = waits_for["detail"].as_str().or(waits_for["reason"].as_str()).unwrap_or("it is still running");
         let message = format!("the daemon has not sent the call yet: {message}");
         match self.client.send(&ApiRequest::post(format!("/v1/operations/{}/cancel", path_segment(id)))).await {
-            Ok(_) => CallOutcome::NotSent(NotSent { retry_after: None, message, reason: "daemon" }),
+            Ok(_) => CallOutcome::NotSent(NotSent { retry_after: None, message, reason: "daemon", bucket: None }),
             Err(_) => CallOutcome::Unknown(NoResponse { message }),
         }
     }
@@ -110,7 +112,12 @@ fn not_submitted(error: &ClientError) -> CallOutcome {
     if error.is_outcome_unknown() {
         return CallOutcome::Unknown(NoResponse { message: error.to_string() });
     }
-    CallOutcome::NotSent(NotSent { retry_after: error.retry_after(), message: error.to_string(), reason: "daemon" })
+    CallOutcome::NotSent(NotSent {
+        retry_after: error.retry_after(),
+        message: error.to_string(),
+        reason: "daemon",
+        bucket: None,
+    })
 }
 
 /// The outcome of an operation, if it is finished.
@@ -127,13 +134,18 @@ fn finished_outcome(operation_view: &Value) -> Option<CallOutcome> {
                 Some(status) => {
                     response_outcome(status, class(status), code, &json!({"message": message(), "code": code}))
                 }
-                None => CallOutcome::NotSent(NotSent { retry_after: None, message: message(), reason: "daemon" }),
+                None => CallOutcome::NotSent(NotSent {
+                    retry_after: None,
+                    message: message(),
+                    reason: "daemon",
+                    bucket: None,
+                }),
             })
         }
         "needs_review" => Some(CallOutcome::Unknown(NoResponse { message: message() })),
         "cancelled" => {
             let message = "the operation was cancelled".to_owned();
-            Some(CallOutcome::NotSent(NotSent { retry_after: None, message, reason: "daemon" }))
+            Some(CallOutcome::NotSent(NotSent { retry_after: None, message, reason: "daemon", bucket: None }))
         }
         _ => None,
     }
@@ -141,7 +153,8 @@ fn finished_outcome(operation_view: &Value) -> Option<CallOutcome> {
 
 fn response_outcome(status: StatusCode, class: ResponseClass, code: Option<u32>, body: &Value) -> CallOutcome {
     let body = Bytes::from(body.to_string());
-    CallOutcome::Answered(RestResponse { status, headers: HeaderMap::new(), body, stream: None, class, code })
+    let (headers, elapsed) = (HeaderMap::new(), Duration::ZERO);
+    CallOutcome::Answered(RestResponse { status, headers, body, stream: None, class, code, elapsed })
 }
 
 /// The class of the status with which an operation failed. The daemon waits for rate limits itself.
@@ -157,15 +170,17 @@ fn class(status: StatusCode) -> ResponseClass {
 
 #[cfg(test)]
 mod tests {
+    use guildhall_actors::lease_guard::LeaseGuard;
     use guildhall_core::response::Credential;
 
     use super::*;
 
     #[test]
     fn a_call_becomes_an_operation() {
-        let read = RestRequest::new(Method::GET, "/users/@me", Credential::Anonymous);
+        let read = RestRequest::new(Method::GET, "/users/@me", Credential::Anonymous, LeaseGuard::always());
         assert_eq!(operation(&read).unwrap(), json!({"kind": "read", "payload": {"path": "/users/@me"}}));
-        let mut put = RestRequest::new(Method::PUT, "/applications/1/commands", Credential::Anonymous);
+        let mut put =
+            RestRequest::new(Method::PUT, "/applications/1/commands", Credential::Anonymous, LeaseGuard::always());
         put.body = RequestBody::Whole(Bytes::from_static(b"[1]"));
         let payload = json!({"method": "PUT", "path": "/applications/1/commands", "body": [1]});
         assert_eq!(operation(&put).unwrap(), json!({"kind": "request", "payload": payload}));

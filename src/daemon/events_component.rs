@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use actix_rt::Arbiter;
 use guildhall_actors::crash::CrashStore;
 use guildhall_actors::gate::Gate;
-use guildhall_actors::ports::{EventStore, StoredSession, WebhookClient};
+use guildhall_actors::ports::{EventBroker, EventStore, StoredSession, WebhookClient};
 use guildhall_actors::shard::FlowLimit;
 use guildhall_actors::submission::OperationService;
 use guildhall_actors::supervision;
@@ -14,16 +14,17 @@ use guildhall_actors::supervisor::{EventPorts, EventsConfig, EventsHandle, Fallb
 use guildhall_actors::wall_clock::WallClock;
 use guildhall_core::{
     backoff::Backoff,
-    event::handler::{EventHandlers, HandlerAction},
+    event::handler::{EventHandler, EventHandlers, HandlerAction},
 };
 use url::Url;
 
 use super::RestComponent;
 use crate::{
     api::ComponentHandle,
+    broker::Broker,
     discord::RestInteractionResponder,
     settings::{FallbackSettings, Settings},
-    webhook::{Secret, Target, TargetError, WebhookConfig, Webhooks},
+    webhook::{Secret, WebhookConfig, WebhookTarget, WebhookTargetError, Webhooks},
 };
 
 /// Wait before the store is queried again.
@@ -34,7 +35,16 @@ const RETRY_DELAY: Duration = Duration::from_millis(250);
 pub enum WebhookError {
     /// Its URL or its secrets are invalid.
     #[error(transparent)]
-    Target(#[from] TargetError),
+    Target(#[from] WebhookTargetError),
+    /// A handler needs a broker.
+    #[error(
+        "handler `{handler}` publishes to the broker, but there is none; set GUILDHALL__BROKER__URL to the URL of a \
+         RabbitMQ (docs/broker.md)"
+    )]
+    NoBroker {
+        /// The handler.
+        handler: Arc<str>,
+    },
     /// Its URL cannot be parsed.
     #[error(
         "the webhook URL of handler `{handler}` is invalid: {error}; use a URL such as https://brain.example/events"
@@ -73,14 +83,25 @@ impl EventsComponent {
         store: Arc<dyn EventStore>,
         crashes: Arc<dyn CrashStore>,
         rest: &RestComponent,
+        broker: Option<Arc<Broker>>,
         operations: Arc<OperationService>,
         shards: u32,
         clock: &WallClock,
     ) -> Result<PreparedEvents, WebhookError> {
+        check_broker(&handlers, settings)?;
         let brain = webhooks(&handlers, &rest.gate, clock)?;
+        let broker = broker.map(|broker| broker as Arc<dyn EventBroker>);
         let responder = RestInteractionResponder::new(rest.gate.clone(), settings.interactions.timeout);
-        let ports =
-            EventPorts { handlers, store, crashes, brain, responder: Arc::new(responder), operations, observer: None };
+        let ports = EventPorts {
+            handlers,
+            store,
+            crashes,
+            brain,
+            broker,
+            responder: Arc::new(responder),
+            operations,
+            observer: None,
+        };
         let flow_limit = FlowLimit { events: settings.gateway.buffer_events, bytes: settings.gateway.buffer_bytes };
         Ok(EventsHandle::prepare(ports, clock.clone(), config(settings, shards), flow_limit))
     }
@@ -122,6 +143,17 @@ pub(crate) async fn load_sessions(store: &dyn EventStore, part: &ComponentHandle
     }
 }
 
+/// Checks that there is a broker if a handler publishes to it.
+pub(crate) fn check_broker(handlers: &EventHandlers, settings: &Settings) -> Result<(), WebhookError> {
+    let publishes = |handler: &&EventHandler| matches!(handler.action, HandlerAction::Broker);
+    match handlers.iter().find(publishes) {
+        Some(handler) if settings.broker.url.is_none() => {
+            Err(WebhookError::NoBroker { handler: Arc::clone(&handler.name) })
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// The client of the handlers' webhooks.
 pub(crate) fn webhooks(
     handlers: &EventHandlers,
@@ -134,7 +166,7 @@ pub(crate) fn webhooks(
 }
 
 /// The webhooks of the handlers.
-pub(crate) fn targets(handlers: &EventHandlers) -> Result<Vec<Target>, WebhookError> {
+pub(crate) fn targets(handlers: &EventHandlers) -> Result<Vec<WebhookTarget>, WebhookError> {
     let mut targets = Vec::new();
     for handler in handlers {
         let HandlerAction::Webhook(webhook) = &handler.action else { continue };
@@ -143,7 +175,7 @@ pub(crate) fn targets(handlers: &EventHandlers) -> Result<Vec<Target>, WebhookEr
         let secrets = webhook.secrets.iter().map(|secret| secret.expose().parse::<Secret>()).collect::<Result<_, _>>();
         let secrets = secrets.map_err(|error| WebhookError::Secret { handler: name(), reason: error.to_string() })?;
         let (allow_private, answers) = (webhook.allow_private, webhook.answers);
-        targets.push(Target { handler: name(), url, secrets, allow_private, response_policy: answers });
+        targets.push(WebhookTarget { handler: name(), url, secrets, allow_private, response_policy: answers });
     }
     Ok(targets)
 }

@@ -21,6 +21,7 @@ use guildhall_core::{
 use tokio::{task::JoinHandle, time::MissedTickBehavior};
 
 use crate::{
+    events::{LocalProcessDied, emit},
     redis::{
         ProcessLock, RateLimitBlock, RedisClient, RedisConfig, RedisConfigError, RedisKeys, RedisWindow, SharedState,
         SharedStateConfig, fingerprint,
@@ -112,7 +113,11 @@ impl Fleet {
         let on_block = move |block: RateLimitBlock| {
             let credential = match block.scope.as_str() {
                 "bot" => Credential::Application(application),
-                _ => Credential::Anonymous,
+                // An unknown one is of a later version, and of no limit here.
+                scope => match scope.parse() {
+                    Ok(credential) => credential,
+                    Err(_) => return,
+                },
             };
             tokens.on_blocked(credential, Duration::from_millis(block.ms));
         };
@@ -188,7 +193,7 @@ pub(crate) async fn report_dead(lock: SharedProcessLock, period: Duration, repor
         for id in &dead {
             let times = report_counts.entry(id.clone()).or_default();
             if *times == 0 {
-                tracing::info!(member = %id, "process of this machine died");
+                emit(LocalProcessDied { member: id });
             }
             *times += 1;
         }

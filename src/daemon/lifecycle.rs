@@ -33,10 +33,11 @@ use crate::api::{
     BindError, CertificatesError, ComponentHandle, Control, GateService, GatewayServices, Readiness, Services,
     ShardService, StateService,
 };
+use crate::broker::{Broker, BrokerConfigError};
 use crate::clock::Clocks;
 use crate::discord::executor::{DiscordExecutor, ExecutorConfig};
 use crate::discord::{FatalClose, ShardEnd};
-use crate::egress::EgressConfig;
+use crate::egress::{EgressConfig, SocketError};
 use crate::events::{DaemonStarted, LimitSharingChosen, emit};
 use crate::settings::{BotTokenError, Settings};
 use crate::store::{OpenError, Store};
@@ -56,9 +57,18 @@ pub enum StartError {
     /// The certificate cannot be used.
     #[error(transparent)]
     Tls(#[from] CertificatesError),
+    /// A bot token of the REST proxy cannot be used.
+    #[error("{0}")]
+    TokenFile(String),
     /// The listener cannot start.
     #[error("cannot serve the API: {0}")]
     Serve(#[source] io::Error),
+    /// The listener of the REST proxy cannot start.
+    #[error("cannot serve the REST proxy: {0}")]
+    ServeEgress(#[source] io::Error),
+    /// The socket of the REST proxy cannot be created.
+    #[error(transparent)]
+    EgressSocket(#[from] SocketError),
     /// The store cannot be opened.
     #[error(transparent)]
     Store(#[from] OpenError),
@@ -74,6 +84,9 @@ pub enum StartError {
     /// A webhook cannot be used.
     #[error(transparent)]
     Webhook(#[from] WebhookError),
+    /// The broker cannot be used.
+    #[error(transparent)]
+    Broker(#[from] BrokerConfigError),
     /// A thread for shards cannot be started.
     #[error("cannot start a thread for the shards: {0}")]
     Threads(#[source] io::Error),
@@ -139,6 +152,7 @@ struct Parts {
     operations: ComponentHandle,
     events: ComponentHandle,
     redis: Option<ComponentHandle>,
+    broker: Option<ComponentHandle>,
 }
 
 impl Parts {
@@ -150,6 +164,7 @@ impl Parts {
             operations: readiness.register("operations"),
             events: readiness.register("events"),
             redis: settings.redis.url.is_some().then(|| readiness.register("redis")),
+            broker: settings.broker.url.is_some().then(|| readiness.register("broker")),
         }
     }
 }
@@ -246,6 +261,7 @@ impl Daemon {
             executor: executor(&rest, &identity, &store, &roles),
             authorization: rest.authorization.clone(),
             credential: rest.credential(),
+            store: store.clone(),
         })
         .map_err(abandon)?;
         operations.arrive_when(rest.wait_until_open(GATE_OPEN_TIMEOUT));
@@ -256,12 +272,14 @@ impl Daemon {
             .await
             .map_err(abandon)?;
         let gateway = Arc::new(GatewayComponent::new(parts.gateway));
+        let broker = broker(settings, parts.broker).map_err(abandon)?;
         let prepared = EventsComponent::prepare(
             settings,
             handlers,
             Arc::clone(&sessions),
             Arc::new(store.clone()),
             &rest,
+            broker,
             Arc::clone(operations.service()),
             info.shards,
             &clocks.store_time(),
@@ -333,6 +351,7 @@ impl Daemon {
         ReloadTargets {
             control: self.api.control.clone(),
             certificates: self.api.certificates(),
+            egress_certificates: self.egress.certificates(),
             authorization: self.rest.authorization.clone(),
             gateway_token: self.shards.token_setter(),
             gate: Arc::clone(&self.rest.gate),
@@ -390,11 +409,13 @@ impl Daemon {
             let _ = timeout_at(deadline, self.shards.release()).await;
             (closed, handled)
         };
-        let listeners = async {
-            self.api.drain(timeout).await;
-            self.egress.stop(deadline).await;
-        };
-        let (drained, (closed, handled), ()) = tokio::join!(self.operations.drain(timeout), events, listeners);
+        let delay = self.api.drain_delay();
+        let (drained, (closed, handled), (), ()) = tokio::join!(
+            self.operations.drain(timeout),
+            events,
+            self.api.drain(timeout),
+            self.egress.stop(delay, deadline)
+        );
         let shards = if closed.is_ok() { Vec::new() } else { self.shards.open_shards() };
         self.rest.stop(deadline).await;
         let listener = !self.api.stop(deadline).await;
@@ -442,6 +463,16 @@ fn executor(rest: &RestComponent, identity: &BotIdentity, store: &Store, roles: 
     DiscordExecutor::new(gate, identity.application, identity.bot, objects, ExecutorConfig::default())
         .with_roles(Arc::clone(roles))
         .with_clocks(store.clocks().clone())
+}
+
+/// The connection to the broker, if there is one. It reports its state to `/readyz`.
+fn broker(settings: &Settings, part: Option<ComponentHandle>) -> Result<Option<Arc<Broker>>, BrokerConfigError> {
+    let Some((url, part)) = settings.broker.url.clone().zip(part) else { return Ok(None) };
+    let listener = move |state: Result<(), &str>| match state {
+        Ok(()) => part.ready(),
+        Err(reason) => part.not_ready(reason),
+    };
+    Broker::start(&settings.broker, url, Box::new(listener)).map(|broker| Some(Arc::new(broker)))
 }
 
 /// Passes changed permissions to the role cache, changes of guilds to the recorder, and everything else to readiness and to the

@@ -46,7 +46,7 @@ pub use self::reload::{ReadSettings, Reloader};
 pub use self::rest_component::{GateState, LimitSharing, RestComponent, RestError};
 pub use self::signals::{OnHangup, Signal, Signals, StopSource};
 use crate::{
-    events::{HandlerWarned, ShutdownFinished, ShutdownStarted, emit},
+    events::{HandlerWarned, OpenFilesLimited, OpenFilesNotRaised, ShutdownFinished, ShutdownStarted, emit},
     handlers::{unreachable, warnings},
     settings::Settings,
 };
@@ -172,7 +172,7 @@ pub fn block_on<F: Future>(future: F) -> io::Result<F::Output> {
 /// Raises the limit of open files to the maximum that the system allows. A failure only means fewer shards.
 pub fn raise_open_files() {
     match rlimit::increase_nofile_limit(u64::MAX) {
-        Ok(limit) => tracing::debug!(limit, "limit of open files"),
-        Err(error) => tracing::warn!(%error, "cannot raise the limit of open files"),
+        Ok(limit) => emit(OpenFilesLimited { limit }),
+        Err(error) => emit(OpenFilesNotRaised { error }),
     }
 }

@@ -42,6 +42,8 @@ pub type ReadSettings = Box<dyn Fn() -> Result<LoadedSettings, SettingsError> + 
 pub(crate) struct ReloadTargets {
     pub(crate) control: Control,
     pub(crate) certificates: Option<Certificates>,
+    /// Those of the REST proxy.
+    pub(crate) egress_certificates: Option<Certificates>,
     pub(crate) authorization: Authorization,
     pub(crate) gateway_token: TokenSetter,
     pub(crate) gate: Arc<Gate>,
@@ -89,6 +91,7 @@ struct CheckedSettings {
     handlers: EventHandlers,
     handler_digests: HandlerDigests,
     certificate: Option<CheckedCertificate>,
+    egress_certificate: Option<CheckedCertificate>,
 }
 
 type ReloadErrors = Vec<(String, String)>;
@@ -137,6 +140,8 @@ impl Reloader {
             )])
         });
         let checked = checked.map_err(ReloadError::Invalid)?;
+        let broker = events::check_broker(&checked.handlers, &running.started.settings);
+        broker.map_err(|error| ReloadError::Invalid(vec![("handlers".to_owned(), error.to_string())]))?;
         let webhooks = events::webhooks(&checked.handlers, &targets.gate, &targets.clock);
         let brain = webhooks.map_err(|error| ReloadError::Invalid(vec![("handlers".to_owned(), error.to_string())]))?;
         Ok(apply(&self.0.log, targets, &mut running, checked, &brain).await)
@@ -157,6 +162,8 @@ fn check(loaded: Result<LoadedSettings, SettingsError>, old: &Settings) -> Resul
     let settings = loaded.as_ref().map_or(old, |loaded| &loaded.settings);
     let handlers = handlers::load_with_digests(&settings.handlers);
     let certificate = settings.api.tls.as_ref().map(Certificates::check).transpose();
+    let egress = settings.egress.tls.as_ref().filter(|_| settings.egress.enabled);
+    let egress_certificate = egress.map(Certificates::check).transpose();
     let token = settings.discord.bot_token();
     if let Err(error) = &loaded {
         errors.extend(error.problems.iter().map(|problem| (problem.key.clone(), problem.to_string())));
@@ -171,12 +178,14 @@ fn check(loaded: Result<LoadedSettings, SettingsError>, old: &Settings) -> Resul
     if let Err(error) = &handlers {
         errors.extend(error.field_errors());
     }
-    if let Err(error) = &certificate {
-        errors.push(("api.tls".to_owned(), error.to_string()));
+    for (section, checked) in [("api.tls", &certificate), ("egress.tls", &egress_certificate)] {
+        if let Err(error) = checked {
+            errors.push((section.to_owned(), error.to_string()));
+        }
     }
-    match (loaded, handlers, certificate) {
-        (Ok(loaded), Ok((handlers, handler_digests)), Ok(certificate)) if errors.is_empty() => {
-            Ok(CheckedSettings { loaded, handlers, handler_digests, certificate })
+    match (loaded, handlers, certificate, egress_certificate) {
+        (Ok(loaded), Ok((handlers, handler_digests)), Ok(certificate), Ok(egress_certificate)) if errors.is_empty() => {
+            Ok(CheckedSettings { loaded, handlers, handler_digests, certificate, egress_certificate })
         }
         _ => Err(errors),
     }
@@ -189,7 +198,7 @@ async fn apply(
     checked: CheckedSettings,
     brain: &Arc<dyn WebhookClient>,
 ) -> ReloadReport {
-    let CheckedSettings { loaded, handlers, handler_digests, certificate } = checked;
+    let CheckedSettings { loaded, handlers, handler_digests, certificate, egress_certificate } = checked;
     let settings = &loaded.settings;
     let mut report = ReloadReport::default();
     // First: neither the log nor a span may contain the new secrets.
@@ -207,7 +216,8 @@ async fn apply(
     }
     log.set_filter(&settings.log.filter);
     targets.control.set_policies(api_component::policies_config(&settings.api, &running.started.settings.api));
-    apply_certificate(targets, certificate, settings, &mut report);
+    apply_certificate(targets.certificates.as_ref(), certificate, "api.tls", &mut report);
+    apply_certificate(targets.egress_certificates.as_ref(), egress_certificate, "egress.tls", &mut report);
     apply_handlers(targets, running, handlers, handler_digests, brain, &mut report);
     apply_token(targets, running, settings.discord.token.as_ref(), &mut report).await;
     let is_listed = |key: &str| {
@@ -226,22 +236,24 @@ fn item(what: impl Into<String>, old: impl Into<Value>, new: impl Into<Value>) -
 }
 
 fn apply_certificate(
-    targets: &ReloadTargets,
-    certificate: Option<CheckedCertificate>,
-    settings: &Settings,
+    current: Option<&Certificates>,
+    checked: Option<CheckedCertificate>,
+    section: &'static str,
     report: &mut ReloadReport,
 ) {
-    match (&targets.certificates, certificate) {
+    let (was, is) = (current.is_some(), checked.is_some());
+    match (current, checked) {
         (Some(current), Some(checked)) => {
-            if current.differs_from(&checked) {
+            let is_listed = report.changed.iter().any(|one| one.what == "certificate");
+            if current.differs_from(&checked) && !is_listed {
                 report.changed.push(item("certificate", Value::Null, Value::Null));
             }
             current.show(checked);
         }
         // Whether the listener uses TLS is fixed at its start.
         (None, Some(_)) | (Some(_), None) => {
-            report.changed.retain(|one| !one.what.starts_with("api.tls."));
-            report.needs_restart.push(item("api.tls", targets.certificates.is_some(), settings.api.tls.is_some()));
+            report.changed.retain(|one| one.what.strip_prefix(section).is_none_or(|rest| !rest.starts_with('.')));
+            report.needs_restart.push(item(section, was, is));
         }
         (None, None) => {}
     }

@@ -17,6 +17,8 @@ use tokio::{
     sync::{Notify, oneshot},
 };
 
+use crate::events::{ExitedImmediately, ReloadIgnored, emit};
+
 /// What requests the process to stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StopSource {
@@ -170,7 +172,7 @@ async fn watch(
             () = wait_for_signal(hangup.as_mut()) => {
                 match (&hangup_sender, &first_sender) {
                     (Some(reload), Some(_)) => reload.notify_one(),
-                    (_, None) => tracing::info!("reload ignored: the process is stopping"),
+                    (_, None) => emit(ReloadIgnored),
                     (None, Some(_)) => {}
                 }
                 continue;
@@ -179,7 +181,7 @@ async fn watch(
         match first_sender.take() {
             Some(first) => drop(first.send(signal)),
             None => {
-                tracing::error!(signal = signal.name(), "second signal received; exiting immediately");
+                emit(ExitedImmediately { signal: signal.name() });
                 process::exit(signal.exit_code());
             }
         }

@@ -10,6 +10,7 @@ mod exporting {
     use guildhall_actors::telemetry::span;
 
     use crate::{
+        events::{SpansExportedElsewhere, emit},
         logging::Secrets,
         otel::{EndpointError, Exporter},
         settings::Settings,
@@ -26,7 +27,7 @@ mod exporting {
             if let Some(exporter) = &exporter
                 && !span::listen(exporter.listener())
             {
-                tracing::warn!("spans are already exported elsewhere: this process has started a daemon before");
+                emit(SpansExportedElsewhere);
             }
             Ok(Self(exporter))
         }

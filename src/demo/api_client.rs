@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 
 use super::{
     DemoError,
-    http::{DemoHttpError, DemoResponse, HttpClient},
+    http::{DemoHttpClient, DemoHttpError},
     operation::DemoOperation,
 };
+use crate::api::dto::{Accepted, AcceptedMany, OperationPage};
 
 /// Maximum number of operations on one page.
 const PAGE_SIZE: usize = 100;
@@ -17,7 +18,7 @@ const PAGE_SIZE: usize = 100;
 /// Client of the daemon's API, with the operations that it has accepted.
 #[derive(Debug)]
 pub(crate) struct ApiClient {
-    http: HttpClient,
+    http: DemoHttpClient,
     accepted_body: BTreeSet<String>,
     expected: BTreeMap<Snowflake, Vec<DemoOperation>>,
 }
@@ -45,11 +46,11 @@ impl OperationCounts {
 }
 
 impl ApiClient {
-    pub(crate) fn new(http: HttpClient) -> Self {
+    pub(crate) fn new(http: DemoHttpClient) -> Self {
         Self { http, accepted_body: BTreeSet::new(), expected: BTreeMap::new() }
     }
 
-    pub(crate) fn http(&self) -> &HttpClient {
+    pub(crate) fn http(&self) -> &DemoHttpClient {
         &self.http
     }
 
@@ -88,7 +89,7 @@ impl ApiClient {
     pub(crate) async fn resubmit(&mut self, guild: Snowflake, operations: &[DemoOperation]) -> Result<u64, DemoError> {
         let accepted = self.submit(guild, operations).await?;
         let deduplicated =
-            |operation: &&Value| operation["replayed"] == true && self.accepted_body.contains(id(operation));
+            |operation: &&Accepted| operation.replayed && self.accepted_body.contains(operation.id.as_ref());
         let deduplicated = accepted.iter().filter(deduplicated).count() as u64;
         accepted.iter().for_each(|operation| self.record(operation));
         Ok(deduplicated)
@@ -99,18 +100,22 @@ impl ApiClient {
         self.expected.entry(guild).or_default().extend(operations);
     }
 
-    async fn submit(&self, guild: Snowflake, operations: &[DemoOperation]) -> Result<Vec<Value>, DemoError> {
+    async fn submit(&self, guild: Snowflake, operations: &[DemoOperation]) -> Result<Vec<Accepted>, DemoError> {
         let all: Vec<Value> = operations.iter().map(DemoOperation::in_batch).collect();
         let response = self.http.post(&operations_path(guild), None, &json!({"operations": all})).await?;
-        let mut response = accepted_body(&response, "a batch of operations")?;
-        match response["operations"].take() {
-            Value::Array(items) => Ok(items),
-            _ => Ok(Vec::new()),
+        if !response.status.is_success() {
+            return Err(DemoError::Refused {
+                request: "a batch of operations".to_owned(),
+                status: response.status.as_u16(),
+                body: response.text,
+            });
         }
+        let AcceptedMany { operations } = response.read()?;
+        Ok(operations)
     }
 
-    fn record(&mut self, operation: &Value) {
-        self.accepted_body.insert(id(operation).to_owned());
+    fn record(&mut self, operation: &Accepted) {
+        self.accepted_body.insert(operation.id.to_string());
     }
 
     /// Counts all accepted operations by their state in the API.
@@ -118,11 +123,12 @@ impl ApiClient {
         let mut states = BTreeMap::new();
         let mut next = String::new();
         loop {
-            let page = self.http.get(&format!("/v1/operations?limit={PAGE_SIZE}{next}")).await?.json();
-            for operation in page["operations"].as_array().into_iter().flatten() {
-                states.insert(id(operation).to_owned(), operation["state"].as_str().unwrap_or_default().to_owned());
+            let page: OperationPage =
+                self.http.get(&format!("/v1/operations?limit={PAGE_SIZE}{next}")).await?.read()?;
+            for operation in &page.operations {
+                states.insert(operation.id.to_string(), operation.state.to_string());
             }
-            match page["next"].as_str() {
+            match page.next {
                 Some(cursor) => next = format!("&cursor={cursor}"),
                 None => return Ok(count_states(&self.accepted_body, &states)),
             }
@@ -132,21 +138,6 @@ impl ApiClient {
 
 fn operations_path(guild: Snowflake) -> String {
     format!("/v1/guilds/{guild}/operations")
-}
-
-fn id(operation: &Value) -> &str {
-    operation["id"].as_str().unwrap_or_default()
-}
-
-fn accepted_body(response: &DemoResponse, request: &str) -> Result<Value, DemoError> {
-    if response.status.is_success() {
-        return Ok(response.json());
-    }
-    Err(DemoError::Refused {
-        request: request.to_owned(),
-        status: response.status.as_u16(),
-        body: response.text.clone(),
-    })
 }
 
 fn count_states(accepted: &BTreeSet<String>, states: &BTreeMap<String, String>) -> OperationCounts {

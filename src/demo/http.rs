@@ -9,6 +9,7 @@ use http::{
 };
 use http_body_util::Full;
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
@@ -22,42 +23,46 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_RESPONSE_BYTES: usize = 16 * 1024 * 1024;
 const POOL: Pool = Pool { idle_timeout: Duration::from_secs(90), max_idle: 16 };
 
-/// No response was received.
+/// No response was received, or it cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("no response from {url}: {reason}")]
+#[error("the request to {url} failed: {reason}")]
 pub struct DemoHttpError {
     url: String,
     reason: String,
 }
 
 /// A client of one server.
-pub(crate) struct HttpClient {
+pub(crate) struct DemoHttpClient {
     address: SocketAddr,
     key: Option<SecretValue>,
     client: Client<HttpConnector, Full<Bytes>>,
 }
 
-impl fmt::Debug for HttpClient {
+impl fmt::Debug for DemoHttpClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HttpClient").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("DemoHttpClient").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
 /// A response.
 #[derive(Debug)]
 pub(crate) struct DemoResponse {
+    url: String,
     pub(crate) status: StatusCode,
     pub(crate) text: String,
 }
 
 impl DemoResponse {
-    /// The body as JSON; `null` if it is not JSON.
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.text).unwrap_or(Value::Null)
+    /// Reads the JSON body.
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, DemoHttpError> {
+        serde_json::from_str(&self.text).map_err(|error| DemoHttpError {
+            url: self.url.clone(),
+            reason: format!("status {}, and the body cannot be read: {error}", self.status.as_u16()),
+        })
     }
 }
 
-impl HttpClient {
+impl DemoHttpClient {
     pub(crate) fn new(address: SocketAddr, key: Option<SecretValue>) -> Self {
         Self { address, key, client: net::pooled_client(net::tcp_connector(REQUEST_TIMEOUT), POOL) }
     }
@@ -102,7 +107,7 @@ impl HttpClient {
             let status = response.status();
             let body = net::read_body(response.into_body(), MAX_RESPONSE_BYTES).await;
             let body = body.map_err(|error| failed(error.to_string()))?;
-            Ok(DemoResponse { status, text: String::from_utf8_lossy(&body).into_owned() })
+            Ok(DemoResponse { url: url.clone(), status, text: String::from_utf8_lossy(&body).into_owned() })
         };
         let result = tokio::time::timeout(REQUEST_TIMEOUT, response).await;
         result.unwrap_or_else(|_| Err(failed(format!("timed out after {} s", REQUEST_TIMEOUT.as_secs()))))

@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 
 use guildhall_actors::supervision::spawn_work;
+use serde::Deserialize;
 use serde_json::json;
 use tokio::{sync::watch, task::JoinHandle};
 
-use super::http::{DemoHttpError, HttpClient};
+use super::http::{DemoHttpClient, DemoHttpError};
 
 /// Messages per second, over all guilds.
 const MESSAGES_PER_SECOND: u32 = 40;
@@ -25,7 +26,7 @@ impl MessageStream {
     /// Starts to send messages in the simulator at this address.
     pub(crate) fn start(sim: SocketAddr) -> Self {
         let ((sent_sender, sent), (stop_sender, stop)) = (watch::channel(0), watch::channel(false));
-        let task = spawn_work(send_messages(HttpClient::new(sim, None), sent_sender, stop));
+        let task = spawn_work(send_messages(DemoHttpClient::new(sim, None), sent_sender, stop));
         Self { sent, stop: stop_sender, task }
     }
 
@@ -56,15 +57,21 @@ impl Drop for MessageStream {
     }
 }
 
+/// The simulator's report of a round.
+#[derive(Deserialize)]
+struct StormReport {
+    sent: u64,
+}
+
 async fn send_messages(
-    sim_http: HttpClient,
+    sim_http: DemoHttpClient,
     sent_sender: watch::Sender<u64>,
     stop: watch::Receiver<bool>,
 ) -> Result<(), DemoHttpError> {
     let round = json!({ "events_per_s": MESSAGES_PER_SECOND, "seconds": ROUND_SECONDS, "event": "MESSAGE_CREATE" });
     while !*stop.borrow() {
-        let report = sim_http.post("/sim/storm", None, &round).await?.json();
-        sent_sender.send_modify(|sent| *sent += report["sent"].as_u64().unwrap_or(0));
+        let report: StormReport = sim_http.post("/sim/storm", None, &round).await?.read()?;
+        sent_sender.send_modify(|sent| *sent += report.sent);
     }
     Ok(())
 }

@@ -37,7 +37,7 @@ use self::{
     api_client::ApiClient,
     brain::DemoBrain,
     daemon_process::{DaemonCommand, DaemonProcess},
-    http::HttpClient,
+    http::DemoHttpClient,
     step_table::StepTable,
 };
 use crate::{
@@ -117,7 +117,7 @@ pub struct DemoSettings {
 pub struct Demo {
     sim: SimHandle,
     /// The simulator's HTTP interface, for state that only it provides.
-    sim_http: HttpClient,
+    sim_http: DemoHttpClient,
     daemon: DaemonProcess,
     /// Receives commands and messages from the daemon.
     brain: DemoBrain,
@@ -173,8 +173,8 @@ impl Demo {
             "Guildhall is at http://{address} (/v1, /livez, /readyz, /metrics), running as process {}.",
             daemon.id()
         );
-        let sim_http = HttpClient::new(sim.address(), None);
-        let api = ApiClient::new(HttpClient::new(address, Some(key.clone())));
+        let sim_http = DemoHttpClient::new(sim.address(), None);
+        let api = ApiClient::new(DemoHttpClient::new(address, Some(key.clone())));
         Ok(Self { sim, sim_http, daemon, brain, api, key, table: StepTable::default(), started, _folder: folder })
     }
 

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use guildhall_actors::telemetry::{shard, shared_limits};
 use guildhall_sim::{FireSpec, JoinSpec, Score, Snowflake};
+use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 
 use super::{
@@ -23,6 +24,28 @@ const KILLED_AFTER_TENTHS: u64 = 4;
 const MAX_NAMED: usize = 10;
 /// Discord's global limit.
 const CALLS_PER_SECOND: u64 = 50;
+
+/// Discord's number of the type of text channels.
+const TEXT_CHANNEL: u8 = 0;
+
+/// The simulator's state, as far as the demo uses it.
+#[derive(Deserialize)]
+struct SimState {
+    guilds: Vec<SimGuild>,
+}
+
+#[derive(Deserialize)]
+struct SimGuild {
+    id: String,
+    channels: Vec<SimChannel>,
+}
+
+#[derive(Deserialize)]
+struct SimChannel {
+    id: String,
+    #[serde(rename = "type")]
+    kind: u8,
+}
 
 impl Demo {
     /// Runs the scenario, with one line of output for each event. True if all results are as expected.
@@ -67,17 +90,12 @@ impl Demo {
 
     /// The guilds and their channels, from the simulator.
     async fn find_guilds(&self) -> Result<Vec<DemoGuild>, DemoError> {
-        let state = self.sim_http.get("/sim/state").await?.json();
-        let guilds = state["guilds"].as_array().cloned().unwrap_or_default();
-        let channels: BTreeMap<String, Vec<String>> = guilds
-            .iter()
-            .map(|guild| {
-                let channels =
-                    guild["channels"].as_array().into_iter().flatten().filter(|channel| channel["type"] == 0);
-                let ids = channels.filter_map(|channel| channel["id"].as_str().map(str::to_owned));
-                (guild["id"].as_str().unwrap_or_default().to_owned(), ids.collect())
-            })
-            .collect();
+        let state: SimState = self.sim_http.get("/sim/state").await?.read()?;
+        let text_channels = |guild: SimGuild| {
+            let text = guild.channels.into_iter().filter(|channel| channel.kind == TEXT_CHANNEL);
+            (guild.id, text.map(|channel| channel.id).collect())
+        };
+        let channels: BTreeMap<String, Vec<String>> = state.guilds.into_iter().map(text_channels).collect();
         let demo_guild = |guild: Snowflake| DemoGuild {
             guild,
             channels: channels.get(&guild.to_string()).cloned().unwrap_or_default(),

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use guildhall_actors::gate::{CallOutcome, RequestBody, Rest};
+use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_actors::ports::{InitialResponse, InteractionResponder, RespondFuture, ResponseResult};
 use guildhall_core::{event::Interaction, lane::Lane, response::Credential, trace::TraceContext};
 use http::{HeaderMap, HeaderValue, Method, header};
@@ -75,7 +76,7 @@ async fn send_once(
     let path = format!("/interactions/{}/{}/callback", interaction.id, interaction.token);
     let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
     let credential = Credential::Application(interaction.application);
-    let request = raw(Method::POST, &path, headers, RequestBody::Whole(body), credential);
+    let request = raw(Method::POST, &path, headers, RequestBody::Whole(body), credential, LeaseGuard::always());
     // The error itself would contain the path, and with it the token.
     let mut request = request.map_err(|_| ResponseResult::Failed("invalid interaction token".to_owned()))?;
     request.lane = Lane::Interactive;

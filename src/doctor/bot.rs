@@ -208,17 +208,17 @@ mod tests {
     fn privileged_intents_have_to_be_enabled() {
         let requested = Intents::GUILDS | Intents::GUILD_MEMBERS | Intents::MESSAGE_CONTENT;
         let finding = |flags: u64| evaluate_intents(requested, &json!({ "flags": flags }));
-        assert_eq!(finding(1 << 15 | 1 << 18).verdict, CheckStatus::Ok);
+        assert_eq!(finding(1 << 15 | 1 << 18).status, CheckStatus::Ok);
         let one = finding(1 << 14);
-        assert_eq!(one.verdict, CheckStatus::Fail);
+        assert_eq!(one.status, CheckStatus::Fail);
         assert!(one.seen.contains("message_content") && !one.seen.contains("guild_members"), "{one:?}");
         assert!(one.advice.unwrap().contains("Message Content Intent"));
         let plain = evaluate_intents(Intents::GUILDS, &json!({"flags": 0}));
         assert_eq!(
-            (plain.verdict, plain.seen.as_str()),
+            (plain.status, plain.seen.as_str()),
             (CheckStatus::Ok, "gateway.intents has 1, none of them privileged")
         );
-        assert_eq!(evaluate_intents(requested, &json!({})).verdict, CheckStatus::Skip);
+        assert_eq!(evaluate_intents(requested, &json!({})).status, CheckStatus::Skip);
     }
 
     #[test]
@@ -229,11 +229,11 @@ mod tests {
         };
         assert_eq!(finding(1000, 0).seen, "1000 of 1000 left, reset in 2 h 1 min; Discord recommends 4 shards");
         assert_eq!(
-            [finding(100, 0).verdict, finding(99, 0).verdict, finding(3, 0).verdict],
+            [finding(100, 0).status, finding(99, 0).status, finding(3, 0).status],
             [CheckStatus::Ok, CheckStatus::Warn, CheckStatus::Fail]
         );
-        assert_eq!(finding(3, 2).verdict, CheckStatus::Warn, "two are enough for two shards");
-        assert_eq!(evaluate_sessions(0, &json!({})).verdict, CheckStatus::Skip);
+        assert_eq!(finding(3, 2).status, CheckStatus::Warn, "two are enough for two shards");
+        assert_eq!(evaluate_sessions(0, &json!({})).status, CheckStatus::Skip);
     }
 
     #[test]
@@ -243,10 +243,10 @@ mod tests {
             evaluate_clock(DateSample { discord_time: at(discord), sent_at: at(sent), received_at: at(received) })
         };
         assert_eq!(finding(10_000, 10_400, 10_500).seen, "this machine's clock matches Discord's");
-        assert_eq!(finding(10_000, 4_000, 9_000).verdict, CheckStatus::Ok, "a slow response is not a wrong clock");
+        assert_eq!(finding(10_000, 4_000, 9_000).status, CheckStatus::Ok, "a slow response is not a wrong clock");
         let ahead = finding(10_000, 16_000, 16_100);
         assert_eq!(
-            (ahead.verdict, ahead.seen.as_str()),
+            (ahead.status, ahead.seen.as_str()),
             (
                 CheckStatus::Warn,
                 "this machine's clock is 5.0 s ahead of \
@@ -254,7 +254,7 @@ mod tests {
             )
         );
         let behind = finding(100_000, 16_000, 16_100);
-        assert_eq!(behind.verdict, CheckStatus::Fail);
+        assert_eq!(behind.status, CheckStatus::Fail);
         assert!(behind.seen.contains("83.9 s behind"), "{behind:?}");
     }
 }

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::Finding;
 use crate::{
+    api::dto::{Breaker, Breakers, InvalidRequests, Limits, ReadinessReport, Time},
     client::{ApiRequest, Client, ClientError},
     settings::Settings,
     terminal_text::escape_controls,
@@ -42,7 +43,7 @@ pub(crate) async fn check_ready<'a>(
             let advice = "check its log; `GET /readyz` shows what each part is waiting for";
             report_finding(Finding::warn(
                 "daemon",
-                format!("running at {api_url}, but not ready{}", not_ready_reasons(&report)),
+                format!("running at {api_url}, but not ready{}", not_ready_reasons(report)),
                 advice,
             ));
         }
@@ -59,11 +60,10 @@ pub(crate) async fn check_ready<'a>(
 }
 
 /// The reasons of the parts that are not ready, from the response of `/readyz`.
-fn not_ready_reasons(report: &Value) -> String {
-    let parts = report["parts"].as_object().into_iter().flatten();
-    let reasons =
-        parts.filter_map(|(part, state)| Some(format!("{part}: {}", escape_controls(state["reason"].as_str()?))));
-    let reasons: Vec<_> = reasons.collect();
+fn not_ready_reasons(report: Value) -> String {
+    let Ok(report) = serde_json::from_value::<ReadinessReport>(report) else { return String::new() };
+    let reasons: Vec<_> =
+        report.reasons().map(|(part, reason)| format!("{part}: {}", escape_controls(reason))).collect();
     if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) }
 }
 
@@ -113,7 +113,12 @@ struct OpenBreaker {
 pub(crate) async fn breakers(daemon: Result<&Client, &String>, stored: Option<&GateSnapshot>) -> Finding {
     let reason = match daemon {
         Ok(client) => match client.send(&ApiRequest::new(Method::GET, "/v1/breakers").with_feature("breakers")).await {
-            Ok(response) => return evaluate_breakers(&listed_breakers(&response.body), "reported by the daemon"),
+            Ok(response) => match serde_json::from_value(response.body) {
+                Ok(Breakers { breakers, .. }) => {
+                    return evaluate_breakers(&open_breakers(&breakers), "reported by the daemon");
+                }
+                Err(_) => "the daemon does not report them".to_owned(),
+            },
             Err(error @ (ClientError::Rejected(_) | ClientError::Unsupported { .. })) => error.to_string(),
             Err(_) => "the daemon does not respond".to_owned(),
         },
@@ -125,14 +130,13 @@ pub(crate) async fn breakers(daemon: Result<&Client, &String>, stored: Option<&G
     }
 }
 
-fn listed_breakers(body: &Value) -> Vec<OpenBreaker> {
-    let listed = body["breakers"].as_array().into_iter().flatten();
-    let text = |breaker: &Value, field: &str| breaker[field].as_str().map(|text| escape_controls(text).into_owned());
-    let open = listed.filter(|breaker| breaker["state"] != "closed").map(|breaker| OpenBreaker {
-        key: text(breaker, "key").unwrap_or_default(),
-        state: text(breaker, "state").unwrap_or_default(),
-        reason: text(breaker, "why").unwrap_or_default(),
-        until: text(breaker, "until"),
+fn open_breakers(listed: &[Breaker]) -> Vec<OpenBreaker> {
+    let text = |text: &str| escape_controls(text).into_owned();
+    let open = listed.iter().filter(|breaker| breaker.state.as_ref() != "closed").map(|breaker| OpenBreaker {
+        key: text(&breaker.key),
+        state: text(breaker.state.as_ref()),
+        reason: breaker.why.as_deref().map(text).unwrap_or_default(),
+        until: breaker.until.as_ref().and_then(Time::as_str).map(text),
     });
     open.collect()
 }
@@ -187,13 +191,12 @@ pub(crate) async fn ban_budget(
 ) -> Finding {
     let reason = match daemon {
         Ok(client) => match client.send(&ApiRequest::new(Method::GET, "/v1/limits").with_feature("limits")).await {
-            Ok(response) => {
-                let invalid = &response.body["invalid_requests"];
-                match (invalid["used"].as_u64(), invalid["most"].as_u64()) {
-                    (Some(used), Some(max)) => return evaluate_ban_budget(used, max, "counted by the daemon"),
-                    (_, _) => "the daemon does not report it".to_owned(),
+            Ok(response) => match serde_json::from_value(response.body) {
+                Ok(Limits { invalid_requests: InvalidRequests { used, most, .. }, .. }) => {
+                    return evaluate_ban_budget(used.into(), most.into(), "counted by the daemon");
                 }
-            }
+                Err(_) => "the daemon does not report it".to_owned(),
+            },
             Err(error @ (ClientError::Rejected(_) | ClientError::Unsupported { .. })) => error.to_string(),
             Err(_) => "the daemon does not respond".to_owned(),
         },
@@ -238,25 +241,26 @@ mod tests {
 
     #[test]
     fn ban_budget_warns_at_half_and_fails_at_eighty_percent() {
-        let status = |used| evaluate_ban_budget(used, 10_000, "").verdict;
+        let status = |used| evaluate_ban_budget(used, 10_000, "").status;
         assert_eq!(
             [status(0), status(4_999), status(5_000), status(8_000)],
             [CheckStatus::Ok, CheckStatus::Ok, CheckStatus::Warn, CheckStatus::Fail]
         );
-        assert_eq!(evaluate_ban_budget(1, 0, "").verdict, CheckStatus::Fail);
+        assert_eq!(evaluate_ban_budget(1, 0, "").status, CheckStatus::Fail);
     }
 
     #[test]
     fn open_breakers_are_named_with_what_to_do() {
-        let none = json!({"breakers": [{"key": "discord", "state": "closed", "why": "fresh", "until": null}]});
-        assert_eq!(evaluate_breakers(&listed_breakers(&none), "").verdict, CheckStatus::Ok);
+        let breaker = |key: &str, state: &str, reason: &str, until: Option<&str>| {
+            let value = json!({"key": key, "kind": "discord", "state": state, "why": reason, "until": until});
+            open_breakers(&[serde_json::from_value(value).unwrap()])
+        };
+        assert_eq!(evaluate_breakers(&breaker("discord", "closed", "fresh", None), "").status, CheckStatus::Ok);
         let finding = |key: &str, state: &str, reason: &str| {
-            let until = "2026-01-01T00:00:00.000Z";
-            let body = json!({"breakers": [{"key": key, "state": state, "why": reason, "until": until}]});
-            evaluate_breakers(&listed_breakers(&body), "reported")
+            evaluate_breakers(&breaker(key, state, reason, Some("2026-01-01T00:00:00.000Z")), "reported")
         };
         let ban = finding("discord", "open", "blocked");
-        assert_eq!(ban.verdict, CheckStatus::Warn);
+        assert_eq!(ban.status, CheckStatus::Warn);
         let expected = "1 not closed, reported:\ndiscord is open (blocked), until 2026-01-01T00:00:00.000Z";
         assert_eq!(ban.seen, expected);
         for (key, state, reason, part) in [
@@ -279,16 +283,16 @@ mod tests {
         );
         assert_eq!((sum_counter(&metrics, restarts), sum_counter(&metrics, crashes)), (2, 4));
         let finding = evaluate_guild_restarts(&metrics);
-        assert_eq!(finding.verdict, CheckStatus::Warn);
+        assert_eq!(finding.status, CheckStatus::Warn);
         assert!(finding.seen.contains("2 for operations, 4 for events"), "{}", finding.seen);
-        assert_eq!(evaluate_guild_restarts("").verdict, CheckStatus::Ok);
+        assert_eq!(evaluate_guild_restarts("").status, CheckStatus::Ok);
     }
 
     #[test]
     fn reasons_of_parts_that_are_not_ready_are_listed() {
-        let report =
-            json!({"parts": {"gateway": {"state": "not_ready", "reason": "no shard"}, "store": {"state": "ready"}}});
-        assert_eq!(not_ready_reasons(&report), " (gateway: no shard)");
-        assert_eq!(not_ready_reasons(&json!({})), "");
+        let parts = json!({"gateway": {"state": "not_ready", "reason": "no shard"}, "store": {"state": "ready"}});
+        let report = json!({"ready": false, "stopping": false, "parts": parts});
+        assert_eq!(not_ready_reasons(report), " (gateway: no shard)");
+        assert_eq!(not_ready_reasons(json!({})), "");
     }
 }

@@ -2,7 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use guildhall_actors::gate::{CallOutcome, NotSent, RestRequest};
+use guildhall_actors::{
+    gate::{CallOutcome, NotSent, RestRequest},
+    lease_guard::LeaseGuard,
+    wall_clock::unix_now,
+};
 use guildhall_core::{
     lane::Lane,
     response::{Credential, ResponseClass},
@@ -189,8 +193,8 @@ impl DiscordCaller {
         }
         let Some(gate) = &self.gate else { return Err(CallFailure::Stopped("no gate is available".to_owned())) };
         sleep_until(self.next).await;
-        let sent_at = SentAt(SystemTime::now());
-        let mut request = RestRequest::new(Method::GET, path, gate.credential());
+        let sent_at = SentAt(system_time());
+        let mut request = RestRequest::new(Method::GET, path, gate.credential(), LeaseGuard::always());
         request.lane = Lane::Interactive;
         request.max_wait = CALL_TIMEOUT;
         let outcome = gate.call(request).await;
@@ -205,11 +209,16 @@ impl DiscordCaller {
 /// When a request was sent.
 struct SentAt(SystemTime);
 
+/// The clock that is compared with Discord's.
+fn system_time() -> SystemTime {
+    SystemTime::UNIX_EPOCH + unix_now()
+}
+
 impl SentAt {
     fn date_sample(&self, headers: &HeaderMap) -> Option<DateSample> {
         let discord_time = headers.get(header::DATE).and_then(|date| date.to_str().ok());
         let discord_time = discord_time.and_then(|date| httpdate::parse_http_date(date).ok())?;
-        Some(DateSample { discord_time, sent_at: self.0, received_at: SystemTime::now() })
+        Some(DateSample { discord_time, sent_at: self.0, received_at: system_time() })
     }
 }
 
@@ -217,8 +226,11 @@ impl SentAt {
 /// on headers.
 async fn read_discord_clock(settings: &Settings, token: SecretValue) -> Option<DateSample> {
     let transport = HyperTransport::new(TransportConfig::new(settings, token)).ok()?;
-    let sent_at = SentAt(SystemTime::now());
-    let received = transport.exchange(RestRequest::new(Method::GET, "/gateway", Credential::Anonymous)).await.ok()?;
+    let sent_at = SentAt(system_time());
+    let received = transport
+        .exchange(RestRequest::new(Method::GET, "/gateway", Credential::Anonymous, LeaseGuard::always()))
+        .await
+        .ok()?;
     sent_at.date_sample(&received.headers)
 }
 
@@ -248,6 +260,7 @@ fn parse_outcome(outcome: CallOutcome) -> Result<Value, CallFailure> {
         ResponseClass::InteractionEnded
         | ResponseClass::Forbidden
         | ResponseClass::NotFound
+        | ResponseClass::WebhookGone
         | ResponseClass::Rejected => {
             Err(refused(body.as_ref().ok().and_then(|body| body["message"].as_str()).unwrap_or("no message")))
         }

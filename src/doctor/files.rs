@@ -56,7 +56,7 @@ pub(crate) fn permissions(settings: &Settings, secret_files: &[PathBuf], report:
         && let Some(finding) =
             check_mode(file, 0o077, "600", "other users can read the admin key, so `guildhall serve` refuses it")
     {
-        findings.push(Finding { verdict: super::CheckStatus::Fail, ..finding });
+        findings.push(Finding { status: super::CheckStatus::Fail, ..finding });
     }
     if findings.is_empty() {
         findings.push(Finding::ok(
@@ -67,7 +67,7 @@ pub(crate) fn permissions(settings: &Settings, secret_files: &[PathBuf], report:
     findings.into_iter().for_each(report);
 }
 
-/// Whether a file is where containers have their secrets: nobody outside of this container sees it there, and its mode
+/// Whether a file is where containers have their secrets: it is not visible outside of this container, and its mode
 /// is that of the file on the host.
 fn is_container_mount(file: &Path) -> bool {
     ["/run/secrets", "/var/run/secrets"].iter().any(|folder| file.starts_with(folder))

@@ -48,7 +48,8 @@ pub struct Finding {
     /// Name of the check.
     pub check: String,
     /// Result of the check.
-    pub verdict: CheckStatus,
+    #[serde(rename = "verdict")]
+    pub status: CheckStatus,
     /// What the check found.
     pub seen: String,
     /// What to do about it.
@@ -58,22 +59,22 @@ pub struct Finding {
 impl Finding {
     /// A check that passed.
     pub fn ok(check: impl Into<String>, seen: impl Into<String>) -> Self {
-        Self { check: check.into(), verdict: CheckStatus::Ok, seen: seen.into(), advice: None }
+        Self { check: check.into(), status: CheckStatus::Ok, seen: seen.into(), advice: None }
     }
 
     /// A check that was skipped.
     pub fn skip(check: impl Into<String>, seen: impl Into<String>) -> Self {
-        Self { verdict: CheckStatus::Skip, ..Self::ok(check, seen) }
+        Self { status: CheckStatus::Skip, ..Self::ok(check, seen) }
     }
 
     /// A warning: it works, but needs attention.
     pub fn warn(check: impl Into<String>, seen: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { verdict: CheckStatus::Warn, advice: Some(advice.into()), ..Self::ok(check, seen) }
+        Self { status: CheckStatus::Warn, advice: Some(advice.into()), ..Self::ok(check, seen) }
     }
 
     /// A check that failed.
     pub fn fail(check: impl Into<String>, seen: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { verdict: CheckStatus::Fail, advice: Some(advice.into()), ..Self::ok(check, seen) }
+        Self { status: CheckStatus::Fail, advice: Some(advice.into()), ..Self::ok(check, seen) }
     }
 }
 
@@ -110,7 +111,7 @@ pub async fn examine(options: &DoctorOptions<'_>, mut report: impl FnMut(Finding
     let probe = storage::store(settings, &mut report).await;
     report(admin_key::examine(settings, probe.as_ref()));
     storage::redis(settings, &mut report).await;
-    report(Finding::skip("rabbitmq", "not configured: this version has no broker"));
+    storage::broker(settings, &mut report).await;
     webhooks::check_webhooks(settings, &mut report).await;
     let client = daemon::check_ready(&options.daemon, &mut report).await;
     report(daemon::guild_restarts(client.as_ref().copied()).await);

@@ -160,22 +160,22 @@ mod tests {
             role(6, "Top", 4, ADMINISTRATOR),
         ];
         let finding = evaluate(&roles, &["3"]);
-        assert_eq!(finding.verdict, CheckStatus::Warn);
+        assert_eq!(finding.status, CheckStatus::Warn);
         assert_eq!(
             finding.seen,
             "Hall (1): its highest role is Bot, above 1 of 5; it can neither assign nor change Top, Older\\u{1b}, \
              Younger"
         );
-        assert_eq!(evaluate(&roles, &["3", "6"]).verdict, CheckStatus::Ok);
+        assert_eq!(evaluate(&roles, &["3", "6"]).status, CheckStatus::Ok);
     }
 
     #[test]
     fn missing_permission_or_role_is_a_warning() {
         let roles = [role(1, "@everyone", 0, 0), role(3, "Bot", 1, 0)];
         let finding = evaluate(&roles, &["3"]);
-        assert!(finding.verdict == CheckStatus::Warn && finding.seen.contains("lacks MANAGE_ROLES"), "{finding:?}");
+        assert!(finding.status == CheckStatus::Warn && finding.seen.contains("lacks MANAGE_ROLES"), "{finding:?}");
         let open = [role(1, "@everyone", 0, MANAGE_ROLES), role(3, "Bot", 1, 0)];
-        assert_eq!(evaluate(&open, &["3"]).verdict, CheckStatus::Ok, "the permissions of @everyone count, too");
+        assert_eq!(evaluate(&open, &["3"]).status, CheckStatus::Ok, "the permissions of @everyone count, too");
         assert!(evaluate(&roles, &[]).seen.contains("no role of its own"));
     }
 

@@ -11,6 +11,7 @@ use guildhall_core::{state_key::GATE, time::UnixMs};
 
 use super::Finding;
 use crate::{
+    broker,
     discord::application_id,
     redis::{self, RedisConfig},
     settings::{Settings, StoreSettings, StoreUrl},
@@ -160,7 +161,7 @@ fn evaluate_row_security(status: Option<&RowSecurityStatus>) -> Finding {
         Some(RowSecurityStatus::Unusable { reason, is_required }) => {
             let (seen, advice) = reason.split_once("; ").unwrap_or((reason, "see docs/security.md"));
             let finding = Finding::warn(CHECK, format!("off: {seen}; tenants are isolated by queries only"), advice);
-            if *is_required { Finding { verdict: super::CheckStatus::Fail, ..finding } } else { finding }
+            if *is_required { Finding { status: super::CheckStatus::Fail, ..finding } } else { finding }
         }
     }
 }
@@ -264,6 +265,50 @@ pub(crate) async fn redis(settings: &Settings, report: &mut impl FnMut(Finding))
     report(persistence(&probe));
 }
 
+/// Checks that RabbitMQ is reachable, and that its exchanges and queues exist.
+pub(crate) async fn broker(settings: &Settings, report: &mut impl FnMut(Finding)) {
+    const CHECK: &str = "rabbitmq";
+    let Some(url) = &settings.broker.url else {
+        return report(Finding::skip(CHECK, "not configured: no events are published"));
+    };
+    let probe = match broker::probe(&settings.broker, url).await {
+        Ok(probe) => probe,
+        Err(error) => {
+            let message = error.to_string();
+            let (seen, advice) = message.split_once("; ").unwrap_or((&message, "check broker.url; docs/broker.md"));
+            return report(Finding::fail(CHECK, seen, advice));
+        }
+    };
+    let seen =
+        format!("{url}: connected in {} ms, {} queues exist", probe.connect_time.as_millis(), probe.queues.len());
+    report(Finding::ok(CHECK, seen));
+    let topology = broker::Topology::new(&settings.broker);
+    let of = |name: &str| probe.queues.iter().find(|queue| queue.name == name);
+    if let Some(letters) = of(&topology.dead_letter_queue).filter(|queue| queue.messages > 0) {
+        let seen = format!("{} dead letters in {}", letters.messages, letters.name);
+        report(Finding::warn(
+            "broker dead letters",
+            seen,
+            "see `guildhall broker dlq list`, then redrive or discard them",
+        ));
+    }
+    let unread = |queue: &&broker::QueueState| queue.consumers == 0 && queue.name != topology.dead_letter_queue;
+    let (unread, waiting) = probe
+        .queues
+        .iter()
+        .filter(unread)
+        .filter(|queue| queue.messages > 0)
+        .fold((0, 0_u64), |(queues, messages), queue| (queues + 1, messages + u64::from(queue.messages)));
+    if unread > 0 {
+        let seen = format!("{waiting} messages in {unread} queues without a consumer");
+        report(Finding::warn(
+            "broker consumers",
+            seen,
+            "start the consumers: a full queue makes events wait in the daemon",
+        ));
+    }
+}
+
 fn eviction(probe: &redis::RedisProbe) -> Finding {
     const CHECK: &str = "redis eviction";
     let policy = &probe.policy;
@@ -316,12 +361,12 @@ mod tests {
 
     #[test]
     fn eviction_is_a_warning_if_memory_is_limited() {
-        assert_eq!(eviction(&probe()).verdict, CheckStatus::Ok);
+        assert_eq!(eviction(&probe()).status, CheckStatus::Ok);
         let bounded = eviction(&redis::RedisProbe { max_memory: 1_000_000, ..probe() });
-        assert!(bounded.verdict == CheckStatus::Warn && bounded.seen.contains("allkeys-lru"), "{bounded:?}");
+        assert!(bounded.status == CheckStatus::Warn && bounded.seen.contains("allkeys-lru"), "{bounded:?}");
         let noeviction = redis::RedisProbe { max_memory: 1_000_000, policy: "noeviction".to_owned(), ..probe() };
-        assert_eq!(eviction(&noeviction).verdict, CheckStatus::Ok);
-        assert_eq!(persistence(&redis::RedisProbe { is_disk_broken: true, ..probe() }).verdict, CheckStatus::Fail);
+        assert_eq!(eviction(&noeviction).status, CheckStatus::Ok);
+        assert_eq!(persistence(&redis::RedisProbe { is_disk_broken: true, ..probe() }).status, CheckStatus::Fail);
     }
 
     #[test]
@@ -330,11 +375,11 @@ mod tests {
         let dead = |count| Some(DeadCount { count, oldest: (count > 0).then_some(UnixMs::new(3_600_000)) });
         assert_eq!(evaluate_dead(dead(0), dead(0), now).seen, "0 dead letters, 0 dead events");
         let letters = evaluate_dead(dead(3), dead(0), now);
-        assert_eq!(letters.verdict, CheckStatus::Warn);
+        assert_eq!(letters.status, CheckStatus::Warn);
         assert_eq!(letters.seen, "3 dead letters (oldest 19 h ago), 0 dead events");
         assert!(letters.advice.unwrap().contains("guildhall dlq redrive"));
         assert!(evaluate_dead(dead(0), dead(1), now).advice.unwrap().contains("/v1/events/dead"));
-        assert_eq!(evaluate_dead(None, dead(0), now).verdict, CheckStatus::Skip);
+        assert_eq!(evaluate_dead(None, dead(0), now).status, CheckStatus::Skip);
     }
 
     #[test]
@@ -343,10 +388,10 @@ mod tests {
             let reason = "the role a does not exist; run: CREATE ROLE a; then start again".to_owned();
             evaluate_row_security(Some(&RowSecurityStatus::Unusable { reason, is_required }))
         };
-        assert_eq!((unusable(false).verdict, unusable(true).verdict), (CheckStatus::Warn, CheckStatus::Fail));
+        assert_eq!((unusable(false).status, unusable(true).status), (CheckStatus::Warn, CheckStatus::Fail));
         assert_eq!(unusable(false).advice.as_deref(), Some("run: CREATE ROLE a; then start again"));
         let on = evaluate_row_security(Some(&RowSecurityStatus::On { role: "a".to_owned() }));
-        assert_eq!((on.verdict, evaluate_row_security(None).verdict), (CheckStatus::Ok, CheckStatus::Skip));
+        assert_eq!((on.status, evaluate_row_security(None).status), (CheckStatus::Ok, CheckStatus::Skip));
     }
 
     #[test]
@@ -357,26 +402,26 @@ mod tests {
             cause: "panicked at a.rs:1:2".to_owned(),
             at: UnixMs::new(0),
         };
-        assert_eq!(restarts(&[], UnixMs::new(1)).verdict, CheckStatus::Ok);
+        assert_eq!(restarts(&[], UnixMs::new(1)).status, CheckStatus::Ok);
         let warned = restarts(std::slice::from_ref(&end), UnixMs::new(120_000));
-        assert!(warned.verdict == CheckStatus::Warn, "{warned:?}");
+        assert!(warned.status == CheckStatus::Warn, "{warned:?}");
         assert!(warned.seen.contains("token_bucket panicked at a.rs:1:2, a-1, 2 min ago"), "{warned:?}");
-        assert_eq!(restarts(&[end], UnixMs::new(90_000_000)).verdict, CheckStatus::Ok);
+        assert_eq!(restarts(&[end], UnixMs::new(90_000_000)).status, CheckStatus::Ok);
     }
 
     #[test]
     fn restore_is_a_warning_until_its_operations_are_resolved() {
         let restored =
             RestoredStore { at: UnixMs::new(0), due: 9, scheduled: 1, events: 0, sessions: 1, checked_at: None };
-        let verdict = |unchecked, not_sent, needs_review| {
+        let evaluate = |unchecked, not_sent, needs_review| {
             let progress = RestoreProgress { unchecked, not_sent, needs_review };
             evaluate_restore(&restored, progress, UnixMs::new(7_200_000))
         };
-        let pending = verdict(3, 0, 0);
-        assert!(pending.verdict == CheckStatus::Warn && pending.seen.contains("2 h ago with 9"), "{pending:?}");
-        let unresolved = verdict(0, 2, 1);
-        assert!(unresolved.verdict == CheckStatus::Warn && unresolved.seen.contains("1 need review"), "{unresolved:?}");
-        assert_eq!(verdict(0, 0, 0).verdict, CheckStatus::Ok);
+        let pending = evaluate(3, 0, 0);
+        assert!(pending.status == CheckStatus::Warn && pending.seen.contains("2 h ago with 9"), "{pending:?}");
+        let unresolved = evaluate(0, 2, 1);
+        assert!(unresolved.status == CheckStatus::Warn && unresolved.seen.contains("1 need review"), "{unresolved:?}");
+        assert_eq!(evaluate(0, 0, 0).status, CheckStatus::Ok);
     }
 
     #[test]

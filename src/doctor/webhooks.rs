@@ -11,7 +11,7 @@ use crate::{
     handlers,
     settings::Settings,
     terminal_text::escape_controls,
-    webhook::{ConnectionProbe, Target, TargetProblem, WebhookConfig, probe_target},
+    webhook::{ConnectionProbe, TargetProblem, WebhookConfig, WebhookTarget, probe_target},
 };
 
 const CHECK: &str = "webhooks";
@@ -53,7 +53,7 @@ async fn check_handlers(handlers: &EventHandlers, report: &mut impl FnMut(Findin
     }
 }
 
-async fn check_target(target: &Target, config: &WebhookConfig) -> Finding {
+async fn check_target(target: &WebhookTarget, config: &WebhookConfig) -> Finding {
     let problems = target.problems();
     if !problems.is_empty() {
         let seen = problems.iter().map(TargetProblem::to_string).collect::<Vec<_>>().join("\n");
@@ -62,7 +62,7 @@ async fn check_target(target: &Target, config: &WebhookConfig) -> Finding {
     evaluate_probe(target, probe_target(target, config).await)
 }
 
-fn evaluate_probe(target: &Target, probe: Result<ConnectionProbe, String>) -> Finding {
+fn evaluate_probe(target: &WebhookTarget, probe: Result<ConnectionProbe, String>) -> Finding {
     // Without the path and the query, which may contain keys.
     let origin = target.url.origin().ascii_serialization();
     let handler = escape_controls(&target.handler).into_owned();
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn finding_names_the_origin_and_not_the_path() {
-        let target = Target {
+        let target = WebhookTarget {
             handler: "greet".into(),
             url: "https://brain.example/canary?key=canary".parse().unwrap(),
             secrets: Vec::new(),
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(ok.seen, "greet: connected to https://brain.example in 12 ms (TLS)");
         let refused = "brain.example resolves to 10.0.0.1, a private address, which is not permitted".to_owned();
         let failed = evaluate_probe(&target, Err(refused));
-        assert_eq!(failed.verdict, CheckStatus::Fail);
+        assert_eq!(failed.status, CheckStatus::Fail);
         assert!(failed.advice.unwrap().contains("allow_private"));
         let silent = evaluate_probe(&target, Err("no connection within 2000 ms".to_owned()));
         assert!(silent.advice.unwrap().contains("start the brain") && !silent.seen.contains("canary"));

@@ -1,21 +1,30 @@
 //! Responses: Discord's, and Guildhall's own, which look like Discord's and are marked.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
 use guildhall_actors::gate::{NotSent, RestResponse};
+use guildhall_actors::wall_clock::unix_now;
+use guildhall_core::limit::RouteBucket;
 use guildhall_core::operation::payload::Location;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
 use serde_json::json;
 
-use super::bucket_memory::{BUCKET, KnownBucket, LIMIT};
+use super::coalesce::SharedResponse;
 use super::headers::{remove_hop_by_hop, remove_own};
+use super::send_checks::FORBIDDEN_STORM;
 use crate::api::problem::ProblemResponse;
 use crate::api::request_id::REQUEST_ID;
 use crate::discord::executor::CallRefusal;
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+/// Why a body ended early.
+pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// How long Discord took for its response: an extension of the response.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DiscordTime(pub(super) Duration);
+
 /// The body of a response.
 pub(super) type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
 
@@ -25,9 +34,12 @@ const SENT: HeaderName = HeaderName::from_static("x-guildhall-sent");
 const WHY: HeaderName = HeaderName::from_static("x-guildhall-why");
 /// Marks own responses, as other REST proxies do.
 const GENERATED: HeaderName = HeaderName::from_static("generated-by-proxy");
+const BUCKET: HeaderName = HeaderName::from_static("x-ratelimit-bucket");
+const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 const RESET_AFTER: HeaderName = HeaderName::from_static("x-ratelimit-reset-after");
+const GLOBAL: HeaderName = HeaderName::from_static("x-ratelimit-global");
 const SCOPE: HeaderName = HeaderName::from_static("x-ratelimit-scope");
 
 /// Whether a call may have reached Discord.
@@ -51,7 +63,9 @@ pub(super) struct OwnAnswer {
     /// Closes the connection, because the request was not read to its end.
     pub(super) closes: bool,
     /// The bucket of the route, for a 429.
-    pub(super) bucket: Option<Box<KnownBucket>>,
+    pub(super) bucket: Option<RouteBucket>,
+    /// Whether a 429 is because of the limit of all calls.
+    pub(super) is_global: bool,
 }
 
 impl OwnAnswer {
@@ -65,6 +79,7 @@ impl OwnAnswer {
             delivery: Delivery::NotSent,
             closes: false,
             bucket: None,
+            is_global: false,
         }
     }
 
@@ -88,7 +103,7 @@ impl OwnAnswer {
     }
 
     /// The gate did not send the call.
-    pub(super) fn not_sent(NotSent { retry_after, message, reason }: NotSent) -> Self {
+    pub(super) fn not_sent(NotSent { retry_after, message, reason, bucket }: NotSent) -> Self {
         let (status, text) = match reason {
             "route_limit" => (StatusCode::TOO_MANY_REQUESTS, "the rate limit of the route"),
             "global_limit" => (StatusCode::TOO_MANY_REQUESTS, "the global rate limit"),
@@ -99,7 +114,17 @@ impl OwnAnswer {
             reason if reason.starts_with("invalid_requests") => {
                 (StatusCode::TOO_MANY_REQUESTS, "the budget of invalid requests (401, 403, 429) is used up")
             }
-            "unauthorized" => (StatusCode::UNAUTHORIZED, "Discord has refused the bot token"),
+            "unauthorized" => (StatusCode::UNAUTHORIZED, "Discord has refused the token of this call"),
+            "webhook_gone" => {
+                let message = "Unknown Webhook";
+                let answer = Self::new(StatusCode::NOT_FOUND, reason, message);
+                return Self { code: 10_015, retry_after, ..answer };
+            }
+            // The caller has to change something; a wait helps only if somebody else does.
+            FORBIDDEN_STORM => {
+                return Self { retry_after, ..Self::new(StatusCode::FORBIDDEN, reason, "Forbidden") };
+            }
+            "fence_stale" => (StatusCode::PRECONDITION_FAILED, message.as_str()),
             "interaction_ended" => {
                 let message = "Invalid Webhook Token";
                 return Self { code: 50_027, ..Self::new(StatusCode::UNAUTHORIZED, reason, message) };
@@ -117,7 +142,19 @@ impl OwnAnswer {
         };
         let waits = status == StatusCode::TOO_MANY_REQUESTS;
         let retry_after = retry_after.or(waits.then_some(Duration::from_secs(1)));
-        Self { retry_after, ..Self::new(status, reason, text) }
+        let is_global = matches!(reason, "global_limit" | "rate_limited_global");
+        Self { retry_after, bucket, is_global, ..Self::new(status, reason, text) }
+    }
+
+    /// Names what Discord answered when the caller was forbidden the same call before.
+    #[must_use]
+    pub(super) fn with_forbidden_code(self, code: Option<u32>) -> Self {
+        let message = match code {
+            Some(50_001) => "Missing Access",
+            Some(50_013) => "Missing Permissions",
+            Some(_) | None => return Self { code: code.unwrap_or(self.code), ..self },
+        };
+        Self { code: code.unwrap_or_default(), message: message.to_owned(), ..self }
     }
 
     /// The call was sent, and its outcome is unknown.
@@ -141,7 +178,7 @@ impl OwnAnswer {
             CallRefusal::Missing(message) => Self::new(StatusCode::NOT_FOUND, "missing_target", message),
             CallRefusal::Invalid(message) => Self::bad_request("invalid", message),
             CallRefusal::Held { retry_after, reason, message } => {
-                Self::not_sent(NotSent { retry_after, message, reason })
+                Self::not_sent(NotSent { retry_after, message, reason, bucket: None })
             }
             CallRefusal::Refused { status, code, message } => {
                 let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
@@ -173,7 +210,7 @@ impl OwnAnswer {
         let wait = self.retry_after.map(|wait| wait.max(Duration::from_millis(1)));
         let body = match wait {
             Some(wait) if is_limited => {
-                json!({"message": self.message, "retry_after": decimal(wait), "global": false, "code": self.code})
+                json!({"message": self.message, "retry_after": decimal(wait), "global": self.is_global, "code": self.code})
             }
             Some(_) | None => json!({"message": self.message, "code": self.code}),
         };
@@ -192,7 +229,7 @@ impl OwnAnswer {
         if let Some(wait) = wait {
             headers.insert(header::RETRY_AFTER, whole_seconds(wait).into());
             if is_limited {
-                write_rate_headers(headers, wait, self.bucket);
+                write_rate_headers(headers, wait, self.bucket, self.is_global);
             }
         }
         if self.status == StatusCode::METHOD_NOT_ALLOWED {
@@ -205,30 +242,52 @@ impl OwnAnswer {
     }
 }
 
-/// The headers by which libraries know how long to wait.
-fn write_rate_headers(headers: &mut HeaderMap, wait: Duration, bucket: Option<Box<KnownBucket>>) {
-    let limit = match bucket.map(|bucket| *bucket) {
-        Some(KnownBucket { bucket, limit }) => {
-            headers.insert(BUCKET, bucket);
-            limit
-        }
-        None => HeaderValue::from_static("1"),
-    };
-    headers.insert(LIMIT, limit);
+/// The headers by which libraries know how long to wait. The limit is that of the bucket, if Discord has named it.
+fn write_rate_headers(headers: &mut HeaderMap, wait: Duration, bucket: Option<RouteBucket>, is_global: bool) {
+    if let Some(RouteBucket { hash, limit }) = bucket
+        && let Ok(hash) = HeaderValue::from_str(&hash)
+    {
+        headers.insert(BUCKET, hash);
+        headers.insert(LIMIT, limit.into());
+    }
+    if is_global {
+        headers.insert(GLOBAL, HeaderValue::from_static("true"));
+    }
     headers.insert(REMAINING, HeaderValue::from_static("0"));
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = unix_now();
     for (name, value) in [(RESET, now + wait), (RESET_AFTER, wait)] {
         let text = format!("{}.{:03}", value.as_secs(), value.subsec_millis());
         if let Ok(value) = HeaderValue::from_str(&text) {
             headers.insert(name, value);
         }
     }
-    headers.insert(SCOPE, HeaderValue::from_static("user"));
+    headers.insert(SCOPE, HeaderValue::from_static(if is_global { "global" } else { "user" }));
+}
+
+/// The proxy runs.
+pub(super) fn healthy() -> Response<ResponseBody> {
+    Response::new(whole(Bytes::new()))
 }
 
 /// Discord's response, as it came.
 pub(super) fn of_discord(response: RestResponse, method: &Method) -> Response<ResponseBody> {
-    let RestResponse { status, mut headers, body, stream, .. } = response;
+    let RestResponse { status, headers, body, stream, elapsed, .. } = response;
+    respond(status, headers, stream.unwrap_or_else(|| whole(body)), elapsed, method)
+}
+
+/// A response of Discord for several callers.
+pub(super) fn of_shared(response: SharedResponse, method: &Method) -> Response<ResponseBody> {
+    let SharedResponse { status, headers, body, elapsed, .. } = response;
+    respond(status, headers, whole(body), elapsed, method)
+}
+
+fn respond(
+    status: StatusCode,
+    mut headers: HeaderMap,
+    body: ResponseBody,
+    elapsed: Duration,
+    method: &Method,
+) -> Response<ResponseBody> {
     remove_hop_by_hop(&mut headers);
     remove_own(&mut headers);
     if *method != Method::HEAD {
@@ -236,8 +295,9 @@ pub(super) fn of_discord(response: RestResponse, method: &Method) -> Response<Re
         headers.remove(header::CONTENT_LENGTH);
     }
     headers.insert(SENT, sent(Delivery::Sent));
-    let mut out = Response::new(stream.unwrap_or_else(|| whole(body)));
+    let mut out = Response::new(body);
     (*out.status_mut(), *out.headers_mut()) = (status, headers);
+    out.extensions_mut().insert(DiscordTime(elapsed));
     out
 }
 
@@ -276,13 +336,13 @@ mod tests {
 
     fn not_sent(reason: &'static str, millis: Option<u64>) -> OwnAnswer {
         let retry_after = millis.map(Duration::from_millis);
-        OwnAnswer::not_sent(NotSent { retry_after, message: format!("no permit: {reason}"), reason })
+        OwnAnswer::not_sent(NotSent { retry_after, message: format!("no permit: {reason}"), reason, bucket: None })
     }
 
     #[test]
     fn own_429_has_all_that_libraries_read() {
-        let bucket = KnownBucket { bucket: HeaderValue::from_static("abc"), limit: HeaderValue::from_static("5") };
-        let answer = OwnAnswer { bucket: Some(Box::new(bucket)), ..not_sent("route_limit", Some(1_234)) };
+        let bucket = RouteBucket { hash: "abc".into(), limit: 5 };
+        let answer = OwnAnswer { bucket: Some(bucket), ..not_sent("route_limit", Some(1_234)) };
         let (status, headers, body) = parts(answer);
         assert_eq!(status, 429);
         for (name, value) in [
@@ -314,6 +374,10 @@ mod tests {
             ("invalid_requests_key_share", 429),
             ("unauthorized", 401),
             ("interaction_ended", 401),
+            ("webhook_gone", 404),
+            ("forbidden_storm", 403),
+            ("fence_stale", 412),
+            ("fence_unknown", 503),
             ("malformed", 400),
             ("unreachable", 502),
             ("blocked", 503),
@@ -326,6 +390,22 @@ mod tests {
             assert_eq!(headers.contains_key("retry-after"), status == 429, "{reason}");
         }
         assert_eq!(parts(not_sent("interaction_ended", None)).2["code"], 50_027);
+        assert_eq!(parts(not_sent("webhook_gone", None)).2["code"], 10_015);
+        for (code, message) in [(50_001, "Missing Access"), (50_013, "Missing Permissions"), (50_007, "Forbidden")] {
+            let (_, _, body) = parts(not_sent("forbidden_storm", Some(1_000)).with_forbidden_code(Some(code)));
+            assert_eq!((&body["code"], &body["message"]), (&code.into(), &message.into()));
+        }
+    }
+
+    #[test]
+    fn own_429_says_which_limit_it_is() {
+        for (reason, is_global) in [("global_limit", true), ("rate_limited_global", true), ("route_limit", false)] {
+            let (_, headers, body) = parts(not_sent(reason, Some(1_000)));
+            assert_eq!(headers["x-ratelimit-scope"], if is_global { "global" } else { "user" }, "{reason}");
+            assert_eq!(headers.contains_key("x-ratelimit-global"), is_global, "{reason}");
+            assert_eq!(body["global"], is_global, "{reason}");
+            assert!(!headers.contains_key("x-ratelimit-limit"), "an unknown limit is not made up");
+        }
     }
 
     #[test]

@@ -20,9 +20,6 @@ use crate::discord::executor::{CallRefusal, DiscordExecutor, ProposedCall};
 pub(super) struct CheckedCall<'a> {
     pub(super) method: &'a Method,
     pub(super) path: &'a str,
-    /// Headers as Discord receives them.
-    pub(super) headers: &'a HeaderMap,
-    pub(super) body: &'a Bytes,
     pub(super) lane: Lane,
     pub(super) max_wait: Duration,
     pub(super) trace: TraceContext,
@@ -45,23 +42,30 @@ pub(super) fn check_scope(caller: &Caller, method: &Method, lane: Option<Lane>) 
     Ok(())
 }
 
-/// Checks the effect of a call. Returns the guild that it concerns, where known.
-pub(super) async fn check_effect(
-    executor: &DiscordExecutor,
-    caller: &Caller,
-    call: CheckedCall<'_>,
-) -> Result<Option<u64>, OwnAnswer> {
-    if caller.bounds() == Bounds::Anywhere {
-        return Ok(None);
+/// Checks the effect of a call.
+#[derive(Clone, Copy)]
+pub(super) struct EffectCheck<'a> {
+    pub(super) executor: &'a DiscordExecutor,
+    pub(super) caller: &'a Caller,
+    pub(super) call: CheckedCall<'a>,
+}
+
+impl EffectCheck<'_> {
+    /// Whether the caller may make the call with this content. Returns the guild that it concerns, where known.
+    pub(super) async fn judge(&self, content: Option<Value>) -> Result<Option<u64>, OwnAnswer> {
+        let Self { executor, caller, call } = self;
+        let request = request(call.method, call.path, content)?;
+        if request.method == payload::Method::Get && request.body.is_some() {
+            return Err(OwnAnswer::bad_request("unreadable_body", "a GET or HEAD request has no body"));
+        }
+        let proposed = ProposedCall { request, lane: call.lane, max_wait: call.max_wait, trace: Some(call.trace) };
+        executor.authorize_call(caller, proposed).await.map_err(OwnAnswer::refused)
     }
-    let content = form::content(call.headers, call.body);
-    let body = content.map_err(|error| OwnAnswer::bad_request("unreadable_body", error.to_string()))?;
-    let request = request(call.method, call.path, body)?;
-    if request.method == payload::Method::Get && request.body.is_some() {
-        return Err(OwnAnswer::bad_request("unreadable_body", "a GET or HEAD request has no body"));
-    }
-    let proposed = ProposedCall { request, lane: call.lane, max_wait: call.max_wait, trace: Some(call.trace) };
-    executor.authorize_call(caller, proposed).await.map_err(OwnAnswer::refused)
+}
+
+/// The content of a whole body.
+pub(super) fn read_content(headers: &HeaderMap, body: &Bytes) -> Result<Option<Value>, OwnAnswer> {
+    form::content(headers, body).map_err(|error| OwnAnswer::bad_request("unreadable_body", error.to_string()))
 }
 
 /// The call as the payload of an operation.

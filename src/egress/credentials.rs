@@ -7,10 +7,11 @@ use std::{
 };
 
 use guildhall_actors::access::{Caller, default_tenant};
-use guildhall_core::{invalid::Submitter, response::Credential};
-use http::{HeaderMap, HeaderValue, header};
+use guildhall_core::{access::Bounds, invalid::Submitter, response::Credential};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use super::answer::OwnAnswer;
+use super::foreign_tokens::{ForeignToken, ForeignTokens, Scheme};
 use super::target::has_own_token;
 use crate::api::app_state::AppState;
 use crate::api::keyring;
@@ -26,7 +27,9 @@ pub(super) enum CallerKind {
     Key,
     /// It has the bot token.
     Bot,
-    /// It has neither; the token in the path permits its call.
+    /// It has the token of another bot or of a user.
+    Token,
+    /// It has none of these; the token in the path permits its call.
     Anonymous,
 }
 
@@ -36,6 +39,7 @@ impl CallerKind {
         match self {
             Self::Key => "key",
             Self::Bot => "bot",
+            Self::Token => "token",
             Self::Anonymous => "anonymous",
         }
     }
@@ -49,6 +53,8 @@ pub(super) struct Identity {
     pub(super) restricted: Option<Caller>,
     /// Credential to use at Discord.
     pub(super) credential: Credential,
+    /// Header of a call with a token that is not the daemon's own.
+    pub(super) authorization: Option<HeaderValue>,
     /// Who is charged for invalid requests.
     pub(super) submitter: Submitter,
     /// Its name, by which its calls in progress are counted.
@@ -60,6 +66,8 @@ pub(super) struct Credentials {
     pub(super) app: AppState,
     pub(super) authorization: Authorization,
     pub(super) bot: Credential,
+    /// Tokens of other bots and of users.
+    pub(super) foreign: ForeignTokens,
     /// Whether calls may have neither key nor bot token.
     pub(super) allow_anonymous: bool,
 }
@@ -90,12 +98,14 @@ impl Credentials {
             (first, _) => first,
         };
         let presented = authorization.and_then(presented_token);
-        if let Some(token) = presented {
-            if self.is_bot_token(token) {
+        if let Some((scheme, token)) = presented {
+            // The same text as a token of OAuth2 is another credential.
+            if scheme == Scheme::Bot && self.is_bot_token(token) {
                 return Ok(Identity {
                     kind: CallerKind::Bot,
                     restricted: None,
                     credential: self.bot,
+                    authorization: None,
                     submitter: Submitter::default(),
                     name: Arc::from("bot"),
                 });
@@ -105,9 +115,13 @@ impl Credentials {
                 return Ok(self.keyed(caller));
             }
         }
-        let is_wrong_key = presented.is_some_and(|token| token.starts_with(KEY_PREFIX));
+        let is_wrong_key = presented.is_some_and(|(_, token)| token.starts_with(KEY_PREFIX));
         if has_own_token(path) && !is_wrong_key {
             return self.anonymous(peer);
+        }
+        let foreign = presented.filter(|_| !is_wrong_key);
+        if let Some(token) = foreign.and_then(|(scheme, token)| self.foreign.find(scheme, token)) {
+            return Ok(token_identity(token, peer));
         }
         if let Some(decision) = self.app.control.policies.on_failed(peer) {
             decision.delay().map_err(|problem| OwnAnswer::of_problem(&problem))?;
@@ -117,7 +131,10 @@ impl Credentials {
                 "401: Unauthorized (Guildhall: the call has no Authorization header; send `Bot` and a key or the bot token)"
             }
             Some(_) if is_wrong_key => "401: Unauthorized (Guildhall: the key is unknown, expired or revoked)",
-            Some(_) => "401: Unauthorized (Guildhall: this is neither a key nor the bot token of this process)",
+            Some(_) => {
+                "401: Unauthorized (Guildhall: this is neither a key nor the bot token of this process; other tokens need \
+                 egress.foreign_tokens)"
+            }
         }))
     }
 
@@ -126,6 +143,7 @@ impl Credentials {
         Identity {
             kind: CallerKind::Key,
             credential: self.bot,
+            authorization: None,
             submitter: Submitter::of(&caller.key, &tenant),
             name: Arc::clone(&caller.key),
             restricted: Some(caller),
@@ -144,15 +162,49 @@ impl Credentials {
             kind: CallerKind::Anonymous,
             restricted: None,
             credential: Credential::Anonymous,
+            authorization: None,
             submitter: Submitter { key: Some(Arc::clone(&name)), tenant: None },
             name,
         })
+    }
+
+    /// Makes a call with the admin key one of another application of the settings.
+    pub(super) fn select_application(&self, identity: Identity, application: u64) -> Result<Identity, OwnAnswer> {
+        if Credential::Application(application) == self.bot {
+            return Ok(identity);
+        }
+        if identity.restricted.as_ref().is_none_or(|caller| caller.bounds() != Bounds::Anywhere) {
+            let message = "X-Guildhall-Application needs the admin key";
+            return Err(OwnAnswer::new(StatusCode::FORBIDDEN, "forbidden", message));
+        }
+        let Some(ForeignToken { fingerprint, authorization, .. }) = self.foreign.of_application(application) else {
+            let message = "X-Guildhall-Application: no file of egress.bot_token_files has a token of this application";
+            return Err(OwnAnswer::bad_request("headers", message));
+        };
+        Ok(Identity { credential: Credential::Token(fingerprint), authorization: Some(authorization), ..identity })
     }
 
     fn is_bot_token(&self, presented: &str) -> bool {
         let own = self.authorization.header();
         let own = own.to_str().ok().and_then(|value| value.strip_prefix("Bot "));
         own.is_some_and(|own| keyring::constant_time_eq(&keyring::digest(own), &keyring::digest(presented)))
+    }
+}
+
+/// The identity of a token that is not the daemon's own. Until Discord has accepted it, its invalid requests are charged
+/// to the address, which could make up any number of tokens.
+fn token_identity(token: ForeignToken, peer: IpAddr) -> Identity {
+    let credential = Credential::Token(token.fingerprint);
+    let name: Arc<str> = Arc::from(credential.to_string());
+    let charged =
+        if token.is_accepted { Arc::clone(&name) } else { Arc::from(format!("address:{}", peer_owner(peer))) };
+    Identity {
+        kind: CallerKind::Token,
+        restricted: None,
+        credential,
+        authorization: Some(token.authorization),
+        submitter: Submitter { key: Some(charged), tenant: None },
+        name,
     }
 }
 
@@ -169,11 +221,15 @@ fn peer_owner(peer: IpAddr) -> String {
     }
 }
 
-/// The token of the header, after `Bot`, or after `Bearer` as the API takes it.
-fn presented_token(value: &HeaderValue) -> Option<&str> {
+/// The token of the header, and the scheme before it.
+fn presented_token(value: &HeaderValue) -> Option<(Scheme, &str)> {
     let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
-    let is_known = scheme.eq_ignore_ascii_case("bot") || scheme.eq_ignore_ascii_case("bearer");
-    is_known.then_some(token.trim())
+    let scheme = match scheme {
+        bot if bot.eq_ignore_ascii_case("bot") => Scheme::Bot,
+        bearer if bearer.eq_ignore_ascii_case("bearer") => Scheme::Bearer,
+        _ => return None,
+    };
+    Some((scheme, token.trim()))
 }
 
 #[cfg(test)]
@@ -183,9 +239,9 @@ mod tests {
     #[test]
     fn token_is_taken_from_both_schemes() {
         for (value, token) in [
-            ("Bot abc", Some("abc")),
-            ("bot  abc ", Some("abc")),
-            ("Bearer abc", Some("abc")),
+            ("Bot abc", Some((Scheme::Bot, "abc"))),
+            ("bot  abc ", Some((Scheme::Bot, "abc"))),
+            ("Bearer abc", Some((Scheme::Bearer, "abc"))),
             ("Basic abc", None),
             ("abc", None),
         ] {

@@ -9,19 +9,24 @@ use guildhall_core::time::millis;
 use guildhall_core::trace::{SpanId, TraceContext};
 use tracing::{debug, info, trace, warn};
 
+use metrics::SharedString;
+
 use crate::events::{counter, event, gauge, histogram};
 use crate::metrics::{
-    EGRESS_ABANDONED, EGRESS_CALLS, EGRESS_CONNECTIONS, EGRESS_CONNECTIONS_CUT, EGRESS_REFUSED, EGRESS_REQUEST_SECONDS,
-    EGRESS_REQUESTS,
+    EGRESS_ABANDONED, EGRESS_CALLS, EGRESS_COALESCED, EGRESS_CONNECTIONS, EGRESS_CONNECTIONS_CUT, EGRESS_REFUSED,
+    EGRESS_REQUEST_SECONDS, EGRESS_REQUESTS, NIRN_ERRORS, NIRN_OPEN_CONNECTIONS, NIRN_REQUESTS, TWILIGHT_REQUESTS,
 };
 
 event! {
     /// The proxy accepts connections.
-    pub(super) struct EgressStarted {
+    pub(super) struct EgressStarted<'a> {
         /// Listening address, with the actual port.
         address: SocketAddr,
+        tls: bool,
+        /// Path of the Unix socket, or empty.
+        socket: &'a str,
     }
-    info!(%address, "egress listening");
+    info!(%address, tls, socket, "egress listening");
 }
 
 event! {
@@ -63,6 +68,55 @@ event! {
 }
 
 event! {
+    /// A call gets the response of an identical one that is in flight.
+    pub(super) struct CallCoalesced;
+    trace!("egress call coalesced");
+    counter!(EGRESS_COALESCED).increment(1);
+}
+
+event! {
+    /// Discord answered a call, as nirn-proxy counts it.
+    pub(super) struct NirnCallAnswered {
+        method: &'static str,
+        status: SharedString,
+        route: SharedString,
+        client: SharedString,
+        elapsed: Duration,
+    }
+    trace!(method, %status, %route, %client, "call counted for nirn-proxy's dashboards");
+    histogram!(NIRN_REQUESTS, "method" => method, "status" => status, "route" => route, "clientId" => client)
+        .record(elapsed);
+}
+
+event! {
+    /// A call failed, as nirn-proxy counts it.
+    pub(super) struct NirnCallFailed;
+    trace!("failure counted for nirn-proxy's dashboards");
+    counter!(NIRN_ERRORS).increment(1);
+}
+
+event! {
+    /// A call is in progress (1) or has ended (-1), as nirn-proxy counts it.
+    pub(super) struct NirnCallsChanged { method: &'static str, route: SharedString, change: f64 }
+    trace!(method, %route, change, "call counted for nirn-proxy's dashboards");
+    gauge!(NIRN_OPEN_CONNECTIONS, "route" => route, "method" => method).increment(change);
+}
+
+event! {
+    /// Discord answered a call, as twilight's http-proxy counts it.
+    pub(super) struct TwilightCallAnswered {
+        method: &'static str,
+        route: &'static str,
+        status: SharedString,
+        scope: &'static str,
+        elapsed: Duration,
+    }
+    trace!(method, route, %status, scope, "call counted for the dashboards of twilight's http-proxy");
+    histogram!(TWILIGHT_REQUESTS, "method" => method, "route" => route, "status" => status, "scope" => scope)
+        .record(elapsed);
+}
+
+event! {
     /// The number of calls in progress changed.
     pub(super) struct CallsCounted { calls: usize }
     gauge!(EGRESS_CALLS).set(calls as f64);
@@ -87,8 +141,12 @@ event! {
 pub(super) enum CutReason {
     /// The limit of connections is reached.
     Full,
-    /// The client does not read its response.
+    /// The client does not read its response, or too slowly.
     Unread,
+    /// It was idle, and made room for another one.
+    Idle,
+    /// TLS could not be set up in time.
+    Handshake,
 }
 
 event! {
@@ -97,6 +155,8 @@ event! {
     let why = match reason {
         CutReason::Full => "full",
         CutReason::Unread => "unread",
+        CutReason::Idle => "idle",
+        CutReason::Handshake => "handshake",
     };
     debug!(why, "egress connection closed");
     counter!(EGRESS_CONNECTIONS_CUT, "why" => why).increment(1);

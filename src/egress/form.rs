@@ -5,7 +5,9 @@
 
 use std::fmt;
 
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, header};
+use memchr::memmem::{self, Finder};
 use serde::{
     Deserialize,
     de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor},
@@ -23,21 +25,16 @@ pub(super) enum FormError {
     Json(String),
     #[error("the multipart body is malformed: {0}")]
     Multipart(&'static str),
+    #[error("payload_json and the other fields of the form are too large together")]
+    TooLarge,
 }
 
 /// Returns the content of a body.
 pub(super) fn content(headers: &HeaderMap, body: &[u8]) -> Result<Option<Value>, FormError> {
-    if headers.get_all(header::CONTENT_ENCODING).iter().any(|value| value != "identity") {
-        return Err(FormError::Encoded);
-    }
     if body.is_empty() {
-        return Ok(None);
+        return check_encoding(headers).map(|()| None);
     }
-    let mut types = headers.get_all(header::CONTENT_TYPE).iter();
-    let (Some(first), None) = (types.next(), types.next()) else { return Err(FormError::Type) };
-    let text = first.to_str().map_err(|_| FormError::Type)?;
-    let (essence, parameters) = text.split_once(';').unwrap_or((text, ""));
-    let essence = essence.trim();
+    let (essence, parameters) = media_type(headers)?;
     if essence.eq_ignore_ascii_case("application/json") {
         if !is_utf8(parameters) {
             return Err(FormError::Type);
@@ -48,6 +45,21 @@ pub(super) fn content(headers: &HeaderMap, body: &[u8]) -> Result<Option<Value>,
         return multipart(body, boundary(parameters)?).map(Some);
     }
     Err(FormError::Type)
+}
+
+fn check_encoding(headers: &HeaderMap) -> Result<(), FormError> {
+    let is_encoded = headers.get_all(header::CONTENT_ENCODING).iter().any(|value| value != "identity");
+    if is_encoded { Err(FormError::Encoded) } else { Ok(()) }
+}
+
+/// The type of a body without encoding, and the parameters of the type.
+fn media_type(headers: &HeaderMap) -> Result<(&str, &str), FormError> {
+    check_encoding(headers)?;
+    let mut types = headers.get_all(header::CONTENT_TYPE).iter();
+    let (Some(first), None) = (types.next(), types.next()) else { return Err(FormError::Type) };
+    let text = first.to_str().map_err(|_| FormError::Type)?;
+    let (essence, parameters) = text.split_once(';').unwrap_or((text, ""));
+    Ok((essence.trim(), parameters))
 }
 
 /// Whether the parameters of a media type name no other character set than UTF-8.
@@ -85,73 +97,290 @@ fn boundary(parameters: &str) -> Result<&str, FormError> {
 
 /// The fields of a form: those of `payload_json`, and the others as strings. Files are left out.
 fn multipart(body: &[u8], boundary: &str) -> Result<Value, FormError> {
-    let delimiter = format!("\r\n--{boundary}");
-    let malformed = |reason| FormError::Multipart(reason);
-    if has_lenient_boundary(body, &delimiter.as_bytes()[2..]) {
-        return Err(malformed("a boundary follows an incomplete line break"));
-    }
-    let mut rest =
-        body.strip_prefix(&delimiter.as_bytes()[2..]).ok_or(malformed("it does not start with its boundary"))?;
-    let (mut payload, mut fields) = (None, Map::new());
+    let mut reader = FormReader::new(boundary, usize::MAX);
+    reader.push(body);
     loop {
-        if let Some(end) = rest.strip_prefix(b"--") {
-            if !end.is_empty() && end != b"\r\n" {
-                return Err(malformed("something follows its end"));
-            }
-            break;
+        match reader.next()? {
+            Step::Release(_) => {}
+            Step::Judge => reader.judged(),
+            Step::More => break,
         }
-        rest = rest.strip_prefix(b"\r\n").ok_or(malformed("a boundary is not followed by a line break"))?;
-        let head_end = find(rest, b"\r\n\r\n").ok_or(malformed("a part has no content"))?;
-        let part = Part::read(&rest[..head_end])?;
+    }
+    reader.finish()?;
+    reader.content()
+}
+
+/// Maximum size of the head of a part.
+const MAX_PART_HEAD: usize = 16 * 1024;
+/// Maximum number of parts of a form.
+const MAX_PARTS: usize = 256;
+
+/// Reads a form as it arrives.
+///
+/// Files may be passed on as they arrive. Everything else is withheld until the whole content that is known then was
+/// judged: before the next file, and before the end of the form.
+#[derive(Debug)]
+pub(super) struct FormReader {
+    /// The boundary with the line break before it.
+    delimiter: Vec<u8>,
+    boundary: Finder<'static>,
+    /// What was not released yet.
+    buffer: BytesMut,
+    /// How much of the buffer was read.
+    read: usize,
+    position: Position,
+    parts: usize,
+    max_withheld: usize,
+    payload: Option<Value>,
+    fields: Map<String, Value>,
+    is_judged: bool,
+}
+
+/// Where in the form the reader is.
+#[derive(Debug)]
+enum Position {
+    Start,
+    /// After a boundary.
+    Boundary,
+    Head,
+    /// In the content of a part, which is searched from this place in the buffer.
+    Content(Part, usize),
+    /// After the last boundary, and so many bytes of a line break.
+    End(usize),
+}
+
+/// What is to be done with a form.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// This part of it may be sent.
+    Release(Bytes),
+    /// Its content is to be judged before more of it may be sent.
+    Judge,
+    /// More of it must arrive.
+    More,
+}
+
+impl FormReader {
+    /// Reads a form with this type, of which at most `max_withheld` bytes are withheld.
+    pub(super) fn of(headers: &HeaderMap, max_withheld: usize) -> Result<Self, FormError> {
+        let (essence, parameters) = media_type(headers)?;
+        if !essence.eq_ignore_ascii_case("multipart/form-data") {
+            return Err(FormError::Type);
+        }
+        Ok(Self::new(boundary(parameters)?, max_withheld))
+    }
+
+    fn new(boundary: &str, max_withheld: usize) -> Self {
+        let delimiter = format!("\r\n--{boundary}").into_bytes();
+        Self {
+            boundary: Finder::new(&delimiter[2..]).into_owned(),
+            delimiter,
+            buffer: BytesMut::new(),
+            read: 0,
+            position: Position::Start,
+            parts: 0,
+            max_withheld,
+            payload: None,
+            fields: Map::new(),
+            is_judged: false,
+        }
+    }
+
+    /// More of the form has arrived.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// How many bytes are withheld.
+    pub(super) fn withheld(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// The content was judged, as it is known now.
+    pub(super) fn judged(&mut self) {
+        self.is_judged = true;
+    }
+
+    /// The form has ended.
+    pub(super) fn finish(&self) -> Result<(), FormError> {
+        match self.position {
+            // Nothing of it may be withheld then.
+            Position::End(0 | 2) if self.buffer.is_empty() => Ok(()),
+            Position::Start => Err(FormError::Multipart("it does not start with its boundary")),
+            Position::Boundary | Position::Head | Position::Content(..) | Position::End(_) => {
+                Err(FormError::Multipart("it has no end"))
+            }
+        }
+    }
+
+    /// The content that is known: that of `payload_json`, and the other fields as strings.
+    pub(super) fn content(&self) -> Result<Value, FormError> {
+        match (&self.payload, self.fields.is_empty()) {
+            (Some(payload), true) => Ok(payload.clone()),
+            (None, _) => Ok(Value::Object(self.fields.clone())),
+            (Some(Value::Object(payload)), false) => {
+                let mut all = payload.clone();
+                for (name, value) in &self.fields {
+                    if all.insert(name.clone(), value.clone()).is_some() {
+                        return Err(FormError::Multipart("a field is both in payload_json and in the form"));
+                    }
+                }
+                Ok(Value::Object(all))
+            }
+            (Some(_), false) => {
+                Err(FormError::Multipart("payload_json is not an object, and the form has other fields"))
+            }
+        }
+    }
+
+    /// What is to be done next.
+    pub(super) fn next(&mut self) -> Result<Step, FormError> {
+        loop {
+            let step = match self.position {
+                Position::Start => self.read_start()?,
+                Position::Boundary => self.read_after_boundary()?,
+                Position::Head => self.read_head()?,
+                Position::Content(Part::File, from) => self.read_file(from)?,
+                Position::Content(_, from) => self.read_field(from)?,
+                Position::End(line_break) => self.read_end(line_break)?,
+            };
+            match step {
+                Some(Step::More) if self.buffer.len() > self.max_withheld => return Err(FormError::TooLarge),
+                Some(step) => return Ok(step),
+                None => {}
+            }
+        }
+    }
+
+    fn read_start(&mut self) -> Result<Option<Step>, FormError> {
+        let boundary = &self.delimiter[2..];
+        let count = self.buffer.len().min(boundary.len());
+        if self.buffer[..count] != boundary[..count] {
+            return Err(FormError::Multipart("it does not start with its boundary"));
+        }
+        if count < boundary.len() {
+            return Ok(Some(Step::More));
+        }
+        (self.read, self.position) = (count, Position::Boundary);
+        Ok(None)
+    }
+
+    fn read_after_boundary(&mut self) -> Result<Option<Step>, FormError> {
+        self.position = match self.buffer.get(self.read..self.read + 2) {
+            None => return Ok(Some(Step::More)),
+            Some(b"--") => Position::End(0),
+            Some(b"\r\n") => Position::Head,
+            Some(_) => return Err(FormError::Multipart("a boundary is not followed by a line break")),
+        };
+        self.read += 2;
+        Ok(None)
+    }
+
+    fn read_head(&mut self) -> Result<Option<Step>, FormError> {
+        let unread = &self.buffer[self.read..];
+        let Some(end) = memmem::find(&unread[..unread.len().min(MAX_PART_HEAD)], b"\r\n\r\n") else {
+            if unread.len() >= MAX_PART_HEAD {
+                return Err(FormError::Multipart("the head of a part is too large"));
+            }
+            return Ok(Some(Step::More));
+        };
+        self.parts += 1;
+        if self.parts > MAX_PARTS {
+            return Err(FormError::Multipart("it has too many parts"));
+        }
+        let part = Part::read(&unread[..end])?;
         // The line break before the content may also be that of an empty content's delimiter.
-        let content = &rest[head_end + 2..];
-        let end = find(content, delimiter.as_bytes()).ok_or(malformed("it has no end"))?;
-        let value = content.get(2..end).unwrap_or_default();
-        rest = &content[end + delimiter.len()..];
+        self.read += end + 2;
+        self.position = Position::Content(part, self.read + 2);
+        Ok(None)
+    }
+
+    fn read_file(&mut self, from: usize) -> Result<Option<Step>, FormError> {
+        if !self.is_judged {
+            return Ok(Some(Step::Judge));
+        }
+        match self.find_boundary(from)? {
+            Ok(at) => {
+                let released = self.buffer.split_to(at).freeze();
+                (self.read, self.position) = (self.delimiter.len(), Position::Boundary);
+                Ok((!released.is_empty()).then_some(Step::Release(released)))
+            }
+            // Two characters before the place from which the search continues tell whether it is a boundary.
+            Err(next) if next > 2 => {
+                let released = self.buffer.split_to(next - 2).freeze();
+                (self.read, self.position) = (0, Position::Content(Part::File, 2));
+                Ok(Some(Step::Release(released)))
+            }
+            Err(_) => Ok(Some(Step::More)),
+        }
+    }
+
+    fn read_field(&mut self, from: usize) -> Result<Option<Step>, FormError> {
+        let malformed = |reason| FormError::Multipart(reason);
+        let at = match self.find_boundary(from)? {
+            Ok(at) => at,
+            Err(next) => {
+                if let Position::Content(_, from) = &mut self.position {
+                    *from = next;
+                }
+                return Ok(Some(Step::More));
+            }
+        };
+        let value = self.buffer.get(self.read + 2..at).unwrap_or_default();
+        let part = std::mem::replace(&mut self.position, Position::Boundary);
         match part {
-            Part::Payload => {
-                if payload.replace(json(value)?).is_some() {
+            Position::Content(Part::Payload, _) => {
+                if self.payload.replace(json(value)?).is_some() {
                     return Err(malformed("payload_json is repeated"));
                 }
             }
-            Part::File => {}
-            Part::Field(name) => {
+            Position::Content(Part::Field(name), _) => {
                 let text = std::str::from_utf8(value).map_err(|_| malformed("a field is not UTF-8"))?;
-                if fields.insert(name, Value::from(text)).is_some() {
+                if self.fields.insert(name, Value::from(text)).is_some() {
                     return Err(malformed("a field is repeated"));
                 }
             }
+            Position::Content(Part::File, _)
+            | Position::Start
+            | Position::Boundary
+            | Position::Head
+            | Position::End(_) => {}
         }
+        self.is_judged = false;
+        self.read = at + self.delimiter.len();
+        Ok(None)
     }
-    match (payload, fields.is_empty()) {
-        (Some(payload), true) => Ok(payload),
-        (None, _) => Ok(Value::Object(fields)),
-        (Some(Value::Object(mut payload)), false) => {
-            for (name, value) in fields {
-                if payload.insert(name, value).is_some() {
-                    return Err(malformed("a field is both in payload_json and in the form"));
+
+    fn read_end(&mut self, line_break: usize) -> Result<Option<Step>, FormError> {
+        let rest = &self.buffer[self.read..];
+        if rest.len() + line_break > 2 || b"\r\n"[line_break..line_break + rest.len()] != *rest {
+            return Err(FormError::Multipart("something follows its end"));
+        }
+        if !self.is_judged {
+            return Ok(Some(Step::Judge));
+        }
+        self.position = Position::End(line_break + rest.len());
+        self.read = 0;
+        Ok(Some(if self.buffer.is_empty() { Step::More } else { Step::Release(self.buffer.split().freeze()) }))
+    }
+
+    /// Searches the delimiter. If it is not there, returns from where to search when more has arrived.
+    fn find_boundary(&self, from: usize) -> Result<Result<usize, usize>, FormError> {
+        let length = self.delimiter.len() - 2;
+        let mut from = from;
+        while let Some(found) = self.buffer.get(from..).and_then(|unread| self.boundary.find(unread)) {
+            let at = from + found;
+            match &self.buffer[at - 2..at] {
+                b"\r\n" => return Ok(Ok(at - 2)),
+                // A lenient reader takes it for one.
+                [_, b'\n' | b'\r'] => {
+                    return Err(FormError::Multipart("a boundary follows an incomplete line break"));
                 }
+                _ => from = at + 1,
             }
-            Ok(Value::Object(payload))
         }
-        (Some(_), false) => Err(malformed("payload_json is not an object, and the form has other fields")),
+        Ok(Err(from.max((self.buffer.len() + 1).saturating_sub(length))))
     }
-}
-
-/// Whether there is a boundary that only a lenient reader takes for one: after a line break of one character.
-fn has_lenient_boundary(body: &[u8], boundary: &[u8]) -> bool {
-    body.windows(boundary.len()).enumerate().filter(|(_, window)| *window == boundary).any(|(at, _)| {
-        let before = |distance: usize| at.checked_sub(distance).and_then(|at| body.get(at)).copied();
-        match before(1) {
-            Some(b'\n') => before(2) != Some(b'\r'),
-            Some(b'\r') => true,
-            _ => false,
-        }
-    })
-}
-
-fn find(text: &[u8], sought: &[u8]) -> Option<usize> {
-    text.windows(sought.len()).position(|window| window == sought)
 }
 
 /// A part of a form.
@@ -395,7 +624,100 @@ mod tests {
         assert_eq!(read("multipart/form-data; boundary=\"b\"", &form(&[])), Ok(Some(json!({}))));
     }
 
+    const PAYLOAD: &str = "Content-Disposition: form-data; name=\"payload_json\"";
+    const FILE: &str = "Content-Disposition: form-data; name=\"files[0]\"; filename=\"a.bin\"";
+
+    /// Reads what has arrived. Returns what was released, and the contents that were judged.
+    fn drain(reader: &mut FormReader) -> Result<(Vec<u8>, Vec<Value>), FormError> {
+        let (mut released, mut judged) = (Vec::new(), Vec::new());
+        loop {
+            match reader.next()? {
+                Step::Release(bytes) => released.extend_from_slice(&bytes),
+                Step::Judge => {
+                    judged.push(reader.content()?);
+                    reader.judged();
+                }
+                Step::More => return Ok((released, judged)),
+            }
+        }
+    }
+
+    #[test]
+    fn files_pass_and_the_rest_is_withheld_until_it_was_judged() {
+        let large = "x".repeat(10_000);
+        let body = form(&[(FILE, &large), (PAYLOAD, r#"{"content":"hi"}"#), (FILE, &large)]);
+        let payload_at = body.find("payload_json").unwrap();
+        let mut reader = FormReader::new("b", 1_000);
+        reader.push(&body.as_bytes()[..5_000]);
+        let (released, judged) = drain(&mut reader).unwrap();
+        assert!(released.len() > 4_900 && judged == [json!({})], "{judged:?}");
+        // Up to the middle of the payload.
+        reader.push(&body.as_bytes()[5_000..payload_at + 25]);
+        let (more, judged) = drain(&mut reader).unwrap();
+        let boundary = body[..payload_at].rfind("\r\n--b").unwrap();
+        assert_eq!(([released, more].concat(), judged), (body.as_bytes()[..boundary].to_vec(), Vec::new()));
+        reader.push(&body.as_bytes()[payload_at + 25..]);
+        assert_eq!(reader.next(), Ok(Step::Judge));
+        assert_eq!(reader.content(), Ok(json!({"content": "hi"})));
+        assert_eq!(reader.next(), Ok(Step::Judge), "nothing passes before it was judged");
+        reader.judged();
+        let (rest, judged) = drain(&mut reader).unwrap();
+        assert!(rest.ends_with(b"--b--\r\n") && judged.is_empty());
+        reader.finish().unwrap();
+    }
+
+    #[test]
+    fn payload_that_is_too_large_is_refused_while_it_arrives() {
+        let mut reader = FormReader::new("b", 1_000);
+        reader.push(format!("--b\r\n{PAYLOAD}\r\n\r\n\"{}", "x".repeat(2_000)).as_bytes());
+        assert_eq!(drain(&mut reader), Err(FormError::TooLarge));
+        let mut reader = FormReader::new("b", 1_000_000);
+        reader.push(format!("--b\r\n{}", "x".repeat(MAX_PART_HEAD)).as_bytes());
+        assert!(matches!(drain(&mut reader), Err(FormError::Multipart(_))));
+    }
+
     proptest! {
+        #[test]
+        fn form_in_pieces_means_the_same_and_passes_unchanged(
+            parts in proptest::collection::vec((0_u8..3, "[a-z\r\n-]{0,30}"), 0..5),
+            cuts in proptest::collection::vec(1_usize..40, 1..8),
+        ) {
+            let heads: Vec<String> = parts.iter().enumerate().map(|(number, (kind, _))| match kind {
+                0 => FILE.to_owned(),
+                1 => format!("Content-Disposition: form-data; name=\"field{}\"", "_".repeat(number)),
+                _ => PAYLOAD.to_owned(),
+            }).collect();
+            let contents: Vec<String> = parts.iter().map(|(kind, text)| match kind {
+                2 => json!({"text": text}).to_string(),
+                _ => text.clone(),
+            }).collect();
+            let parts: Vec<(&str, &str)> = heads.iter().zip(&contents).map(|(head, text)| (head.as_str(), text.as_str())).collect();
+            let body = form(&parts);
+            let whole = multipart(body.as_bytes(), "b");
+            let mut reader = FormReader::new("b", usize::MAX);
+            let (mut at, mut sizes, mut released, mut last) = (0, cuts.iter().cycle(), Vec::new(), None);
+            let read = loop {
+                match drain(&mut reader) {
+                    Ok((bytes, judged)) => {
+                        released.extend_from_slice(&bytes);
+                        last = judged.into_iter().last().or(last);
+                    }
+                    Err(error) => break Err(error),
+                }
+                if at == body.len() {
+                    break reader.finish().map(|()| last.clone().unwrap());
+                }
+                let end = (at + sizes.next().unwrap()).min(body.len());
+                reader.push(&body.as_bytes()[at..end]);
+                at = end;
+            };
+            // What was judged last is the whole content.
+            prop_assert_eq!(&read, &whole);
+            if read.is_ok() {
+                prop_assert_eq!(released, body.into_bytes());
+            }
+        }
+
         #[test]
         fn forms_and_json_never_panic(body in "[-b\\r\\n:;=\"{}a-z ]{0,200}", is_form: bool) {
             let _ = read(if is_form { FORM } else { "application/json" }, &body);
@@ -403,7 +725,7 @@ mod tests {
 
         #[test]
         fn any_file_content_leaves_the_payload_readable(content in proptest::collection::vec(any::<u8>(), 0..400)) {
-            prop_assume!(find(&content, b"--b").is_none());
+            prop_assume!(memmem::find(&content, b"--b").is_none());
             let mut body = b"--b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"x\"\r\n\r\n".to_vec();
             body.extend_from_slice(&content);
             body.extend_from_slice(b"\r\n--b\r\nContent-Disposition: form-data; name=\"payload_json\"\r\n\r\n{\"a\":1}\r\n--b--");

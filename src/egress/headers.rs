@@ -9,6 +9,10 @@ use http::{HeaderMap, HeaderName, header};
 const LANE: &str = "x-guildhall-lane";
 /// Header with the time that a call may wait for its permit, in milliseconds.
 const DEADLINE: &str = "x-guildhall-deadline-ms";
+/// Header with the guild whose queue the sender owns, and the fence of its claim.
+const FENCE: &str = "x-guildhall-fence";
+/// Header with the application whose token a call uses.
+const APPLICATION: &str = "x-guildhall-application";
 /// Prefix of headers that never reach Discord, nor a client from there.
 const OWN_PREFIX: &str = "x-guildhall-";
 /// Longest deadline that a call may have.
@@ -41,7 +45,17 @@ const OVERRIDES: [HeaderName; 5] = [
 pub(super) struct Wishes {
     pub(super) lane: Option<Lane>,
     pub(super) deadline: Option<Duration>,
+    pub(super) fence: Option<Fence>,
+    /// The application whose token is used.
+    pub(super) application: Option<u64>,
     pub(super) trace: Option<TraceContext>,
+}
+
+/// The claim of a process that sends calls of a guild's queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fence {
+    pub(super) guild: u64,
+    pub(super) number: u64,
 }
 
 /// A header is invalid.
@@ -51,6 +65,10 @@ pub(super) enum HeaderError {
     Hosts,
     #[error("X-Guildhall-Lane must be interactive, operation or background")]
     Lane,
+    #[error("X-Guildhall-Fence must be the id of a guild and the fence of its queue, such as 1571715189416398849:7")]
+    Fence,
+    #[error("X-Guildhall-Application must be the id of an application")]
+    Application,
     #[error("X-Guildhall-Deadline-Ms must be a number of milliseconds, at most 600000")]
     Deadline,
 }
@@ -73,10 +91,31 @@ impl Wishes {
             Some(text) => Some(text.and_then(millis).ok_or(HeaderError::Deadline)?),
             None => None,
         };
+        let fence = match one(headers, FENCE) {
+            Some(text) => Some(text.and_then(read_fence).ok_or(HeaderError::Fence)?),
+            None => None,
+        };
+        let application = match one(headers, APPLICATION) {
+            Some(text) => Some(text.and_then(read_number).ok_or(HeaderError::Application)?),
+            None => None,
+        };
         // An invalid or repeated one is ignored, as its specification says.
         let trace = one(headers, "traceparent").flatten().and_then(TraceContext::read);
-        Ok(Self { lane, deadline, trace })
+        Ok(Self { lane, deadline, fence, application, trace })
     }
+}
+
+/// A number in its only form.
+fn read_number(text: &str) -> Option<u64> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    text.parse().ok().filter(|_| is_plain)
+}
+
+fn read_fence(text: &str) -> Option<Fence> {
+    let (guild, number) = text.split_once(':')?;
+    // Fences of the store are signed numbers of 64 bits, as are ids.
+    let number_of = |text| read_number(text).filter(|number| i64::try_from(*number).is_ok());
+    Some(Fence { guild: number_of(guild).filter(|guild| *guild > 0)?, number: number_of(number)? })
 }
 
 /// The only value of a header; the inner `None` if it is repeated or not a text.
@@ -140,6 +179,13 @@ mod tests {
         for lane in ["", "Interactive", "urgent"] {
             assert_eq!(Wishes::read(&headers(&[(LANE, lane)])), Err(HeaderError::Lane), "{lane}");
         }
+        let fenced = Wishes::read(&headers(&[(FENCE, "7:12"), (APPLICATION, "42")])).unwrap();
+        assert_eq!((fenced.fence, fenced.application), (Some(Fence { guild: 7, number: 12 }), Some(42)));
+        for fence in ["", "7", "7:", ":12", "0:12", "7:12:1", "7:-1", "7:+1", "07:1", " 7:1", "7:9223372036854775808"] {
+            assert_eq!(Wishes::read(&headers(&[(FENCE, fence)])), Err(HeaderError::Fence), "{fence}");
+        }
+        assert_eq!(Wishes::read(&headers(&[(FENCE, "7:1"), (FENCE, "7:1")])), Err(HeaderError::Fence));
+        assert_eq!(Wishes::read(&headers(&[(APPLICATION, "x")])), Err(HeaderError::Application));
         assert_eq!(Wishes::read(&headers(&[(LANE, "operation"), (LANE, "operation")])), Err(HeaderError::Lane));
         for deadline in ["", "-1", "+1", "1.5", "600001", "99999999999999999999", "soon"] {
             assert_eq!(Wishes::read(&headers(&[(DEADLINE, deadline)])), Err(HeaderError::Deadline), "{deadline}");

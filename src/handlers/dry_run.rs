@@ -61,6 +61,11 @@ pub enum DryRunAction {
         /// Body of the request.
         body: Box<Value>,
     },
+    /// The event would be published to the broker.
+    Publish {
+        /// Body of the message.
+        body: Box<Value>,
+    },
 }
 
 impl DryRun {
@@ -109,11 +114,15 @@ fn dry_run_handler(handler: &EventHandler, view: &EventView<'_>, state: &BTreeMa
         needed.into_iter().filter_map(|key| state.get(&key).map(|value| (key.clone(), value.clone()))).collect();
     match &handler.action {
         HandlerAction::Rule(rule) => apply_rule(rule, view, &state, &mut result),
-        HandlerAction::Webhook(webhook) => {
+        HandlerAction::Webhook(_) | HandlerAction::Broker => {
             // The payload is Discord's; if it is not JSON, it is displayed as a string.
             let body = body(event, &state);
             let body = serde_json::from_str(&body).unwrap_or(Value::String(body));
-            result.would = Some(DryRunAction::Ask { url: webhook.url.clone(), body: Box::new(body) });
+            let body = Box::new(body);
+            result.would = Some(match &handler.action {
+                HandlerAction::Webhook(webhook) => DryRunAction::Ask { url: webhook.url.clone(), body },
+                HandlerAction::Broker | HandlerAction::Rule(_) => DryRunAction::Publish { body },
+            });
             result.problems.extend(handler.cooldown_key(view).err().map(|problem| problem.to_string()));
         }
     }

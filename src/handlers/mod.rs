@@ -113,7 +113,7 @@ pub fn load_with_digests(
 pub fn secrets(handlers: &EventHandlers) -> Vec<SecretValue> {
     let webhooks = handlers.iter().filter_map(|handler| match &handler.action {
         HandlerAction::Webhook(webhook) => Some(webhook),
-        HandlerAction::Rule(_) => None,
+        HandlerAction::Rule(_) | HandlerAction::Broker => None,
     });
     webhooks.flat_map(|webhook| &webhook.secrets).map(|secret| SecretValue::new(secret.expose())).collect()
 }

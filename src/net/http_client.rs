@@ -1,4 +1,4 @@
-//! Pooled HTTP/1.1 clients, and bounded bodies.
+//! Pooled HTTP clients, and bounded bodies.
 
 use std::time::Duration;
 
@@ -40,9 +40,30 @@ pub(crate) fn tcp_connector(connect_timeout: Duration) -> HttpConnector {
     tcp
 }
 
+/// The version of HTTP that connections may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HttpVersions {
+    /// HTTP/1.1 only.
+    Http1,
+    /// HTTP/2 with TLS, if the server offers it.
+    Http2IfOffered,
+}
+
+/// How long an HTTP/2 connection may be silent before the server is asked whether it is there, and how long that may take.
+const HTTP2_PING: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(5));
+
 /// Adds TLS for https to a connector.
 pub(crate) fn https_connector<C>(tls: ClientConfig, inner: C) -> HttpsConnector<C> {
-    HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(inner)
+    https_connector_of(HttpVersions::Http1, tls, inner)
+}
+
+/// The same for these versions of HTTP.
+pub(crate) fn https_connector_of<C>(versions: HttpVersions, tls: ClientConfig, inner: C) -> HttpsConnector<C> {
+    let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1();
+    match versions {
+        HttpVersions::Http1 => builder.wrap_connector(inner),
+        HttpVersions::Http2IfOffered => builder.enable_http2().wrap_connector(inner),
+    }
 }
 
 /// Creates a client without connections. It follows no redirects.
@@ -55,7 +76,10 @@ where
     B: Body<Data: Send> + Send,
 {
     Client::builder(TokioExecutor::new())
+        .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())
+        .http2_keep_alive_interval(HTTP2_PING.0)
+        .http2_keep_alive_timeout(HTTP2_PING.1)
         .pool_idle_timeout(pool.idle_timeout)
         .pool_max_idle_per_host(pool.max_idle)
         .retry_canceled_requests(true)

@@ -9,10 +9,13 @@
 
 mod http_client;
 mod paced_body;
+mod prefixed_body;
 pub(crate) mod retry_after;
 pub(crate) mod tls;
 
 pub(crate) use self::http_client::{
-    BodyError, HttpClient, Pool, https_connector, pooled_client, read_body, tcp_connector,
+    BodyError, HttpClient, HttpVersions, Pool, https_connector, https_connector_of, pooled_client, read_body,
+    tcp_connector,
 };
 pub(crate) use self::paced_body::{Pace, PaceError, PaceFailure, PacedBody};
+pub(crate) use self::prefixed_body::PrefixedBody;

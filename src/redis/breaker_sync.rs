@@ -89,7 +89,7 @@ impl BreakerSync {
         Self {
             redis,
             breaker,
-            publish: Script::new("breakers_tell", include_str!("tell.lua")),
+            publish: Script::new("breakers_publish", include_str!("publish.lua")),
             read: Script::new("breakers_read", include_str!("read.lua")),
             claim: Script::new("breakers_claim", include_str!("claim.lua")),
             keys: [keys.of("breakers"), keys.of("breakers:clock")],
@@ -228,7 +228,7 @@ impl BreakerSync {
     }
 
     async fn publish(&self, change: LocalChange) -> Result<(), StopReason> {
-        let (version, instead) = match self.run_publish("turn", &change.status, change.number()).await? {
+        let (version, instead) = match self.run_publish("change", &change.status, change.number()).await? {
             PublishResult::Published(record) => (record.change.version, None),
             PublishResult::Existing(Some(record)) => (record.change.version, Some(record.change)),
             // It was published and has ended; or there is no room for it, and it stays local.
@@ -297,7 +297,7 @@ impl BreakerSync {
     }
 }
 
-/// Response of `tell.lua`.
+/// Response of `publish.lua`.
 enum PublishResult {
     /// It is stored now.
     Published(BreakerRecord),
@@ -317,10 +317,10 @@ impl PublishResult {
         };
         let now_ms = number(&now_ms)?;
         Some(match kind.as_slice() {
-            b"told" => Self::Published(BreakerRecord::parse(&text, now_ms).ok()?),
-            b"kept" if text.is_empty() => Self::Existing(None),
-            b"kept" => Self::Existing(Some(BreakerRecord::parse(&text, now_ms).ok()?)),
-            b"gone" => Self::Ended(std::str::from_utf8(&text).ok()?.parse().ok()?),
+            b"published" => Self::Published(BreakerRecord::parse(&text, now_ms).ok()?),
+            b"existing" if text.is_empty() => Self::Existing(None),
+            b"existing" => Self::Existing(Some(BreakerRecord::parse(&text, now_ms).ok()?)),
+            b"ended" => Self::Ended(std::str::from_utf8(&text).ok()?.parse().ok()?),
             b"full" => Self::Full,
             _ => return None,
         })

@@ -26,51 +26,52 @@
 -- out.
 
 local MEMORY = 60 * 1000000 -- equals `Budget::MEMORY`
-local MOST_BOOKINGS = 1024
-local MOST = 1000000000 * 1000000 -- equals the maximum of `guildhall_core::budget::BudgetMember`
+local MAX_BOOKINGS = 1024
+local MAX_AMOUNT = 1000000000 * 1000000 -- equals the maximum of `guildhall_core::budget::BudgetMember`
 local EXACT = 2 ^ 53
-local LONGEST = 100 * 365 * 24 * 3600 * 1000000 -- maximum wait in a response: further ahead, times are not exact
+local MAX_WAIT = 100 * 365 * 24 * 3600 * 1000000 -- maximum wait in a response: further ahead, times are not exact
 local MEMBER_FOR = 30 * 1000000
 local REPORT_FOR_MS = 3600 * 1000
 local HOUR = 3600 * 1000000 -- the bookings' TTL is extended no more often than this
-local KEEP = 30 * 24 * HOUR -- how long an idle, full budget is stored, for the values that its upstream has reported
-local KEEP_MOST = 120 * KEEP
+-- How long an idle, full budget is stored, for the values that its upstream has reported.
+local RETENTION = 30 * 24 * HOUR
+local MAX_RETENTION = 120 * RETENTION
 local PAIR = '<dd'
--- epoch, run id; maximum, restore, observed, balance, as_of, blocked_until, gift, seen, shift, oldest booking's due
--- time and cost, minimum expiry of the bookings
+-- epoch, run id; maximum, restore, observed, balance, as_of, blocked_until, unearned, latest, shift, oldest booking's
+-- due time and cost, minimum expiry of the bookings
 local STATE = '<ssdddddddddddd'
 
 local fmod, max, min = math.fmod, math.max, math.min
 
 -- Rounds a sum down, and up.
-local function down(sum)
+local function round_down(sum)
     if sum > EXACT or sum < -EXACT then
         return sum - math.abs(sum) * 2 ^ -51
     end
     return sum
 end
 
-local function up(sum)
-    return -down(-sum)
+local function round_up(sum)
+    return -round_down(-sum)
 end
 
 local function amount(argument)
     local number = tonumber(argument)
-    if not (number and number >= 0 and number <= MOST) then
+    if not (number and number >= 0 and number <= MAX_AMOUNT) then
         error('an amount beyond what is counted exactly: ' .. tostring(argument))
     end
     return number
 end
 
-local function said(argument)
+local function optional_amount(argument)
     if argument == '' then
         return nil
     end
     return amount(argument)
 end
 
-local op, run, caller, known = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local new_maximum, new_restore = said(ARGV[9]), said(ARGV[10])
+local op, run, caller, known_epoch = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local new_maximum, new_restore = optional_amount(ARGV[9]), optional_amount(ARGV[10])
 
 local time = redis.call('TIME')
 local clock = time[1] * 1000000 + time[2]
@@ -78,30 +79,30 @@ local clock = time[1] * 1000000 + time[2]
 local epoch, written_by
 local maximum, restore, observed, balance, as_of, blocked_until
 -- Points that are available although earlier spending is unknown: what a new budget starts with.
-local gift
+local unearned
 -- The latest time so far, and by how much it is ahead of the server's clock.
-local seen, shift
+local latest, shift
 -- The oldest booking; its due time is 0 if there is none.
 local first_due, first_cost
 local bookings_expire
 
 local stored = redis.call('GET', KEYS[1])
 if stored then
-    epoch, written_by, maximum, restore, observed, balance, as_of, blocked_until, gift, seen, shift, first_due, first_cost,
-        bookings_expire = struct.unpack(STATE, stored)
+    epoch, written_by, maximum, restore, observed, balance, as_of, blocked_until, unearned, latest, shift, first_due,
+        first_cost, bookings_expire = struct.unpack(STATE, stored)
 else
     maximum, restore, observed = amount(ARGV[5]), amount(ARGV[6]), tonumber(ARGV[7])
     balance, as_of, blocked_until = maximum, clock, 0
-    gift, seen, shift = maximum, clock, 0
+    unearned, latest, shift = maximum, clock, 0
     first_due, first_cost, bookings_expire = 0, 0, 0
     redis.call('DEL', KEYS[2])
 end
 
 -- A clock that is set back (or that of another server, after a failover) continues from where it was.
 local now = clock + shift
-if now < seen then
-    shift = shift + seen - now
-    now = seen
+if now < latest then
+    shift = shift + latest - now
+    now = latest
 end
 
 -- Points restored in a time: restore * elapsed / 10^6, rounded down, in parts if the product is not exact.
@@ -113,14 +114,14 @@ local function restored(elapsed)
     local micros, fraction = fmod(elapsed, 1000000), fmod(restore, 1000000)
     local seconds, whole = (elapsed - micros) / 1000000, (restore - fraction) / 1000000
     local part = fraction * micros
-    return down(restore * seconds + whole * micros + (part - fmod(part, 1000000)) / 1000000)
+    return round_down(restore * seconds + whole * micros + (part - fmod(part, 1000000)) / 1000000)
 end
 
 local function balance_at(instant)
     if instant <= as_of then
         return min(balance, maximum)
     end
-    return min(down(balance + restored(instant - as_of)), maximum)
+    return min(round_down(balance + restored(instant - as_of)), maximum)
 end
 
 -- Time to restore an amount: missing * 10^6 / restore, rounded up, in steps if the product is not exact.
@@ -148,7 +149,7 @@ end
 
 -- When an amount is available; nil if nothing is restored.
 local function restored_at(cost)
-    local missing = up(cost - balance)
+    local missing = round_up(cost - balance)
     if missing <= 0 then
         return as_of
     end
@@ -164,18 +165,18 @@ local function available()
     return max(0, balance_at(now))
 end
 
-local function settle()
+local function update_balance()
     balance = balance_at(now)
     as_of = max(as_of, now)
 end
 
 local function spend(due, cost)
-    balance = down(balance_at(due) - cost)
+    balance = round_down(balance_at(due) - cost)
     as_of = due
 end
 
 -- Stores bookings, given as `due, cost, due, cost` and so on; the last of them is due at `as_of`.
-local function remember(bookings)
+local function store_bookings(bookings)
     while first_due > 0 and now - first_due > MEMORY do
         local next = redis.call('LPOP', KEYS[2])
         if next then
@@ -196,12 +197,12 @@ local function remember(bookings)
         return
     end
     local length = redis.call('RPUSH', KEYS[2], unpack(packed))
-    local surplus = length + 1 - MOST_BOOKINGS
+    local surplus = length + 1 - MAX_BOOKINGS
     if surplus > 0 then
         -- Under the latest of their times: an observation should count too much as unseen rather than too little.
         for _, pair in ipairs(redis.call('LPOP', KEYS[2], surplus)) do
             local due, cost = struct.unpack(PAIR, pair)
-            first_due, first_cost = due, up(first_cost + cost)
+            first_due, first_cost = due, round_up(first_cost + cost)
         end
     end
     if length == #packed or as_of + MEMORY > bookings_expire then
@@ -224,17 +225,17 @@ end
 -- Another server wrote this last: the effects of its last responses may be missing here.
 if written_by ~= run then
     if stored then
-        settle()
-        gift = max(0, balance)
+        update_balance()
+        unearned = max(0, balance)
     end
     epoch = string.format('%s:%.0f', caller, clock)
 end
 
 -- The caller knew this budget before it was lost, so it cannot be new.
-if known ~= '' and known ~= epoch then
-    settle()
-    balance = down(balance - gift)
-    gift = 0
+if known_epoch ~= '' and known_epoch ~= epoch then
+    update_balance()
+    balance = round_down(balance - unearned)
+    unearned = 0
     as_of = max(as_of, now + tonumber(ARGV[8]))
 end
 
@@ -242,12 +243,12 @@ local report = tonumber(ARGV[11])
 if report > 0 and tonumber(redis.call('GET', KEYS[4]) or 0) < report then
     local cost, due = amount(ARGV[12]), max(as_of, now)
     spend(due, cost)
-    remember({ due, cost })
+    store_bookings({ due, cost })
     redis.call('SET', KEYS[4], report, 'PX', REPORT_FOR_MS)
 end
 
 if new_maximum then
-    settle()
+    update_balance()
     if observed % 2 == 0 then
         maximum = new_maximum
     end
@@ -270,7 +271,7 @@ if op == 'acquire' then
             local due = restored_at(cost)
             if due then
                 due = max(due, as_of, blocked_until, now)
-                wait = min(due - now, LONGEST)
+                wait = min(due - now, MAX_WAIT)
                 if due - now <= max_wait then
                     outcome = 1
                     spend(due, cost)
@@ -283,26 +284,27 @@ if op == 'acquire' then
         outcomes[count + 1], outcomes[count + 2], outcomes[count + 3] = outcome, wait, available()
     end
     if #bookings > 0 then
-        remember(bookings)
+        store_bookings(bookings)
     end
 elseif op == 'observe' then
-    local reported, says_maximum, says_restore = said(ARGV[13]), said(ARGV[14]), said(ARGV[15])
+    local reported_available = optional_amount(ARGV[13])
+    local reported_maximum, reported_restore = optional_amount(ARGV[14]), optional_amount(ARGV[15])
     local retry_after, age = tonumber(ARGV[16]), tonumber(ARGV[17])
-    settle()
-    if says_maximum then
-        maximum = says_maximum
+    update_balance()
+    if reported_maximum then
+        maximum = reported_maximum
         observed = observed + 1 - observed % 2
     end
-    if says_restore then
-        restore = says_restore
+    if reported_restore then
+        restore = reported_restore
         observed = observed % 2 + 2
     end
     -- An upstream that requires a pause, and does not report what is available, has nothing available.
-    if retry_after and not reported then
-        reported = 0
+    if retry_after and not reported_available then
+        reported_available = 0
     end
-    if reported then
-        balance, as_of, gift = min(reported, maximum), now, 0
+    if reported_available then
+        balance, as_of, unearned = min(reported_available, maximum), now, 0
         local sent = now - age
         each_booking(function(due, cost)
             if due > sent then
@@ -324,13 +326,13 @@ else
 end
 
 -- Until it is full again, and then as long as the values that the upstream reported are useful.
-local full = KEEP_MOST
+local full = MAX_RETENTION
 if restore > 0 then
     full = (maximum - balance) / restore * 1000000
 end
-local keep = min(max(as_of, blocked_until, now) - now + full + KEEP, KEEP_MOST)
-redis.call('SET', KEYS[1], struct.pack(STATE, epoch, run, maximum, restore, observed, balance, as_of, blocked_until, gift,
-    now, shift, first_due, first_cost, bookings_expire), 'PX', math.ceil(keep / 1000))
+local expires_in = min(max(as_of, blocked_until, now) - now + full + RETENTION, MAX_RETENTION)
+redis.call('SET', KEYS[1], struct.pack(STATE, epoch, run, maximum, restore, observed, balance, as_of, blocked_until,
+    unearned, now, shift, first_due, first_cost, bookings_expire), 'PX', math.ceil(expires_in / 1000))
 
 -- Every process sends a call without requests now and then, to be counted.
 if #outcomes == 0 then
@@ -340,11 +342,11 @@ if #outcomes == 0 then
     members = redis.call('ZCARD', KEYS[3])
 end
 
-local answer = {
+local reply = {
     epoch, now, members, maximum, restore, observed, available(), booked, max(0, as_of - now),
     max(0, blocked_until - now),
 }
 for at = 1, #outcomes do
-    answer[10 + at] = outcomes[at]
+    reply[10 + at] = outcomes[at]
 end
-return answer
+return reply

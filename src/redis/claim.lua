@@ -1,5 +1,5 @@
 -- Claims the probe of a half-open breaker for one process. The claim ends when the process reports its result
--- (`tell.lua`), or expires. The process that holds the claim may renew it.
+-- (`publish.lua`), or expires. The process that holds the claim may renew it.
 --
 -- Returns 0 if it was granted, else for how many ms another process holds it.
 

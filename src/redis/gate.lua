@@ -9,10 +9,10 @@
 local STATE = KEYS[1]   -- hash: single values, see FIELDS
 local TOKENS = KEYS[2]  -- sorted set: token -> when it is free
 local HOLDERS = KEYS[3] -- hash: token -> 'booking at member', its current holder
-local SEATS = KEYS[4]   -- hash: member -> 'life claim limit since'
+local MEMBERS = KEYS[4] -- hash: member -> 'incarnation claim limit since'
 local LIVE = KEYS[5]    -- sorted set: live member -> when it was last active
 local LIMITS = KEYS[6]  -- sorted set: live member -> its limit
-local AWAY = KEYS[7]    -- sorted set: detached member -> when it is removed
+local DETACHED = KEYS[7] -- sorted set: detached member -> when it is removed
 local QUEUE = KEYS[8]   -- sorted set: member that waits for a slot -> its ticket
 local DUE = KEYS[9]     -- sorted set: member that waits for a slot -> when it should call again
 
@@ -29,8 +29,14 @@ local FIELDS = {
     'queued', 'sequence', 'claimed', 'claimed_away', 'tokens', 'holders', 'seats', 'live',
 }
 
+-- Names in this script, which are those of the model, of fields that are stored under the names of earlier versions.
+local NAMES = {
+    ['born'] = 'started', ['whole'] = 'completed', ['brought'] = 'contributed', ['pace'] = 'next_due',
+    ['average'] = 'token_time', ['claimed_away'] = 'claimed_detached', ['seats'] = 'members',
+}
+
 -- A clock that goes back by less is treated as stopped.
-local BACK = 50000
+local MAX_STEP_BACK = 50000
 
 -- Nothing is needed once all members would be removed. The state expires first: without it, the rest is not read.
 local STATE_LASTS = 5 * 60 * 1000
@@ -40,42 +46,53 @@ local call, max, min, floor, insert = redis.call, math.max, math.min, math.floor
 
 -- Arguments, in the order of `window.rs`; those of the specific command follow.
 
-local function arg(place)
-    return tonumber(ARGV[place])
+local function arg(index)
+    return tonumber(ARGV[index])
 end
 
-local caller = { doing = ARGV[1], member = ARGV[2], life = ARGV[3], not_after = arg(4), server = ARGV[5] }
-local news = { channel = ARGV[6], scope = ARGV[7] }
+local caller = { command = ARGV[1], member = ARGV[2], incarnation = ARGV[3], not_after = arg(4), server = ARGV[5] }
+local pubsub = { channel = ARGV[6], scope = ARGV[7] }
 local rules = {
     limit = arg(8), window = arg(9), silence = arg(10), forget = arg(11), newcomer = arg(12), gather = arg(13),
     horizon = arg(14), grace = arg(15), guard = arg(16), hold = arg(17), burst = arg(18), retry = arg(19),
 }
-local ABOUT = 19
+local COMMON_ARGS = 19
+
+-- The arguments of the command, counted from 1.
+
+local function command_text(index)
+    return ARGV[COMMON_ARGS + index]
+end
+
+local function command_number(index)
+    return arg(COMMON_ARGS + index)
+end
 
 local function read_join()
     return {
-        epoch = ARGV[ABOUT + 1], renew = ARGV[ABOUT + 2], held = arg(ABOUT + 3), wants_share = arg(ABOUT + 4) == 1,
-        flying = arg(ABOUT + 5), cooling = arg(ABOUT + 6), untold = arg(ABOUT + 7), ready_in = arg(ABOUT + 8),
-        block = arg(ABOUT + 9), global_block = arg(ABOUT + 10),
+        epoch = command_text(1), renew = command_text(2), held = command_number(3), uses_share = command_number(4) == 1,
+        in_flight = command_number(5), cooling = command_number(6), unreported = command_number(7),
+        ready_in = command_number(8), block = command_number(9), global_block = command_number(10),
     }
 end
 
 local function read_sync()
-    local sync = {
-        epoch = ARGV[ABOUT + 1], held = arg(ABOUT + 2), wants_share = arg(ABOUT + 3) == 1, want = arg(ABOUT + 4),
-        urgent = arg(ABOUT + 5) == 1, block = arg(ABOUT + 6), ended = {}, dead = {},
+    local request = {
+        epoch = command_text(1), held = command_number(2), uses_share = command_number(3) == 1,
+        requested_slots = command_number(4), urgent = command_number(5) == 1, block = command_number(6), reports = {},
+        dead = {},
     }
-    local place = ABOUT + 9
-    for ended = 1, arg(ABOUT + 7) do
+    local index = COMMON_ARGS + 9
+    for report = 1, command_number(7) do
         -- A slot that was not used has no time since its response.
-        sync.ended[ended] = { token = ARGV[place], booking = ARGV[place + 1], ago = arg(place + 2) }
-        place = place + 3
+        request.reports[report] = { token = ARGV[index], booking = ARGV[index + 1], ago = arg(index + 2) }
+        index = index + 3
     end
-    for dead = 1, arg(ABOUT + 8) do
-        sync.dead[dead] = ARGV[place]
-        place = place + 1
+    for dead = 1, command_number(8) do
+        request.dead[dead] = ARGV[index]
+        index = index + 1
     end
-    return sync
+    return request
 end
 
 -- State of all functions below.
@@ -87,7 +104,7 @@ local function whole_number(value)
     return string.format('%.0f', value)
 end
 
-local function less(value, by)
+local function saturating_sub(value, by)
     return max(0, value - by)
 end
 
@@ -104,14 +121,14 @@ local function next_number()
 end
 
 -- The token that is free after so many others, and when.
-local function nth(before)
+local function nth_token(before)
     local found = call('ZRANGE', TOKENS, before, before, 'WITHSCORES')
     return found[1], tonumber(found[2] or 0)
 end
 
 -- The token that is free first, and when.
-local function first()
-    return nth(0)
+local function first_token()
+    return nth_token(0)
 end
 
 local function is_held(token)
@@ -123,20 +140,20 @@ local function time_of(token)
 end
 
 -- A free token without a holder.
-local function idle()
-    local token, time = first()
+local function find_idle()
+    local token, time = first_token()
     if token and time <= now and not is_held(token) then
         return token
     end
 end
 
-local function free_at(token, time)
+local function set_free_at(token, time)
     epoch.tokens = epoch.tokens + call('ZADD', TOKENS, whole_number(time), token)
 end
 
-local function make(time)
+local function add_token(time)
     local token = next_number()
-    free_at(token, time)
+    set_free_at(token, time)
     return token
 end
 
@@ -159,7 +176,7 @@ end
 local function hold(token, member, at, time)
     local booking = next_number()
     set_holder(token, booking, at, member)
-    free_at(token, time)
+    set_free_at(token, time)
     return booking
 end
 
@@ -181,10 +198,10 @@ end
 local function held_by(member)
     local all = call('HGETALL', HOLDERS)
     local held = {}
-    for place = 1, #all, 2 do
-        local booking, at, holder = read_holder(all[place + 1])
+    for index = 1, #all, 2 do
+        local booking, at, holder = read_holder(all[index + 1])
         if holder == member then
-            held[#held + 1] = { token = all[place], booking = booking, at = at }
+            held[#held + 1] = { token = all[index], booking = booking, at = at }
         end
     end
     table.sort(held, function(one, other) return one.token < other.token end)
@@ -193,37 +210,37 @@ end
 
 -- Ends all bookings of a member. Returns its tokens, ordered by when they are free.
 local function release_all(member)
-    local own = held_by(member)
-    for _, turn in ipairs(own) do
-        turn.time = max(now, turn.at)
-        epoch.holders = epoch.holders - call('HDEL', HOLDERS, turn.token)
-        free_at(turn.token, turn.time)
+    local held = held_by(member)
+    for _, slot in ipairs(held) do
+        slot.time = max(now, slot.at)
+        epoch.holders = epoch.holders - call('HDEL', HOLDERS, slot.token)
+        set_free_at(slot.token, slot.time)
     end
-    table.sort(own, function(one, other)
+    table.sort(held, function(one, other)
         return one.time < other.time or (one.time == other.time and one.token < other.token)
     end)
     local tokens = {}
-    for place, turn in ipairs(own) do
-        tokens[place] = turn.token
+    for index, slot in ipairs(held) do
+        tokens[index] = slot.token
     end
     return tokens
 end
 
 -- The tokens of a dead member are free no later than `time`, and without a member until then.
 local function free_held_by(member, time)
-    for _, turn in ipairs(held_by(member)) do
-        set_holder(turn.token, turn.booking, turn.at, '')
-        if time_of(turn.token) > time then
-            free_at(turn.token, time)
+    for _, slot in ipairs(held_by(member)) do
+        set_holder(slot.token, slot.booking, slot.at, '')
+        if time_of(slot.token) > time then
+            set_free_at(slot.token, time)
         end
     end
 end
 
 -- Removes up to `most` tokens that a member holds, but leaves `target`.
 local function drop_held_by(member, most, target)
-    for place, turn in ipairs(held_by(member)) do
-        if place <= most and epoch.tokens > target then
-            remove_token(turn.token)
+    for index, slot in ipairs(held_by(member)) do
+        if index <= most and epoch.tokens > target then
+            remove_token(slot.token)
         end
     end
 end
@@ -232,7 +249,7 @@ end
 local function free_unheld_by(time)
     for _, token in ipairs(call('ZRANGEBYSCORE', TOKENS, '(' .. whole_number(time), '+inf')) do
         if not is_held(token) then
-            free_at(token, time)
+            set_free_at(token, time)
         end
     end
 end
@@ -240,18 +257,18 @@ end
 -- No token is free before `time`.
 local function free_not_before(time)
     for _, token in ipairs(call('ZRANGEBYSCORE', TOKENS, '-inf', '(' .. whole_number(time))) do
-        free_at(token, time)
+        set_free_at(token, time)
     end
 end
 
 -- Removes the tokens that are free first, or creates new ones, until there are `target`. Returns the new ones.
-local function fit_tokens(target, time)
+local function resize_tokens(target, time)
     while epoch.tokens > target do
-        remove_token((first()))
+        remove_token((first_token()))
     end
     local made = {}
     while epoch.tokens < target do
-        made[#made + 1] = make(time)
+        made[#made + 1] = add_token(time)
     end
     return made
 end
@@ -276,69 +293,69 @@ local function remove_late(since)
 end
 
 -- Queues the caller, which is expected at this time.
-local function expect_caller(due)
+local function queue_caller(due)
     if not call('ZSCORE', QUEUE, caller.member) then
         call('ZADD', QUEUE, next_number(), caller.member)
     end
     call('ZADD', DUE, whole_number(due), caller.member)
 end
 
--- Seats
+-- Members
 
-local function seat_of(member)
-    local seat = call('HGET', SEATS, member)
-    if not seat then
+local function read_member(member)
+    local record = call('HGET', MEMBERS, member)
+    if not record then
         return nil
     end
-    local life, claim, limit, since = string.match(seat, '^(%x+) (%d+) (%d+) (%d+)$')
-    return { life = life, claim = tonumber(claim), limit = tonumber(limit), since = tonumber(since) }
+    local incarnation, claim, limit, since = string.match(record, '^(%x+) (%d+) (%d+) (%d+)$')
+    return { incarnation = incarnation, claim = tonumber(claim), limit = tonumber(limit), since = tonumber(since) }
 end
 
-local function set_seat(member, seat)
+local function write_member(member, record)
     local written = table.concat(
-        { seat.life, whole_number(seat.claim), whole_number(seat.limit), whole_number(seat.since) }, ' ')
-    epoch.seats = epoch.seats + call('HSET', SEATS, member, written)
+        { record.incarnation, whole_number(record.claim), whole_number(record.limit), whole_number(record.since) }, ' ')
+    epoch.members = epoch.members + call('HSET', MEMBERS, member, written)
 end
 
-local function is_live(member, seat)
-    return seat ~= nil and seat.life == caller.life and call('ZSCORE', LIVE, member) ~= false
+local function is_live(member, record)
+    return record ~= nil and record.incarnation == caller.incarnation and call('ZSCORE', LIVE, member) ~= false
 end
 
-local function see(member)
+local function touch(member)
     epoch.live = epoch.live + call('ZADD', LIVE, whole_number(now), member)
 end
 
--- Creates a seat for a member that has none.
-local function take(member)
-    local seat = { life = caller.life, claim = 0, limit = rules.limit, since = now }
-    set_seat(member, seat)
-    call('ZADD', LIMITS, whole_number(seat.limit), member)
-    see(member)
-    return seat
+-- Creates a record for a member that has none.
+local function add_member(member)
+    local record = { incarnation = caller.incarnation, claim = 0, limit = rules.limit, since = now }
+    write_member(member, record)
+    call('ZADD', LIMITS, whole_number(record.limit), member)
+    touch(member)
+    return record
 end
 
 -- Makes a detached member live again.
-local function attach(member, seat)
-    if call('ZREM', AWAY, member) == 1 then
-        epoch.claimed_away = epoch.claimed_away - seat.claim
-        call('ZADD', LIMITS, whole_number(seat.limit), member)
+local function attach(member, record)
+    if call('ZREM', DETACHED, member) == 1 then
+        epoch.claimed_detached = epoch.claimed_detached - record.claim
+        call('ZADD', LIMITS, whole_number(record.limit), member)
     end
-    see(member)
+    touch(member)
 end
 
-local function remove_seat(member)
-    local seat = seat_of(member)
-    if not seat then
+local function remove_member(member)
+    local record = read_member(member)
+    if not record then
         return false
     end
-    if call('ZREM', AWAY, member) == 1 then
-        epoch.claimed_away = epoch.claimed_away - seat.claim
+    if call('ZREM', DETACHED, member) == 1 then
+        epoch.claimed_detached = epoch.claimed_detached - record.claim
     end
     epoch.live = epoch.live - call('ZREM', LIVE, member)
     leave_queue(member)
     call('ZREM', LIMITS, member)
-    epoch.seats = epoch.seats - call('HDEL', SEATS, member)
-    epoch.claimed = epoch.claimed - seat.claim
+    epoch.members = epoch.members - call('HDEL', MEMBERS, member)
+    epoch.claimed = epoch.claimed - record.claim
     return true
 end
 
@@ -346,152 +363,152 @@ end
 local function detach_silent(since, till)
     local silent = call('ZRANGEBYSCORE', LIVE, '-inf', '(' .. whole_number(since))
     local detached = {}
-    for place, member in ipairs(silent) do
-        local seat = seat_of(member)
+    for index, member in ipairs(silent) do
+        local record = read_member(member)
         epoch.live = epoch.live - call('ZREM', LIVE, member)
         leave_queue(member)
         call('ZREM', LIMITS, member)
-        call('ZADD', AWAY, whole_number(till), member)
-        epoch.claimed_away = epoch.claimed_away + seat.claim
-        detached[place] = { member = member, claim = seat.claim }
+        call('ZADD', DETACHED, whole_number(till), member)
+        epoch.claimed_detached = epoch.claimed_detached + record.claim
+        detached[index] = { member = member, claim = record.claim }
     end
     return detached
 end
 
 -- Removes members that were detached for too long. Returns whether there were any.
-local function forget()
-    if epoch.seats == epoch.live then
+local function remove_expired()
+    if epoch.members == epoch.live then
         return false
     end
-    local gone = call('ZRANGEBYSCORE', AWAY, '-inf', whole_number(now))
-    for _, member in ipairs(gone) do
-        remove_seat(member)
+    local expired = call('ZRANGEBYSCORE', DETACHED, '-inf', whole_number(now))
+    for _, member in ipairs(expired) do
+        remove_member(member)
     end
-    return #gone > 0
+    return #expired > 0
 end
 
 -- Whether there are members that have not called since it joined, and so do not know of it. Detached members would have
--- called by now if the clock had only jumped, unless the seat is young.
-local function is_strange(seat)
+-- called by now if the clock had only jumped, unless the record is new.
+local function is_unknown_to_others(record)
     local oldest = call('ZRANGE', LIVE, 0, 0, 'WITHSCORES')[2]
-    local is_young = seat.since > less(now, rules.silence) and epoch.seats > epoch.live
-    return tonumber(oldest or 0) < seat.since or is_young
+    local is_new = record.since > saturating_sub(now, rules.silence) and epoch.members > epoch.live
+    return tonumber(oldest or 0) < record.since or is_new
 end
 
 -- The share that a member should have, as far as the claims of others permit.
-local function fair_share(seat, limit)
-    local live, away = max(epoch.live, 1), epoch.claimed_away
-    local fair = floor(less(limit, away) / live)
-    local others = epoch.claimed - seat.claim
+local function fair_share(record, limit)
+    local live, away = max(epoch.live, 1), epoch.claimed_detached
+    local fair = floor(saturating_sub(limit, away) / live)
+    local others = epoch.claimed - record.claim
     -- The remainder of the division goes to the next caller once all others have their share, so that all of it is
     -- used.
-    local is_over = less(others, away) >= fair * (live - 1)
-    local room = min(fair + (is_over and 1 or 0), less(limit, others))
+    local is_over = saturating_sub(others, away) >= fair * (live - 1)
+    local room = min(fair + (is_over and 1 or 0), saturating_sub(limit, others))
     -- If Redis lost all data now, no other member would account for this one.
-    return is_strange(seat) and min(room, seat.claim) or room
+    return is_unknown_to_others(record) and min(room, record.claim) or room
 end
 
 -- Records the share in this reply. Until the member confirms a smaller one, it may not have received it.
-local function tell(member, seat, held, share)
-    local claim = max(min(held, seat.claim), share)
-    if claim ~= seat.claim then
-        epoch.claimed = epoch.claimed + claim - seat.claim
-        seat.claim = claim
-        set_seat(member, seat)
+local function record_share(member, record, held, share)
+    local claim = max(min(held, record.claim), share)
+    if claim ~= record.claim then
+        epoch.claimed = epoch.claimed + claim - record.claim
+        record.claim = claim
+        write_member(member, record)
     end
 end
 
 -- The epoch
 
-local function is_whole()
-    return epoch.whole == 1
+local function is_complete()
+    return epoch.completed == 1
 end
 
 -- What belongs to the members, detached or not.
-local function common()
-    return is_whole() and epoch.limit or min(epoch.brought, epoch.limit)
+local function total_tokens()
+    return is_complete() and epoch.limit or min(epoch.contributed, epoch.limit)
 end
 
 -- Desired number of tokens.
 local function target()
-    return less(common(), epoch.claimed_away)
+    return saturating_sub(total_tokens(), epoch.claimed_detached)
 end
 
 -- Creates or removes tokens to reach the desired number; new ones are free at `time`.
-local function fit(time)
-    fit_tokens(target(), time)
+local function resize(time)
+    resize_tokens(target(), time)
 end
 
 -- The limit is the lowest of all members.
-local function count_limit()
+local function update_limit()
     local least = call('ZRANGE', LIMITS, 0, 0, 'WITHSCORES')[2]
     if least then
         epoch.limit = tonumber(least)
     end
 end
 
--- When calls of a member that is gone can no longer arrive.
-local function gone_by()
+-- When calls of a removed member can no longer arrive.
+local function removed_calls_end()
     return now + rules.window + rules.guard
 end
 
 -- Makes the epoch whole if possible. Returns in which way.
-local function grow_whole()
-    if is_whole() then
+local function try_complete()
+    if is_complete() then
         return nil
     end
-    local age = less(now, epoch.born)
-    local grown
-    if epoch.brought >= epoch.limit and age >= rules.gather then
-        grown = 'together'
-    elseif epoch.brought == 0 and age >= rules.newcomer then
-        grown = 'newcomers'
+    local age = saturating_sub(now, epoch.started)
+    local completion
+    if epoch.contributed >= epoch.limit and age >= rules.gather then
+        completion = 'together'
+    elseif epoch.contributed == 0 and age >= rules.newcomer then
+        completion = 'newcomers'
     elseif age >= rules.forget then
-        grown = 'late'
+        completion = 'late'
     else
         return nil
     end
-    epoch.whole = 1
-    return grown
+    epoch.completed = 1
+    return completion
 end
 
 -- Applies the passage of time: silent members are detached, those detached for long are removed, and an epoch becomes
 -- whole.
-local function pass_time()
+local function advance()
     epoch.last = now
-    local silent = detach_silent(less(now, rules.silence), now + rules.forget)
-    local forgotten = forget()
-    if #silent == 0 and not forgotten and is_whole() then
+    local silent = detach_silent(saturating_sub(now, rules.silence), now + rules.forget)
+    local forgotten = remove_expired()
+    if #silent == 0 and not forgotten and is_complete() then
         return
     end
-    count_limit()
-    local leave = target()
-    for _, lost in ipairs(silent) do
+    update_limit()
+    local wanted = target()
+    for _, detached in ipairs(silent) do
         -- The tokens that it holds are those that it will count as its own.
-        drop_held_by(lost.member, lost.claim, leave)
+        drop_held_by(detached.member, detached.claim, wanted)
     end
-    local grown = grow_whole()
-    if grown == 'together' then
+    local completion = try_complete()
+    if completion == 'together' then
         -- No member can still use what was booked before the epoch started, except for calls that were just sent.
-        local left = epoch.born + rules.horizon + rules.grace + rules.guard
+        local left = epoch.started + rules.horizon + rules.grace + rules.guard
         free_unheld_by(max(now, left) + rules.window)
-    elseif grown == 'newcomers' then
-        fit(now)
+    elseif completion == 'newcomers' then
+        resize(now)
     end
-    fit(gone_by())
+    resize(removed_calls_end())
 end
 
 -- Records the outcomes of slots.
-local function settle(ends)
-    for _, slot in ipairs(ends) do
+local function apply_reports(reports)
+    for _, slot in ipairs(reports) do
         local at = release(slot.token, caller.member, slot.booking)
         if at and slot.ago then
-            local back = less(now, slot.ago) + rules.window
-            epoch.average = floor((epoch.average * 15 + less(back, at)) / 16)
-            free_at(slot.token, back)
+            local back = saturating_sub(now, slot.ago) + rules.window
+            epoch.token_time = floor((epoch.token_time * 15 + saturating_sub(back, at)) / 16)
+            set_free_at(slot.token, back)
         elseif at then
             -- Not before its booked time: the previous booking counts until then.
-            free_at(slot.token, max(now, at))
+            set_free_at(slot.token, max(now, at))
         end
     end
 end
@@ -508,57 +525,58 @@ local function block_globally(duration)
     if duration > 0 then
         epoch.global_block = max(epoch.global_block, now + duration)
         -- Members with bookings must be notified now, not with their next call.
-        local told = '{"kind":"block","scope":%s,"ms":%.0f,"by":%s}'
+        local message = '{"kind":"block","scope":%s,"ms":%.0f,"by":%s}'
         local ms = floor((duration + 999) / 1000)
-        call('PUBLISH', news.channel, told:format(cjson.encode(news.scope), ms, cjson.encode(caller.member)))
+        call('PUBLISH', pubsub.channel, message:format(cjson.encode(pubsub.scope), ms, cjson.encode(caller.member)))
     end
 end
 
 -- Removes a member that is certainly dead: its calls can arrive for no longer than the guard.
-local function bury(member)
-    if remove_seat(member) then
-        free_held_by(member, gone_by())
-        count_limit()
-        fit(gone_by())
+local function remove_dead_member(member)
+    if remove_member(member) then
+        free_held_by(member, removed_calls_end())
+        update_limit()
+        resize(removed_calls_end())
     end
 end
 
 -- The state of a member, with its share in this reply.
-local function standing(seat, held, wants_share, slots)
+local function membership_state(record, held, uses_share, slots)
     local share = 0
-    if wants_share then
-        share = fair_share(seat, common())
+    if uses_share then
+        share = fair_share(record, total_tokens())
     end
-    tell(caller.member, seat, held, share)
+    record_share(caller.member, record, held, share)
     return {
-        share = share, members = epoch.seats, live = epoch.live, pool = epoch.tokens,
-        blocked = less(epoch.blocked, now), global_block = less(epoch.global_block, now), again = -1, slots = slots,
+        share = share, members = epoch.members, live = epoch.live, pool = epoch.tokens,
+        blocked = saturating_sub(epoch.blocked, now), global_block = saturating_sub(epoch.global_block, now),
+        retry_after = -1, slots = slots,
     }
 end
 
 -- Booking
 
 -- When the caller should call again if it cannot have a slot now. It keeps its position in the queue until then.
-local function ask_again(asks)
-    if not is_whole() then
-        asks = min(asks, now + rules.retry)
+local function schedule_retry(due)
+    if not is_complete() then
+        due = min(due, now + rules.retry)
     end
-    expect_caller(asks)
-    return asks - now
+    queue_caller(due)
+    return due - now
 end
 
 -- When a member with so many others before it can have a slot, and whether that is certain: when a held token is
 -- returned depends on its holder.
 local function slot_after(ahead, spaced)
-    local token, time = nth(ahead)
+    local token, time = nth_token(ahead)
     if not token then
         return math.huge, false
     end
     return max(now, time, epoch.blocked, spaced), not (time > now and is_held(token))
 end
 
-local function book(sync, stands)
-    if sync.want == 0 then
+local function book_slots(request, state)
+    if request.requested_slots == 0 then
         return
     end
     -- If a part of the queue is missing, it has no order; the members only lose their positions.
@@ -567,16 +585,16 @@ local function book(sync, stands)
         epoch.queued = 1
     end
     -- A slot is booked a horizon ahead, so waiting that long for a member that does not call wastes none.
-    remove_late(less(now, rules.horizon))
-    local interval = max(floor(epoch.average / max(epoch.limit, 1)), 1)
-    for place = 1, sync.want do
-        local is_urgent = sync.urgent and place == 1
-        local token, time = first()
+    remove_late(saturating_sub(now, rules.horizon))
+    local interval = max(floor(epoch.token_time / max(epoch.limit, 1)), 1)
+    for index = 1, request.requested_slots do
+        local is_urgent = request.urgent and index == 1
+        local token, time = first_token()
         if not token then
-            stands.again = rules.retry
+            state.retry_after = rules.retry
             return
         end
-        local spaced = is_urgent and 0 or less(epoch.pace, less(rules.burst, 1) * interval)
+        local spaced = is_urgent and 0 or saturating_sub(epoch.next_due, saturating_sub(rules.burst, 1) * interval)
         -- There must be a slot for each member that waits before it, too.
         local ahead = ahead_of_caller()
         local before = ahead * interval
@@ -584,32 +602,32 @@ local function book(sync, stands)
         if last > now + rules.horizon then
             local earliest = now + interval + (is_known and 0 or before)
             local ready = max(is_known and last or 0, epoch.blocked + before)
-            stands.again = ask_again(max(less(ready, rules.horizon), earliest))
+            state.retry_after = schedule_retry(max(saturating_sub(ready, rules.horizon), earliest))
             return
         end
         local at = max(now, time, epoch.blocked, spaced)
         local booking = hold(token, caller.member, at, at + rules.hold + rules.window)
         if not is_urgent then
-            epoch.pace = max(epoch.pace, at) + interval
+            epoch.next_due = max(epoch.next_due, at) + interval
         end
         leave_queue(caller.member)
-        insert(stands.slots, { token = token, booking = booking, wait = at - now })
+        insert(state.slots, { token = token, booking = booking, wait = at - now })
     end
 end
 
 -- Joining
 
--- Finds tokens for the calls that a member has made, its own first.
-local function lodge(own, flying, cooling)
+-- Assigns tokens to the calls that a member has made, its own first.
+local function assign_tokens(own_tokens, in_flight, cooling)
     local used = 0
-    local function another()
+    local function next_token()
         used = used + 1
-        return own[used] or idle()
+        return own_tokens[used] or find_idle()
     end
     local slots = {}
     local is_short = false
-    for _ = 1, flying do
-        local token = another()
+    for _ = 1, in_flight do
+        local token = next_token()
         if not token then
             is_short = true
             break
@@ -619,12 +637,12 @@ local function lodge(own, flying, cooling)
     end
     local cooled = now + rules.window
     for _ = 1, cooling do
-        local token = another()
+        local token = next_token()
         if not token then
             is_short = true
             break
         end
-        free_at(token, max(time_of(token), cooled))
+        set_free_at(token, max(time_of(token), cooled))
     end
     if is_short then
         -- There are fewer tokens than calls: nothing is permitted until those calls have left the window.
@@ -633,39 +651,39 @@ local function lodge(own, flying, cooling)
     return slots
 end
 
-local function join(said)
+local function join(request)
     local member = caller.member
-    pass_time()
-    local seat = seat_of(member)
-    if seat and seat.life ~= caller.life then
-        bury(member)
-        seat = nil
+    advance()
+    local record = read_member(member)
+    if record and record.incarnation ~= caller.incarnation then
+        remove_dead_member(member)
+        record = nil
     end
-    local stays = said.epoch == epoch.name
+    local stays = request.epoch == epoch.name
     if not stays and epoch.live == 0 then
         -- No live member could have noticed a clock jump: earlier calls count from now.
-        free_not_before(gone_by())
+        free_not_before(removed_calls_end())
     end
     -- Its own report of its calls is authoritative; the stored bookings are no longer needed.
-    local own = release_all(member)
-    if seat then
-        attach(member, seat)
+    local own_tokens = release_all(member)
+    if record then
+        attach(member, record)
     else
-        seat = take(member)
-        if not is_whole() and not stays then
-            local share = min(said.held, less(epoch.limit, epoch.brought))
-            epoch.brought = epoch.brought + share
-            tell(member, seat, 0, share)
+        record = add_member(member)
+        if not is_complete() and not stays then
+            local share = min(request.held, saturating_sub(epoch.limit, epoch.contributed))
+            epoch.contributed = epoch.contributed + share
+            record_share(member, record, 0, share)
         end
     end
-    count_limit()
-    for _, token in ipairs(fit_tokens(target(), now + said.ready_in)) do
-        insert(own, token)
+    update_limit()
+    for _, token in ipairs(resize_tokens(target(), now + request.ready_in)) do
+        insert(own_tokens, token)
     end
-    block(said.block)
-    block_globally(said.global_block)
-    local slots = lodge(own, said.flying, stays and said.untold or said.cooling)
-    return standing(seat, stays and said.held or seat.claim, said.wants_share, slots)
+    block(request.block)
+    block_globally(request.global_block)
+    local slots = assign_tokens(own_tokens, request.in_flight, stays and request.unreported or request.cooling)
+    return membership_state(record, stays and request.held or record.claim, request.uses_share, slots)
 end
 
 -- State between calls
@@ -674,39 +692,41 @@ local stored = {}
 
 -- Loads the epoch. Returns nil if a part of it is missing: a server short of memory may evict any key, and half an
 -- epoch is useless.
-local function load()
+local function load_epoch()
     local values = call('HMGET', STATE, unpack(FIELDS))
     local found = {}
-    for place, field in ipairs(FIELDS) do
-        found[field] = place > TEXTS and tonumber(values[place]) or values[place] or DEFAULTS[field]
-        if not found[field] then
+    for index, field in ipairs(FIELDS) do
+        local value = index > TEXTS and tonumber(values[index]) or values[index] or DEFAULTS[field]
+        if not value then
             return nil
         end
-        stored[field] = found[field]
+        found[NAMES[field] or field] = value
+        stored[field] = value
     end
     local is_all_there = call('ZCARD', TOKENS) == found.tokens and call('HLEN', HOLDERS) == found.holders
-        and call('HLEN', SEATS) == found.seats and call('ZCARD', LIVE) == found.live
-        and call('ZCARD', LIMITS) == found.live and call('ZCARD', AWAY) == found.seats - found.live
+        and call('HLEN', MEMBERS) == found.members and call('ZCARD', LIVE) == found.live
+        and call('ZCARD', LIMITS) == found.live and call('ZCARD', DETACHED) == found.members - found.live
     return is_all_there and found or nil
 end
 
-local function begin()
+local function start_epoch()
     call('DEL', unpack(KEYS))
     stored = {}
     return {
-        name = whole_number(now) .. '-' .. caller.life, server = caller.server, born = now, last = now, whole = 0,
-        brought = 0, limit = rules.limit, blocked = 0, global_block = 0, pace = 0, line = 0, average = rules.window,
-        queued = 1, sequence = 0, claimed = 0, claimed_away = 0, tokens = 0, holders = 0, seats = 0, live = 0,
+        name = whole_number(now) .. '-' .. caller.incarnation, server = caller.server, started = now, last = now,
+        completed = 0, contributed = 0, limit = rules.limit, blocked = 0, global_block = 0, next_due = 0, line = 0,
+        token_time = rules.window, queued = 1, sequence = 0, claimed = 0, claimed_detached = 0, tokens = 0,
+        holders = 0, members = 0, live = 0,
     }
 end
 
-local function save()
+local function save_epoch()
     local changed = {}
-    for place, field in ipairs(FIELDS) do
-        local value = epoch[field]
+    for index, field in ipairs(FIELDS) do
+        local value = epoch[NAMES[field] or field]
         if value ~= stored[field] then
             insert(changed, field)
-            insert(changed, place > TEXTS and whole_number(value) or value)
+            insert(changed, index > TEXTS and whole_number(value) or value)
         end
     end
     if #changed > 0 then
@@ -720,14 +740,14 @@ end
 
 -- The window: one call
 
-local function done(stands)
-    save()
+local function done_reply(state)
+    save_epoch()
     local free = call('ZCOUNT', TOKENS, '-inf', whole_number(now))
     local reply = {
-        'done', now, epoch.name, stands.share, stands.members, stands.live, stands.pool, free, stands.blocked,
-        stands.global_block, stands.again,
+        'done', now, epoch.name, state.share, state.members, state.live, state.pool, free, state.blocked,
+        state.global_block, state.retry_after,
     }
-    for _, slot in ipairs(stands.slots) do
+    for _, slot in ipairs(state.slots) do
         insert(reply, slot.token)
         insert(reply, slot.booking)
         insert(reply, slot.wait)
@@ -735,64 +755,64 @@ local function done(stands)
     return reply
 end
 
-local function rejoin(is_replaced)
+local function rejoin_reply(is_replaced)
     return { 'rejoin', now, is_replaced and 1 or 0 }
 end
 
-local function look()
-    return { 'seen', now, epoch and epoch.name or '' }
+local function status_reply()
+    return { 'status', now, epoch and epoch.name or '' }
 end
 
-local function sync(said)
-    pass_time()
-    local seat = seat_of(caller.member)
-    if not is_live(caller.member, seat) then
-        save()
-        return rejoin(seat and seat.life ~= caller.life)
+local function sync(request)
+    advance()
+    local record = read_member(caller.member)
+    if not is_live(caller.member, record) then
+        save_epoch()
+        return rejoin_reply(record and record.incarnation ~= caller.incarnation)
     end
-    see(caller.member)
-    settle(said.ended)
-    block_globally(said.block)
-    for _, dead in ipairs(said.dead) do
+    touch(caller.member)
+    apply_reports(request.reports)
+    block_globally(request.block)
+    for _, dead in ipairs(request.dead) do
         if dead ~= caller.member then
-            bury(dead)
+            remove_dead_member(dead)
         end
     end
-    fit(gone_by())
-    local stands = standing(seat, said.held, said.wants_share, {})
-    if said.want > 0 and is_strange(seat) then
+    resize(removed_calls_end())
+    local state = membership_state(record, request.held, request.uses_share, {})
+    if request.requested_slots > 0 and is_unknown_to_others(record) then
         -- Members that joined earlier would have noticed a clock jump; this one could not.
-        stands.again = rules.retry
+        state.retry_after = rules.retry
     else
-        book(said, stands)
+        book_slots(request, state)
     end
-    return done(stands)
+    return done_reply(state)
 end
 
-local function leave(said)
-    pass_time()
-    if is_live(caller.member, seat_of(caller.member)) then
-        settle(said.ended)
-        block_globally(said.block)
-        remove_seat(caller.member)
-        if said.want == 0 then
+local function leave(request)
+    advance()
+    if is_live(caller.member, read_member(caller.member)) then
+        apply_reports(request.reports)
+        block_globally(request.block)
+        remove_member(caller.member)
+        if request.requested_slots == 0 then
             -- It does not know which tokens it still holds, so it will not use them.
             release_all(caller.member)
         end
         free_held_by(caller.member, math.huge)
-        count_limit()
-        fit(gone_by())
+        update_limit()
+        resize(removed_calls_end())
     end
-    save()
-    return look()
+    save_epoch()
+    return status_reply()
 end
 
 -- Changes nothing. A server that currently rejects writes rejects it, and with it the whole script: a member that could
--- still look would try to join forever, and each attempt would postpone the use of its share.
+-- still probe would try to join forever, and each attempt would postpone the use of its share.
 call('ZADD', TOKENS, 'XX', 0, '')
 now = clock()
-epoch = load()
-if epoch and (epoch.server ~= caller.server or now + BACK < epoch.last) then
+epoch = load_epoch()
+if epoch and (epoch.server ~= caller.server or now + MAX_STEP_BACK < epoch.last) then
     epoch = nil
 end
 if epoch then
@@ -801,18 +821,18 @@ end
 if caller.not_after > 0 and now > caller.not_after then
     return { 'stale', now }
 end
-if caller.doing == 'look' then
-    return look()
+if caller.command == 'probe' then
+    return status_reply()
 end
-if caller.doing == 'join' then
-    local said = read_join()
-    if not epoch or epoch.name == said.renew then
-        epoch = begin()
+if caller.command == 'join' then
+    local request = read_join()
+    if not epoch or epoch.name == request.renew then
+        epoch = start_epoch()
     end
-    return done(join(said))
+    return done_reply(join(request))
 end
-local said = read_sync()
-if not epoch or epoch.name ~= said.epoch then
-    return rejoin(false)
+local request = read_sync()
+if not epoch or epoch.name ~= request.epoch then
+    return rejoin_reply(false)
 end
-return caller.doing == 'leave' and leave(said) or sync(said)
+return caller.command == 'leave' and leave(request) or sync(request)

@@ -9,14 +9,14 @@
 -- after all data here was lost. Such numbers are exact until the year 2255.
 
 local LEASE, FENCE = KEYS[1], KEYS[2]
-local what, token, ttl, holder = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local command, token, ttl, holder = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local FENCE_FOR_MS = 7 * 24 * 3600 * 1000
 
 local call = redis.call
 local held = call('GET', LEASE)
 
-if what == 'acquire' then
+if command == 'acquire' then
     if held then
         return 0
     end
@@ -36,7 +36,7 @@ end
 if its_token ~= token then
     return 0
 end
-if what == 'renew' then
+if command == 'renew' then
     call('PEXPIRE', LEASE, ttl)
 else
     call('DEL', LEASE)

@@ -8,7 +8,7 @@
 -- Times are milliseconds by this server's clock. All numbers are integers below 2^53.
 
 local LEDGER = KEYS[1]
--- hash: s:<slot> -> count; p:<process> -> 'acknowledged ceiling in_flight exposure number heard';
+-- hash: s:<slot> -> count; p:<process> -> 'acknowledged ceiling in_flight exposure number reported_at';
 --       born, server -> since when this state is complete, and on which server;
 --       drawn -> what was lent from the reserve since then;
 --       remembered -> 'count until', holders, returned -> what processes reported of the time before that;
@@ -19,7 +19,7 @@ local LEDGER = KEYS[1]
 -- KEYS[2], [3], [4] -> one generation of counts each, one window long: <holder> -> '<slot>=<count> <slot>=<count> …';
 --       generation -> its number. A holder is k:<key>, t:<tenant> or g:<guild>.
 
-local how, process = ARGV[1], ARGV[2] -- 'sync' or 'leave'
+local command, process = ARGV[1], ARGV[2] -- 'sync' or 'leave'
 local number = tonumber(ARGV[3])      -- of the request: one that its sender considers lost may still arrive after the next
 local counted, unacknowledged = tonumber(ARGV[4]), tonumber(ARGV[5])
 local in_flight, ceiling = tonumber(ARGV[6]), tonumber(ARGV[7])
@@ -47,11 +47,11 @@ local PARTS = 10
 -- One process may add for one holder, without a request, the free exposure divided by this.
 local EXPOSURE_PARTS = 8
 -- Maximum number of processes.
-local MOST = 1000
+local MAX_PROCESSES = 1000
 -- A holder is large, and listed, from its maximum divided by this.
 local LARGE = 8
 -- Maximum number of large holders that one process can report.
-local MOST_LARGE = 1000
+local MAX_LARGE = 1000
 
 local call, max, min, floor = redis.call, math.max, math.min, math.floor
 
@@ -65,7 +65,7 @@ local width = max(floor(window / SLOTS), 1)
 
 local slots, others, fields = {}, {}, {}
 local maybe_large, remembered_of = {}, {}
-local mine
+local own_entry
 local all = call('HGETALL', LEDGER)
 for at = 1, #all, 2 do
     local field, value = all[at], all[at + 1]
@@ -78,14 +78,14 @@ for at = 1, #all, 2 do
             slots[#slots + 1] = { leaves, tonumber(value) }
         end
     elseif kind == 'p:' then
-        local a, c, f, e, n, heard = value:match('^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
+        local a, c, f, e, n, reported_at = value:match('^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
         local entry = { acknowledged = tonumber(a), ceiling = tonumber(c), in_flight = tonumber(f), exposure = tonumber(e),
-            number = tonumber(n), heard = tonumber(heard) }
+            number = tonumber(n), reported_at = tonumber(reported_at) }
         -- An unreadable entry is from an earlier version, which no longer runs.
-        if not entry.heard or now - entry.heard > HOLD then
+        if not entry.reported_at or now - entry.reported_at > HOLD then
             call('HDEL', LEDGER, field)
         elseif name == process then
-            mine = entry
+            own_entry = entry
         else
             others[#others + 1] = entry
         end
@@ -152,19 +152,19 @@ local function charge(holder, new)
     end
 end
 
-if mine and mine.number >= number then
+if own_entry and own_entry.number >= number then
     return {}
 end
-if not mine and #others >= MOST then
+if not own_entry and #others >= MAX_PROCESSES then
     return {}
 end
 
 -- Since when the state is complete.
-local born, drawn = tonumber(fields.born or now), tonumber(fields.drawn or '0')
+local started, drawn = tonumber(fields.born or now), tonumber(fields.drawn or '0')
 local drawn_exposure = tonumber(fields.drawn_exposure or '0')
 if not fields.born or fields.server ~= server then
-    born, drawn, drawn_exposure = now, 0, 0
-    call('HSET', LEDGER, 'born', whole(born), 'server', server, 'drawn', '0', 'drawn_exposure', '0')
+    started, drawn, drawn_exposure = now, 0, 0
+    call('HSET', LEDGER, 'born', whole(started), 'server', server, 'drawn', '0', 'drawn_exposure', '0')
 end
 
 -- What processes reported of the time before that.
@@ -181,15 +181,15 @@ local returned_exposure = tonumber(fields.returned_exposure or '0')
 
 -- Adds new requests.
 local new
-if mine then
-    new = max(counted - mine.acknowledged, 0)
+if own_entry then
+    new = max(counted - own_entry.acknowledged, 0)
 else
     new = unacknowledged
     if total > remembered then
         remembered, remembered_until = total, now + window
         call('HSET', LEDGER, 'remembered', whole(remembered) .. ' ' .. whole(remembered_until))
     end
-    for at = 0, min(remembers, MOST_LARGE) - 1 do
+    for at = 0, min(remembers, MAX_LARGE) - 1 do
         local holder, count = ARGV[FIRST_LARGE + 2 * at], tonumber(ARGV[FIRST_LARGE + 2 * at + 1])
         local known = remembered_of[holder]
         if not known or count > known[2] then
@@ -205,14 +205,14 @@ else
             whole(remembered_exposure), 'returned_exposure', whole(returned_exposure))
     end
 end
-if how == 'leave' then
+if command == 'leave' then
     -- No process will count the calls that are still in flight.
     new = new + in_flight
 end
 local large = max(floor(cap / LARGE), 1)
 local known_to = counted - unacknowledged
-if mine then
-    known_to = mine.acknowledged
+if own_entry then
+    known_to = own_entry.acknowledged
 end
 for at = 0, runs - 1 do
     local first = FIRST_RUN + 5 * at
@@ -254,14 +254,14 @@ local lent, members, elsewhere, exposed = 0, 1, 0, 0
 for _, entry in ipairs(others) do
     lent = lent + max(entry.ceiling - entry.acknowledged, 0)
     exposed = exposed + entry.exposure
-    if now - entry.heard < RECENT then
+    if now - entry.reported_at < RECENT then
         members = members + 1
         elsewhere = elsewhere + entry.in_flight
     end
 end
 
 call('PEXPIRE', LEDGER, whole(HOLD + window))
-if how == 'leave' then
+if command == 'leave' then
     call('HDEL', LEDGER, 'p:' .. process)
     return {}
 end
@@ -270,7 +270,7 @@ end
 local most = max(floor(limit / PARTS), 1)
 local reserve = floor(limit / RESERVE)
 local missing = 0
-if now - born < HOLD then
+if now - started < HOLD then
     missing = max(expected - returned, 0)
 end
 local free = limit - reserve - used - lent - missing * most
@@ -280,7 +280,7 @@ if room > 0 then
     more = max(floor(room / PARTS), 1)
 end
 local granted = counted + min(in_flight + more, most)
-if now - born < SETTLING then
+if now - started < SETTLING then
     local wanted = counted + min(in_flight + max(floor(reserve / PARTS), 1), most)
     granted = min(granted, max(ceiling, min(wanted, ceiling + max(reserve - drawn, 0))))
     if granted > ceiling then
@@ -299,7 +299,7 @@ local fair = max(floor(half / (#others + 1 + missing)), 1)
 local free_exposure = max(half - exposed - unknown, 0)
 local granted_exposure = min(fair, max(floor(free_exposure / EXPOSURE_PARTS), 1), free_exposure)
 local elsewhere_exposure = exposed + unknown
-if now - born < SETTLING then
+if now - started < SETTLING then
     local little_reserve = floor(cap / PARTS)
     local little = min(max(floor(little_reserve / 4), 1), exposure + max(little_reserve - drawn_exposure, 0))
     granted_exposure = min(granted_exposure, max(exposure, little))
@@ -317,20 +317,20 @@ end
 -- Maximum count of a holder that is not listed. What was lost when this state began was less for all that were not
 -- reported.
 local floor_of_all, forgotten = large - 1, nil
-if now - born < window and large > 1 then
-    forgotten = { born + window, large - 1 }
+if now - started < window and large > 1 then
+    forgotten = { started + window, large - 1 }
     floor_of_all = 2 * (large - 1)
 end
-local answer = { granted, members, #others + 1 + missing, elsewhere, granted_exposure, elsewhere_exposure, floor_of_all }
+local reply = { granted, members, #others + 1 + missing, elsewhere, granted_exposure, elsewhere_exposure, floor_of_all }
 
 local function add(counts)
     table.sort(counts, function(one, other)
         return one[1] < other[1] or (one[1] == other[1] and one[2] < other[2])
     end)
-    answer[#answer + 1] = #counts
+    reply[#reply + 1] = #counts
     for _, one in ipairs(counts) do
-        answer[#answer + 1] = one[1] - now
-        answer[#answer + 1] = one[2]
+        reply[#reply + 1] = one[1] - now
+        reply[#reply + 1] = one[2]
     end
 end
 
@@ -343,10 +343,10 @@ for holder in pairs(maybe_large) do
     counts[#counts + 1] = remembered_of[holder]
     if sum_of(counts) >= large then
         counts[#counts + 1] = forgotten
-        answer[#answer + 1] = holder
+        reply[#reply + 1] = holder
         add(counts)
     elseif not remembered_of[holder] then
         call('HDEL', LEDGER, 'h:' .. holder)
     end
 end
-return answer
+return reply

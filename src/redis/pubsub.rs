@@ -133,7 +133,7 @@ impl WireRecord {
     }
 }
 
-/// A record in the form that `tell.lua` takes.
+/// A record in the form that `publish.lua` takes.
 pub(super) struct ScriptRecord {
     /// Field of the hash that it is stored in.
     pub(super) field_name: String,

@@ -1,4 +1,4 @@
--- Returns all published breaker records (`tell.lua`), without those that have ended.
+-- Returns all published breaker records (`publish.lua`), without those that have ended.
 
 local RECORDS = KEYS[1]
 local CLOCK = KEYS[2]
@@ -13,20 +13,20 @@ local seconds = tonumber(time[1])
 local now = seconds * 1000000 + tonumber(time[2])
 local now_ms = math.floor(now / 1000)
 
-local answer = { now_ms }
+local reply = { now_ms }
 local dropped = 0
 local all = call('HGETALL', RECORDS)
 for at = 1, #all, 2 do
     local field, text = all[at], all[at + 1]
     local record = cjson.decode(text)
     local version = tonumber(record.version)
-    local over = (record.state == 'open' and record.until_ms <= now_ms)
+    local ended = (record.state == 'open' and record.until_ms <= now_ms)
         or (record.state == 'closed' and now - version > closed_lasts * 1000)
-    if over then
+    if ended then
         call('HDEL', RECORDS, field)
         dropped = math.max(dropped, version)
     else
-        answer[#answer + 1] = text
+        reply[#reply + 1] = text
     end
 end
 
@@ -35,11 +35,11 @@ if dropped > tonumber(call('HGET', CLOCK, 'floor') or '0') then
 end
 local clock = call('HGETALL', CLOCK)
 for at = 1, #clock, 2 do
-    local spoke = clock[at]:sub(1, 3) == 'by:' and clock[at + 1]:match(' (%d+)$')
-    if spoke and seconds - tonumber(spoke) > process_lasts then
+    local changed_at = clock[at]:sub(1, 3) == 'by:' and clock[at + 1]:match(' (%d+)$')
+    if changed_at and seconds - tonumber(changed_at) > process_lasts then
         call('HDEL', CLOCK, clock[at])
     end
 end
 call('PEXPIRE', RECORDS, lasts)
 call('PEXPIRE', CLOCK, lasts)
-return answer
+return reply

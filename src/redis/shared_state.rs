@@ -1,7 +1,7 @@
 //! State that processes of an application share besides their limits: breakers, and the ledger of invalid requests.
 //!
 //! ```text
-//!   CircuitBreaker ──notifies──▶ BreakerSync ──tell.lua──▶ Redis ──news──▶ breakers of the others
+//!   CircuitBreaker ──notifies──▶ BreakerSync ──publish.lua──▶ Redis ──news──▶ breakers of the others
 //!          ▲                         └──────read.lua────▶ (full state, each second and after every loss)
 //!          └── RemoteBreakerChanged, SharedStateRead, LedgerSynced ──┐
 //!   CircuitBreaker ──notifies──▶ LedgerSync ──ledger.lua──▶ (at once after a count, and each second)

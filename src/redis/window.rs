@@ -37,6 +37,7 @@ pub struct RedisWindow {
 #[derive(Debug)]
 struct WindowState {
     script: Script,
+    keys: RedisKeys,
     rules: SharedLimitConfig,
     bot: WindowKeys,
     anonymous: WindowKeys,
@@ -48,6 +49,7 @@ impl RedisWindow {
     pub fn new(redis: RedisClient, keys: &RedisKeys, rules: SharedLimitConfig) -> Self {
         let inner = WindowState {
             script: Script::new("gate", GATE),
+            keys: keys.clone(),
             rules,
             bot: WindowKeys::new(keys, WindowScope::Bot),
             anonymous: WindowKeys::new(keys, WindowScope::Anonymous),
@@ -61,10 +63,15 @@ impl RedisWindow {
     ///
     /// When there is no valid response in time. The call may have taken effect.
     pub async fn call(&self, credential: Credential, call: &ScriptCall) -> Result<ScriptReply, RedisCallError> {
-        let WindowState { script, rules, bot, anonymous } = &*self.inner;
+        let WindowState { script, keys, rules, bot, anonymous } = &*self.inner;
+        let of_token;
         let window_keys = match WindowScope::of(credential) {
             WindowScope::Bot => bot,
             WindowScope::Anonymous => anonymous,
+            token @ WindowScope::Token(_) => {
+                of_token = WindowKeys::new(keys, token);
+                &of_token
+            }
         };
         let response =
             self.redis.run(script, window_keys.keys(), |server| window_keys.arguments(call, rules, server)).await?;
@@ -83,6 +90,8 @@ pub enum WindowScope {
     Bot,
     /// Calls without a token.
     Anonymous,
+    /// Calls with the token of a caller that has this fingerprint.
+    Token(u64),
 }
 
 impl WindowScope {
@@ -92,15 +101,17 @@ impl WindowScope {
         match credential {
             Credential::Application(_) => Self::Bot,
             Credential::Anonymous => Self::Anonymous,
+            Credential::Token(fingerprint) => Self::Token(fingerprint),
         }
     }
 
     /// Its name in keys and messages.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub fn name(self) -> String {
         match self {
-            Self::Bot => "bot",
-            Self::Anonymous => "anonymous",
+            Self::Bot => "bot".to_owned(),
+            Self::Anonymous => Credential::Anonymous.to_string(),
+            Self::Token(fingerprint) => Credential::Token(fingerprint).to_string(),
         }
     }
 }
@@ -132,7 +143,7 @@ impl WindowKeys {
     pub fn arguments(&self, call: &ScriptCall, rules: &SharedLimitConfig, server: &str) -> Vec<Vec<u8>> {
         let mut arguments = WindowArguments::default();
         arguments.text(match &call.command {
-            ScriptCommand::Probe => "look",
+            ScriptCommand::Probe => "probe",
             ScriptCommand::Join(_) => "join",
             ScriptCommand::Sync(_) => "sync",
             ScriptCommand::Leave(_) => "leave",
@@ -227,7 +238,7 @@ pub fn read_reply(response: Value) -> Result<ScriptReply, InvalidReply> {
     let (kind, now) = (parts.text()?, parts.number()?);
     let reply = match kind.as_str() {
         "stale" => ScriptReply::Stale { now },
-        "seen" => ScriptReply::Status { now, epoch: parts.epoch_or_empty()? },
+        "status" => ScriptReply::Status { now, epoch: parts.epoch_or_empty()? },
         "rejoin" => ScriptReply::Rejoin { now, replaced: parts.flag()? },
         "done" => ScriptReply::Done(parts.state(now)?),
         _ => return Err(InvalidReply),
@@ -338,10 +349,10 @@ mod tests {
     fn every_kind_of_reply_is_parsed() {
         let read = |parts: Vec<Value>| read_reply(Value::Array(parts)).unwrap();
         assert_eq!(read(vec![text("stale"), Value::Int(9)]), ScriptReply::Stale { now: 9 });
-        let seen = ScriptReply::Status { now: 9, epoch: "8-ff".to_owned() };
-        assert_eq!(read(vec![text("seen"), Value::Int(9), text("8-ff")]), seen);
+        let status = ScriptReply::Status { now: 9, epoch: "8-ff".to_owned() };
+        assert_eq!(read(vec![text("status"), Value::Int(9), text("8-ff")]), status);
         assert_eq!(
-            read(vec![text("seen"), Value::Int(9), text("")]),
+            read(vec![text("status"), Value::Int(9), text("")]),
             ScriptReply::Status { now: 9, epoch: String::new() }
         );
         let rejoin = ScriptReply::Rejoin { now: 9, replaced: true };
@@ -383,7 +394,7 @@ mod tests {
         }
         let too_long = vec![text("stale"), Value::Int(1), Value::Int(1)];
         assert_eq!(read_reply(Value::Array(too_long)), Err(InvalidReply));
-        let long_name = vec![text("seen"), Value::Int(1), text(&"a".repeat(MAX_EPOCH_LEN + 1))];
+        let long_name = vec![text("status"), Value::Int(1), text(&"a".repeat(MAX_EPOCH_LEN + 1))];
         assert_eq!(read_reply(Value::Array(long_name)), Err(InvalidReply));
         let nameless = vec![text("done"), Value::Int(9), text("")];
         assert_eq!(read_reply(Value::Array(nameless)), Err(InvalidReply));

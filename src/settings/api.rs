@@ -57,7 +57,7 @@ settings! {
         /// TLS files; `None` means no TLS.
         pub tls: Option<TlsSettings> => |values| {
             let TlsFiles { cert_file, key_file } = TlsFiles::read(values);
-            cert_file.zip(key_file).map(|(cert_file, key_file)| TlsSettings { cert_file, key_file })
+            cert_file.zip(key_file).map(|(cert_file, key_file)| TlsSettings { section: "api.tls", cert_file, key_file })
         };
         /// Rate limits of callers.
         pub policies: PolicySettings;
@@ -113,9 +113,11 @@ settings! {
     }
 }
 
-/// TLS files of the API.
+/// TLS files of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsSettings {
+    /// The section of the settings that names them.
+    pub section: &'static str,
     /// The certificate and its intermediate certificates.
     pub cert_file: PathBuf,
     /// Its private key.

@@ -1,13 +1,14 @@
 //! Settings of the connection to Discord, and of REST calls.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use guildhall_core::{breaker::BreakerConfig, invalid::InvalidConfig, limit::LimitConfig};
 use url::Url;
 
 use super::{
+    api::TlsSettings,
     declare::settings,
-    kind::{self, Bool, HTTP_URL, Integer, NAME, Optional, Text},
+    kind::{self, Bool, Choice, HTTP_URL, Integer, List, NAME, Optional, Text, ValueError},
     secret::SecretValue,
 };
 
@@ -37,6 +38,9 @@ settings! {
         pub max_response_bytes: usize = Integer(1_024..=1_073_741_824), 16777216;
         /// How long an unused connection to Discord's REST API stays open, in milliseconds.
         pub pool_idle as "pool_idle_ms": Duration = Integer(1..=3_600_000), 30000;
+        /// Whether calls to Discord use HTTP/2, if the server offers it. Fewer connections are open then, but the loss of
+        /// one makes the outcome of all calls on it unknown.
+        pub http2: bool = Bool, false;
         /// Whether REST calls have the header `traceparent`, for a proxy between Guildhall and Discord that records
         /// traces. Discord itself ignores it.
         pub traceparent: bool = Bool, false;
@@ -87,6 +91,9 @@ settings! {
         pub cooldown as "cooldown_ms": Duration = Integer(1..=3_600_000), 30000;
         /// Maximum time that a breaker stays open before it permits probes, in milliseconds.
         pub max_cooldown as "max_cooldown_ms": Duration = Integer(1..=86_400_000), 300000;
+        /// How long a webhook that Discord does not know (404, code 10015) gets no more calls, in milliseconds; 0: each
+        /// call is sent. `guildhall egress clear-webhook` ends it earlier.
+        pub gone_webhook_ttl as "gone_webhook_ms": Duration = Integer(0..=604_800_000), 3600000;
     }
 
     impl InvalidConfig in "invalid_requests" {
@@ -105,40 +112,94 @@ settings! {
         pub enabled: bool = Bool, false;
         /// IP address and port of the REST proxy. Port 0 selects a free port, which the log names.
         pub bind: SocketAddr = kind::address("an IP address and a port, such as 127.0.0.1:8081"), "127.0.0.1:8081";
-        /// Whether `egress.bind` may be an address that other machines can reach. Keys and tokens can then be read in
-        /// transit: use it only behind a proxy that terminates TLS, or in a network without other users.
+        /// Path of a Unix socket on which the REST proxy listens as well, for processes of this user. A socket that is left
+        /// of a process that has ended is replaced. Empty: none.
+        pub socket: Option<PathBuf> = kind::path("the path of a socket"), "";
+        /// Whether `egress.bind` may be an address that other machines can reach without TLS (`egress.tls`). Keys and tokens
+        /// can then be read in transit: use it only behind a proxy that terminates TLS, or in a network without other users.
         pub allow_plaintext: bool = Bool, false;
         /// Whether calls may have no key or bot token although other machines can reach `egress.bind`, if the path
         /// contains a token: those to webhooks and interactions. On a loopback address they always may.
         pub allow_anonymous: bool = Bool, false;
+        /// Whether calls may have any token of another bot or of a user (`Bearer`): Discord decides whether it is valid.
+        /// Each token has limits and breakers of its own.
+        pub foreign_tokens: bool = Bool, false;
+        /// Files with the tokens of more bots, one in each, whose calls are accepted. Calls with the admin key use them
+        /// with `X-Guildhall-Application`.
+        pub bot_token_files: Vec<PathBuf> = FILES, [];
         /// How long a call waits for a permit, in milliseconds, unless it has `X-Guildhall-Deadline-Ms`. After that it is
         /// answered with 429. Bot libraries wait for 10 to 15 seconds for a response.
         pub max_wait as "max_wait_ms": Duration = Integer(0..=600_000), 5000;
         /// Maximum number of calls in progress, including those that wait for a permit. More are answered with 429.
         pub max_calls: usize = Integer(1..=100_000), 2000;
-        /// The same for one key, for the bot token, or for one address without either.
+        /// The same for one key, for the bot token, or for one address without either. A caller also never has more than
+        /// what it leaves to others, which alone is half of `egress.max_calls`.
         pub max_calls_per_caller: usize = Integer(1..=100_000), 1000;
-        /// Maximum number of connections. More are rejected with a response and closed.
+        /// Maximum number of connections. For one more, the one that is idle for the longest time is closed, of the address
+        /// with the most; if none is idle, the new one is rejected with a response.
         pub max_connections: usize = Integer(1..=1_000_000), 10000;
+        /// The same for one address, or one /64 network of IPv6 addresses.
+        pub max_connections_per_address: usize = Integer(1..=1_000_000), 5000;
         /// How long a connection may take to send the head of its next request, in milliseconds.
         pub idle_timeout as "idle_timeout_ms": Duration = Integer(1..=3_600_000), 60000;
         /// How long the body of a request may take to arrive, in milliseconds; of a body of more than 1 MiB its first part.
         pub body_timeout as "body_timeout_ms": Duration = Integer(1..=600_000), 10000;
-        /// Maximum size of a body, in bytes. Bodies of more than 1 MiB pass as they arrive, and need the bot token or the
-        /// admin key.
+        /// Maximum size of a body, in bytes. Bodies of more than 1 MiB pass as they arrive; with a key that has limits, only
+        /// forms with files may be that large.
         pub max_body_bytes: u64 = Integer(1_048_576..=10_737_418_240), 134217728;
         /// Minimum rate of a body of more than 1 MiB, in bytes a second, within each `egress.body_timeout_ms`. A slower one
         /// ends the call.
         pub min_upload_rate as "min_upload_bytes_per_second": u64 = Integer(1..=1_073_741_824), 16384;
         /// How long a client may read nothing of its response, in milliseconds, before the connection is closed.
         pub write_timeout as "write_timeout_ms": Duration = Integer(1..=600_000), 10000;
+        /// Minimum rate at which a client must read a response that waits for it, in bytes a second, within each
+        /// `egress.write_timeout_ms`. The connection of a slower one is closed.
+        pub min_download_rate as "min_download_bytes_per_second": u64 = Integer(1..=1_073_741_824), 4096;
+        /// Routes of which identical `GET` calls in flight are sent once, and share the response: of the same credential,
+        /// with the same path, query and headers, and without `X-Guildhall-Deadline-Ms`. They are named as in `/v1/limits`.
+        /// Their responses are read whole.
+        pub coalesce: Vec<String> = ROUTES, [];
         /// URL of the gateway that `GET /gateway` and `GET /gateway/bot` return through the proxy. Empty: Discord's.
         pub gateway_url: Option<String> = Optional(GATEWAY_URL), "";
+        /// Behaves like another REST proxy (docs/coming-from-nirn.md). `nirn`: serves `/nirn/healthz`, writes the metrics
+        /// `nirn_proxy_…`, and reads nirn-proxy's environment variables. `twilight`: writes the metric
+        /// `twilight_http_proxy`.
+        pub compat: EgressCompat = Choice(COMPATS), "none";
         /// Processes that reach Discord from one address share a budget of invalid requests. Give processes behind
         /// another address another name.
         pub ip_group: String = NAME, "default";
+        use EgressTlsFiles;
+        /// TLS files; `None` means no TLS.
+        pub tls: Option<TlsSettings> => |values| {
+            let EgressTlsFiles { cert_file, key_file } = EgressTlsFiles::read(values);
+            cert_file.zip(key_file).map(|(cert_file, key_file)| TlsSettings { section: "egress.tls", cert_file, key_file })
+        };
+    }
+
+    struct EgressTlsFiles in "egress.tls" {
+        /// PEM file of the REST proxy's certificate and its intermediate certificates. With `egress.tls.key_file`,
+        /// `egress.bind` uses TLS. Both files are checked every few seconds and reloaded when they change. Empty: no TLS.
+        #[reloadable]
+        pub cert_file: Option<PathBuf> = kind::path("the path of a file"), "";
+        /// PEM file of the certificate's private key, not encrypted.
+        #[reloadable]
+        pub key_file: Option<PathBuf> = kind::path("the path of a file"), "";
     }
 }
+
+/// Another REST proxy whose users switch to this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EgressCompat {
+    /// None.
+    None,
+    /// nirn-proxy.
+    Nirn,
+    /// twilight's http-proxy.
+    Twilight,
+}
+
+const COMPATS: &[(&str, EgressCompat)] =
+    &[("none", EgressCompat::None), ("nirn", EgressCompat::Nirn), ("twilight", EgressCompat::Twilight)];
 
 /// Token of the simulator's bot, unless `guildhall sim --token` sets another.
 pub const SIMULATOR_TOKEN: &str = "sim-bot-token";
@@ -196,6 +257,11 @@ impl DiscordSettings {
     }
 }
 
+/// Reads a bot token; `None` for a text that cannot be one.
+pub(crate) fn parse_bot_token(text: &str) -> Option<SecretValue> {
+    kind::token(text).ok()
+}
+
 /// Whether a token is a simulator's, and none that Discord issued.
 #[must_use]
 pub fn is_simulator_token(token: &SecretValue) -> bool {
@@ -211,6 +277,29 @@ fn is_of_discord(url: &str) -> bool {
             .any(|domain| host.strip_suffix(domain).is_some_and(|sub| sub.is_empty() || sub.ends_with('.')))
     })
 }
+
+/// Paths of files.
+const FILES: List<Vec<PathBuf>> = List {
+    parse: |paths| Ok(paths.iter().map(PathBuf::from).collect()),
+    display: |paths| paths.iter().map(|path| path.display().to_string()).collect(),
+    allowed: "a list of paths of files",
+};
+const ROUTES: List<Vec<String>> = List {
+    parse: routes,
+    display: Clone::clone,
+    allowed: "paths of routes (separated by commas in the environment), such as /channels/{id}, /guilds/{id}/roles",
+};
+
+fn routes(texts: &[&str]) -> Result<Vec<String>, ValueError> {
+    let is_path = |text: &str| text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic());
+    if texts.len() > MAX_ROUTES || !texts.iter().all(|text| is_path(text)) {
+        return Err(ValueError::NotAllowed);
+    }
+    Ok(texts.iter().map(|text| (*text).to_owned()).collect())
+}
+
+/// Maximum number of routes in a list.
+const MAX_ROUTES: usize = 256;
 
 const GATEWAY_URL: Text<String> =
     Text::new(|text| kind::url(text, ["wss", "ws"]), "a ws or wss URL without user name, password, query or fragment");

@@ -9,6 +9,7 @@
 //! ```
 
 mod api;
+mod broker;
 mod budgets;
 mod declare;
 mod discord;
@@ -17,6 +18,7 @@ mod gateway;
 mod handlers;
 mod kind;
 mod network;
+mod nirn;
 mod operations;
 mod process;
 mod public_key;
@@ -38,14 +40,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
+pub(crate) use self::discord::parse_bot_token;
 pub(crate) use self::public_key::from_hex;
 #[cfg(feature = "simulator")]
 pub(crate) use self::schema::env_name as environment_name;
 pub use self::{
     api::{ApiSettings, ForwardedHeader, PolicySettings, TlsSettings},
+    broker::{BrokerSettings, BrokerUrl, BrokerUrlError},
     budgets::{BudgetSettings, NamedBudget, NamedBudgetError},
     discord::{
-        BotTokenError, DiscordSettings, EgressSettings, GateSettings, RestSettings, SIMULATOR_TOKEN, is_simulator_token,
+        BotTokenError, DiscordSettings, EgressCompat, EgressSettings, GateSettings, RestSettings, SIMULATOR_TOKEN,
+        is_simulator_token,
     },
     error::{SettingsError, SettingsProblem},
     gateway::{GatewaySettings, ShardRange, ShardRangeError},
@@ -86,6 +91,8 @@ settings! {
         pub gate: GateSettings;
         /// The Redis that the processes of one bot share.
         pub redis: RedisSettings;
+        /// The RabbitMQ that handlers publish events to.
+        pub broker: BrokerSettings;
         /// Execution and retention of operations.
         pub operations: OperationSettings;
         /// Event handlers.
@@ -202,11 +209,13 @@ impl LoadedSettings {
 ///
 /// Returns all errors at once. No message contains a secret.
 pub fn load(sources: SettingsSources) -> Result<LoadedSettings, SettingsError> {
+    let environment = sources.environment;
     let layers = vec![
         file_layer(sources.file.as_deref()),
-        source::from_environment(sources.environment),
+        source::from_environment(environment.clone()),
         source::from_flags(sources.flags),
     ];
+    let layers = nirn::with_variables(layers, &environment);
     let values = validate::validate(layers).map_err(|problems| SettingsError { problems })?;
     Ok(LoadedSettings { settings: Settings::read(&values), values })
 }

@@ -436,7 +436,7 @@ fn reachable_address_needs_tls_unless_plaintext_is_allowed() {
     let loaded = load_with("[api]\nallow_plaintext = true\n", &open, &[]).unwrap();
     assert!(loaded.settings.api.tls.is_none());
     let loaded = load_with("[api.tls]\ncert_file = \"a.pem\"\nkey_file = \"b.pem\"\n", &open, &[]).unwrap();
-    let files = TlsSettings { cert_file: "a.pem".into(), key_file: "b.pem".into() };
+    let files = TlsSettings { section: "api.tls", cert_file: "a.pem".into(), key_file: "b.pem".into() };
     assert_eq!(loaded.settings.api.tls, Some(files));
     assert!(origin_of(&loaded, "api.tls.key_file").ends_with("guildhall.toml:3"));
 }

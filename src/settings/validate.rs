@@ -22,8 +22,10 @@ const SHARE_SLACK_MS: u64 = 30_000;
 /// already, and the constraint is not checked.
 const CONSTRAINTS: &[fn(&Values) -> Option<SettingsProblem>] = &[
     open_bind_has_key,
-    tls_has_both_files,
+    |values| tls_has_both_files(values, "api.tls.cert_file", "api.tls.key_file"),
+    |values| tls_has_both_files(values, "egress.tls.cert_file", "egress.tls.key_file"),
     open_bind_has_tls,
+    egress_has_an_address_of_its_own,
     open_egress_has_key,
     open_egress_has_tls,
     shutdown_is_longer_than_its_delay,
@@ -175,6 +177,18 @@ fn open_egress(values: &Values) -> Option<SocketAddr> {
     values.parsed("egress.bind").filter(|address: &SocketAddr| is_enabled && !address.ip().to_canonical().is_loopback())
 }
 
+/// Two listeners cannot have one address.
+fn egress_has_an_address_of_its_own(values: &Values) -> Option<SettingsProblem> {
+    let is_enabled = values.find("egress.enabled")?.value == true;
+    let [egress, api]: [SocketAddr; 2] = [values.parsed("egress.bind")?, values.parsed("api.bind")?];
+    let shares_ip = egress.ip() == api.ip() || egress.ip().is_unspecified() || api.ip().is_unspecified();
+    let is_same = is_enabled && shares_ip && egress.port() == api.port() && egress.port() != 0;
+    let message = format!(
+        "is {egress}, but api.bind ({api}) has this port already; choose another port for one of them (egress.bind, api.bind)"
+    );
+    is_same.then(|| values.problem(&["egress.bind", "api.bind"], message))
+}
+
 /// The keys of callers are created with the admin key, which must then be one that the operator has set.
 fn open_egress_has_key(values: &Values) -> Option<SettingsProblem> {
     let address = open_egress(values)?;
@@ -190,16 +204,16 @@ fn open_egress_has_key(values: &Values) -> Option<SettingsProblem> {
 fn open_egress_has_tls(values: &Values) -> Option<SettingsProblem> {
     let address = open_egress(values)?;
     let is_allowed = values.find("egress.allow_plaintext")?.value == true;
+    let has_tls = ["egress.tls.cert_file", "egress.tls.key_file"].iter().any(|path| values.text(path).is_some());
     let message = format!(
-        "is {address}, which other machines can reach, and they could read the keys and tokens of callers; bind a \
-         loopback address such as 127.0.0.1:8081, or, if a proxy in front of it terminates TLS, set \
-         egress.allow_plaintext = true (GUILDHALL__EGRESS__ALLOW_PLAINTEXT=true)"
+        "is {address}, which other machines can reach, and without TLS they could read the keys and tokens of callers; \
+         set egress.tls.cert_file and egress.tls.key_file, or bind a loopback address such as 127.0.0.1:8081, or, if a \
+         proxy in front of it terminates TLS, set egress.allow_plaintext = true (GUILDHALL__EGRESS__ALLOW_PLAINTEXT=true)"
     );
-    (!is_allowed).then(|| values.problem(&["egress.bind"], message))
+    (!is_allowed && !has_tls).then(|| values.problem(&["egress.bind"], message))
 }
 
-fn tls_has_both_files(values: &Values) -> Option<SettingsProblem> {
-    let [cert, key] = ["api.tls.cert_file", "api.tls.key_file"];
+fn tls_has_both_files(values: &Values, cert: &'static str, key: &'static str) -> Option<SettingsProblem> {
     let (given, other) = match (values.text(cert), values.text(key)) {
         (Some(_), None) => (cert, key),
         (None, Some(_)) => (key, cert),

@@ -4,6 +4,7 @@ use guildhall_actors::ports::GeneratedAdminKey;
 use sea_orm::{ConnectionTrait, EntityTrait as _};
 use tokio::time::timeout;
 
+use super::sql;
 use super::{
     OpenError, close_connection, cluster::instance_name, connect, entities::generated_admin_key, error::EngineError,
     operation_row::time, rows::query, write,
@@ -74,16 +75,6 @@ async fn claim_on(
     own: &GeneratedAdminKey,
     claim: AdminKeyClaim,
 ) -> Result<GeneratedAdminKey, EngineError> {
-    // In SQL for its condition: one statement, so that exactly one of several starting processes succeeds.
-    const CLAIM: &str = "INSERT INTO generated_admin_key (id, digest, host, file, instance, created_at)
-        VALUES (1, $1, $2, $3, $4, $5) ON CONFLICT (id) DO UPDATE SET
-            digest = excluded.digest,
-            host = excluded.host,
-            file = excluded.file,
-            instance = excluded.instance,
-            created_at = CASE WHEN generated_admin_key.digest = excluded.digest
-                THEN generated_admin_key.created_at ELSE excluded.created_at END
-        WHERE $6 = 1 OR (generated_admin_key.host = excluded.host AND generated_admin_key.file = excluded.file)";
     let values = vec![
         own.digest.to_vec().into(),
         own.host.clone().into(),
@@ -92,7 +83,7 @@ async fn claim_on(
         write::signed(own.created_at.millis()).into(),
         i64::from(claim == AdminKeyClaim::Replace).into(),
     ];
-    query(on, CLAIM, values).await?;
+    query(on, sql::admin_key::CLAIM, values).await?;
     let stored = read(on).await?;
     stored.ok_or_else(|| EngineError::Corrupt("generated_admin_key has no row".to_owned()))
 }

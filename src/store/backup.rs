@@ -10,10 +10,13 @@ use std::{
     time::Duration,
 };
 
-use sea_orm::DatabaseConnection;
+use sea_orm::{
+    ColumnTrait as _, DatabaseConnection, EntityTrait as _, PaginatorTrait as _, QueryFilter as _, QuerySelect as _,
+};
 
 use super::{
     OpenError, close_connection, connect,
+    entities::operations,
     error::EngineError,
     lock_file, migrate, restored,
     restored::RestoredStore,
@@ -192,9 +195,12 @@ async fn check_content(on: &DatabaseConnection) -> Result<u64, String> {
     if let Some(error) = migrations.iter().find_map(migrate::MigrationStatus::to_open_error) {
         return Err(error.to_string());
     }
-    const UNFINISHED: &str = "SELECT COUNT(*) FROM operations WHERE finished_at IS NULL";
-    let unfinished: Option<i64> = query_scalar(on, UNFINISHED, Vec::new()).await.map_err(text)?;
-    Ok(unfinished.unwrap_or_default().unsigned_abs())
+    // A store of an older program may lack other columns.
+    let unfinished = operations::Entity::find()
+        .select_only()
+        .column(operations::Column::Id)
+        .filter(operations::Column::FinishedAt.is_null());
+    unfinished.count(on).await.map_err(text)
 }
 
 fn file_of(settings: &Settings) -> Result<&Path, BackupError> {

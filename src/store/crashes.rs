@@ -15,6 +15,7 @@ use sea_orm::{
 use tokio::time::timeout;
 use uuid::Uuid;
 
+use super::sql;
 use super::{
     OpenError, Store, close_connection,
     connect::{self, TransactionSetup},
@@ -89,13 +90,6 @@ async fn record(
     session: &TransactionSetup,
     crash: &Crash,
 ) -> Result<u32, EngineError> {
-    const UPSERT: &str = "INSERT INTO crashed_inputs
-        (kind, operation, session, seq, handler, crashes, part, cause, first_at, last_at)
-        VALUES ($1, $2, $3, $4, $5, 1, $6, $7, $8, $8)
-        ON CONFLICT (kind, operation, session, seq, handler) DO UPDATE SET crashes = crashed_inputs.crashes + 1,
-        part = excluded.part, cause = excluded.cause, last_at = excluded.last_at RETURNING crashes";
-    const TRIM: &str = "DELETE FROM crashed_inputs WHERE last_at <
-        (SELECT last_at FROM crashed_inputs ORDER BY last_at DESC LIMIT 1 OFFSET $1)";
     let options = TransactionOptions {
         // The first statement writes: a transaction that starts as a reader could end in a conflict that waiting does
         // not resolve.
@@ -116,8 +110,8 @@ async fn record(
         signed(crash.at.millis()).into(),
     ];
     // In SQL, because SeaORM's upsert does not return what SQLite stores.
-    let crashes = query_scalar(&on, UPSERT, values).await?.map_or(Ok(1), count)?;
-    query(&on, TRIM, vec![(MAX_STORED - 1).into()]).await?;
+    let crashes = query_scalar(&on, sql::crashes::COUNT_CRASH, values).await?.map_or(Ok(1), count)?;
+    query(&on, sql::crashes::TRIM_INPUTS, vec![(MAX_STORED - 1).into()]).await?;
     on.commit().await?;
     Ok(crashes)
 }

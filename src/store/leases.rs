@@ -17,6 +17,7 @@ use sea_orm::{
 };
 use tokio::time::{Instant, timeout};
 
+use super::sql;
 use super::{
     OpenError,
     connect::{self, TransactionSetup},
@@ -28,23 +29,6 @@ use crate::{random, settings::StoreSettings as Settings};
 
 /// Maximum length of a stored holder, in characters.
 const HOLDER_LENGTH: usize = 200;
-
-/// Takes a free lease. It ends one millisecond later than requested, since the time of the engine is rounded down.
-const ACQUIRE: &str = "INSERT INTO leases (name, token, holder, fence, expires_at)
-    VALUES ($1, $2, $3, {us}, {ms} + $4 + 1)
-    ON CONFLICT (name) DO UPDATE SET token = excluded.token, holder = excluded.holder, expires_at = excluded.expires_at,
-    fence = CASE WHEN leases.fence >= excluded.fence THEN leases.fence + 1 ELSE excluded.fence END
-    WHERE leases.token IS NULL OR leases.expires_at <= {ms} RETURNING fence";
-
-const RENEW: &str = "UPDATE leases SET expires_at = {ms} + $3 + 1
-    WHERE name = $1 AND token = $2 AND expires_at > {ms} RETURNING fence";
-
-const RELEASE: &str = "UPDATE leases SET token = NULL, holder = NULL, expires_at = {ms}
-    WHERE name = $1 AND token = $2 AND expires_at > {ms} RETURNING fence";
-
-/// Removes a few leases that ended a week ago. Rows that another transaction has locked are skipped.
-const SWEEP: &str = "DELETE FROM leases WHERE name IN (SELECT name FROM leases
-    WHERE expires_at < {ms} - 604800000 ORDER BY expires_at LIMIT 16 {skip})";
 
 /// Leases in SQL. Clones share their connections.
 #[derive(Clone, Debug)]
@@ -103,7 +87,7 @@ impl SqlLeases {
         let fence = query_scalar(&transaction, &for_engine(&transaction, action.statement()), values).await?;
         let fence = fence.map(fence_of).transpose()?;
         if action == LeaseAction::Acquire && fence.is_some() {
-            query(&transaction, &for_engine(&transaction, SWEEP), Vec::new()).await?;
+            query(&transaction, &for_engine(&transaction, sql::leases::SWEEP), Vec::new()).await?;
         }
         transaction.commit().await?;
         Ok(fence)
@@ -160,9 +144,9 @@ impl LeaseAction {
 
     const fn statement(self) -> &'static str {
         match self {
-            Self::Acquire => ACQUIRE,
-            Self::Renew => RENEW,
-            Self::Release => RELEASE,
+            Self::Acquire => sql::leases::ACQUIRE,
+            Self::Renew => sql::leases::RENEW,
+            Self::Release => sql::leases::RELEASE,
         }
     }
 }

@@ -34,6 +34,7 @@ mod read;
 mod restored;
 mod row_security;
 mod rows;
+mod sql;
 #[cfg(test)]
 mod tenant_isolation_tests;
 mod write;
@@ -487,6 +488,15 @@ impl Store {
         self.read(process_ends::read(&self.shared.reading)).await
     }
 
+    /// The fence of a guild's queue: that of its last claim. `None` if the guild has no queue.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot be reached.
+    pub async fn queue_fence(&self, guild: u64) -> Result<Option<u64>, StoreError> {
+        self.read(read::guilds::queue_fence(&self.shared.reading, guild)).await
+    }
+
     /// Writes all pending jobs, then closes the store. Later requests fail as unavailable.
     pub async fn close(&self) {
         self.shared.stop.send_replace(true);
@@ -535,8 +545,7 @@ async fn notification_channel(reading: &Reader) -> Result<String, EngineError> {
     if reading.get_database_backend() != DbBackend::Postgres {
         return Ok(String::new());
     }
-    const CHANNEL: &str = "SELECT left('guildhall_' || current_schema(), 63)";
-    Ok(query_scalar(reading, CHANNEL, Vec::new()).await?.unwrap_or_default())
+    Ok(query_scalar(reading, sql::cluster::CHANNEL, Vec::new()).await?.unwrap_or_default())
 }
 
 /// Clocks of a store, continued from the record of earlier processes.
@@ -565,7 +574,7 @@ async fn read_clocks(
     session.prepare(&on).await?;
     let clocks = if on.get_database_backend() == DbBackend::Postgres {
         let sent = source.monotonic();
-        let database_now: Option<i64> = query_scalar(&on, &format!("SELECT {}", cluster::NOW), Vec::new()).await?;
+        let database_now: Option<i64> = query_scalar(&on, &sql::cluster::now(), Vec::new()).await?;
         Clocks::of_database(source, max_retention, operation_row::time(database_now.unwrap_or_default()), sent)
     } else {
         Clocks::of_machine(source, max_retention)

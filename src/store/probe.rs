@@ -9,7 +9,6 @@ use tokio::time::timeout;
 
 use super::{
     OpenError, ProcessEnd, RestoreProgress, RestoredStore, admin_key,
-    cluster::NOW,
     connect::{self, Reader},
     error::EngineError,
     file_lock::FileLock,
@@ -20,6 +19,7 @@ use super::{
     restored,
     row_security::{self, RowSecurityStatus},
     rows::{query_as, query_scalar},
+    sql,
 };
 use crate::{
     clock::{SystemTimeSource, TimeSource as _},
@@ -145,7 +145,7 @@ async fn count_dead(reading: &Reader, rows: &str) -> Option<DeadCount> {
 async fn clock_ahead(reading: &Reader) -> Result<i64, EngineError> {
     let source = SystemTimeSource;
     let sent = source.monotonic();
-    let database_now: Option<i64> = query_scalar(reading, &format!("SELECT {NOW}"), Vec::new()).await?;
+    let database_now: Option<i64> = query_scalar(reading, &sql::cluster::now(), Vec::new()).await?;
     let (received, database_now) = (source.monotonic(), database_now.unwrap_or_default());
     let database = Offset::measured(time(database_now), Duration::from_millis(1), sent, received);
     let (before, wall, after) = (source.monotonic(), source.wall(), source.monotonic());

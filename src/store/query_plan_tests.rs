@@ -14,7 +14,7 @@ use super::{
     Store, connect,
     read::{changes, events, interactions, locations, operations, resolve},
     rows::{self, RowValue, Rows},
-    write,
+    sql, write,
 };
 use crate::settings::StoreSettings as Settings;
 
@@ -75,9 +75,9 @@ async fn check(on: &DatabaseConnection, explain: &str, is_scan: impl Fn(&str) ->
     let in_sql = |sql: &str, values: Vec<Value>| Statement::from_sql_and_values(engine, sql, values);
     let plain = [
         (in_sql(&operations::LOAD, vec![7_i64.into(), 0_i64.into(), 10_i64.into()]), "operations_pending"),
-        (in_sql(write::TAKE_DUE, vec![me(), 5_i64.into(), 10_i64.into()]), "guild_queues_due"),
-        (in_sql(write::SCHEDULED_DUE, vec![7_i64.into(), 5_i64.into(), 10_i64.into()]), "operations_scheduled"),
-        (in_sql(write::FIRST_SCHEDULED, vec![7_i64.into()]), "operations_scheduled"),
+        (in_sql(sql::queues::TAKE_DUE, vec![me(), 5_i64.into(), 10_i64.into()]), "guild_queues_due"),
+        (in_sql(sql::schedule::DUE, vec![7_i64.into(), 5_i64.into(), 10_i64.into()]), "operations_scheduled"),
+        (in_sql(sql::schedule::FIRST, vec![7_i64.into()]), "operations_scheduled"),
         (by_state, "operations_state"),
         (by_kind, "operations_kind"),
         (by_time, by_key("Index Cond: ((id >= ", "(id>? AND id<?)")),
@@ -85,15 +85,20 @@ async fn check(on: &DatabaseConnection, explain: &str, is_scan: impl Fn(&str) ->
         (follow, "operations_changed"),
         (follow_open, "operations_changed"),
         (follow_begun, "operations_changed"),
-        (in_sql(write::SWEEP, vec!["dead".into(), 90_i64.into(), 10_i64.into()]), "operations_finished"),
+        (in_sql(sql::sweep::OPERATIONS, vec!["dead".into(), 90_i64.into(), 10_i64.into()]), "operations_finished"),
     ];
     let stamp = if engine == DbBackend::Postgres { write::ChangeSeq::Postgres } else { write::ChangeSeq::Counted(7) };
-    let (update, updated) = stamp.bind(write::UPDATE, vec![me()], 1);
+    let (update, updated) = stamp.bind(sql::outcome::UPDATE, vec![me()], 1);
     let with_rows = [
         (update.as_str(), write::CHANGES, updated, "operations"),
-        (operations::FINISHED, operations::IDS, Vec::new(), by_key("operations_pkey", "sqlite_autoindex_operations_1")),
-        (resolve::BOUND, resolve::OBJECTS, vec!["role".into()], "operations_made"),
-        (locations::SELECT_OWNERS, locations::LOCATION_COLUMNS, vec![], "channel_guilds"),
+        (
+            sql::operations::FINISHED,
+            operations::IDS,
+            Vec::new(),
+            by_key("operations_pkey", "sqlite_autoindex_operations_1"),
+        ),
+        (sql::resolve::BOUND_OBJECTS, resolve::OBJECTS, vec!["role".into()], "operations_made"),
+        (sql::locations::SELECT_OWNERS, locations::LOCATION_COLUMNS, vec![], "channel_guilds"),
     ];
     let plain = plain.into_iter().chain(event_statements(engine));
     let with_rows = with_rows.into_iter().chain(event_row_statements(engine));
@@ -125,14 +130,22 @@ fn event_statements(engine: DbBackend) -> Vec<(Statement, &'static str)> {
         (events::select_dead(engine, 50_000, 10), "inbox_dead"),
     ];
     let in_sql = [
-        (write::SWEEP_DEAD, vec![number(90), number(10)], "inbox_died"),
-        (write::ORPHANED_SESSIONS, vec![number(10)], by_key("handled_pkey", "SEARCH h USING PRIMARY KEY (session>?)")),
-        (write::SWEEP_ORPHANED, vec!["s7".into(), number(50), number(10)], by_key("handled_pkey", "USING PRIMARY KEY")),
-        (write::LAST_OF_BUCKET, vec![number(3), number(5), number(90)], "identifies_bucket"),
-        (write::LAST_OF_BUDGET, vec![number(5), number(999)], "identifies_at"),
-        (write::FORGET_IDENTIFIES, vec![number(5)], "identifies_at"),
-        (write::SWEEP_EXPIRED, vec![number(90), number(10)], "received_interactions_expiry"),
-        (write::PAST_BOUND, vec![number(90)], "received_interactions_expiry"),
+        (sql::sessions::SWEEP_DEAD, vec![number(90), number(10)], "inbox_died"),
+        (
+            sql::sessions::ORPHANED_SESSIONS,
+            vec![number(10)],
+            by_key("handled_pkey", "SEARCH h USING PRIMARY KEY (session>?)"),
+        ),
+        (
+            sql::sessions::SWEEP_ORPHANED,
+            vec!["s7".into(), number(50), number(10)],
+            by_key("handled_pkey", "USING PRIMARY KEY"),
+        ),
+        (sql::identify::LAST_OF_BUCKET, vec![number(3), number(5), number(90)], "identifies_bucket"),
+        (sql::identify::LAST_OF_BUDGET, vec![number(5), number(999)], "identifies_at"),
+        (sql::identify::FORGET, vec![number(5)], "identifies_at"),
+        (sql::interactions::SWEEP_EXPIRED, vec![number(90), number(10)], "received_interactions_expiry"),
+        (sql::interactions::PAST_BOUND, vec![number(90)], "received_interactions_expiry"),
     ];
     let in_sql =
         in_sql.into_iter().map(|(sql, values, index)| (Statement::from_sql_and_values(engine, sql, values), index));
@@ -142,26 +155,26 @@ fn event_statements(engine: DbBackend) -> Vec<(Statement, &'static str)> {
 fn event_row_statements(engine: DbBackend) -> Vec<(&'static str, rows::Columns, Vec<Value>, &'static str)> {
     let is_postgres = engine == DbBackend::Postgres;
     let by_key = |table, key| if is_postgres { table } else { key };
-    let forget = if is_postgres { write::FORGET_ON_POSTGRES } else { write::FORGET };
+    let forget = if is_postgres { sql::sessions::FORGET_ON_POSTGRES } else { sql::sessions::FORGET };
     vec![
-        (write::INSERT_HANDLED, write::HANDLED, vec![], "sessions_session"),
-        (write::REMOVE_HANDLED, write::KEYS, vec![], by_key("handled_pkey", "(session=? AND seq=? AND handler=?)")),
-        (write::IN_INBOX, write::KEYS, vec![], by_key("inbox_session_seq_handler_key", "sqlite_autoindex_inbox_1")),
+        (sql::event_commit::INSERT, write::HANDLED, vec![], "sessions_session"),
+        (sql::event_commit::REMOVE, write::KEYS, vec![], by_key("handled_pkey", "(session=? AND seq=? AND handler=?)")),
+        (sql::inbox::PRESENT, write::KEYS, vec![], by_key("inbox_session_seq_handler_key", "sqlite_autoindex_inbox_1")),
         (
-            write::POSTPONE,
+            sql::inbox::POSTPONE,
             write::POSTPONE_COLUMNS,
             vec![],
             by_key("inbox_session_seq_handler_key", "sqlite_autoindex_inbox_1"),
         ),
-        (write::SELECT_SESSIONS, write::SHARDS, vec![], by_key("sessions_pkey", "sqlite_autoindex_sessions_1")),
+        (sql::sessions::SELECT_SESSIONS, write::SHARDS, vec![], by_key("sessions_pkey", "sqlite_autoindex_sessions_1")),
         (forget, write::CONFIRMED, vec![], by_key("handled_pkey", "(session=? AND seq<?)")),
         (
-            interactions::RECEIVED,
+            sql::interactions::RECEIVED,
             interactions::TOKENS,
             vec![],
             by_key("received_interactions_pkey", "SEARCH r USING PRIMARY KEY (token=?)"),
         ),
-        (events::VALUES, events::STATE_KEYS, vec![5_i64.into()], by_key("state_pkey", "sqlite_autoindex_state_1")),
+        (sql::events::VALUES, events::STATE_KEYS, vec![5_i64.into()], by_key("state_pkey", "sqlite_autoindex_state_1")),
     ]
 }
 
@@ -267,7 +280,7 @@ async fn check_claim_index(on: &DatabaseConnection) {
         SELECT n, 'default', 2, 1, 0, n, 1 FROM generate_series(1, 10000) AS n";
     rows::query(on, FILL, Vec::new()).await.unwrap();
     let values = vec![Uuid::nil().into(), 20_000_i64.into(), 200_i64.into(), 0_i64.into(), vec![u8::MAX; 128].into()];
-    let take = Statement::from_sql_and_values(on.get_database_backend(), write::take_due_shared_sql(), values);
+    let take = Statement::from_sql_and_values(on.get_database_backend(), sql::queues::take_due_shared(), values);
     let plan = plan(on, "EXPLAIN", take).await;
     assert!(plan.contains("guild_queues_due"), "{plan}");
     assert!(!plan.contains("Seq Scan") && !plan.contains("Sort"), "{plan}");

@@ -27,6 +27,7 @@ use sea_orm::{
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
+use super::sql;
 use super::{
     MAX_RETENTION, OpenError, Store, clocks, close_connection,
     entities::{dead_letters, handled, inbox, operations, sessions, state},
@@ -46,11 +47,6 @@ const LEASE_POLL: Duration = Duration::from_millis(100);
 /// Why an event is dead.
 const DEAD_EVENT: &str = "the store was restored from a backup, and the event may have been handled since that backup; revive it \
     if its handler has not received it";
-
-/// Marks unfinished operations. The text is an [`guildhall_actors::ports::UnknownOutcome`] as JSON.
-const HOLD: &str = "UPDATE operations SET unknown_outcome = '{\"since\":' || created_at ||
-    CASE WHEN joins_at > $1 THEN ',\"restored\":\"scheduled\"}' ELSE ',\"restored\":\"due\"}' END,
-    eligible_at = CASE WHEN joins_at > $1 THEN eligible_at ELSE $2 END WHERE finished_at IS NULL";
 
 /// Part of the text of operations that were due.
 const DUE: &str = "%\"restored\":\"due\"%";
@@ -130,7 +126,7 @@ async fn prepare(on: &DatabaseConnection, now: UnixMs, settle: Duration) -> Resu
     };
     let on = on.begin_with_options(options).await?;
     let (at, checked_from) = (signed(now.millis()), signed((now + settle).millis()));
-    let held = execute(&on, HOLD, vec![at.into(), checked_from.into()]).await?;
+    let held = execute(&on, sql::restored::HOLD, vec![at.into(), checked_from.into()]).await?;
     let later = operations::Entity::find().filter(operations::Column::JoinsAt.gt(at)).count(&on).await?;
     let events = inbox::Entity::update_many()
         .col_expr(inbox::Column::Dead, Expr::value(DEAD_EVENT))

@@ -442,7 +442,7 @@ mod tests {
     type Row = (i64, Option<String>, Option<Uuid>, Option<Vec<u8>>, Option<i64>);
 
     #[derive(FromQueryResult)]
-    struct Found {
+    struct TypedRow {
         n: i64,
         words: Option<String>,
         name: Option<Uuid>,
@@ -473,7 +473,7 @@ mod tests {
             rows.push(&[RowValue::Number(n), words.as_deref().into(), name.into(), bytes, size.into()]);
         }
         let mut found: Vec<Row> = Vec::new();
-        for row in with_rows_as::<Found>(on, sql, SHAPE, rows, vec!["here".into(), 5_i64.into()]).await.unwrap() {
+        for row in with_rows_as::<TypedRow>(on, sql, SHAPE, rows, vec!["here".into(), 5_i64.into()]).await.unwrap() {
             assert_eq!((row.here.as_str(), row.five), ("here", 5));
             found.push((row.n, row.words, row.name, row.bytes, row.size));
         }

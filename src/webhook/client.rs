@@ -25,7 +25,7 @@ use super::error::WebhookRequestError;
 use super::response::{self, DefaultTtl};
 use super::signature::{SignatureHeaders, sign, verify};
 use super::trust::{self, Transport};
-use super::{Resolver, Secret, SystemResolver, Target, WebhookConfig};
+use super::{Resolver, Secret, SystemResolver, WebhookConfig, WebhookTarget};
 use crate::error_chain::chain;
 use crate::net::{self, BodyError, Pool};
 
@@ -51,7 +51,7 @@ pub(super) struct TargetClient {
 impl TargetClient {
     /// Creates a client. It connects with its first request. Returns `None` if the target has problems.
     pub(super) fn new(
-        target: &Target,
+        target: &WebhookTarget,
         config: &WebhookConfig,
         tls: &ClientConfig,
         resolver: Arc<dyn Resolver>,
@@ -140,7 +140,7 @@ impl TargetClient {
 
 /// Connects to the host of a target. Returns `None` if the target has problems.
 fn connector(
-    target: &Target,
+    target: &WebhookTarget,
     config: &WebhookConfig,
     tls: &ClientConfig,
     resolver: Arc<dyn Resolver>,
@@ -172,7 +172,7 @@ pub(crate) struct ConnectionProbe {
 /// # Errors
 ///
 /// Why a request to it would fail to connect.
-pub(crate) async fn probe_target(target: &Target, config: &WebhookConfig) -> Result<ConnectionProbe, String> {
+pub(crate) async fn probe_target(target: &WebhookTarget, config: &WebhookConfig) -> Result<ConnectionProbe, String> {
     let tls = net::tls::authorities(config.ca_file.as_deref())?;
     let resolver = Arc::new(SystemResolver) as Arc<dyn Resolver>;
     let unusable = || "its url cannot be used in a request".to_owned();

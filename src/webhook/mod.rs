@@ -43,7 +43,7 @@ use self::events::WebhookCalled;
 pub use self::resolve::{LookupFuture, Resolver, SystemResolver};
 pub use self::response::DefaultTtl;
 pub use self::secret::{Secret, SecretError};
-pub use self::target::{Target, TargetError, TargetProblem};
+pub use self::target::{TargetProblem, WebhookTarget, WebhookTargetError};
 pub(crate) use self::trust::may_be_plain;
 use crate::events::{FailureLog, emit};
 use crate::net;
@@ -120,10 +120,10 @@ impl Webhooks {
     /// Returns all errors of the targets and of the file of certificate authorities that can be found without a
     /// connection.
     pub fn new(
-        targets: Vec<Target>,
+        targets: Vec<WebhookTarget>,
         config: &WebhookConfig,
         breaker: Addr<CircuitBreaker>,
-    ) -> Result<Self, TargetError> {
+    ) -> Result<Self, WebhookTargetError> {
         Self::with_resolver(targets, config, breaker, &(Arc::new(SystemResolver) as Arc<dyn Resolver>))
     }
 
@@ -133,18 +133,18 @@ impl Webhooks {
     ///
     /// See [`Webhooks::new`].
     pub fn with_resolver(
-        targets: Vec<Target>,
+        targets: Vec<WebhookTarget>,
         config: &WebhookConfig,
         breaker: Addr<CircuitBreaker>,
         resolver: &Arc<dyn Resolver>,
-    ) -> Result<Self, TargetError> {
+    ) -> Result<Self, WebhookTargetError> {
         let mut problems = target::problems(&targets);
         let tls = net::tls::authorities(config.ca_file.as_deref());
         let path = config.ca_file.clone().unwrap_or_default();
         let tls = tls.map_err(|reason| problems.push(TargetProblem::CaFile { path, reason }));
-        let (Ok(tls), true) = (tls, problems.is_empty()) else { return Err(TargetError { problems }) };
+        let (Ok(tls), true) = (tls, problems.is_empty()) else { return Err(WebhookTargetError { problems }) };
         let in_flight = config.max_in_flight.max(1);
-        let webhook = |target: Target| {
+        let webhook = |target: WebhookTarget| {
             let client = TargetClient::new(&target, config, &tls, resolver.clone());
             let client = client.expect("invariant: a target without problems has a host, a port and a URI");
             let places = Semaphore::new(in_flight.saturating_add(config.max_waiting).min(Semaphore::MAX_PERMITS));

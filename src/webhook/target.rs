@@ -18,7 +18,7 @@ const MAX_SECRETS: usize = 4;
 
 /// A handler's webhook.
 #[derive(Clone)]
-pub struct Target {
+pub struct WebhookTarget {
     /// Name of the handler.
     pub handler: Arc<str>,
     /// URL that events are sent to.
@@ -31,10 +31,10 @@ pub struct Target {
     pub response_policy: ResponsePolicy,
 }
 
-impl fmt::Debug for Target {
+impl fmt::Debug for WebhookTarget {
     /// Without the path and the query, which may contain keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Target")
+        f.debug_struct("WebhookTarget")
             .field("handler", &self.handler)
             .field("at", &self.url.host_str())
             .field("secrets", &self.secrets.len())
@@ -106,12 +106,12 @@ pub enum TargetProblem {
 /// All errors in the configuration of webhooks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
-pub struct TargetError {
+pub struct WebhookTargetError {
     /// The errors; one on each line of the message.
     pub problems: Vec<TargetProblem>,
 }
 
-impl Target {
+impl WebhookTarget {
     /// Returns all errors that can be found without looking up the host name.
     #[must_use]
     pub fn problems(&self) -> Vec<TargetProblem> {
@@ -161,7 +161,7 @@ impl Target {
 }
 
 /// Returns all errors of these targets.
-pub(super) fn problems(targets: &[Target]) -> Vec<TargetProblem> {
+pub(super) fn problems(targets: &[WebhookTarget]) -> Vec<TargetProblem> {
     let mut names = HashSet::new();
     let mut problems = Vec::new();
     for target in targets {
@@ -177,9 +177,9 @@ pub(super) fn problems(targets: &[Target]) -> Vec<TargetProblem> {
 mod tests {
     use super::*;
 
-    fn target(url: &str) -> Target {
+    fn target(url: &str) -> WebhookTarget {
         let secret = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz".parse().unwrap();
-        Target {
+        WebhookTarget {
             handler: "greet".into(),
             url: url.parse().unwrap(),
             secrets: vec![secret],
@@ -229,16 +229,16 @@ mod tests {
         ] {
             let problems = target(url).problems();
             assert!(matches!(&problems[..], [TargetProblem::NotPublic { .. }]), "{url}: {problems:?}");
-            assert_eq!(Target { allow_private: true, ..target(url) }.problems(), [], "{url}");
+            assert_eq!(WebhookTarget { allow_private: true, ..target(url) }.problems(), [], "{url}");
         }
     }
 
     #[test]
     fn all_problems_are_reported_without_secrets() {
-        let invalid = Target { secrets: Vec::new(), ..target("ftp://canary:canary@10.0.0.1/canary#canary") };
+        let invalid = WebhookTarget { secrets: Vec::new(), ..target("ftp://canary:canary@10.0.0.1/canary#canary") };
         let problems = problems(&[invalid.clone(), invalid.clone()]);
         assert_eq!(problems.len(), 2 * 5 + 1, "{problems:?}");
-        let error = TargetError { problems };
+        let error = WebhookTargetError { problems };
         assert!(!format!("{error} {error:?} {invalid:?}").contains("canary"), "{error}");
         for part in ["start with http", "a user or a password", "a fragment", "has 0", "two webhooks"] {
             assert!(error.to_string().contains(part), "{part} in {error}");

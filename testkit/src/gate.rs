@@ -124,7 +124,7 @@ impl SimWorld {
     }
 
     pub fn request(&self, method: Method, path: String) -> RestRequest {
-        RestRequest::new(method, path, self.bot)
+        RestRequest::new(method, path, self.bot, LeaseGuard::always())
     }
 
     /// A request with a JSON body.
@@ -167,6 +167,7 @@ pub fn transport(api_url: String, request_timeout: Duration) -> HyperTransport {
         max_response_bytes: 4 << 20,
         pool_idle: Duration::from_secs(60),
         traceparent: false,
+        http2: false,
     })
     .unwrap()
 }

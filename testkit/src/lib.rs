@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  tests ─▶ program, crash ─▶ guildhall serve (a child process) ─▶ gateway, brain, simulator (in the test's process)
-//!     └───▶ postgres, pgbouncer, redis (child processes, each with its own directory and port)
+//!     └───▶ postgres, pgbouncer, rabbitmq, redis (child processes, each with its own directory and port)
 //! ```
 //!
 //! A failed step panics, as in a test.
@@ -19,4 +19,5 @@ pub mod movable_clock;
 pub mod pgbouncer;
 pub mod postgres;
 pub mod program;
+pub mod rabbitmq;
 pub mod redis;

@@ -200,6 +200,13 @@ impl RunningGuildhall {
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
     }
 
+    /// Its resident memory in bytes, as Linux reports it.
+    pub fn resident_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1_024
+    }
+
     /// Waits until it exits.
     pub fn wait_for_exit(mut self) -> ExitedGuildhall {
         let code = self.child.wait().unwrap().code();

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use guildhall_sim::{FireSpec, Sim, SimConfig, SimHandle, Snowflake};
-use guildhall_testkit::brain::{Action, Brain, respond};
+use guildhall_sim::{Fault, FaultAction, FireSpec, Sim, SimConfig, SimHandle, Snowflake};
+use guildhall_testkit::brain::{Action, Brain, Request, respond};
 use guildhall_testkit::program::{TEST_TIMEOUT, request};
 use serde_json::{Value, json};
 
@@ -30,6 +30,20 @@ fn webhook(name: &str, brain: SocketAddr, fields: &str) -> String {
          url = \"http://{brain}/{name}\"\nsecrets = [\"whsec_ZXhhbXBsZS1vbmx5LW1ha2UteW91ci1vd24tc2VjcmV0\"]\n\
          allow_private = true\n"
     )
+}
+
+/// A response with operations of these kinds for the interaction of a request, each with these fields and this text.
+fn respond_with(request: &Request, operations: &[(&str, Value, &str)]) -> Action {
+    let event: Value = serde_json::from_str(&request.body).unwrap();
+    let operation = |(kind, fields, content): &(&str, Value, &str)| {
+        let (id, token) = (&event["interaction_id"], &event["interaction_token"]);
+        let payload = json!({ "interaction_id": id, "interaction_token": token, "content": content });
+        let mut operation = json!({ "kind": kind, "payload": payload });
+        operation.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        operation
+    };
+    let operations: Vec<Value> = operations.iter().map(operation).collect();
+    respond(200, "", &json!({ "operations": operations }).to_string())
 }
 
 /// An address at which nothing listens.
@@ -86,6 +100,13 @@ async fn every_failure_replaces_thinking_by_its_text() {
         "/gone" => respond(410, "", ""),
         "/failing" => respond(503, "", ""),
         "/hanging" => Action::RespondAndHang(String::new()),
+        "/rejected" => respond_with(request, &[("edit_original", json!({}), "")]),
+        "/followup" => respond_with(request, &[("send_followup", json!({}), "more")]),
+        // The edit waits behind the followup until it is too late.
+        "/late" => respond_with(
+            request,
+            &[("send_followup", json!({}), "more"), ("edit_original", json!({ "deadline_ms": 1 }), "in time")],
+        ),
         _ => respond(204, "", ""),
     })
     .await;
@@ -93,7 +114,6 @@ async fn every_failure_replaces_thinking_by_its_text() {
 [[handlers]]
 name = "often"
 on = "interaction.command.often"
-ephemeral = true
 reply = "hi"
 cooldown = { key = "{user_id}", for_ms = 600000 }
 
@@ -112,7 +132,11 @@ name = "silent"
 on = "interaction.command.silent"
 set = [{ key = "silent:{user_id}", value = true }]
 "#;
-    let webhooks: String = ["invalid", "gone", "failing", "hanging", "quiet"]
+    let rejected = FaultAction::Status { status: 400, code: 50_035 };
+    let rejected =
+        Fault { route: "POST /webhooks/**".to_owned(), action: rejected, probability: 1.0, count: None, skip: 0 };
+    sim.add_fault(rejected).unwrap();
+    let webhooks: String = ["invalid", "gone", "failing", "hanging", "quiet", "rejected", "followup", "late"]
         .iter()
         .map(|name| webhook(name, brain.address, ""))
         .chain([webhook("down", closed_address(), "")])
@@ -121,6 +145,8 @@ set = [{ key = "silent:{user_id}", value = true }]
         ("GUILDHALL__INTERACTIONS__FALLBACK__UNAVAILABLE_AFTER_MS", "0"),
         ("GUILDHALL__INTERACTIONS__FALLBACK__UNANSWERED_AFTER_MS", "1000"),
         ("GUILDHALL__HANDLERS__SLOW_MS", "100"),
+        // The hanging webhook is not a failed one, however long this takes.
+        ("GUILDHALL__HANDLERS__TIMEOUT_MS", "60000"),
     ];
     let daemon = start(&sim, store.path(), &format!("{rules}{webhooks}"), &settings);
     let mut expected = Vec::new();
@@ -136,6 +162,10 @@ set = [{ key = "silent:{user_id}", value = true }]
             // Invalid before it is sent, and rejected by Discord.
             ("empty", "it is broken"),
             ("blank", "it is broken"),
+            ("rejected", "it is broken"),
+            // Operations of the brain that end without a response.
+            ("followup", "nothing yet"),
+            ("late", "nothing yet"),
         ] {
             expected.push((name, over_http, fire(&sim, &daemon, name, over_http).await.1, text));
         }
@@ -151,10 +181,45 @@ set = [{ key = "silent:{user_id}", value = true }]
         assert_eq!((&response["content"], &response["flags"]), (&json!("slow down"), &json!(64)));
     }
     let metrics = tokio::task::block_in_place(|| guildhall_testkit::program::get(daemon.api, "/metrics")).body;
-    for (reason, count) in [("cooldown", 2), ("failed", 6), ("unavailable", 4)] {
-        let line = format!("guildhall_interaction_fallbacks_total{{reason=\"{reason}\"}} {count}");
-        assert!(metrics.contains(&line), "no {line} in {metrics}");
+    for line in [
+        "guildhall_interaction_fallbacks_total{reason=\"failed\"} 6",
+        "guildhall_interaction_fallbacks_total{reason=\"unavailable\"} 4",
+        "guildhall_interactions_total{how=\"fallback\"} 2",
+    ] {
+        assert!(metrics.contains(line), "no {line} in {metrics}");
     }
+    assert!(!metrics.contains("fallbacks_total{reason=\"cooldown\"}"), "a cooldown is known before the deferral");
+    stop(daemon.running);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn open_breaker_of_a_webhook_gives_its_text_without_a_call() {
+    let (sim, store) = (sim().await, tempfile::tempdir().unwrap());
+    let brain = Brain::always(respond(204, "", "")).await;
+    let settings = [("GUILDHALL__INTERACTIONS__FALLBACK__UNAVAILABLE_AFTER_MS", "0")];
+    let daemon = start(&sim, store.path(), &webhook("ask", brain.address, ""), &settings);
+    let forced =
+        tokio::task::block_in_place(|| call(daemon.api, ADMIN, "/v1/breakers/force", &json!({ "key": "target:ask" })));
+    assert_eq!(forced.status, 200, "{}", forced.body);
+    for over_http in [false, true] {
+        let (_, token) = fire(&sim, &daemon, "ask", over_http).await;
+        assert_eq!(content(&sim, &token).await, "it is down");
+    }
+    assert_eq!(brain.received().requests.len(), 0);
+    stop(daemon.running);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rejected_edit_does_not_replace_a_response_that_the_user_has() {
+    let (sim, store) = (sim().await, tempfile::tempdir().unwrap());
+    let brain = Brain::replying(|request| {
+        respond_with(request, &[("edit_original", json!({}), "the answer"), ("edit_original", json!({}), "")])
+    })
+    .await;
+    let daemon = start(&sim, store.path(), &webhook("ask", brain.address, ""), &[]);
+    let (_, token) = fire(&sim, &daemon, "ask", false).await;
+    daemon.running.wait_for_log_line("\"operation failed\"");
+    assert_eq!(content(&sim, &token).await, "the answer");
     stop(daemon.running);
 }
 

@@ -183,12 +183,13 @@ async fn watchdog_ends_a_process_that_hangs_at_shutdown() {
 }
 
 /// Parts that no test kills, and the reason.
-const NOT_KILLED: [(Part, &str); 4] = [
+const NOT_KILLED: [(Part, &str); 5] = [
     (
         Part::InteractionsListener,
         "runs only with a public key, and is started by the same function as the API's listener",
     ),
     (Part::EgressListener, "runs only with egress.enabled, and is spawned like any task"),
+    (Part::BrokerConnection, "runs only with broker.url, and is spawned like any task"),
     (Part::Certificates, "runs only with TLS, and is spawned like any task"),
     (Part::SpanExporter, "runs only with a collector, and is spawned like any task"),
 ];

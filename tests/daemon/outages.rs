@@ -136,6 +136,20 @@ async fn ban_is_reported_with_its_end_and_who_spent_the_budget() {
     assert_eq!(tokio::task::block_in_place(|| get(address, "/readyz")).status, 200);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn banned_daemon_is_not_ready_and_says_until_when() {
+    let sim = simulator().await;
+    let (daemon, address) = start(program(&sim));
+    // It does not end during the test.
+    let ban = FaultAction::Cloudflare { form: CloudflareForm::Html, retry_after_ms: Some(3_600_000) };
+    let fault = Fault { route: "GET /guilds/*".to_owned(), action: ban, probability: 1.0, count: Some(1), skip: 0 };
+    sim.add_fault(fault).unwrap();
+    submit_read(address, &format!("/guilds/{}", sim.guilds()[0]));
+    daemon.wait_for_log_line("\"part is not ready\",\"part\":\"gate\"");
+    let reason = gate_reason(address);
+    assert!(reason.starts_with("nothing is sent: Cloudflare has banned this address, until 2"), "{reason}");
+}
+
 /// The number of failed accesses to the store.
 fn store_errors(address: SocketAddr) -> u64 {
     let metrics = tokio::task::block_in_place(|| get(address, "/metrics")).body;

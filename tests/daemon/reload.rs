@@ -178,6 +178,18 @@ async fn reload_applies_changes_and_lists_what_needs_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn handler_for_events_that_no_intent_delivers_is_a_warning_of_a_reload() {
+    let sim = sim(1).await;
+    let daemon = Daemon::start(&sim, "[handlers]\nfile = \"handlers.toml\"\n");
+    let presence = welcome_handler("create").replace("\"member.join\", \"message.create\"", "\"presence.update\"");
+    daemon.write("handlers.toml", &presence);
+    assert_eq!(item_names(&daemon.reload(), "changed"), ["handler welcome"]);
+    let line = daemon.running.wait_for_log_line("presence.update");
+    assert!(line.contains("\"WARN\"") && line.contains("add `guild_presences` to gateway.intents"), "{line}");
+    daemon.stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn token_of_another_application_needs_a_restart_and_changes_nothing() {
     let sim = sim(1).await;
     let daemon = Daemon::start_with(TOKENS_OF_TWO_APPLICATIONS[0], &sim, "[handlers]\nfile = \"handlers.toml\"\n");

@@ -98,11 +98,16 @@ async fn token_in_the_path_needs_no_key() {
     let response = fixture.send(&call);
     assert_eq!(response.status, 204, "{} {}", response.head, response.body);
     fixture.wait_for_metric("guildhall_egress_requests_total{caller=\"anonymous\"");
-    // An expired token is answered from memory the second time.
-    let wrong = Call { path: "/webhooks/1/not-a-token", ..call.clone() };
-    let first = fixture.send(&Call { authorization: "", ..wrong.clone() });
-    assert!(matches!(first.status, 401 | 404), "{}", first.body);
-    assert_eq!(header(&first, "x-guildhall-sent"), Some("1"), "{}", first.head);
+    // A token that Discord has refused is answered from memory the second time.
+    let application = fixture.get("/oauth2/applications/@me").json()["id"].as_str().unwrap().to_owned();
+    let path = format!("/webhooks/{application}/not-a-token");
+    let wrong = Call { path: &path, authorization: "", ..call.clone() };
+    for (sent, why) in [("1", None), ("0", Some("interaction_ended"))] {
+        let refused = fixture.send(&wrong);
+        assert_eq!((refused.status, refused.json()["code"].as_u64()), (401, Some(50_027)), "{}", refused.body);
+        assert_eq!(header(&refused, "x-guildhall-sent"), Some(sent), "{}", refused.head);
+        assert_eq!(header(&refused, "x-guildhall-why"), why, "{}", refused.head);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,7 +1,7 @@
 //! A daemon with the REST proxy, and requests to it.
 
 use std::{
-    io::{Read as _, Write as _},
+    io::{self, Read as _, Write as _},
     net::{SocketAddr, TcpStream},
     time::{Duration, Instant},
 };
@@ -82,27 +82,31 @@ impl EgressFixture {
 
     /// Starts with these limits, and more settings as environment variables.
     pub(crate) async fn start_with(limits: LimitConfig, settings: &[(&str, &str)]) -> Self {
-        let bot = BotConfig { token: CANARY.to_owned(), ..BotConfig::default() };
-        let config = SimConfig { bots: vec![bot], guilds: 3, members: 1, channels: 2, limits, ..SimConfig::default() };
-        let sim = Sim::start(config).await.unwrap();
+        Self::start_with_bots(limits, settings, &[]).await
+    }
+
+    /// The same with more bots at Discord, which have these tokens.
+    pub(crate) async fn start_with_bots(limits: LimitConfig, settings: &[(&str, &str)], others: &[&str]) -> Self {
+        let sim = start_sim(limits, others).await;
         let upstream = Upstream::start(sim.address());
-        let guildhall = settings
-            .iter()
-            .fold(Guildhall::serve(&sim.gateway_url()), |guildhall, (name, value)| guildhall.env(name, value));
-        let running = guildhall
-            .env("GUILDHALL__DISCORD__API_URL", &format!("http://{}/api/v10", upstream.address))
-            .env("GUILDHALL__API__ADMIN_KEY", ADMIN)
-            .env("GUILDHALL__API__POLICIES__FAILED_PER_SECOND", "0")
-            .env("GUILDHALL__API__POLICIES__LIGHT_PER_SECOND", "0")
-            .env("GUILDHALL__EGRESS__ENABLED", "true")
-            .env("GUILDHALL__EGRESS__BIND", "127.0.0.1:0")
-            .spawn();
+        let api_url = format!("http://{}/api/v10", upstream.address);
+        let running = daemon(&sim, settings).env("GUILDHALL__DISCORD__API_URL", &api_url).spawn();
+        Self::of(sim, upstream, running)
+    }
+
+    /// The same for long loads: no call is recorded.
+    pub(crate) async fn start_unrecorded(limits: LimitConfig, settings: &[(&str, &str)]) -> Self {
+        let sim = start_sim(limits, &[]).await;
+        let upstream = Upstream::start(sim.address());
+        let running = daemon(&sim, settings).spawn();
+        Self::of(sim, upstream, running)
+    }
+
+    fn of(sim: SimHandle, upstream: Upstream, running: RunningGuildhall) -> Self {
         let (api, egress) = block_in_place(|| {
-            let api = running.address();
-            let line = running.wait_for_log_line("egress listening");
-            let line: Value = serde_json::from_str(&line).unwrap();
+            let addresses = wait_until_listening(&running);
             running.wait_for_log_line("\"part is ready\",\"part\":\"gateway\"");
-            (api, line["address"].as_str().unwrap().parse().unwrap())
+            addresses
         });
         Self { sim, upstream, running, api, egress }
     }
@@ -161,10 +165,85 @@ impl EgressFixture {
         }
     }
 
+    /// Waits until the audit log has an action with this detail, and returns all records of the action.
+    pub(crate) fn wait_for_audit(&self, action: &str, detail: &str) -> Vec<Value> {
+        let deadline = Instant::now() + TEST_TIMEOUT;
+        loop {
+            let page = self.api("GET", &format!("/v1/audit?action={action}"), &Value::Null);
+            let records = page.json()["audit"].as_array().unwrap_or_else(|| panic!("{}", page.body)).clone();
+            if records.iter().any(|record| record["detail"] == detail) {
+                return records;
+            }
+            assert!(Instant::now() < deadline, "no {detail} in {records:?}");
+            block_in_place(|| std::thread::sleep(Duration::from_millis(20)));
+        }
+    }
+
     /// Requests that arrived at a route, by the simulator's name for it.
     pub(crate) fn arrived_at(&self, route: &str) -> u64 {
         self.sim.score().routes.get(route).map_or(0, |route| route.requests)
     }
+}
+
+/// Starts a simulator with three guilds of two channels each, these limits, and more bots with these tokens.
+pub(crate) async fn start_sim(limits: LimitConfig, others: &[&str]) -> SimHandle {
+    let named = |token: &&str| BotConfig { token: (*token).to_owned(), ..BotConfig::default() };
+    let bots = [CANARY].iter().chain(others).map(named).collect();
+    let config = SimConfig { bots, guilds: 3, members: 1, channels: 2, limits, ..SimConfig::default() };
+    Sim::start(config).await.unwrap()
+}
+
+/// A daemon with the REST proxy in front of the simulator, and more settings as environment variables.
+pub(crate) fn daemon(sim: &SimHandle, settings: &[(&str, &str)]) -> Guildhall {
+    let guildhall = Guildhall::serve(&sim.gateway_url())
+        .env("GUILDHALL__DISCORD__API_URL", &sim.api_url())
+        .env("GUILDHALL__API__ADMIN_KEY", ADMIN)
+        .env("GUILDHALL__API__POLICIES__FAILED_PER_SECOND", "0")
+        .env("GUILDHALL__API__POLICIES__LIGHT_PER_SECOND", "0")
+        .env("GUILDHALL__EGRESS__ENABLED", "true")
+        .env("GUILDHALL__EGRESS__BIND", "127.0.0.1:0");
+    settings.iter().fold(guildhall, |guildhall, (name, value)| guildhall.env(name, value))
+}
+
+/// Waits until it listens. Returns the addresses of its API and of its REST proxy.
+pub(crate) fn wait_until_listening(running: &RunningGuildhall) -> (SocketAddr, SocketAddr) {
+    let api = running.address();
+    let line = running.wait_for_log_line("egress listening");
+    let line: Value = serde_json::from_str(&line).unwrap();
+    (api, line["address"].as_str().unwrap().parse().unwrap())
+}
+
+/// Sends the text of a request and reads the response. Any failure of the connection is an error, also one during the
+/// response.
+pub(crate) fn try_request(address: SocketAddr, text: &str) -> io::Result<HttpResponse> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(TEST_TIMEOUT))?;
+    stream.write_all(text.as_bytes())?;
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received)?;
+    let is_cut = || io::Error::from(io::ErrorKind::UnexpectedEof);
+    let received = String::from_utf8(received).unwrap();
+    let (head, body) = received.split_once("\r\n\r\n").ok_or_else(is_cut)?;
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    let response = HttpResponse { status, head: head.to_lowercase(), body: body.to_owned() };
+    let is_complete = match (header(&response, "content-length"), header(&response, "transfer-encoding")) {
+        (Some(length), _) => length.parse() == Ok(body.len()),
+        (None, Some(_)) => body.ends_with("0\r\n\r\n"),
+        (None, None) => true,
+    };
+    if is_complete { Ok(response) } else { Err(is_cut()) }
+}
+
+/// Reads from a connection until it has sent this text.
+pub(crate) fn read_until(stream: &mut impl io::Read, text: &str) -> String {
+    let mut read = Vec::new();
+    while !String::from_utf8_lossy(&read).contains(text) {
+        let mut piece = [0; 1024];
+        let count = stream.read(&mut piece).unwrap();
+        assert!(count > 0, "no {text} in {}", String::from_utf8_lossy(&read));
+        read.extend_from_slice(&piece[..count]);
+    }
+    String::from_utf8(read).unwrap()
 }
 
 /// Sends the text of a request and returns the connection.

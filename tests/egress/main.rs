@@ -4,8 +4,17 @@
 
 mod access;
 mod calls;
+mod compat;
+mod crowd;
+mod examples;
 mod fixture;
+mod gate;
+mod libraries;
 mod limits;
+mod listeners;
 mod refusals;
+mod restarts;
+mod soak;
 mod streams;
+mod uploads;
 mod upstream;

@@ -3,7 +3,7 @@
 use guildhall_testkit::program::{Guildhall, HttpResponse, text};
 use tokio::task::block_in_place;
 
-use crate::fixture::{Call, EgressFixture, bot, header, open, read_all};
+use crate::fixture::{Call, EgressFixture, bot, header, open, read_all, read_until};
 
 /// Asserts that Guildhall answered itself, with this status and reason.
 fn assert_own(response: &HttpResponse, status: u16, why: &str, about: &str) {
@@ -139,19 +139,26 @@ async fn body_that_is_too_large_or_too_slow_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_above_the_limit_are_refused_with_a_reason() {
+async fn idle_connection_makes_room_and_one_with_a_call_does_not() {
     let fixture = EgressFixture::start_with(
         guildhall_sim::LimitConfig::off(),
         &[("GUILDHALL__EGRESS__MAX_CONNECTIONS", "1"), ("GUILDHALL__EGRESS__IDLE_TIMEOUT_MS", "600000")],
     )
     .await;
+    // The first part of a head is no call.
     let idle = block_in_place(|| open(fixture.egress, "GET "));
     fixture.wait_for_metric("guildhall_egress_connections 1");
-    let refused = block_in_place(|| read_all(open(fixture.egress, "")));
-    assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("connections_full"), "{refused}");
-    drop(idle);
-    fixture.wait_for_metric("guildhall_egress_connections 0");
     assert_eq!(fixture.get("/users/@me").status, 200);
+    assert_eq!(block_in_place(|| read_all(idle)), "");
+    fixture.wait_for_metric("guildhall_egress_connections_cut_total{why=\"idle\"} 1");
+    fixture.wait_for_metric("guildhall_egress_connections 0");
+    let call = Call { path: "/voice/regions?slow-response", authorization: &bot(), ..Call::default() };
+    let mut busy = block_in_place(|| open(fixture.egress, &call.text()));
+    block_in_place(|| read_until(&mut busy, "\"first"));
+    let refused = block_in_place(|| read_all(open(fixture.egress, &call.text())));
+    assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("connections_full"), "{refused}");
+    fixture.upstream.release();
+    assert_eq!(block_in_place(|| read_all(busy)), "last\"");
 }
 
 #[test]
@@ -162,7 +169,7 @@ fn open_address_needs_a_key_and_a_decision_about_plaintext() {
         text(&guildhall.env("GUILDHALL__EGRESS__BIND", "0.0.0.0:0").output().stderr)
     };
     let errors = serve(&[]);
-    for part in ["egress.bind", "api.admin_key is not set", "egress.allow_plaintext"] {
+    for part in ["egress.bind", "api.admin_key is not set", "egress.tls.cert_file", "egress.allow_plaintext"] {
         assert!(errors.contains(part), "no {part} in {errors}");
     }
     let errors = serve(&[("GUILDHALL__API__ADMIN_KEY", "a-key-that-is-long")]);

@@ -1,8 +1,7 @@
 //! Bodies that pass as they arrive, in both directions.
 
 use std::{
-    io::{Read as _, Write as _},
-    net::TcpStream,
+    io::Write as _,
     time::{Duration, Instant},
 };
 
@@ -10,7 +9,7 @@ use guildhall_sim::LimitConfig;
 use guildhall_testkit::program::TEST_TIMEOUT;
 use tokio::task::block_in_place;
 
-use crate::fixture::{Call, EgressFixture, bot, open, read_all};
+use crate::fixture::{Call, EgressFixture, bot, open, read_all, read_until};
 
 /// Size of an upload.
 const LARGE: usize = 26 * 1024 * 1024;
@@ -38,17 +37,6 @@ fn wait_until_begun(fixture: &EgressFixture, count: usize) {
         assert!(Instant::now() < deadline, "{} of {count} calls have begun", fixture.upstream.begun());
         block_in_place(|| std::thread::sleep(Duration::from_millis(10)));
     }
-}
-
-fn read_until(stream: &mut TcpStream, text: &str) -> String {
-    let mut read = Vec::new();
-    while !String::from_utf8_lossy(&read).contains(text) {
-        let mut piece = [0; 1024];
-        let count = stream.read(&mut piece).unwrap();
-        assert!(count > 0, "no {text} in {}", String::from_utf8_lossy(&read));
-        read.extend_from_slice(&piece[..count]);
-    }
-    String::from_utf8(read).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -89,7 +77,7 @@ async fn upload_takes_no_permit_before_its_first_part_has_arrived() {
     let body = form(2 * 1024 * 1024);
     let mut stream = block_in_place(|| open(fixture.egress, &head(&format!("Content-Length: {}", body.len()))));
     block_in_place(|| stream.write_all(&body[..100_000]).unwrap());
-    fixture.wait_for_metric("guildhall_egress_calls 1");
+    fixture.wait_for_metric("guildhall_egress_connections 1");
     // Calls of others pass meanwhile, and the upload has not begun.
     assert_eq!(fixture.get("/users/@me").status, 200);
     assert_eq!(fixture.upstream.begun(), 0);
@@ -140,8 +128,11 @@ async fn response_reaches_the_client_while_it_arrives() {
     let mut stream = block_in_place(|| open(fixture.egress, &call.text()));
     let begun = block_in_place(|| read_until(&mut stream, "\"first"));
     assert!(begun.starts_with("HTTP/1.1 200 ") && begun.contains("content-length: 11\r\n"), "{begun}");
+    // It has its place until its end.
+    fixture.wait_for_metric("guildhall_egress_calls 1");
     fixture.upstream.release();
     assert_eq!(block_in_place(|| read_all(stream)), "last\"");
+    fixture.wait_for_metric("guildhall_egress_calls 0");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

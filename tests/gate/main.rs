@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod breaker;
+mod days;
 mod invalid;
 mod limits;
 mod order;

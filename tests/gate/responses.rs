@@ -137,7 +137,8 @@ fn refused_connection_is_not_sent_and_uses_no_tokens() {
             LeaseGuard::always(),
         );
         let bot = guildhall_core::response::Credential::Application(1);
-        let refused = not_sent(gate.call(RestRequest::new(Method::GET, "/gateway/bot", bot)).await);
+        let refused =
+            not_sent(gate.call(RestRequest::new(Method::GET, "/gateway/bot", bot, LeaseGuard::always())).await);
         assert_eq!(refused.reason, "unreachable");
         assert!(refused.retry_after.is_some());
         let limits = gate.observe().await.unwrap().limits;

@@ -26,7 +26,7 @@ const TARGET: &str = "GUILDHALL_TEST_RESTART_TARGET";
 
 /// A call that takes the next token, on a route without its own limit.
 fn typing(bot: Credential, channel: u64) -> RestRequest {
-    let mut request = RestRequest::new(Method::POST, format!("/channels/{channel}/typing"), bot);
+    let mut request = RestRequest::new(Method::POST, format!("/channels/{channel}/typing"), bot, LeaseGuard::always());
     request.lane = Lane::Interactive;
     request
 }

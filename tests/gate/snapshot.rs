@@ -82,6 +82,7 @@ fn start_with(world: &SimWorld, snapshot_file: &Arc<SnapshotFile>, token: &str, 
         max_response_bytes: 4 << 20,
         pool_idle: Duration::from_secs(60),
         traceparent: false,
+        http2: false,
     })
     .unwrap();
     Gate::start(transport, GateConfig { snapshot: Some(snapshot), ..config }, LeaseGuard::always())

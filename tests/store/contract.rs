@@ -115,6 +115,9 @@ on_both! {
         assert_eq!(record(&store, operation_update(&operation, first, OperationState::Running)).await, UpdateResult::Fenced);
         let second = claim(&store, QUEUE).await.fence;
         assert!(second > first);
+        assert_eq!(store.queue_fence(GUILD).await.unwrap(), Some(second.0));
+        assert_eq!(store.queue_fence(GUILD + 1).await.unwrap(), None, "a guild without a queue");
+        assert_eq!(store.queue_fence(u64::MAX).await.unwrap(), None);
         assert_eq!(record(&store, operation_update(&operation, first, OperationState::Running)).await, UpdateResult::Fenced);
         assert!(!store.release(QUEUE, first).await.unwrap());
         let mixed = vec![operation_update(&operation, second, OperationState::Running), operation_update(&operation, first, OperationState::Dead)];

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use tokio::task::block_in_place;
 
 /// The admin key of the settings.
-pub(crate) const ADMIN: &str = "gh_admin_of-a-town";
+pub(crate) const ADMIN: &str = "gh_admin_of-a-fixture";
 
 /// A handler that always fails, so that there are dead events.
 const HANDLERS: &str = r#"
@@ -304,13 +304,13 @@ fn read_first_part(address: SocketAddr, text: &str) -> HttpResponse {
 
 /// Runs a test on both engines.
 macro_rules! on_both {
-    ($($(#[$attribute:meta])* async fn $name:ident($town:ident) $body:block)*) => {$(
+    ($($(#[$attribute:meta])* async fn $name:ident($fixture:ident) $body:block)*) => {$(
         mod $name {
             #[allow(unused_imports, reason = "not every test needs all")]
             use super::*;
 
             $(#[$attribute])*
-            async fn run($town: crate::fixture::MultiTenantFixture) $body
+            async fn run($fixture: crate::fixture::MultiTenantFixture) $body
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn sqlite() {

@@ -53,9 +53,9 @@ const EXPECTATIONS: &[RouteExpectation] = &[
     expectation("GET", "/guilds", List, None),
     expectation("GET", "/guilds/{guild_id}", Object, None),
     expectation("GET", "/events/dead", Global, None),
-    expectation("GET", "/events/dead/{place}", Global, None),
-    expectation("DELETE", "/events/dead/{place}", Global, Some("events.discard")),
-    expectation("POST", "/events/dead/{place}/revive", Global, Some("events.revive")),
+    expectation("GET", "/events/dead/{id}", Global, None),
+    expectation("DELETE", "/events/dead/{id}", Global, Some("events.discard")),
+    expectation("POST", "/events/dead/{id}/revive", Global, Some("events.revive")),
     expectation("GET", "/state/{key:.+}", Global, None),
     expectation("PUT", "/state/{key:.+}", Global, Some("state.put")),
     expectation("DELETE", "/state/{key:.+}", Global, Some("state.delete")),
@@ -93,6 +93,8 @@ const EXPECTATIONS: &[RouteExpectation] = &[
     expectation("GET", "/breakers", Global, None),
     expectation("POST", "/breakers/force", Global, Some("breakers.force")),
     expectation("POST", "/breakers/reset", Global, Some("breakers.reset")),
+    expectation("GET", "/egress/top", Global, None),
+    expectation("POST", "/egress/webhooks/clear", Global, Some("webhooks.clear")),
     expectation("GET", "/shards", Global, None),
     expectation("POST", "/shards/{id}/restart", Global, Some("shards.restart")),
     expectation("GET", "/budgets", Global, None),
@@ -142,8 +144,8 @@ impl RouteExpectation {
             ("POST", "/operations") => {
                 body = json!({"kind": "request", "payload": {"method": "GET", "path": "/users/@me"}});
             }
-            (_, template) if template.starts_with("/events/dead/{place}") => {
-                path = path.replace("{place}", &fixture.create_dead_event().await);
+            (_, template) if template.starts_with("/events/dead/{id}") => {
+                path = path.replace("{id}", &fixture.create_dead_event().await);
             }
             (_, "/state/{key:.+}") => {
                 path = path.replace("{key:.+}", "a:b");
@@ -161,6 +163,7 @@ impl RouteExpectation {
             (_, "/keys/{id}" | "/keys/{id}/rotate") => {
                 path = path.replace("{id}", &fixture.create_key("default", &["audit"]).id);
             }
+            ("POST", "/egress/webhooks/clear") => body = json!({"webhook_id": "80351110224678912"}),
             ("GET", "/limits/top") => path += "?by=spend",
             ("POST", "/breakers/force" | "/breakers/reset") => {
                 body = json!({"key": "target:broken"});

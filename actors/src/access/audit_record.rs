@@ -27,6 +27,9 @@ guildhall_core::named_enum! {
         KeysRotate = "keys.rotate",
         BreakersForce = "breakers.force",
         BreakersReset = "breakers.reset",
+        WebhooksClear = "webhooks.clear",
+        /// A call that writes, of a key, through the REST proxy.
+        EgressWrite = "egress.write",
         ShardsRestart = "shards.restart",
         BudgetsObserve = "budgets.observe",
         Erase = "erase",

@@ -45,6 +45,14 @@ pub struct ResetBreaker(
     pub BreakerKey,
 );
 
+/// Forgets that a webhook does not exist. Returns how many of its tokens were remembered.
+#[derive(Message)]
+#[rtype(result = "usize")]
+pub struct ClearWebhook(
+    /// Id of the webhook.
+    pub u64,
+);
+
 /// Requests the snapshot of one breaker. `None` if it is closed and has no failures.
 #[derive(Message)]
 #[rtype(result = "Option<BreakerSnapshot>")]
@@ -109,6 +117,14 @@ impl Handler<ResetBreaker> for CircuitBreaker {
         self.step(ctx, |this, now| ((), this.breakers.reset(&key, now)));
         // Even if it was closed here: it may be open elsewhere.
         self.notify_replicator();
+    }
+}
+
+impl Handler<ClearWebhook> for CircuitBreaker {
+    type Result = usize;
+
+    fn handle(&mut self, ClearWebhook(id): ClearWebhook, ctx: &mut Context<Self>) -> Self::Result {
+        self.step(ctx, |this, _| (this.breakers.clear_webhook(id), Vec::new()))
     }
 }
 

@@ -23,7 +23,9 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 
-pub use admin::{CheckForceOpen, ForceOpen, ForceOpenFor, GetBreaker, GetTopSpenders, ResetBreaker, TopSpenders};
+pub use admin::{
+    CheckForceOpen, ClearWebhook, ForceOpen, ForceOpenFor, GetBreaker, GetTopSpenders, ResetBreaker, TopSpenders,
+};
 pub use call::CallError;
 pub use pass::{Pass, ReportReceipt};
 pub use probe::{ProbeRequest, Prober};

@@ -33,6 +33,6 @@ impl ProbeRequest {
 pub(super) const fn path(credential: Credential) -> &'static str {
     match credential {
         Credential::Application(_) => "/gateway/bot",
-        Credential::Anonymous => "/gateway",
+        Credential::Anonymous | Credential::Token(_) => "/gateway",
     }
 }

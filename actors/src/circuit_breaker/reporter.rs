@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use guildhall_core::breaker::{BreakerKey, BreakerReason, BreakerState, Breakers, ChangeOrigin};
 use guildhall_core::invalid::InvalidLedger;
 use guildhall_core::lane::Lane;
+use guildhall_core::response::Credential;
 use guildhall_core::time::Timestamp;
 use serde::Serialize;
 use tokio::sync::{broadcast, watch};
@@ -124,6 +125,8 @@ impl BreakerReporter {
     /// own, because their number is unbounded.
     fn label(&mut self, key: &BreakerKey, to: BreakerState, worst: u8) -> (Cow<'static, str>, u8) {
         match key {
+            // A caller may bring any token.
+            BreakerKey::Discord(Credential::Token(_)) => ("token".into(), worst),
             BreakerKey::Address | BreakerKey::Discord(_) => (key.to_string().into(), to.severity()),
             BreakerKey::Target(name) if self.named.contains(name) || self.named.len() < TARGET_LABELS => {
                 self.named.insert(name.clone());

@@ -9,8 +9,8 @@ use tokio::sync::watch;
 
 use super::Gate;
 use crate::circuit_breaker::{
-    CheckForceOpen, ForceOpen, ForceOpenFor, GetBreaker, GetTopSpenders, ResetBreaker, SendBlock, TopSpenders,
-    WatchSendBlock,
+    CheckForceOpen, ClearWebhook, ForceOpen, ForceOpenFor, GetBreaker, GetTopSpenders, ResetBreaker, SendBlock,
+    TopSpenders, WatchSendBlock,
 };
 
 impl Gate {
@@ -49,6 +49,11 @@ impl Gate {
             self.store_changes().await;
         }
         Some(forced)
+    }
+
+    /// Forgets that a webhook does not exist. Returns how many of its tokens were remembered.
+    pub async fn clear_webhook(&self, id: u64) -> Option<usize> {
+        self.breaker().send(ClearWebhook(id)).await.ok()
     }
 
     /// Closes a breaker, whatever opened it. `None` if the process is shutting down.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use guildhall_core::limit::RouteBucket;
 use guildhall_core::response::ResponseClass;
 use http::{HeaderMap, StatusCode};
 
@@ -29,6 +30,8 @@ pub struct NotSent {
     pub message: String,
     /// Short reason, for metrics.
     pub reason: &'static str,
+    /// The bucket that it would have waited for, if Discord has reported it.
+    pub bucket: Option<RouteBucket>,
 }
 
 /// Response of Discord.
@@ -40,12 +43,14 @@ pub struct RestResponse {
     pub headers: HeaderMap,
     /// The complete body; empty if it is streamed.
     pub body: Bytes,
-    /// The body, if the call asked for a stream and has succeeded.
+    /// The body, if the call asked for a stream, and has succeeded or its body is too large to be read whole.
     pub stream: Option<ResponseStream>,
     /// Class of the response.
     pub class: ResponseClass,
     /// Discord's error code, if the body has one.
     pub code: Option<u32>,
+    /// Time from sending the call to the response, without the time of an upload.
+    pub elapsed: Duration,
 }
 
 /// A call with an unknown outcome.

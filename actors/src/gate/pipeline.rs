@@ -2,14 +2,14 @@
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use actix::{Actor, Addr};
 use guildhall_core::breaker::{BreakerConfig, CallInfo, CallResult};
 use guildhall_core::invalid::{InvalidConfig, Submitter};
 use guildhall_core::lane::Lane;
-use guildhall_core::limit::LimitConfig;
-use guildhall_core::response::{Credential, ResponseInfo};
+use guildhall_core::limit::{CallerId, DelayReason, LimitConfig};
+use guildhall_core::response::{Credential, ResponseClass, ResponseInfo};
 use guildhall_core::route::Route;
 use http::Method;
 use tokio::time::{Instant, timeout};
@@ -28,6 +28,7 @@ use crate::supervision::spawn_work;
 use crate::telemetry::emit;
 use crate::telemetry::limits::{CallAnswered, CallLost, CallRecord, RouteLabels, SendDenied};
 use crate::token_bucket::{DividedLimit, OnWait, Permit, SharedLimits, TokenBucket, TokenBucketHandle};
+use crate::wall_clock::unix_now_ms;
 
 /// How long a probe of a breaker waits for its permit.
 const PROBE_WAIT: Duration = Duration::from_secs(5);
@@ -55,7 +56,7 @@ pub struct Gate {
 fn shutting_down() -> NotSent {
     // The next process can make it.
     let message = "the process is shutting down".into();
-    NotSent { retry_after: Some(Duration::from_secs(1)), message, reason: "shutting_down" }
+    NotSent { retry_after: Some(Duration::from_secs(1)), message, reason: "shutting_down", bucket: None }
 }
 
 /// Result of a call whose caller has lost its lease.
@@ -64,6 +65,7 @@ fn lease_lost() -> NotSent {
         retry_after: Some(Duration::from_secs(1)),
         message: "the lease of this process has expired, or another process owns the guild".into(),
         reason: "lease_lost",
+        bucket: None,
     }
 }
 
@@ -214,6 +216,7 @@ impl Gate {
                 retry_after: Some(Duration::from_secs(1)),
                 message: "the gate has not restored its snapshot yet".into(),
                 reason: "recalling",
+                bucket: None,
             }),
         }
     }
@@ -222,7 +225,7 @@ impl Gate {
         if let Err(refused) = self.wait_until_restored(request.max_wait, &request.before_send).await {
             return CallOutcome::NotSent(refused);
         }
-        let route = request.route(unix_ms());
+        let route = request.route(unix_now_ms().millis());
         let context = CallContext::of(&request);
         let (permit, pass) = match self.clear(&context, &route, &request.before_send).await {
             Ok(cleared) => cleared,
@@ -298,6 +301,7 @@ impl Gate {
                 retry_after: refused.until.map(|until| until.since(self.clock.now())),
                 message: refused.to_string(),
                 reason: refused.reason,
+                bucket: None,
             }),
             Err(_) => Err(shutting_down()),
         }
@@ -305,13 +309,16 @@ impl Gate {
 
     async fn permit(&self, context: &CallContext, route: &Route, hook: &CommitHook) -> Result<Permit, NotSent> {
         let on_wait = hook.get().map(Arc::clone).map(|before_send| Box::new(move || before_send.on_wait()) as OnWait);
-        let CallContext { credential, lane, max_wait, .. } = context;
-        let acquired = self.tokens.acquire_or_wait(*credential, route.clone(), *lane, *max_wait, on_wait).await;
-        acquired.map_err(|refused| NotSent {
-            retry_after: refused.retry_after,
-            message: refused.to_string(),
-            reason: refused.reason,
-        })
+        let CallContext { credential, lane, caller, max_wait, .. } = context;
+        let acquired =
+            self.tokens.acquire_or_wait(*credential, route.clone(), *lane, *caller, *max_wait, on_wait).await;
+        let refused = match acquired {
+            Ok(permit) => return Ok(permit),
+            Err(refused) => refused,
+        };
+        let is_of_route = refused.reason == DelayReason::Route.name();
+        let bucket = if is_of_route { self.tokens.find_bucket(*credential, route.key.clone()).await } else { None };
+        Err(NotSent { retry_after: refused.retry_after, message: refused.to_string(), reason: refused.reason, bucket })
     }
 
     async fn send(&self, mut request: RestRequest, route: &Route, mut permit: Permit, pass: Pass) -> CallOutcome {
@@ -339,17 +346,23 @@ impl Gate {
         // The breaker is informed first: a call that the token bucket releases must see the new state of the breaker.
         match received {
             Ok(received) => {
-                let _ = pass.report(CallResult::Answered(received.class), elapsed);
-                permit.answered(ResponseInfo { class: received.class, rate: received.rate });
-                let (status, class) = (received.status.as_u16(), received.class.name());
+                let kind = match received.class {
+                    // The webhook of an interaction exists once the interaction has a response.
+                    ResponseClass::WebhookGone if route.interaction => ResponseClass::NotFound,
+                    class => class,
+                };
+                let _ = pass.report(CallResult::Answered(kind), elapsed);
+                permit.answered(ResponseInfo { class: kind, rate: received.rate });
+                let (status, class) = (received.status.as_u16(), kind.name());
                 emit(CallAnswered { of: record, status, class });
                 CallOutcome::Answered(RestResponse {
                     status: received.status,
                     headers: received.headers,
                     body: received.body,
                     stream: received.stream,
-                    class: received.class,
+                    class: kind,
                     code: received.code,
+                    elapsed,
                 })
             }
             Err(error @ TransportError::Connect(_)) => {
@@ -357,13 +370,23 @@ impl Gate {
                 permit.unused();
                 emit(CallLost { of: record, result: "unreachable", reason: &error.to_string() });
                 let retry_after = Some(Duration::from_secs(1));
-                CallOutcome::NotSent(NotSent { retry_after, message: error.to_string(), reason: "unreachable" })
+                CallOutcome::NotSent(NotSent {
+                    retry_after,
+                    message: error.to_string(),
+                    reason: "unreachable",
+                    bucket: None,
+                })
             }
             Err(error @ TransportError::Malformed(_)) => {
                 // An error of the caller says nothing about Discord, and a retry does not help.
                 drop(pass);
                 permit.unused();
-                CallOutcome::NotSent(NotSent { retry_after: None, message: error.to_string(), reason: "malformed" })
+                CallOutcome::NotSent(NotSent {
+                    retry_after: None,
+                    message: error.to_string(),
+                    reason: "malformed",
+                    bucket: None,
+                })
             }
             Err(error @ TransportError::Aborted(_)) => {
                 // The same, but Discord may have seen a part of it.
@@ -386,10 +409,10 @@ impl Gate {
 
     /// Sends a probe of the breaker, which is already admitted.
     async fn probe(&self, probe: ProbeRequest) {
-        let mut request = RestRequest::new(Method::GET, probe.path(), probe.credential);
+        let mut request = RestRequest::new(Method::GET, probe.path(), probe.credential, LeaseGuard::always());
         request.lane = Lane::Interactive;
         request.max_wait = PROBE_WAIT;
-        let route = request.route(unix_ms());
+        let route = request.route(unix_now_ms().millis());
         if let Ok(permit) = self.permit(&CallContext::of(&request), &route, &CommitHook::none()).await {
             let _ = self.send(request, &route, permit, probe.pass).await;
         }
@@ -410,6 +433,7 @@ struct CallContext {
     lane: Lane,
     guild: Option<u64>,
     submitter: Submitter,
+    caller: CallerId,
     may_probe: bool,
     max_wait: Duration,
 }
@@ -421,6 +445,7 @@ impl CallContext {
             lane: request.lane,
             guild: request.guild,
             submitter: request.submitter.clone(),
+            caller: request.caller.as_deref().or(request.submitter.key.as_deref()).map_or(CallerId::NONE, CallerId::of),
             may_probe: request.effects != Effects::Creates,
             max_wait: request.max_wait,
         }
@@ -442,12 +467,5 @@ impl Rest for Gate {
     }
 }
 
-/// The wall clock, for the age of a message.
-fn unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
-#[path = "pipeline_tests.rs"]
 mod tests;

@@ -1,5 +1,6 @@
 //! A REST call before it is made.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,7 +9,7 @@ use guildhall_core::lane::Lane;
 use guildhall_core::response::Credential;
 use guildhall_core::route::{Route, SublimitKind};
 use guildhall_core::trace::TraceContext;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderValue, Method};
 use http_body_util::combinators::UnsyncBoxBody;
 
 use super::CommitHook;
@@ -42,6 +43,9 @@ pub struct RestRequest {
     pub body: RequestBody,
     /// Credential to use.
     pub credential: Credential,
+    /// Header `Authorization` of a call with [`Credential::Token`], marked as sensitive. Other calls have none: the
+    /// transport has their tokens.
+    pub authorization: Option<HeaderValue>,
     /// How the body of the response is read.
     pub response: ResponseMode,
     /// Urgency.
@@ -55,6 +59,8 @@ pub struct RestRequest {
     pub guild: Option<u64>,
     /// Submitter of the operation, for the shares of the invalid requests.
     pub submitter: Submitter,
+    /// Name of the caller: callers take turns while they wait for permits. `None`: the submitter's key.
+    pub caller: Option<Arc<str>>,
     /// Sublimit of the route that applies.
     pub sub: Option<SublimitKind>,
     /// Lease that permits the call. Checked just before the call is sent, however long it has waited.
@@ -95,14 +101,16 @@ pub enum ResponseMode {
     /// Completely.
     #[default]
     Whole,
-    /// As it arrives, if the call has succeeded. Errors are always read completely: they are classified by their body.
+    /// As it arrives, if the call has succeeded. Errors are read completely, as long as they are not too large: they are
+    /// classified by their body.
     Streamed,
 }
 
 impl RestRequest {
-    /// Creates a call without a body, on the operation lane, with effects derived from its method.
+    /// Creates a call without a body, on the operation lane, with effects derived from its method. A call that belongs to no
+    /// queue has [`LeaseGuard::always`].
     #[must_use]
-    pub fn new(method: Method, path: impl Into<String>, credential: Credential) -> Self {
+    pub fn new(method: Method, path: impl Into<String>, credential: Credential, lease: LeaseGuard) -> Self {
         let effects = match method {
             Method::GET | Method::HEAD | Method::OPTIONS => Effects::None,
             Method::POST => Effects::Creates,
@@ -115,14 +123,16 @@ impl RestRequest {
             headers: HeaderMap::new(),
             body: RequestBody::Empty,
             credential,
+            authorization: None,
             response: ResponseMode::Whole,
             lane: Lane::Operation,
             max_wait: Duration::from_secs(5),
             effects,
             guild: None,
             submitter: Submitter::default(),
+            caller: None,
             sub: None,
-            lease: LeaseGuard::always(),
+            lease,
             before_send: CommitHook::none(),
             trace: None,
         }
@@ -133,7 +143,7 @@ impl RestRequest {
     pub fn route(&self, unix_ms: u64) -> Route {
         let application = match self.credential {
             Credential::Application(id) => id,
-            Credential::Anonymous => 0,
+            Credential::Anonymous | Credential::Token(_) => 0,
         };
         let path = self.path.split_once('?').map_or(self.path.as_str(), |(path, _)| path);
         let mut route = Route::parse(self.method.as_str(), path, application, unix_ms);

@@ -41,7 +41,7 @@ pub struct RawResponse {
     pub headers: HeaderMap,
     /// The complete body; empty if it is streamed.
     pub body: Bytes,
-    /// The body, if the call asked for a stream and has succeeded.
+    /// The body, if the call asked for a stream, and has succeeded or its body is too large to be read whole.
     pub stream: Option<ResponseStream>,
     /// How long a streamed body of the call took to be sent. That says nothing about Discord.
     pub upload: Duration,

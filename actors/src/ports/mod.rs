@@ -4,6 +4,7 @@
 //! REST API, webhooks over HTTP. Tests implement them in memory.
 
 pub(crate) mod change_feed;
+pub(crate) mod event_broker;
 pub(crate) mod event_observer;
 pub(crate) mod event_store;
 pub(crate) mod executor;
@@ -20,6 +21,7 @@ pub(crate) mod snapshot_store;
 pub(crate) mod webhook;
 
 pub use self::change_feed::{ChangeFeed, ChangePage, ChangedOperation};
+pub use self::event_broker::{AvailableFuture, BrokerEvent, EventBroker, PublishError, PublishFuture, StreamPosition};
 pub use self::event_observer::EventObserver;
 pub use self::event_store::{
     CommitResult, EventStore, HandlerCommit, IdentifyDecision, IdentifyRequest, InboxDisposition, InboxEntry, InboxKey,

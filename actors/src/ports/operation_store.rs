@@ -129,7 +129,8 @@ pub struct NewOperation {
     pub delayed_by: DelayedBy,
     /// Latest start.
     pub deadline_at: Option<UnixMs>,
-    /// Deployment of the operation. Operations of one deployment never pass each other.
+    /// Deployment of the operation. Operations of one deployment never pass each other. `None` until deployments exist:
+    /// they will set it, and the API does not show it before.
     pub deployment: Option<OperationId>,
     /// Its trace, and the span that submitted it.
     pub trace: Option<TraceContext>,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use actix::Addr;
+use guildhall_core::backoff::{Backoff, BackoffSequence};
 use guildhall_core::snapshot::{GateSnapshot, ShutdownKind, Urgency};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -101,18 +102,21 @@ impl SnapshotTask {
         // Recorded so that a crash from now on is recognized as one.
         self.dirty_flag.set(Urgency::Soon);
         let mut earliest = Instant::now();
-        let mut interval = self.config.soon;
+        let (soon, later) = (self.config.soon, self.config.later);
+        let mut backoff = BackoffSequence::new(Backoff::exact(soon * 2, later.max(soon)));
         loop {
             let request = tokio::select! {
                 biased;
                 request = requests.recv() => request,
                 () = self.wait_until_due(earliest) => {
-                    match self.save(ShutdownKind::Sudden).await {
-                        Ok(WriteResult::Saved) => interval = self.config.soon,
-                        // Back off while it fails.
-                        Ok(WriteResult::Failed) => interval = (interval * 2).min(self.config.later.max(self.config.soon)),
+                    let interval = match self.save(ShutdownKind::Sudden).await {
+                        Ok(WriteResult::Saved) => {
+                            backoff.reset();
+                            soon
+                        }
+                        Ok(WriteResult::Failed) => backoff.next_delay(0.5),
                         Err(ActorsGone) => return,
-                    }
+                    };
                     earliest = Instant::now() + interval;
                     continue;
                 }
@@ -193,7 +197,10 @@ impl SnapshotTask {
             ShutdownKind::Sudden if snapshot.invalid.total() > 0 => self.unsaved,
             ShutdownKind::Sudden | ShutdownKind::Clean => 0,
         };
-        self.tokens.restore(snapshot.limits, age).await.ok_or(ActorsGone)?;
+        // The first process has no predecessor.
+        if !is_first {
+            self.tokens.restore(snapshot.limits, age, snapshot.ending).await.ok_or(ActorsGone)?;
+        }
         // Even without a snapshot: the breaker learns the current tokens.
         let tokens = self.config.tokens.clone();
         let GateSnapshot { breakers, invalid, invalid_holders, .. } = snapshot;

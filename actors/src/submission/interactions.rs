@@ -12,7 +12,7 @@ use guildhall_core::operation::payload::{InteractionTarget, LocationError};
 use guildhall_core::operation::{OperationKind, Payload};
 
 use super::authorize::{RedriveCandidate, parse};
-use super::validate::MAX_ERRORS;
+use super::parse::MAX_ERRORS;
 use super::{FieldError, OperationService, SubmissionError};
 use crate::ports::{NewOperation, StoreError};
 use crate::telemetry::emit;

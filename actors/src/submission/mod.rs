@@ -15,11 +15,11 @@ pub(crate) mod completion;
 mod dead_letters;
 mod id_generator;
 mod interactions;
+mod parse;
 mod queries;
 mod request;
 mod submit;
 mod tenant_store;
-mod validate;
 
 use std::fmt;
 use std::future::Future;
@@ -37,8 +37,11 @@ use crate::ports::{IdempotencyCache, OperationStore, PauseTarget, StoreError, Su
 
 pub use self::completion::{CompletionConfig, CompletionWaiters, WaitSlot};
 pub use self::dead_letters::{DiscardSummary, RedriveSummary, SkippedLetter};
-pub use self::queries::{Backlog, GuildStatus, RetryResult};
-pub use self::request::{AcceptedOperation, FieldError, OperationRequest, Submission, key_problem};
+pub use self::queries::{GuildStatus, OperationBacklog, RetryResult};
+pub use self::request::{
+    AcceptedOperation, DEFAULT_ATTEMPTS, ENVELOPE, EnvelopeField, FieldError, FieldFormat, MAX_BATCH, OperationRequest,
+    Submission, key_problem,
+};
 pub use self::submit::SubmissionError;
 
 /// Is notified of changes to queues. No call may block or wait.
@@ -85,8 +88,8 @@ pub struct SubmissionConfig {
 impl Default for SubmissionConfig {
     fn default() -> Self {
         Self {
-            max_batch: 1_000,
-            max_attempts: 3,
+            max_batch: MAX_BATCH,
+            max_attempts: DEFAULT_ATTEMPTS,
             store_timeout: Duration::from_secs(10),
             max_redrive: 1_000,
             redrive_chunk: 100,

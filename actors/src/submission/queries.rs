@@ -47,7 +47,7 @@ pub struct GuildStatus {
 
 /// Work that is pending or needs attention.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Backlog {
+pub struct OperationBacklog {
     /// Number of operations in each state that is not final.
     pub pending: BTreeMap<&'static str, u64>,
     /// Number of dead letters that were not redriven.
@@ -288,12 +288,12 @@ impl OperationService {
     /// # Errors
     ///
     /// When the store fails.
-    pub async fn backlog(&self) -> Result<Backlog, OperationError> {
+    pub async fn backlog(&self) -> Result<OperationBacklog, OperationError> {
         let store = self.store.unrestricted();
         let mut pending = self.call_store::<_, StoreError>(store.depths()).await?;
         let (all_paused, paused) = self.call_store::<_, StoreError>(store.paused()).await?;
         let (dead_letters, dead_events) = (pending.remove(DEAD_LETTERS), pending.remove(DEAD_EVENTS));
-        Ok(Backlog {
+        Ok(OperationBacklog {
             pending,
             dead_letters: dead_letters.unwrap_or_default(),
             dead_events: dead_events.unwrap_or_default(),

@@ -1,6 +1,6 @@
 //! Requests to the service, and how an operation is written as JSON.
 
-use std::time::Duration;
+use std::{fmt, ops::RangeInclusive, time::Duration};
 
 use guildhall_core::operation::{OperationId, OperationKind, OperationState};
 use guildhall_core::time::UnixMs;
@@ -79,17 +79,108 @@ pub struct AcceptedOperation {
     pub replayed: bool,
 }
 
-/// Maximum length of an idempotency key.
-const MAX_KEY_LENGTH: usize = 255;
-/// Maximum length of a reason: what Discord stores, minus the marker.
-const MAX_REASON_LENGTH: usize = 480;
-/// Maximum number of attempts.
-const MAX_ATTEMPTS: u64 = 20;
+/// A field of a submitted operation besides its kind and payload. The parser and the description of the API are derived
+/// from it. It may be missing or `null`.
+#[derive(Debug)]
+pub struct EnvelopeField {
+    /// Name of the field.
+    pub name: &'static str,
+    /// What it is for, in Markdown.
+    pub description: &'static str,
+    /// Values that are accepted.
+    pub format: FieldFormat,
+    /// The value of a missing field.
+    pub default: Option<u64>,
+}
+
+/// The values of a field that are accepted.
+#[derive(Debug)]
+pub enum FieldFormat {
+    /// 1 to this many printable ASCII characters.
+    Printable(usize),
+    /// At most this many characters, none of them a control character.
+    Line(usize),
+    /// A whole number in this range.
+    Number(RangeInclusive<u64>),
+    /// A W3C `traceparent`.
+    Traceparent,
+}
+
+/// Maximum number of operations in one submission.
+pub const MAX_BATCH: usize = 1_000;
+/// Maximum number of attempts, if the operation does not say.
+pub const DEFAULT_ATTEMPTS: u32 = 3;
 /// Maximum delay or deadline: thirty days.
 const MAX_DELAY_MS: u64 = 30 * 24 * 3_600_000;
 
-/// Fields of an operation in JSON.
-const FIELDS: [&str; 8] = ["kind", "payload", "key", "max_attempts", "delay_ms", "deadline_ms", "reason", "trace"];
+const KEY: EnvelopeField = EnvelopeField {
+    name: "key",
+    description: "The idempotency key: the same key with the same kind, guild and payload is accepted once.",
+    format: FieldFormat::Printable(255),
+    default: None,
+};
+const REASON: EnvelopeField = EnvelopeField {
+    name: "reason",
+    description: "Reason for Discord's audit log. No control characters.",
+    // What Discord stores, minus the marker.
+    format: FieldFormat::Line(480),
+    default: None,
+};
+const ATTEMPTS: EnvelopeField = EnvelopeField {
+    name: "max_attempts",
+    description: "Maximum number of attempts.",
+    format: FieldFormat::Number(1..=20),
+    default: Some(DEFAULT_ATTEMPTS as u64),
+};
+const DELAY: EnvelopeField = EnvelopeField {
+    name: "delay_ms",
+    description: "Not executed before so long from now: it is `scheduled`, and joins its queue then.",
+    format: FieldFormat::Number(0..=MAX_DELAY_MS),
+    default: Some(0),
+};
+const DEADLINE: EnvelopeField = EnvelopeField {
+    name: "deadline_ms",
+    description: "Not executed after so long from now; must be more than `delay_ms`.",
+    format: FieldFormat::Number(1..=MAX_DELAY_MS),
+    default: None,
+};
+const TRACE: EnvelopeField = EnvelopeField {
+    name: "trace",
+    description: "A W3C `traceparent`; the header of that name is used as well.",
+    format: FieldFormat::Traceparent,
+    default: None,
+};
+
+/// All fields of a submitted operation besides its kind and payload.
+pub const ENVELOPE: [EnvelopeField; 6] = [KEY, REASON, ATTEMPTS, DELAY, DEADLINE, TRACE];
+
+impl FieldFormat {
+    /// What is wrong with a text; `None` if it is accepted.
+    fn text_problem(&self, text: &str) -> Option<String> {
+        let fits = match self {
+            Self::Printable(max) => {
+                (1..=*max).contains(&text.len()) && text.bytes().all(|byte| (0x20..0x7f).contains(&byte))
+            }
+            Self::Line(max) => text.chars().count() <= *max && !text.chars().any(char::is_control),
+            Self::Traceparent => TraceContext::read(text).is_some(),
+            Self::Number(_) => false,
+        };
+        (!fits).then(|| format!("must be {self}"))
+    }
+}
+
+impl fmt::Display for FieldFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Printable(max) => write!(f, "1 to {max} printable ASCII characters"),
+            Self::Line(max) => write!(f, "at most {max} characters, none of them a control character"),
+            Self::Number(range) => write!(f, "a whole number from {} to {}", range.start(), range.end()),
+            Self::Traceparent => {
+                f.write_str("a W3C traceparent such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+            }
+        }
+    }
+}
 
 impl OperationRequest {
     /// Creates an operation with defaults.
@@ -119,21 +210,20 @@ impl OperationRequest {
             return Err(vec![FieldError::new("", "must be an object with `kind` and `payload`")]);
         };
         let mut errors = Vec::new();
-        for name in fields.keys().filter(|name| !FIELDS.contains(&name.as_str())).take(10) {
+        let known: Vec<&str> = ["kind", "payload"].into_iter().chain(ENVELOPE.iter().map(|field| field.name)).collect();
+        for name in fields.keys().filter(|name| !known.contains(&name.as_str())).take(10) {
             let shortened: String = name.chars().take(64).collect();
-            errors.push(FieldError::new(
-                shortened,
-                format!("is not a field of an operation; the fields are {}", FIELDS.join(", ")),
-            ));
+            let message = format!("is not a field of an operation; the fields are {}", known.join(", "));
+            errors.push(FieldError::new(shortened, message));
         }
         let kind = kind(&mut fields, &mut errors);
         let payload = fields.remove("payload").unwrap_or_else(|| Value::Object(Map::new()));
-        let key = text(&mut fields, "key", &mut errors, key_problem);
-        let reason = text(&mut fields, "reason", &mut errors, reason_problem);
-        let trace = text(&mut fields, "trace", &mut errors, trace_problem).and_then(|trace| TraceContext::read(&trace));
-        let max_attempts = number(&mut fields, "max_attempts", 1, MAX_ATTEMPTS, &mut errors);
-        let delay = number(&mut fields, "delay_ms", 0, MAX_DELAY_MS, &mut errors).unwrap_or(0);
-        let deadline = number(&mut fields, "deadline_ms", 1, MAX_DELAY_MS, &mut errors);
+        let key = text(&mut fields, &KEY, &mut errors);
+        let reason = text(&mut fields, &REASON, &mut errors);
+        let trace = text(&mut fields, &TRACE, &mut errors).and_then(|trace| TraceContext::read(&trace));
+        let max_attempts = number(&mut fields, &ATTEMPTS, &mut errors);
+        let delay = number(&mut fields, &DELAY, &mut errors).unwrap_or(0);
+        let deadline = number(&mut fields, &DEADLINE, &mut errors);
         if deadline.is_some_and(|deadline| deadline <= delay) {
             errors.push(FieldError::new("deadline_ms", "must be later than `delay_ms`; both count from now"));
         }
@@ -171,39 +261,27 @@ fn kind(fields: &mut Map<String, Value>, errors: &mut Vec<FieldError>) -> Option
     None
 }
 
-/// A string that may be missing or `null`.
-fn text(
-    fields: &mut Map<String, Value>,
-    name: &str,
-    errors: &mut Vec<FieldError>,
-    problem: impl Fn(&str) -> Option<String>,
-) -> Option<String> {
-    let message = match fields.remove(name) {
+fn text(fields: &mut Map<String, Value>, field: &EnvelopeField, errors: &mut Vec<FieldError>) -> Option<String> {
+    let message = match fields.remove(field.name) {
         None | Some(Value::Null) => return None,
-        Some(Value::String(text)) => match problem(&text) {
+        Some(Value::String(text)) => match field.format.text_problem(&text) {
             None => return Some(text),
             Some(message) => message,
         },
         Some(_) => "must be a string".to_owned(),
     };
-    errors.push(FieldError::new(name, message));
+    errors.push(FieldError::new(field.name, message));
     None
 }
 
-/// A whole number that may be missing or `null`.
-fn number(
-    fields: &mut Map<String, Value>,
-    name: &str,
-    min: u64,
-    max: u64,
-    errors: &mut Vec<FieldError>,
-) -> Option<u64> {
-    let given = match fields.remove(name) {
+fn number(fields: &mut Map<String, Value>, field: &EnvelopeField, errors: &mut Vec<FieldError>) -> Option<u64> {
+    let FieldFormat::Number(range) = &field.format else { return None };
+    let given = match fields.remove(field.name) {
         None | Some(Value::Null) => return None,
-        Some(given) => given.as_u64().filter(|number| (min..=max).contains(number)),
+        Some(given) => given.as_u64().filter(|number| range.contains(number)),
     };
     if given.is_none() {
-        errors.push(FieldError::new(name, format!("must be a whole number from {min} to {max}")));
+        errors.push(FieldError::new(field.name, format!("must be {}", field.format)));
     }
     given
 }
@@ -211,18 +289,7 @@ fn number(
 /// The error in an idempotency key, if any.
 #[must_use]
 pub fn key_problem(key: &str) -> Option<String> {
-    let fits = (1..=MAX_KEY_LENGTH).contains(&key.len()) && key.bytes().all(|byte| (0x20..0x7f).contains(&byte));
-    (!fits).then(|| format!("must be 1 to {MAX_KEY_LENGTH} printable ASCII characters"))
-}
-
-fn reason_problem(reason: &str) -> Option<String> {
-    let fits = reason.chars().count() <= MAX_REASON_LENGTH && !reason.chars().any(char::is_control);
-    (!fits).then(|| format!("must be at most {MAX_REASON_LENGTH} characters, none of them a control character"))
-}
-
-fn trace_problem(trace: &str) -> Option<String> {
-    (TraceContext::read(trace).is_none())
-        .then(|| "must be a W3C traceparent such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".to_owned())
+    KEY.format.text_problem(key)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use guildhall_core::operation::{OperationState, Queue, QueueKey};
 use guildhall_core::time::UnixMs;
 use guildhall_core::trace::TraceContext;
 
-use super::validate::{MAX_ERRORS, ValidatedSubmission};
+use super::parse::{MAX_ERRORS, ValidatedSubmission};
 use super::{AcceptedOperation, FieldError, OperationService, Submission};
 use crate::access::{AuditAction, AuditRecord, Caller};
 use crate::ports::{IdempotencyKey, IdempotencyRecord, NewOperation, StoreError, SubmitError, SubmitResult};

@@ -5,6 +5,8 @@
 pub enum Component {
     /// The control API, the listeners for interactions and of the REST proxy, and the process itself.
     Api,
+    /// The message broker.
+    Broker,
     /// Events and their handlers.
     Events,
     /// The REST gate: rate limits, breakers, budgets.
@@ -25,6 +27,7 @@ impl Component {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Api => "api",
+            Self::Broker => "broker",
             Self::Events => "events",
             Self::Gate => "gate",
             Self::Gateway => "gateway",
@@ -169,6 +172,9 @@ parts! {
     RedisHealth = "redis_health", Redis, EndProcess;
     /// Reports crashed processes of this machine.
     DeadProcesses = "dead_processes", Redis, EndProcess;
+
+    /// Maintains the connection to RabbitMQ.
+    BrokerConnection = "broker_connection", Broker, EndProcess;
 
     /// Claims shards and releases them.
     ShardClaims = "shard_claims", Gateway, EndProcess;

@@ -35,6 +35,8 @@ pub enum Section {
     Gateway,
     /// Events and handlers.
     Events,
+    /// The message broker.
+    Broker,
     /// Operations.
     Operations,
     /// The REST gate.
@@ -57,6 +59,7 @@ impl Section {
             Self::Process => "The process",
             Self::Gateway => "The gateway",
             Self::Events => "Events and handlers",
+            Self::Broker => "The message broker",
             Self::Operations => "Operations",
             Self::Gate => "The REST gate",
             Self::Shared => "Shared state",

@@ -26,6 +26,7 @@ fn label(credential: Credential) -> &'static str {
     match credential {
         Credential::Application(_) => "bot",
         Credential::Anonymous => "anonymous",
+        Credential::Token(_) => "token",
     }
 }
 

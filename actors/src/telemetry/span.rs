@@ -5,10 +5,12 @@
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use guildhall_core::time::UnixMs;
 use guildhall_core::trace::{SpanId, TraceContext};
+
+use crate::wall_clock::unix_now;
 
 /// Kind of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +64,7 @@ impl Span {
         name: impl Into<Cow<'static, str>>,
         elapsed: Duration,
     ) -> Self {
-        let ended = nanos(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+        let ended = nanos(unix_now());
         Self::between(trace, parent, name, ended.saturating_sub(nanos(elapsed)), ended)
     }
 

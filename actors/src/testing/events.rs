@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::ports::{
-    CommitResult, EventStore, HandlerCommit, IdentifyDecision, IdentifyRequest, InboxDisposition, InboxEntry, InboxKey,
-    InitialResponse, InteractionResponder, RespondFuture, ResponseResult, StateWrite, StoredSession, WebhookBody,
-    WebhookCall, WebhookCallError, WebhookCallFuture, WebhookClient, WebhookResponse,
+    CommitResult, EventBroker, EventStore, HandlerCommit, IdentifyDecision, IdentifyRequest, InboxDisposition,
+    InboxEntry, InboxKey, InitialResponse, InteractionResponder, RespondFuture, ResponseResult, StateWrite,
+    StoredSession, WebhookBody, WebhookCall, WebhookCallError, WebhookCallFuture, WebhookClient, WebhookResponse,
 };
 use crate::shard::{FlowLimit, ShardClaim, ShardMessage, ShardSender};
 use crate::supervisor::{EventPorts, EventsConfig, EventsHandle};
@@ -368,6 +368,7 @@ impl InteractionResponder for FakeResponder {
 pub(crate) struct EventFixture {
     pub(crate) store: MemoryEventStore,
     pub(crate) brain: FakeBrain,
+    pub(crate) broker: Option<Arc<dyn EventBroker>>,
     pub(crate) responder: FakeResponder,
     pub(crate) config: EventsConfig,
     pub(crate) handlers: EventHandlers,
@@ -390,6 +391,7 @@ impl EventFixture {
             store: Arc::new(self.store.clone()),
             crashes: Arc::new(self.store.clone()),
             brain: Arc::new(self.brain.clone()),
+            broker: self.broker.clone(),
             responder: Arc::new(self.responder.clone()),
             operations: isolated_service(clock.clone()),
             observer: None,

@@ -7,15 +7,15 @@ use std::time::Duration;
 use actix::Addr;
 use actix::dev::SendError;
 use guildhall_core::lane::Lane;
-use guildhall_core::limit::{BucketPage, DelayReason, LimiterView, PermitRequest};
+use guildhall_core::limit::{BucketPage, CallerId, DelayReason, LimiterView, PermitRequest, RouteBucket};
 use guildhall_core::response::Credential;
-use guildhall_core::route::Route;
+use guildhall_core::route::{Route, RouteKey};
 use tokio::sync::oneshot;
 
 use super::shared::{BlockedElsewhere, LeaveSharedLimits, RemoveMembers};
 use super::{
-    AcquireId, AcquirePermit, CancelAcquire, ListBuckets, ObserveTokenBucket, OnWait, Permit, SetLimitReleaseListener,
-    TokenBucket,
+    AcquireId, AcquirePermit, CancelAcquire, FindBucket, ListBuckets, ObserveTokenBucket, OnWait, Permit,
+    SetLimitReleaseListener, TokenBucket,
 };
 use crate::clock::Clock;
 use crate::crash;
@@ -59,21 +59,22 @@ impl TokenBucketHandle {
         lane: Lane,
         max_wait: Duration,
     ) -> Result<Permit, PermitError> {
-        self.acquire_or_wait(credential, route, lane, max_wait, None).await
+        self.acquire_or_wait(credential, route, lane, CallerId::NONE, max_wait, None).await
     }
 
-    /// Like `acquire`. Calls `on_wait` if the permit cannot be granted immediately.
+    /// Like `acquire`, for a caller. Calls `on_wait` if the permit cannot be granted immediately.
     pub(crate) async fn acquire_or_wait(
         &self,
         credential: Credential,
         route: Route,
         lane: Lane,
+        caller: CallerId,
         max_wait: Duration,
         on_wait: Option<OnWait>,
     ) -> Result<Permit, PermitError> {
         let id = AcquireId(self.next_id.fetch_add(1, Ordering::Relaxed));
         let key = route.key.clone();
-        let request = PermitRequest { credential, route, lane, deadline: self.clock.now() + max_wait };
+        let request = PermitRequest { credential, route, lane, caller, deadline: self.clock.now() + max_wait };
         let (reply, receiver) = oneshot::channel();
         match self.bucket.try_send(AcquirePermit { id, request, reply, on_wait, input: crash::current() }) {
             Ok(()) => {}
@@ -96,6 +97,11 @@ impl TokenBucketHandle {
             }
             Err(_) => Err(STOPPED),
         }
+    }
+
+    /// The bucket of a route, as Discord last reported it.
+    pub(crate) async fn find_bucket(&self, credential: Credential, route: RouteKey) -> Option<RouteBucket> {
+        self.bucket.send(FindBucket { credential, route }).await.ok().flatten()
     }
 
     /// Another process was blocked by Discord for this time.

@@ -34,7 +34,7 @@ use guildhall_core::limit::division::Allowance;
 use guildhall_core::limit::shared::SharingMode;
 use guildhall_core::limit::{
     AcquireOutcome, BucketPage, Delay, LimitConfig, Limiter, LimiterEffect, LimiterView, PermitId, PermitRequest,
-    Ticket,
+    RouteBucket, Ticket,
 };
 use guildhall_core::operation::GateCondition;
 use guildhall_core::response::{Credential, ResponseClass, ResponseInfo};
@@ -148,6 +148,14 @@ pub(crate) struct SetLimitReleaseListener(pub(crate) ReleaseListener);
 #[derive(Message)]
 #[rtype(result = "LimiterView")]
 pub struct ObserveTokenBucket;
+
+/// Requests the bucket of a route.
+#[derive(Message)]
+#[rtype(result = "Option<RouteBucket>")]
+pub(crate) struct FindBucket {
+    pub(crate) credential: Credential,
+    pub(crate) route: RouteKey,
+}
 
 /// Requests a page of buckets.
 #[derive(Message)]
@@ -372,6 +380,14 @@ impl Handler<ObserveTokenBucket> for TokenBucket {
 
     fn handle(&mut self, _: ObserveTokenBucket, _: &mut Self::Context) -> Self::Result {
         MessageResult(self.limiter.snapshot(self.clock.now()))
+    }
+}
+
+impl Handler<FindBucket> for TokenBucket {
+    type Result = MessageResult<FindBucket>;
+
+    fn handle(&mut self, FindBucket { credential, route }: FindBucket, _: &mut Self::Context) -> Self::Result {
+        MessageResult(self.limiter.bucket_of(credential, &route))
     }
 }
 

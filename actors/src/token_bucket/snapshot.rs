@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use actix::{Handler, Message, MessageResult};
 use guildhall_core::limit::SavedLimiter;
-use guildhall_core::snapshot::SnapshotAge;
+use guildhall_core::snapshot::{ShutdownKind, SnapshotAge};
 
 use super::{TokenBucket, TokenBucketHandle};
 use crate::snapshot::DirtyFlag;
@@ -15,6 +15,7 @@ use crate::snapshot::DirtyFlag;
 pub(super) struct RestoreLimits {
     limits: SavedLimiter,
     age: SnapshotAge,
+    ending: ShutdownKind,
 }
 
 /// Requests the state to save.
@@ -39,9 +40,9 @@ impl TokenBucket {
 }
 
 impl TokenBucketHandle {
-    /// Restores the state of an earlier run. `None` if the process is shutting down.
-    pub(crate) async fn restore(&self, limits: SavedLimiter, age: SnapshotAge) -> Option<()> {
-        self.bucket.send(RestoreLimits { limits, age }).await.ok()
+    /// Restores the state of an earlier run, which ended in this way. `None` if the process is shutting down.
+    pub(crate) async fn restore(&self, limits: SavedLimiter, age: SnapshotAge, ending: ShutdownKind) -> Option<()> {
+        self.bucket.send(RestoreLimits { limits, age, ending }).await.ok()
     }
 
     /// Returns the state to save. `None` if the process is shutting down.
@@ -53,8 +54,8 @@ impl TokenBucketHandle {
 impl Handler<RestoreLimits> for TokenBucket {
     type Result = ();
 
-    fn handle(&mut self, RestoreLimits { limits, age }: RestoreLimits, ctx: &mut Self::Context) {
-        self.step(ctx, |bucket, _, now| bucket.limiter.restore(&limits, age, now));
+    fn handle(&mut self, RestoreLimits { limits, age, ending }: RestoreLimits, ctx: &mut Self::Context) {
+        self.step(ctx, |bucket, _, now| bucket.limiter.restore(&limits, age, ending, now));
     }
 }
 

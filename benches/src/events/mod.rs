@@ -146,6 +146,7 @@ impl EventsFixture {
             store: Arc::clone(&store),
             crashes: Arc::new(Store::clone(&operations.store)),
             brain: Arc::new(brain),
+            broker: None,
             responder: Arc::new(RestInteractionResponder::new(gate, set.interactions.timeout)),
             operations: Arc::clone(operations.service()),
             observer: Some(counter.clone()),

@@ -55,6 +55,7 @@ impl CallResult {
                 | ResponseClass::InteractionEnded
                 | ResponseClass::Forbidden
                 | ResponseClass::NotFound
+                | ResponseClass::WebhookGone
                 | ResponseClass::Rejected
                 | ResponseClass::Blocked { .. },
             ) => false,

@@ -36,9 +36,13 @@ pub struct BreakerConfig {
     pub probe_after: Duration,
     /// Duration of a ban without a stated one.
     pub ban_duration: Duration,
+    /// How long a token of a caller that Discord has refused is not sent again. Then one call probes it.
+    pub token_probe_interval: Duration,
+    /// How long a webhook that does not exist is remembered; zero: not at all.
+    pub gone_webhook_ttl: Duration,
     /// How long an expired interaction is remembered: no token is valid for longer.
     pub expired_interaction_ttl: Duration,
-    /// Maximum number of remembered interactions.
+    /// Maximum number of remembered interactions, and of webhooks and of tokens.
     pub max_expired_interactions: usize,
     /// Maximum number of routes, ids and targets with a breaker.
     pub max_keys: usize,
@@ -61,6 +65,8 @@ impl Default for BreakerConfig {
             probe_timeout: Duration::from_secs(15),
             probe_after: Duration::from_secs(1),
             ban_duration: Duration::from_secs(3_600),
+            token_probe_interval: Duration::from_secs(600),
+            gone_webhook_ttl: Duration::from_secs(3_600),
             expired_interaction_ttl: Duration::from_secs(900),
             max_expired_interactions: 10_000,
             max_keys: 10_000,

@@ -67,9 +67,10 @@ impl BreakerKey {
         }
     }
 
-    /// Whether its breaker always exists. There are as many of these as there are bots, so they need no bound.
+    /// Whether its breaker always exists. There are as many of these as there are bots, so they need no bound; tokens of
+    /// callers do.
     pub(super) const fn is_permanent(&self) -> bool {
-        matches!(self.kind(), BreakerKind::Address | BreakerKind::Discord)
+        matches!(self, Self::Address | Self::Discord(Credential::Application(_) | Credential::Anonymous))
     }
 
     /// Number of parts from which failures must come before they count for it.
@@ -85,21 +86,11 @@ impl BreakerKey {
 
 impl fmt::Display for BreakerKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let credential = |f: &mut fmt::Formatter<'_>, credential: &Credential| match credential {
-            Credential::Application(id) => write!(f, "discord:{id}"),
-            Credential::Anonymous => f.write_str("discord:anonymous"),
-        };
         match self {
             Self::Address => f.write_str("discord"),
-            Self::Discord(owner) => credential(f, owner),
-            Self::Route(owner, route) => {
-                credential(f, owner)?;
-                write!(f, "/{route}")
-            }
-            Self::Pair(owner, route, major) => {
-                credential(f, owner)?;
-                write!(f, "/{route}#{major}")
-            }
+            Self::Discord(owner) => write!(f, "discord:{owner}"),
+            Self::Route(owner, route) => write!(f, "discord:{owner}/{route}"),
+            Self::Pair(owner, route, major) => write!(f, "discord:{owner}/{route}#{major}"),
             Self::Target(name) => write!(f, "target:{name}"),
         }
     }
@@ -129,10 +120,7 @@ impl FromStr for BreakerKey {
         let rest = text.strip_prefix("discord:").ok_or(ParseBreakerKeyError)?;
         let (credential, route) =
             rest.split_once('/').map_or((rest, None), |(credential, route)| (credential, Some(route)));
-        let credential = match credential {
-            "anonymous" => Credential::Anonymous,
-            id => Credential::Application(id.parse().map_err(|_| ParseBreakerKeyError)?),
-        };
+        let credential: Credential = credential.parse().map_err(|_| ParseBreakerKeyError)?;
         Ok(match route.map(|route| route.rsplit_once('#').map_or((route, None), |(route, id)| (route, Some(id)))) {
             None => Self::Discord(credential),
             Some(("", _)) => return Err(ParseBreakerKeyError),
@@ -157,6 +145,8 @@ mod tests {
             BreakerKey::Address,
             BreakerKey::Discord(application),
             BreakerKey::Discord(Credential::Anonymous),
+            BreakerKey::Discord(Credential::Token(0xab)),
+            BreakerKey::Route(Credential::Token(u64::MAX), route.clone()),
             BreakerKey::Route(application, route.clone()),
             BreakerKey::Pair(application, route.clone(), TopLevelId::of(7)),
             BreakerKey::Pair(application, route, TopLevelId::NONE),
@@ -168,7 +158,16 @@ mod tests {
 
     #[test]
     fn text_that_is_not_a_breaker_key_is_rejected() {
-        for text in ["", "discords", "discord:", "discord:bot", "discord:1/", "discord:1/GET /x#y", "target:"] {
+        for text in [
+            "",
+            "discords",
+            "discord:",
+            "discord:bot",
+            "discord:token-1",
+            "discord:1/",
+            "discord:1/GET /x#y",
+            "target:",
+        ] {
             assert_eq!(text.parse::<BreakerKey>(), Err(ParseBreakerKeyError), "{text}");
         }
     }

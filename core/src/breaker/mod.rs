@@ -18,7 +18,7 @@
 
 mod call;
 mod config;
-mod expired_interactions;
+mod ended_targets;
 mod failure_window;
 mod key;
 mod machine;
@@ -27,6 +27,7 @@ mod probe_claim;
 mod probe_claim_tests;
 #[cfg(test)]
 mod properties;
+mod refused_tokens;
 mod registry;
 mod replication;
 mod rng;

@@ -68,7 +68,7 @@ fn claim_of_a_process_that_is_gone_expires() {
     world.wait(lasting.saturating_sub(Duration::from_millis(1)));
     assert!(world.all.iter().all(|breakers| breakers.probe_claims(world.now).is_empty()));
     world.wait(Duration::from_millis(1));
-    // The indexes moved by one: the board has the claim under the first.
+    // The indexes moved by one: the store has the claim under the first.
     assert_eq!(world.claim(1), 1);
     assert_eq!(world.probing(&BreakerKey::Address), [1]);
 }

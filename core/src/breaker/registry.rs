@@ -7,9 +7,10 @@ use crate::route::TopLevelId;
 use crate::time::Timestamp;
 
 use super::call::CallPath;
-use super::expired_interactions::ExpiredInteractions;
+use super::ended_targets::EndedTargets;
 use super::failure_window::{FailureWindow, Sample};
 use super::machine::{Admission, Breaker, Rejection, Transition, TransitionContext};
+use super::refused_tokens::RefusedTokens;
 use super::shared::ReplicationState;
 use super::table::BreakerTable;
 use super::{
@@ -31,7 +32,9 @@ const OWN_PROBES: usize = 3;
 pub struct Breakers {
     pub(super) table: BreakerTable,
     own_probes: Vec<OwnProbe>,
-    pub(super) expired_interactions: ExpiredInteractions,
+    pub(super) expired_interactions: EndedTargets,
+    pub(super) gone_webhooks: EndedTargets,
+    pub(super) refused_tokens: RefusedTokens,
     pub(super) shared: ReplicationState,
 }
 
@@ -74,7 +77,9 @@ impl Breakers {
         Self {
             table: BreakerTable::new(config, seed),
             own_probes: Vec::new(),
-            expired_interactions: ExpiredInteractions::default(),
+            expired_interactions: EndedTargets::default(),
+            gone_webhooks: EndedTargets::default(),
+            refused_tokens: RefusedTokens::default(),
             shared: ReplicationState::default(),
         }
     }
@@ -83,18 +88,40 @@ impl Breakers {
     ///
     /// # Errors
     ///
-    /// Rejected if a breaker on its path is not closed and the call cannot probe it, or if its interaction has expired.
-    /// A rejection changes nothing.
+    /// Rejected if a breaker on its path is not closed and the call cannot probe it, if its interaction has expired, if
+    /// its webhook does not exist, or if Discord has refused the caller's token. A rejection changes nothing.
     pub fn admit(&mut self, call: &CallInfo, now: Timestamp) -> Result<CallPermit, CallRejection> {
-        if call.major != TopLevelId::NONE && self.expired_interactions.contains(call.major, now) {
-            return Err(CallRejection {
-                until: None,
-                reason: "interaction_ended",
-                key: format!("interaction {}", call.major),
-            });
+        if call.major != TopLevelId::NONE {
+            if self.expired_interactions.until(call.major, now).is_some() {
+                let key = format!("interaction {}", call.major);
+                return Err(CallRejection { until: None, reason: "interaction_ended", key });
+            }
+            if let Some(until) = self.gone_webhooks.until(call.major, now) {
+                let key = format!("webhook {}", call.major);
+                return Err(CallRejection { until: Some(until), reason: "webhook_gone", key });
+            }
+        }
+        let token = match call.credential {
+            Credential::Token(token) => Some(token),
+            Credential::Application(_) | Credential::Anonymous => None,
+        };
+        if let Some(Err(until)) = token.map(|token| self.refused_tokens.check(token, now)) {
+            let key = BreakerKey::Discord(call.credential).to_string();
+            return Err(CallRejection { until: Some(until), reason: "unauthorized", key });
         }
         let path = CallPath::Discord { credential: call.credential, route: call.route.clone(), major: call.major };
-        self.enter(path, call.may_probe, now)
+        // The token of a caller is not known here, so no probe of its own can be sent with it.
+        let pass = self.enter(path, call.may_probe || token.is_some(), now)?;
+        if let Some(token) = token {
+            self.refused_tokens.admitted(token, pass.ticket, self.table.config.token_probe_interval, now);
+        }
+        Ok(pass)
+    }
+
+    /// Forgets that a webhook does not exist: the next call to it is sent. Returns how many of its tokens were
+    /// remembered.
+    pub fn clear_webhook(&mut self, id: u64) -> usize {
+        self.gone_webhooks.clear(id)
     }
 
     /// Requests a permit for a call to another upstream. Any such call may probe.
@@ -143,15 +170,9 @@ impl Breakers {
         let is_probe = pass.is_probe();
         let CallPermit { ticket, path, probes } = pass;
         self.own_probes.retain(|probe| probe.ticket != ticket);
-        if let CallPath::Discord { credential, major, .. } = path
-            && ends_interaction(result, credential)
-        {
-            self.expired_interactions.insert(
-                major,
-                self.table.config.expired_interaction_ttl,
-                self.table.config.max_expired_interactions,
-                now,
-            );
+        if let CallPath::Discord { credential, major, .. } = path {
+            self.remember_ended(credential, major, result, now);
+            self.judge_token(credential, ticket, result, now);
         }
         let slow = elapsed >= self.table.config.slow_call;
         let keys = path.keys();
@@ -199,6 +220,9 @@ impl Breakers {
     pub fn abandon(&mut self, pass: CallPermit, now: Timestamp) {
         let CallPermit { ticket, path, probes } = pass;
         self.own_probes.retain(|probe| probe.ticket != ticket);
+        if let CallPath::Discord { credential: Credential::Token(token), .. } = path {
+            self.refused_tokens.unsent(token, ticket, now);
+        }
         for (level, key) in path.keys().iter().enumerate() {
             if probes & (1 << level) != 0 {
                 self.table.change(key, now, |breaker, _| {
@@ -206,6 +230,39 @@ impl Breakers {
                     None
                 });
             }
+        }
+    }
+
+    /// Remembers what a result says about the interaction or the webhook of the call.
+    fn remember_ended(&mut self, credential: Credential, major: TopLevelId, result: CallResult, now: Timestamp) {
+        let config = &self.table.config;
+        let max = config.max_expired_interactions;
+        if ends_interaction(result, credential) {
+            self.expired_interactions.insert(major, config.expired_interaction_ttl, max, now);
+        }
+        // Without a token in the path, the id could be that of another object: calls to a channel would be refused.
+        if result == CallResult::Answered(ResponseClass::WebhookGone) && major.has_token() {
+            self.gone_webhooks.insert(major, config.gone_webhook_ttl, max, now);
+        }
+    }
+
+    /// Records what a result says about the token of a caller.
+    fn judge_token(&mut self, credential: Credential, ticket: u64, result: CallResult, now: Timestamp) {
+        let Credential::Token(token) = credential else { return };
+        let config = &self.table.config;
+        match result {
+            CallResult::Answered(ResponseClass::Unauthorized) => {
+                let max = config.max_expired_interactions;
+                self.refused_tokens.refused(token, config.token_probe_interval, max, now);
+            }
+            // Neither is a response to the token.
+            CallResult::Answered(
+                ResponseClass::InteractionEnded | ResponseClass::Blocked { .. } | ResponseClass::ServerError,
+            )
+            | CallResult::TimedOut
+            | CallResult::Broken => {}
+            CallResult::Unreachable => self.refused_tokens.unsent(token, ticket, now),
+            CallResult::Answered(_) => self.refused_tokens.accepted(token),
         }
     }
 
@@ -370,7 +427,8 @@ impl Breakers {
         }
         let soon = now + self.table.config.probe_after;
         self.own_probes.retain(|probe| probe.deadline > now);
-        let retry_at = match self.probe_credential(key, now) {
+        // Calls with the token of a caller may all probe.
+        let retry_at = match self.probe_credential(key, now).filter(|with| !matches!(with, Credential::Token(_))) {
             None => now + self.table.config.cooldown,
             Some(credential)
                 if self.own_probes.iter().filter(|probe| probe.credential == credential).count() >= OWN_PROBES =>
@@ -402,6 +460,7 @@ impl Breakers {
             }
             BreakerKey::Address => {
                 let may = self.table.iter().filter_map(|(key, breaker)| match key {
+                    BreakerKey::Discord(Credential::Token(_)) => None,
                     BreakerKey::Discord(credential) => {
                         breaker.check(true, &self.table.config, now).ok().map(|_| *credential)
                     }

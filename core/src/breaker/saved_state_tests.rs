@@ -105,9 +105,9 @@ fn ban_survives_a_restart_and_is_probed_afterwards() {
 fn invalid_token_stays_invalid_and_a_new_one_works() {
     let mut before = with_token("wrong");
     answer(&mut before, ResponseClass::Unauthorized, at(0));
-    let memory = save_and_parse(&before, at(0));
-    assert!(!admits(&mut restarted(&memory, "wrong", 90_000_000, at(0)), &call(0, 1), at(0)));
-    let mut renewed = restarted(&memory, "new", 0, at(0));
+    let saved = save_and_parse(&before, at(0));
+    assert!(!admits(&mut restarted(&saved, "wrong", 90_000_000, at(0)), &call(0, 1), at(0)));
+    let mut renewed = restarted(&saved, "new", 0, at(0));
     assert!(admits(&mut renewed, &call(2, 1), at(0)));
     assert!(renewed.save(at(0)).is_empty());
 }
@@ -126,21 +126,21 @@ fn forced_open_breaker_stays_until_reset() {
 fn old_cooldown_is_not_restored() {
     let mut before = breakers(1);
     answer(&mut before, ResponseClass::Blocked { retry_after: Some(Duration::from_secs(60)) }, at(0));
-    let memory = save_and_parse(&before, at(0));
-    assert!(!admits(&mut restarted(&memory, "t", 359_999, at(0)), &call(2, 1), at(0)), "it must be probed first");
-    assert!(admits(&mut restarted(&memory, "t", 360_000, at(0)), &call(2, 1), at(0)));
+    let saved = save_and_parse(&before, at(0));
+    assert!(!admits(&mut restarted(&saved, "t", 359_999, at(0)), &call(2, 1), at(0)), "it must be probed first");
+    assert!(admits(&mut restarted(&saved, "t", 360_000, at(0)), &call(2, 1), at(0)));
 }
 
 #[test]
 fn restored_time_is_limited() {
     let mut before = breakers(1);
     answer(&mut before, ResponseClass::Blocked { retry_after: Some(Duration::from_secs(86_400 * 365)) }, at(0));
-    let memory = save_and_parse(&before, at(0));
-    let mut after = restarted(&memory, "t", 0, at(0));
+    let saved = save_and_parse(&before, at(0));
+    let mut after = restarted(&saved, "t", 0, at(0));
     assert_eq!(after.admit(&call(0, 1), at(0)).unwrap_err().until, Some(at(7 * 86_400_000)));
     // Saved in the future: the clock was set back by an unknown amount.
     let mut breakers = breakers(2);
-    breakers.restore(&memory, [], SnapshotAge::of(UnixMs::new(1_000_000_000_000), UnixMs::new(0)), at(0));
+    breakers.restore(&saved, [], SnapshotAge::of(UnixMs::new(1_000_000_000_000), UnixMs::new(0)), at(0));
     assert_eq!(breakers.admit(&call(0, 1), at(0)).unwrap_err().until, Some(at(7 * 86_400_000)));
 }
 
@@ -149,11 +149,11 @@ fn restored_state_is_not_sent_and_remote_state_wins() {
     let mut before = breakers(1);
     before.force(&BreakerKey::Discord(BOT), at(0)).unwrap();
     answer_banned(&mut before);
-    let memory = save_and_parse(&before, at(0));
+    let saved = save_and_parse(&before, at(0));
     for recall_first in [true, false] {
         let mut after = breakers(2);
         let recall = |after: &mut Breakers| {
-            let _ = after.restore(&memory, [(BOT, "t")], SnapshotAge::of(UnixMs::new(0), UnixMs::new(0)), at(0));
+            let _ = after.restore(&saved, [(BOT, "t")], SnapshotAge::of(UnixMs::new(0), UnixMs::new(0)), at(0));
         };
         if recall_first {
             recall(&mut after);
@@ -227,16 +227,16 @@ proptest! {
                 }
             }
         }
-        let memory = save_and_parse(&before, at(now));
-        let mut after = restarted(&memory, "t", 0, at(now));
+        let saved = save_and_parse(&before, at(now));
+        let mut after = restarted(&saved, "t", 0, at(now));
         for step in 0..45 {
             let then = at(now + step * 10_000);
             wait(&mut before, then);
             wait(&mut after, then);
             for route in 0..ROUTES.len() {
                 for id in 0..3 {
-                    let goes = admits(&mut after, &call(route, id), then);
-                    prop_assert_eq!(goes, admits(&mut before, &call(route, id), then), "{} {} {:?}", route, id, memory);
+                    let admitted = admits(&mut after, &call(route, id), then);
+                    prop_assert_eq!(admitted, admits(&mut before, &call(route, id), then), "{} {} {:?}", route, id, saved);
                 }
             }
         }

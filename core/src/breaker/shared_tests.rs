@@ -18,14 +18,14 @@ pub(super) const CREATE: &str = "POST /guilds/{id}/roles";
 
 /// The shared store: the newest status of each key. In production it is a Redis script (`tests/redis/state`).
 #[derive(Default)]
-struct Board {
+struct SharedStore {
     version: u64,
     statuses: BTreeMap<SharedBreakerKey, (BreakerStatus, u64, Timestamp)>,
     /// Which process probes, and until when.
     claims: BTreeMap<SharedBreakerKey, (usize, Timestamp)>,
 }
 
-impl Board {
+impl SharedStore {
     /// Stores a status, or returns the one that takes precedence.
     fn publish(&mut self, status: &BreakerStatus, now: Timestamp) -> Result<RemoteChange, RemoteChange> {
         let weak = matches!(status.state, SharedBreakerState::Open { .. })
@@ -73,7 +73,7 @@ impl Board {
 
 pub(super) struct World {
     pub(super) now: Timestamp,
-    board: Board,
+    shared_store: SharedStore,
     pub(super) all: Vec<Breakers>,
 }
 
@@ -86,7 +86,7 @@ impl World {
             breakers.share([(BOT, *token)], Timestamp::ZERO);
             breakers
         });
-        Self { now: Timestamp::from_millis(1_000), board: Board::default(), all: all.collect() }
+        Self { now: Timestamp::from_millis(1_000), shared_store: SharedStore::default(), all: all.collect() }
     }
 
     pub(super) fn run(&mut self, index: usize, call: &CallInfo, result: CallResult) {
@@ -99,11 +99,16 @@ impl World {
     fn publish(&mut self, index: usize) -> Vec<RemoteChange> {
         let mut sent = Vec::new();
         for change in self.all[index].pending_changes(self.now) {
-            match self.board.publish(&change.status, self.now) {
+            match self.shared_store.publish(&change.status, self.now) {
                 Ok(remote) => {
                     self.all[index].on_sent(&change, remote.version);
-                    if self.board.claims.get(&change.status.shared_key).is_some_and(|(holder, _)| *holder == index) {
-                        self.board.claims.remove(&change.status.shared_key);
+                    if self
+                        .shared_store
+                        .claims
+                        .get(&change.status.shared_key)
+                        .is_some_and(|(holder, _)| *holder == index)
+                    {
+                        self.shared_store.claims.remove(&change.status.shared_key);
                     }
                     sent.push(remote);
                 }
@@ -125,7 +130,7 @@ impl World {
                 return granted;
             }
             for claim in claims {
-                let response = self.board.claim(index, &claim, self.now);
+                let response = self.shared_store.claim(index, &claim, self.now);
                 granted += usize::from(response == ClaimResponse::Granted);
                 self.all[index].on_claim_response(&claim, response, self.now);
             }
@@ -142,7 +147,7 @@ impl World {
     }
 
     fn read(&mut self, index: usize) -> Vec<BreakerEffect> {
-        let changes = self.board.read(self.now);
+        let changes = self.shared_store.read(self.now);
         changes.iter().flat_map(|changes| self.all[index].apply_remote(changes, self.now)).collect()
     }
 
@@ -405,13 +410,13 @@ fn only_the_newest_unexpired_change_is_sent() {
 }
 
 #[test]
-fn open_breakers_rebuild_a_lost_board() {
+fn open_breakers_rebuild_a_lost_store() {
     let mut world = World::new(&["a", "a"]);
     world.run(0, &call(READ, 7), CallResult::Answered(ResponseClass::Blocked { retry_after: None }));
     world.all[0].force(&BreakerKey::Target("crm".to_owned()), world.now).unwrap();
     assert!(world.all[0].open_breakers(world.now).is_empty(), "it was not sent yet");
     world.settle();
-    world.board = Board::default();
+    world.shared_store = SharedStore::default();
     let mut open = world.all[1].open_breakers(world.now);
     open.sort_by(|a, b| a.status.shared_key.cmp(&b.status.shared_key));
     let reported: Vec<(String, SharedBreakerState)> =
@@ -575,22 +580,22 @@ proptest! {
             }
         }
         world.settle();
-        let version = world.board.version;
+        let version = world.shared_store.version;
         world.settle();
-        prop_assert_eq!(version, world.board.version, "they continue to send changes");
+        prop_assert_eq!(version, world.shared_store.version, "they continue to send changes");
 
-        let board: BTreeMap<SharedBreakerKey, SharedBreakerState> =
-            world.board.read(world.now).into_iter().map(|news| (news.status.shared_key, news.status.state)).collect();
+        let stored: BTreeMap<SharedBreakerKey, SharedBreakerState> =
+            world.shared_store.read(world.now).into_iter().map(|news| (news.status.shared_key, news.status.state)).collect();
         for number in 0..3 {
             let key = key(number);
             for (process, breakers) in world.all.iter().enumerate() {
                 let state = breakers.state(&key);
                 let token = (key == discord()).then(|| TOKENS[tokens[process]].to_owned());
-                let wrong = token.is_some_and(|token| {
-                    board.get(&SharedBreakerKey { key: key.clone(), token: Some(token) }) == Some(&SharedBreakerState::ForcedOpen)
+                let is_forced_by_token = token.is_some_and(|token| {
+                    stored.get(&SharedBreakerKey { key: key.clone(), token: Some(token) }) == Some(&SharedBreakerState::ForcedOpen)
                 });
-                let expected: &[&str] = match board.get(&whole(key.clone())) {
-                    _ if wrong => &["forced_open"],
+                let expected: &[&str] = match stored.get(&whole(key.clone())) {
+                    _ if is_forced_by_token => &["forced_open"],
                     Some(SharedBreakerState::ForcedOpen) => &["forced_open"],
                     // A process that was late may have closed it, or may be probing.
                     Some(SharedBreakerState::Open { remaining }) if !remaining.is_zero() => &["open", "half_open"],

@@ -23,6 +23,10 @@ pub struct BreakersSnapshot {
     pub unwatched: u64,
     /// Number of known expired interactions.
     pub ended_interactions: usize,
+    /// Number of webhooks that are known not to exist.
+    pub gone_webhooks: usize,
+    /// Number of tokens of callers that Discord has refused.
+    pub refused_tokens: usize,
     /// Number of breakers in each state.
     pub states: StateCounts,
     /// The breakers, those that are not closed first.
@@ -98,6 +102,8 @@ impl Breakers {
             evicted: self.table.evicted(),
             unwatched: self.table.unwatched(),
             ended_interactions: self.expired_interactions.len(),
+            gone_webhooks: self.gone_webhooks.len(),
+            refused_tokens: self.refused_tokens.len(),
             states,
             breakers,
         }

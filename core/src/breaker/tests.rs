@@ -132,7 +132,7 @@ fn a_broken_object_and_one_failure_elsewhere_open_nothing_more() {
 }
 
 #[test]
-fn failures_over_several_objects_of_a_route_open_the_route_and_not_discord() {
+fn failures_over_several_objects_open_the_route_and_not_discord() {
     let mut world = World::new();
     for id in 0..5 {
         world.run(&call(CREATE, id), SERVER_ERROR);
@@ -377,6 +377,71 @@ fn expired_interaction_is_rejected_for_its_lifetime() {
     world.wait_secs(900);
     world.run(&followup("gone"), SUCCESS);
     assert!(world.effects.is_empty());
+}
+
+#[test]
+fn deleted_webhook_is_rejected_until_its_end_or_until_it_is_cleared() {
+    const EXECUTE: &str = "POST /webhooks/{id}/{token}";
+    let mut world = World::new();
+    let webhook = |token: &str| CallInfo { major: TopLevelId::with_token(42, token), ..call(EXECUTE, 0) };
+    let gone = CallResult::Answered(ResponseClass::WebhookGone);
+    let now = world.now;
+    world.run(&webhook("gone"), gone);
+    let refused = world.admit(&webhook("gone")).unwrap_err();
+    assert_eq!((refused.reason, refused.until), ("webhook_gone", Some(now + Duration::from_secs(3_600))));
+    // Without a token in the path, the id is that of any object.
+    world.run(&call("GET /webhooks/{id}", 42), gone);
+    world.run(&call("GET /channels/{id}", 42), SUCCESS);
+    world.run(&webhook("another"), gone);
+    assert_eq!(world.breakers.snapshot(world.now).gone_webhooks, 2);
+    assert_eq!((world.breakers.clear_webhook(42), world.breakers.clear_webhook(42)), (2, 0));
+    world.run(&webhook("gone"), gone);
+    world.wait_secs(3_600);
+    world.run(&webhook("gone"), SUCCESS);
+    assert!(world.effects.is_empty());
+}
+
+#[test]
+fn refused_token_of_a_caller_stops_only_its_calls_and_heals() {
+    let mut world = World::new();
+    let with =
+        |token: u64| CallInfo { credential: Credential::Token(token), ..call("POST /channels/{id}/messages", 1) };
+    let unauthorized = CallResult::Answered(ResponseClass::Unauthorized);
+    world.run(&with(1), unauthorized);
+    let refused = world.admit(&with(1)).unwrap_err();
+    assert_eq!((refused.reason, refused.until), ("unauthorized", Some(world.now + Duration::from_secs(600))));
+    world.run(&with(2), SUCCESS);
+    world.run(&call(READ, 7), SUCCESS);
+    world.wait_secs(600);
+    // A probe that was not sent leaves its place to the next call.
+    let unsent = world.admit(&with(1)).unwrap();
+    assert_eq!(world.reason(&with(1)), "unauthorized");
+    world.breakers.abandon(unsent, world.now);
+    world.run(&with(1), unauthorized);
+    assert_eq!(world.reason(&with(1)), "unauthorized");
+    world.wait_secs(600);
+    world.run(&with(1), SUCCESS);
+    world.run(&with(1), SUCCESS);
+    assert_eq!(world.breakers.snapshot(world.now).refused_tokens, 0);
+    assert!(world.effects.is_empty(), "no breaker was forced open: {:?}", world.effects);
+}
+
+#[test]
+fn breaker_of_a_callers_token_is_probed_by_its_own_calls() {
+    let mut world = World::new();
+    let create = CallInfo { credential: Credential::Token(1), ..call("POST /channels/{id}/messages", 1) };
+    for _ in 0..5 {
+        world.run(&create, CallResult::TimedOut);
+    }
+    assert_eq!(world.reason(&create), "breaker_open");
+    world.wait_secs(60);
+    assert!(world.own_probes().is_empty(), "only the caller has the token");
+    for _ in 0..3 {
+        world.run(&create, SUCCESS);
+    }
+    world.run(&call(READ, 7), SUCCESS);
+    let key = BreakerKey::Pair(create.credential, create.route.clone(), create.major);
+    assert_eq!(world.state(&key), "closed");
 }
 
 #[test]

@@ -236,7 +236,7 @@ impl BudgetMember {
     pub fn snapshot_of_state(name: &BudgetName, state: &BudgetState, booked: Points) -> BudgetSnapshot {
         BudgetSnapshot {
             name: name.clone(),
-            kept: BudgetSource::Together,
+            source: BudgetSource::Together,
             limits: state.limits,
             observed: state.observed.any(),
             available: state.available,

@@ -67,7 +67,7 @@ pub struct BudgetSnapshot {
     /// Name.
     pub name: BudgetName,
     /// Where it is stored.
-    pub kept: BudgetSource,
+    pub source: BudgetSource,
     /// The current limits.
     #[serde(flatten)]
     pub limits: BudgetLimits,
@@ -85,7 +85,7 @@ impl BudgetSnapshot {
     pub(super) fn of(name: &BudgetName, budget: &Budget, source: BudgetSource, now: Timestamp) -> Self {
         Self {
             name: name.clone(),
-            kept: source,
+            source,
             limits: budget.limits(),
             observed: budget.observed().any(),
             available: budget.available(now),

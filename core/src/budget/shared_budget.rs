@@ -165,7 +165,7 @@ impl SharedBudget {
         let last = self.last.as_ref();
         BudgetSnapshot {
             name: name.clone(),
-            kept: BudgetSource::Meanwhile,
+            source: BudgetSource::Meanwhile,
             limits: last.map_or(self.defaults, |last| last.limits),
             observed: last.is_some_and(|last| last.observed.any()),
             available: Points::ZERO,

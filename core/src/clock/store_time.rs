@@ -256,5 +256,4 @@ fn tolerance_ms() -> i64 {
 }
 
 #[cfg(test)]
-#[path = "store_time_tests.rs"]
 mod tests;

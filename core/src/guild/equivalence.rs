@@ -104,36 +104,36 @@ proptest! {
         lookahead in 2_usize..20,
     ) {
         let config = OrderConfig { park_after: Duration::from_secs(60), lookahead };
-        let (mut line, mut reference) = (OperationOrder::new(config), QuadraticOrder::new(config));
+        let (mut order, mut reference) = (OperationOrder::new(config), QuadraticOrder::new(config));
         let mut unloaded: Vec<QueueEntry<Objects>> = (1..).zip(&all).map(|(seq, loaded)| entry(seq, loaded)).collect();
         let mut now = 1_000;
-        let both = |line: &mut OperationOrder<Objects>, reference: &mut QuadraticOrder<Objects>, now: u64| {
-            let (step, expected) = (line.next(at(now)), reference.next(at(now)));
+        let both = |order: &mut OperationOrder<Objects>, reference: &mut QuadraticOrder<Objects>, now: u64| {
+            let (step, expected) = (order.next(at(now)), reference.next(at(now)));
             prop_assert_eq!(step, expected);
             Ok(step)
         };
         for event in events {
             // Takes the steps that need no event.
             let running = loop {
-                match both(&mut line, &mut reference, now)? {
+                match both(&mut order, &mut reference, now)? {
                     OrderStep::NeedMore => {
                         let page: Vec<_> = unloaded.drain(..page.min(unloaded.len())).collect();
-                        line.on_loaded(page.clone(), !unloaded.is_empty());
+                        order.on_loaded(page.clone(), !unloaded.is_empty());
                         reference.on_loaded(page, !unloaded.is_empty());
                     }
                     OrderStep::Expire(seq) => {
-                        line.on_finished(seq);
+                        order.on_finished(seq);
                         reference.on_finished(seq);
                     }
                     OrderStep::Join => {
-                        line.on_joined(None);
+                        order.on_joined(None);
                         reference.on_joined(None);
                     }
                     OrderStep::Park(_) => {}
                     OrderStep::Run(seq) => {
-                        line.on_started(seq);
+                        order.on_started(seq);
                         reference.on_started(seq);
-                        both(&mut line, &mut reference, now)?;
+                        both(&mut order, &mut reference, now)?;
                         break Some(seq);
                     }
                     OrderStep::WaitUntil(_) | OrderStep::Idle => break None,
@@ -142,42 +142,42 @@ proptest! {
             let mut done = true;
             match (&event, running) {
                 (Event::End, Some(seq)) => {
-                    line.on_finished(seq);
+                    order.on_finished(seq);
                     reference.on_finished(seq);
                 }
                 (Event::Delay { seconds, held }, Some(seq)) => {
-                    let parked = line.on_delayed(seq, at(now + seconds), *held, at(now));
+                    let parked = order.on_delayed(seq, at(now + seconds), *held, at(now));
                     prop_assert_eq!(parked, reference.on_delayed(seq, at(now + seconds), *held, at(now)));
                 }
                 (Event::Wait { seconds, phase }, Some(seq)) => {
-                    line.on_waiting(seq, *phase, at(now + seconds));
+                    order.on_waiting(seq, *phase, at(now + seconds));
                     reference.on_waiting(seq, *phase, at(now + seconds));
                 }
                 (Event::NotStarted, Some(seq)) => {
-                    line.on_not_started(seq);
+                    order.on_not_started(seq);
                     reference.on_not_started(seq);
                 }
                 (Event::Cancel(seq), _) => {
-                    line.on_cancelled(*seq);
+                    order.on_cancelled(*seq);
                     reference.on_cancelled(*seq);
                     done = false;
                 }
                 (Event::EndOf(seq), None) => {
-                    line.on_finished(*seq);
+                    order.on_finished(*seq);
                     reference.on_finished(*seq);
                 }
                 (Event::Expedite(seq), _) => {
-                    line.on_expedited(*seq, at(now));
+                    order.on_expedited(*seq, at(now));
                     reference.on_expedited(*seq, at(now));
                     done = false;
                 }
                 (Event::Wake, _) => {
-                    line.on_woken();
+                    order.on_woken();
                     reference.on_woken();
                     done = false;
                 }
                 (Event::Schedule(after), _) => {
-                    line.on_scheduled(Some(at(now + after)));
+                    order.on_scheduled(Some(at(now + after)));
                     reference.on_scheduled(Some(at(now + after)));
                     done = false;
                 }
@@ -193,11 +193,11 @@ proptest! {
             }
             if let Some(seq) = running.filter(|_| !done) {
                 // A running operation finishes before the next event.
-                line.on_finished(seq);
+                order.on_finished(seq);
                 reference.on_finished(seq);
             }
-            prop_assert_eq!(line.len(), reference.len());
-            prop_assert_eq!(line.running(), reference.running());
+            prop_assert_eq!(order.len(), reference.len());
+            prop_assert_eq!(order.running(), reference.running());
         }
     }
 }

@@ -152,7 +152,7 @@ proptest! {
         page in 1_usize..8,
     ) {
         let config = OrderConfig { park_after: Duration::from_secs(PARK_AFTER), lookahead: 1_000 };
-        let mut line = OperationOrder::new(config);
+        let mut order = OperationOrder::new(config);
         let mut schedule = Schedule { waiting: Vec::new(), next_seq: 0 };
         let mut unloaded: Vec<OracleOperation> = Vec::new();
         for made in makes {
@@ -165,7 +165,7 @@ proptest! {
         let (mut fates, mut asides) = (fates.into_iter(), asides.into_iter());
         for round in 0.. {
             prop_assert!(round < 2_000, "the simulation does not end: {oracle:?}");
-            match line.next(seconds(now)) {
+            match order.next(seconds(now)) {
                 OrderStep::NeedMore => {
                     let loaded: Vec<OracleOperation> = unloaded.drain(..page.min(unloaded.len())).collect();
                     let entries = loaded.iter().map(|seen| QueueEntry {
@@ -177,20 +177,20 @@ proptest! {
                         deployment: seen.spec.deployment.map(|n| OperationId::new(n, [1; 10])),
                         objects: Bits(seen.spec.objects),
                     });
-                    line.on_loaded(entries, !unloaded.is_empty());
-                    line.on_scheduled(schedule.first().map(seconds));
+                    order.on_loaded(entries, !unloaded.is_empty());
+                    order.on_scheduled(schedule.first().map(seconds));
                     oracle.extend(loaded);
                 }
                 OrderStep::Join => {
                     prop_assert!(schedule.first().is_some_and(|due| due <= now));
                     unloaded.extend(schedule.join(now));
-                    line.on_joined(schedule.first().map(seconds));
+                    order.on_joined(schedule.first().map(seconds));
                 }
                 OrderStep::Expire(seq) => {
                     let index = oracle.iter().position(|seen| seen.seq == seq).unwrap();
                     prop_assert!(!oracle[index].sent && oracle[index].spec.deadline.unwrap() <= now);
                     oracle.remove(index);
-                    line.on_finished(seq);
+                    order.on_finished(seq);
                 }
                 OrderStep::Park(seq) => {
                     let seen = oracle.iter_mut().find(|seen| seen.seq == seq).unwrap();
@@ -202,17 +202,17 @@ proptest! {
                     let allowed: Vec<usize> = (0..oracle.len()).filter(|&i| may_run(&oracle, i, now)).collect();
                     prop_assert_eq!(allowed.first(), Some(&index));
                     prop_assert!(oracle.iter().all(|seen| seen.sent || seen.spec.deadline.is_none_or(|at| at > now)));
-                    line.on_started(seq);
-                    prop_assert_eq!(line.next(seconds(now)), OrderStep::Idle, "never two at a time");
+                    order.on_started(seq);
+                    prop_assert_eq!(order.next(seconds(now)), OrderStep::Idle, "never two at a time");
                     let seen = &mut oracle[index];
                     match fates.next().unwrap_or(Outcome::End) {
                         Outcome::End => {
                             oracle.remove(index);
-                            line.on_finished(seq);
+                            order.on_finished(seq);
                         }
                         Outcome::Hold { seconds: wait, alone } => {
                             let held = if alone { DelayScope::Alone } else { DelayScope::WithAll };
-                            let parked = line.on_delayed(seq, seconds(now + wait), held, seconds(now));
+                            let parked = order.on_delayed(seq, seconds(now + wait), held, seconds(now));
                             seen.held_since = alone.then(|| seen.held_since.unwrap_or(now));
                             let long = wait > PARK_AFTER || seen.held_since.is_some_and(|since| now >= since + PARK_AFTER);
                             seen.parked = alone && (seen.parked || long);
@@ -220,7 +220,7 @@ proptest! {
                             prop_assert_eq!(parked, seen.parked);
                         }
                         Outcome::HoldCaller { seconds: wait } => {
-                            prop_assert!(line.on_delayed(seq, seconds(now + wait), DelayScope::ByCaller, seconds(now)));
+                            prop_assert!(order.on_delayed(seq, seconds(now + wait), DelayScope::ByCaller, seconds(now)));
                             seen.held_since.get_or_insert(now);
                             (seen.parked, seen.held, seen.sent, seen.due) = (true, true, false, now + wait);
                         }
@@ -228,7 +228,7 @@ proptest! {
                             (seen.held, seen.held_since, seen.parked) = (false, None, false);
                             (seen.sent, seen.due) = (matches!(fate, Outcome::Reconcile { .. }), now + wait);
                             let phase = if seen.sent { WaitPhase::Reconciling } else { WaitPhase::Retrying };
-                            line.on_waiting(seq, phase, seconds(seen.due));
+                            order.on_waiting(seq, phase, seconds(seen.due));
                         }
                     }
                 }
@@ -249,12 +249,12 @@ proptest! {
                         None => now = until,
                         Some(Interruption::Pass(by)) => now = (now + by).min(until),
                         Some(Interruption::Cancel(index)) if index < oracle.len() && !oracle[index].sent => {
-                            line.on_cancelled(oracle.remove(index).seq);
+                            order.on_cancelled(oracle.remove(index).seq);
                         }
                         Some(Interruption::Expedite(index)) if index < oracle.len() && !oracle[index].sent => {
                             let seen = &mut oracle[index];
                             seen.due = seen.due.min(now);
-                            line.on_expedited(seen.seq, seconds(now));
+                            order.on_expedited(seen.seq, seconds(now));
                         }
                         Some(Interruption::Cancel(_) | Interruption::Expedite(_)) => {}
                     }

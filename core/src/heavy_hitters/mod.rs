@@ -52,11 +52,19 @@ impl<K: Clone + Eq + Hash + Ord> SpaceSavingTable<K> {
 
     /// Counts a key once.
     pub fn add(&mut self, key: K) {
+        self.add_many(key, 1);
+    }
+
+    /// Counts a key this many times.
+    pub fn add_many(&mut self, key: K, times: u64) {
+        if times == 0 {
+            return;
+        }
         let before = match self.counts.get(&key) {
             Some(counted) => *counted,
             None => self.make_room(),
         };
-        let count = before.count.saturating_add(1);
+        let count = before.count.saturating_add(times);
         // The entry exists under its own count only if the key was present.
         self.order.remove(&(before.count, key.clone()));
         self.order.insert((count, key.clone()));
@@ -106,8 +114,20 @@ impl<K: Clone + Eq + Hash + Ord> HeavyHitters<K> {
 
     /// Counts a key once.
     pub fn add(&mut self, key: K, now: Timestamp) {
+        self.add_many(key, 1, now);
+    }
+
+    /// Counts a key this many times.
+    pub fn add_many(&mut self, key: K, times: u64, now: Timestamp) {
         self.rotate(now);
-        self.present.add(key);
+        self.present.add_many(key, times);
+    }
+
+    /// The count of a key; 0 if it is not among the largest. Reads what the last call of `top` or `add` has left.
+    #[must_use]
+    pub fn count(&self, key: &K) -> u64 {
+        let of = |table: &SpaceSavingTable<K>| table.counts.get(key).map_or(0, |counted| counted.count);
+        of(&self.present).saturating_add(of(&self.past))
     }
 
     /// The largest keys, largest first; and since when they were counted.

@@ -283,8 +283,8 @@ impl World {
             Action::Wait { millis } => {
                 self.now = self.now + Duration::from_millis(millis);
                 // No request takes minutes.
-                let patience = Duration::from_secs(60);
-                self.late.retain(|(_, _, lender_request)| self.now.since(lender_request.requested_at) < patience);
+                let give_up_after = Duration::from_secs(60);
+                self.late.retain(|(_, _, lender_request)| self.now.since(lender_request.requested_at) < give_up_after);
                 // Nor does a call.
                 if millis > 30_000 {
                     for target in 0..count {

@@ -25,6 +25,7 @@ mod share;
 #[cfg(test)]
 mod share_tests;
 mod spenders;
+mod storms;
 #[cfg(test)]
 mod tests;
 mod window_counter;
@@ -37,6 +38,7 @@ pub use owner::{CallOwner, Holder, HolderKind, Submitter};
 pub use saved_state::{SavedHolders, SavedInvalidLedger};
 pub use share::{HolderSnapshot, ShareExceeded, ShareSnapshot};
 pub use spenders::Spender;
+pub use storms::{ForbiddenStorms, StormConfig, StormKey, StormRefusal};
 
 use std::time::Duration;
 

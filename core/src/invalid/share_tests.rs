@@ -152,10 +152,10 @@ fn restart_does_not_reset_the_share() {
         before.complete(call, true, at(20));
     }
     let text = serde_json::to_string(&before.save_holders(at(30))).unwrap();
-    let memory: SavedHolders = serde_json::from_str(&text).unwrap();
+    let saved: SavedHolders = serde_json::from_str(&text).unwrap();
     let age = SnapshotAge::of(UnixMs::new(0), UnixMs::new(60_000));
     let mut after = InvalidLedger::new(config);
-    after.restore_holders(&memory, 0, age, at(0));
+    after.restore_holders(&saved, 0, age, at(0));
     assert!(!is_admitted(&mut after, &greedy, at(0)));
     assert!(is_admitted(&mut after, &operator(2), at(0)));
     assert_eq!(after.largest_share_ratio(), 1.0);
@@ -167,18 +167,18 @@ fn restart_does_not_reset_the_share() {
 
     // A run that ended suddenly may have made requests that it did not save.
     let mut after = InvalidLedger::new(config);
-    after.restore_holders(&memory, 100, age, at(0));
+    after.restore_holders(&saved, 100, age, at(0));
     let (sent, _) = flood(&mut after, &operator(2), at(0));
     assert_eq!(sent, 2_399);
 }
 
 #[test]
 fn broken_memory_of_holders_is_ignored() {
-    let memory: SavedHolders =
+    let saved: SavedHolders =
         serde_json::from_str(r#"{"holders":[["x:1",[[600000,5000]]],["g:1",[[99999999999,4294967295],[5,7]]]]}"#)
             .unwrap();
     let mut ledger = InvalidLedger::new(InvalidConfig::default());
-    ledger.restore_holders(&memory, 0, SnapshotAge::of(UnixMs::new(0), UnixMs::new(0)), at(0));
+    ledger.restore_holders(&saved, 0, SnapshotAge::of(UnixMs::new(0), UnixMs::new(0)), at(0));
     assert!(is_admitted(&mut ledger, &operator(2), at(0)));
     assert!(!is_admitted(&mut ledger, &operator(1), at(0)));
     assert!(is_admitted(&mut ledger, &operator(1), at(611)));
@@ -263,9 +263,9 @@ proptest! {
                         ledger.complete(reservation, true, now);
                         invalid.push((now, who));
                     }
-                    let memory = ledger.save_holders(now);
+                    let saved = ledger.save_holders(now);
                     ledger = InvalidLedger::new(config);
-                    ledger.restore_holders(&memory, 0, SnapshotAge::of(UnixMs::new(0), UnixMs::new(0)), now);
+                    ledger.restore_holders(&saved, 0, SnapshotAge::of(UnixMs::new(0), UnixMs::new(0)), now);
                 }
             }
             for (holder, count) in held(now, &invalid, &open) {
@@ -278,7 +278,7 @@ proptest! {
 #[test]
 fn process_that_takes_the_place_of_a_killed_one_can_send_at_once() {
     let config = InvalidConfig::default();
-    let mut keeper = Lender::new(config.limit, config.window);
+    let mut lender = Lender::new(config.limit, config.window);
     let owner = operator(7);
     for life in 0..20 {
         let now = at(life * 10);
@@ -288,7 +288,7 @@ fn process_that_takes_the_place_of_a_killed_one_can_send_at_once() {
         for (number, second) in [(1, 0), (2, 4)] {
             let now = now + Duration::from_secs(second);
             let request = ledger.request(now).unwrap();
-            let synced = keeper.sync(&format!("life {life}"), number, &request, "server", now).unwrap();
+            let synced = lender.sync(&format!("life {life}"), number, &request, "server", now).unwrap();
             ledger.on_reply(&synced, now);
         }
         let now = now + Duration::from_secs(4);

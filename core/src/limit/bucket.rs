@@ -31,6 +31,17 @@ impl BucketSpec {
             BucketAlgorithm::Leaky { refill, .. } => refill.saturating_mul(self.limit),
         }
     }
+
+    /// How long after its last call a bucket that was used up has a free slot, whatever its state; `None` if that is
+    /// longer than `max`. A bucket that may still turn out to be a fixed window counts as free after `max`.
+    pub(super) fn time_until_free(self, max: Duration) -> Option<Duration> {
+        let wait = match self.kind {
+            BucketAlgorithm::Fixed { per } => per,
+            BucketAlgorithm::Leaky { refill, confirmed: true } => refill,
+            BucketAlgorithm::Leaky { confirmed: false, .. } => self.window().min(max),
+        };
+        (wait <= max).then_some(wait)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -389,5 +400,4 @@ fn refill(rate: &RateHeaders) -> Duration {
 }
 
 #[cfg(test)]
-#[path = "bucket_tests.rs"]
 mod tests;

@@ -109,7 +109,7 @@ impl Limiter {
 mod tests {
     use super::*;
     use crate::lane::Lane;
-    use crate::limit::{AcquireOutcome, LimitConfig, PermitRequest};
+    use crate::limit::{AcquireOutcome, CallerId, LimitConfig, PermitRequest};
     use crate::response::{RateHeaders, ResponseClass, ResponseInfo};
     use crate::route::Route;
 
@@ -125,7 +125,13 @@ mod tests {
         for guild in 1..=guilds {
             let now = at(10_000 + guild);
             let route = Route::parse("GET", &format!("/guilds/{guild}/roles"), 42, 0);
-            let request = PermitRequest { credential: BOT, route, lane: Lane::Interactive, deadline: now };
+            let request = PermitRequest {
+                credential: BOT,
+                route,
+                lane: Lane::Interactive,
+                caller: CallerId::NONE,
+                deadline: now,
+            };
             let AcquireOutcome::Granted(permit) = limiter.acquire(request, now) else { panic!("no permit") };
             let rate = RateHeaders {
                 bucket: "abc".into(),

@@ -34,6 +34,8 @@ pub struct LimitConfig {
     pub max_buckets: usize,
     /// Maximum number of routes in memory.
     pub max_routes: usize,
+    /// Maximum number of global limits of tokens of callers.
+    pub max_token_domains: usize,
 }
 
 impl Default for LimitConfig {
@@ -53,6 +55,7 @@ impl Default for LimitConfig {
             max_waiters: 10_000,
             max_buckets: 100_000,
             max_routes: 10_000,
+            max_token_domains: 2_048,
         }
     }
 }

@@ -1,10 +1,10 @@
 //! A domain: calls that share one global limit or none, and the order in which they are granted.
 
-use std::collections::BTreeSet;
-
+use super::caller::CallerId;
 use super::global::GlobalLimit;
 use super::readiness::Readiness;
 use super::shared::MemberPermitId;
+use super::turns::Turns;
 use super::wait_queue::{Ticket, WaitQueueId};
 use crate::lane::Lane;
 use crate::response::Credential;
@@ -19,10 +19,14 @@ pub(super) struct Domain {
     pub(super) credential: Credential,
     /// `None` for calls that are exempt from the global limit.
     pub(super) global: Option<GlobalLimit>,
-    /// Heads of wait queues that wait only for this domain, by lane; the oldest is granted first.
-    ready: [BTreeSet<(Ticket, WaitQueueId)>; 3],
+    /// Heads of wait queues that wait only for this domain, by lane.
+    ready: [Turns; 3],
     /// Number of waiters that need a token of this domain, now or later.
     pub(super) waiting: usize,
+    /// Number of calls in flight.
+    pub(super) in_flight: usize,
+    /// The last grant.
+    used_at: Timestamp,
     /// When to check again.
     pub(super) wake: Option<Timestamp>,
     /// A global 429 of the credential: no call is granted before this time, exempt from the global limit or not.
@@ -30,12 +34,14 @@ pub(super) struct Domain {
 }
 
 impl Domain {
-    pub(super) fn new(credential: Credential, global: Option<GlobalLimit>) -> Self {
+    pub(super) fn new(credential: Credential, global: Option<GlobalLimit>, now: Timestamp) -> Self {
         Self {
             credential,
             global,
-            ready: [const { BTreeSet::new() }; 3],
+            ready: [Turns::new(), Turns::new(), Turns::new()],
             waiting: 0,
+            in_flight: 0,
+            used_at: now,
             wake: None,
             blocked_until: Timestamp::ZERO,
         }
@@ -44,6 +50,12 @@ impl Domain {
     /// Whether this domain is for calls that are exempt from the global limit.
     pub(super) fn is_exempt(&self) -> bool {
         self.global.is_none()
+    }
+
+    /// When it was last used, if it has no calls and is not blocked.
+    pub(super) fn unused_since(&self, now: Timestamp) -> Option<Timestamp> {
+        let is_unused = self.waiting == 0 && self.in_flight == 0 && self.is_quiet() && self.blocked_until <= now;
+        is_unused.then_some(self.used_at)
     }
 
     /// A global 429: no call is granted before `until`.
@@ -60,26 +72,27 @@ impl Domain {
     }
 
     /// The earliest time at which a new call of this lane could be granted; a lower bound.
-    pub(super) fn estimate(&self, lane: Lane, now: Timestamp) -> Timestamp {
-        let global = self.global.as_ref().map_or(now, |global| global.estimate(self.ahead(lane), now));
+    pub(super) fn estimate(&self, lane: Lane, caller: CallerId, now: Timestamp) -> Timestamp {
+        let global = self.global.as_ref().map_or(now, |global| global.estimate(self.ahead(lane, caller), now));
         global.max(self.blocked_until)
     }
 
-    pub(super) fn announce(&mut self, lane: Lane, ticket: Ticket, queue_id: WaitQueueId) {
-        self.ready[lane.index()].insert((ticket, queue_id));
+    pub(super) fn announce(&mut self, lane: Lane, caller: CallerId, ticket: Ticket, queue_id: WaitQueueId) {
+        self.ready[lane.index()].insert(caller, ticket, queue_id);
     }
 
-    pub(super) fn withdraw(&mut self, lane: Lane, ticket: Ticket, queue_id: WaitQueueId) {
-        self.ready[lane.index()].remove(&(ticket, queue_id));
+    pub(super) fn withdraw(&mut self, lane: Lane, caller: CallerId, ticket: Ticket, queue_id: WaitQueueId) {
+        self.ready[lane.index()].remove(caller, ticket, queue_id);
     }
 
     pub(super) fn is_quiet(&self) -> bool {
-        self.ready.iter().all(BTreeSet::is_empty)
+        self.ready.iter().all(Turns::is_empty)
     }
 
-    /// Number of ready calls that are granted before a new call of this lane.
-    pub(super) fn ahead(&self, lane: Lane) -> usize {
-        self.ready[..=lane.index()].iter().map(BTreeSet::len).sum()
+    /// Number of ready calls that are granted before a new call of this lane and caller.
+    pub(super) fn ahead(&self, lane: Lane, caller: CallerId) -> usize {
+        let urgent: usize = self.ready[..lane.index()].iter().map(Turns::len).sum();
+        urgent + self.ready[lane.index()].ahead(caller)
     }
 
     /// The next call to grant, if one is permitted now.
@@ -105,7 +118,7 @@ impl Domain {
                 turn => return self.set_wake(turn),
             },
         };
-        let (ticket, queue_id) = self.ready[lane.index()].first().copied()?;
+        let (ticket, queue_id) = self.ready[lane.index()].first()?;
         Some((lane, ticket, queue_id))
     }
 
@@ -116,12 +129,22 @@ impl Domain {
         None
     }
 
-    pub(super) fn take(&mut self, lane: Lane, now: Timestamp) -> Option<MemberPermitId> {
-        let waiting = self.ready_lanes();
+    /// Takes a token for a call; `waiting` are the lanes that had ready calls when it was chosen.
+    pub(super) fn take(
+        &mut self,
+        lane: Lane,
+        caller: CallerId,
+        waiting: [bool; 3],
+        now: Timestamp,
+    ) -> Option<MemberPermitId> {
+        self.in_flight += 1;
+        self.used_at = now;
+        self.ready[lane.index()].took(caller);
         self.global.as_mut().and_then(|global| global.take(lane, waiting, now))
     }
 
-    fn ready_lanes(&self) -> [bool; 3] {
+    /// Which lanes have ready calls.
+    pub(super) fn ready_lanes(&self) -> [bool; 3] {
         [0, 1, 2].map(|lane: usize| !self.ready[lane].is_empty())
     }
 }

@@ -12,11 +12,13 @@
 
 mod bucket;
 mod bucket_list;
+mod caller;
 mod config;
 pub mod division;
 mod domain;
 mod global;
 mod in_flight;
+mod lane_queue;
 mod limiter;
 mod local_window;
 mod pacer;
@@ -27,14 +29,18 @@ pub mod shared;
 mod sublimit;
 #[cfg(test)]
 mod test_server;
+mod turns;
 mod view;
 mod wait_queue;
 mod wait_queues;
 
 pub use bucket::BucketView;
 pub use bucket_list::{BucketPage, BucketRow};
+pub use caller::CallerId;
 pub use config::LimitConfig;
-pub use limiter::{AcquireOutcome, Delay, DelayReason, Limiter, LimiterEffect, PermitId, PermitRequest, SharingConfig};
+pub use limiter::{
+    AcquireOutcome, Delay, DelayReason, Limiter, LimiterEffect, PermitId, PermitRequest, RouteBucket, SharingConfig,
+};
 pub use saved_state::SavedLimiter;
 pub use view::{CredentialView, LimiterView, WaitingView};
 pub use wait_queue::Ticket;

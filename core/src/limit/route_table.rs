@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::bucket::BucketSpec;
+use super::bucket::{Bucket, BucketSpec};
 use super::config::LimitConfig;
 use crate::response::Credential;
 use crate::route::RouteKey;
+use crate::snapshot::ShutdownKind;
 use crate::time::Timestamp;
 
 /// Index of a bucket hash in the route table.
@@ -16,6 +18,18 @@ pub(super) struct HashId(u32);
 /// Index of a credential in the route table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct CredentialId(u16);
+
+/// The process before this one.
+#[derive(Clone, Copy, Debug)]
+struct Predecessor {
+    /// When its last call has arrived.
+    arrived: Timestamp,
+    ending: ShutdownKind,
+}
+
+/// Longest wait for a bucket because a process that ended suddenly may have used it up. One that takes longer to be free
+/// again is saved at once when it is used up.
+const MAX_BLIND_WAIT: Duration = Duration::from_secs(20);
 
 /// What is known about a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +45,8 @@ pub(super) enum RouteLimit {
 /// Table of routes and hashes.
 #[derive(Debug)]
 pub(super) struct RouteTable {
-    credentials: Vec<Credential>,
+    /// `None` for one that was forgotten, whose index is free.
+    credentials: Vec<Option<Credential>>,
     /// What each credential knows about a route. Credentials are few, so the route alone is the key.
     routes: HashMap<RouteKey, Vec<(Credential, RouteLimit)>>,
     /// Total number of entries in `routes`.
@@ -40,8 +55,8 @@ pub(super) struct RouteTable {
     /// By hash id.
     names: Vec<Arc<str>>,
     spec: Vec<BucketSpec>,
-    /// Number of hashes that were restored, and the time by which the last call before the restart has arrived.
-    restored: (usize, Timestamp),
+    /// The process whose state was restored, if there was one.
+    predecessor: Option<Predecessor>,
     max_routes: usize,
     /// Routes evicted for lack of space.
     pub(super) evicted: u64,
@@ -56,7 +71,7 @@ impl RouteTable {
             hashes: HashMap::new(),
             names: Vec::new(),
             spec: Vec::new(),
-            restored: (0, Timestamp::ZERO),
+            predecessor: None,
             max_routes: config.max_routes.max(16),
             evicted: 0,
         }
@@ -64,13 +79,33 @@ impl RouteTable {
 
     /// Returns the id of a credential and adds it if needed; `None` if the table is full.
     pub(super) fn credential_id(&mut self, credential: Credential) -> Option<CredentialId> {
-        // There are as many credentials as bots.
-        let existing = self.credentials.iter().position(|existing| *existing == credential);
-        let index = u16::try_from(existing.unwrap_or(self.credentials.len())).ok()?;
-        if existing.is_none() {
-            self.credentials.push(credential);
+        // There are as many credentials as bots, and few tokens of callers.
+        if let Some(existing) = self.credentials.iter().position(|existing| *existing == Some(credential)) {
+            return u16::try_from(existing).ok().map(CredentialId);
+        }
+        let free = self.credentials.iter().position(Option::is_none);
+        let index = u16::try_from(free.unwrap_or(self.credentials.len())).ok()?;
+        match free {
+            Some(free) => self.credentials[free] = Some(credential),
+            None => self.credentials.push(Some(credential)),
         }
         Some(CredentialId(index))
+    }
+
+    /// Forgets a credential and its routes. Returns the id that it had; nothing may refer to it any more once another
+    /// credential is added.
+    pub(super) fn forget_credential(&mut self, credential: Credential) -> Option<CredentialId> {
+        let index = self.credentials.iter().position(|existing| *existing == Some(credential))?;
+        self.credentials[index] = None;
+        let mut removed = 0;
+        self.routes.retain(|_, entries| {
+            let before = entries.len();
+            entries.retain(|(owner, _)| *owner != credential);
+            removed += before - entries.len();
+            !entries.is_empty()
+        });
+        self.entry_count -= removed;
+        u16::try_from(index).ok().map(CredentialId)
     }
 
     pub(super) fn limit_of(&self, credential: Credential, route: &RouteKey, now: Timestamp) -> RouteLimit {
@@ -100,7 +135,7 @@ impl RouteTable {
         })
     }
 
-    pub(super) fn learn(&mut self, credential: Credential, route: &RouteKey, limit: RouteLimit) {
+    pub(super) fn observe(&mut self, credential: Credential, route: &RouteKey, limit: RouteLimit) {
         if let Some(entries) = self.routes.get_mut(route)
             && let Some((_, before)) = entries.iter_mut().find(|(owner, _)| *owner == credential)
         {
@@ -140,16 +175,34 @@ impl RouteTable {
         Some(id)
     }
 
-    /// Marks all current hashes as restored: calls of the previous process that used their buckets arrive before
-    /// `arrived`.
-    pub(super) fn restored(&mut self, arrived: Timestamp) {
-        self.restored = (self.spec.len(), arrived);
+    /// A process came before this one: its last call arrives before `arrived`.
+    pub(super) fn set_predecessor(&mut self, arrived: Timestamp, ending: ShutdownKind) {
+        self.predecessor = Some(Predecessor { arrived, ending });
     }
 
-    /// Whether calls of the previous process may still count in the buckets of a hash.
-    pub(super) fn may_have_prior_calls(&self, hash: HashId, now: Timestamp) -> bool {
-        let (recalled, arrived) = self.restored;
-        (hash.0 as usize) < recalled && now < arrived + self.spec(hash).window()
+    /// When the last call of a process that ended without saving everything has arrived; `None` if all is saved.
+    pub(super) fn unsaved_calls(&self) -> Option<Timestamp> {
+        let predecessor = self.predecessor?;
+        (predecessor.ending == ShutdownKind::Sudden).then_some(predecessor.arrived)
+    }
+
+    /// A bucket of a hash for an object that is not known. It is full, unless calls of the previous process may count in
+    /// it, even if that process did not save the hash.
+    pub(super) fn new_bucket(&self, hash: HashId, now: Timestamp) -> Bucket {
+        let spec = self.spec(hash);
+        let Some(Predecessor { arrived, ending }) =
+            self.predecessor.filter(|known| now < known.arrived + spec.window())
+        else {
+            return Bucket::from_spec(spec);
+        };
+        let mut bucket = Bucket::unobserved(spec);
+        // Nobody knows whether it is used up, so the first call must wait until it cannot be.
+        if let (ShutdownKind::Sudden, Some(wait)) = (ending, spec.time_until_free(MAX_BLIND_WAIT))
+            && now < arrived + wait
+        {
+            bucket.close(arrived + wait);
+        }
+        bucket
     }
 
     /// All routes with a known hash.
@@ -166,8 +219,12 @@ impl RouteTable {
         &self.names[hash.0 as usize]
     }
 
+    pub(super) fn shared_name(&self, hash: HashId) -> Arc<str> {
+        Arc::clone(&self.names[hash.0 as usize])
+    }
+
     pub(super) fn credential(&self, id: CredentialId) -> Credential {
-        self.credentials[usize::from(id.0)]
+        self.credentials[usize::from(id.0)].expect("invariant: a credential that is referred to is not forgotten")
     }
 
     pub(super) fn spec(&self, hash: HashId) -> BucketSpec {

@@ -29,6 +29,12 @@ impl Sublimit {
         Self { sub, ..Self::default() }
     }
 
+    /// Creates it with one call that counts as having arrived at `unsaved`.
+    pub(super) fn after(sub: Option<SublimitKind>, unsaved: Option<Timestamp>) -> Self {
+        let past = unsaved.filter(|_| sub.is_some()).map(|arrived| arrived + NAME_CHANGE_WINDOW);
+        Self { past: past.into_iter().collect(), ..Self::new(sub) }
+    }
+
     pub(super) fn readiness(&mut self, now: Timestamp) -> Readiness {
         self.past.retain(|until| *until > now);
         self.next_readiness(now)

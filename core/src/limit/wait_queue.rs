@@ -1,9 +1,9 @@
 //! A wait queue: calls that wait, by lane, for the same limit.
 
-use std::collections::VecDeque;
-
 use super::bucket::Bucket;
+use super::caller::CallerId;
 use super::domain::DomainId;
+use super::lane_queue::LaneQueue;
 use super::route_table::{CredentialId, HashId};
 use super::sublimit::Sublimit;
 use crate::lane::Lane;
@@ -28,6 +28,15 @@ pub(super) enum WaitQueueKey {
     Free(CredentialId, RouteKey),
     /// A sublimit.
     Sublimit(Box<SublimitKey>),
+}
+
+impl WaitQueueKey {
+    pub(super) fn credential_id(&self) -> CredentialId {
+        match self {
+            Self::Unknown(id, ..) | Self::Bucket(id, ..) | Self::Free(id, _) => *id,
+            Self::Sublimit(key) => key.credential_id,
+        }
+    }
 }
 
 /// What a sublimit applies to.
@@ -66,31 +75,32 @@ pub(super) struct WaitQueue {
 // A bot in many guilds has hundreds of thousands of these, nearly all of them buckets. Rare or large fields are boxed.
 const _: () = assert!(size_of::<Option<WaitQueue>>() <= 136 && size_of::<WaitQueueKey>() <= 24);
 
-/// Waiting calls by lane, first in, first out.
+/// Waiting calls by lane.
 #[derive(Debug, Default)]
 pub(super) struct LaneQueues {
-    pub(super) lanes: [VecDeque<Ticket>; 3],
-    /// The heads that are announced as ready, and their domains.
-    pub(super) announced: [Option<(Ticket, DomainId)>; 3],
+    pub(super) lanes: [LaneQueue; 3],
+    /// The heads that are announced as ready, with their callers and domains.
+    pub(super) announced: [Option<(Ticket, CallerId, DomainId)>; 3],
 }
 
 impl LaneQueues {
     pub(super) fn is_empty(&self) -> bool {
-        self.lanes.iter().all(VecDeque::is_empty)
+        self.lanes.iter().all(LaneQueue::is_empty)
     }
 
-    /// Number of waiting calls that are granted before a new call of this lane.
-    pub(super) fn ahead(&self, lane: Lane) -> usize {
-        self.lanes[..=lane.index()].iter().map(VecDeque::len).sum()
+    /// Number of waiting calls that are granted before a new call of this lane and caller.
+    pub(super) fn ahead(&self, lane: Lane, caller: CallerId) -> usize {
+        let urgent: usize = self.lanes[..lane.index()].iter().map(LaneQueue::len).sum();
+        urgent + self.lanes[lane.index()].ahead(caller)
     }
 
     /// The most urgent waiting call.
     pub(super) fn first(&self) -> Option<Ticket> {
-        self.lanes.iter().find_map(|queue| queue.front().copied())
+        self.lanes.iter().find_map(LaneQueue::front)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.lanes.iter().map(VecDeque::len).sum()
+        self.lanes.iter().map(LaneQueue::len).sum()
     }
 }
 
@@ -103,8 +113,8 @@ impl WaitQueue {
         self.queues.as_ref().map_or(0, |queues| queues.len())
     }
 
-    pub(super) fn ahead(&self, lane: Lane) -> usize {
-        self.queues.as_ref().map_or(0, |queues| queues.ahead(lane))
+    pub(super) fn ahead(&self, lane: Lane, caller: CallerId) -> usize {
+        self.queues.as_ref().map_or(0, |queues| queues.ahead(lane, caller))
     }
 
     /// Whether the API lists this limit: a bucket, or a sublimit that delays calls.

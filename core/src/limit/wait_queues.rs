@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::route_table::CredentialId;
 use super::wait_queue::{QueueLimit, WaitQueue, WaitQueueId, WaitQueueKey};
 use crate::time::Timestamp;
 
@@ -129,6 +130,18 @@ impl WaitQueues {
             let at = id as usize;
             (id, self.pages[at / PAGE_SIZE][at % PAGE_SIZE].as_ref())
         })
+    }
+
+    /// Removes the wait queues of a credential without calls.
+    pub(super) fn forget_credential(&mut self, credential_id: CredentialId) {
+        for at in 0..self.slot_count() {
+            let is_its = |queue: &mut WaitQueue| queue.key.credential_id() == credential_id && queue.queues.is_none();
+            let id = WaitQueueId::try_from(at).expect("invariant: every slot has an id");
+            if let Some(queue) = self.slot(at).and_then(|slot| slot.take_if(is_its)) {
+                self.by_key.remove(&queue.key);
+                self.vacant.push(id);
+            }
+        }
     }
 
     /// Evicts idle wait queues among the next few.

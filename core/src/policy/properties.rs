@@ -117,18 +117,18 @@ proptest! {
     #[test]
     fn processes_with_shared_state_count_as_one(rate in rates(), requests in requests(1)) {
         // The shared state, and the state that each of two processes has received.
-        let (mut shared, mut heard) = (Meter::new(rate, 1), [Meter::new(rate, 1), Meter::new(rate, 1)]);
+        let (mut shared, mut local) = (Meter::new(rate, 1), [Meter::new(rate, 1), Meter::new(rate, 1)]);
         let mut now = Timestamp::from_micros(1_000_000);
-        for (turn, Request { caller, after, cost, max_wait }) in requests.into_iter().enumerate() {
+        for (index, Request { caller, after, cost, max_wait }) in requests.into_iter().enumerate() {
             now = now + Duration::from_micros(after);
-            let mine = &mut heard[turn % 2];
-            let expected = mine.peek(&caller, cost, max_wait, now);
-            let verdict = shared.on_request(caller, cost, max_wait, now).decision;
+            let own = &mut local[index % 2];
+            let expected = own.peek(&caller, cost, max_wait, now);
+            let decision = shared.on_request(caller, cost, max_wait, now).decision;
             // The received state is never too strict: a request that it refuses is refused by the shared state.
             let is_refused = |outcome| matches!(outcome, RateOutcome::Refused { .. });
-            prop_assert!(!is_refused(expected.outcome) || is_refused(verdict.outcome));
-            mine.on_shared_state(caller, verdict.full_in, now);
-            prop_assert_eq!(mine.peek(&caller, cost, max_wait, now), shared.peek(&caller, cost, max_wait, now));
+            prop_assert!(!is_refused(expected.outcome) || is_refused(decision.outcome));
+            own.on_shared_state(caller, decision.full_in, now);
+            prop_assert_eq!(own.peek(&caller, cost, max_wait, now), shared.peek(&caller, cost, max_wait, now));
         }
     }
 }

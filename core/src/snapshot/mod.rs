@@ -22,7 +22,7 @@ pub use gate_snapshot::{GateSnapshot, ShutdownKind, SnapshotDecodeError};
 /// How soon a change should be saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Urgency {
-    /// Some time later: losing it costs a few probes.
+    /// Some time later: losing it costs a few probes and waits.
     Later,
     /// As soon as possible: losing it causes calls that must not be made.
     Soon,

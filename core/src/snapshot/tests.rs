@@ -8,7 +8,7 @@ use super::*;
 use crate::breaker::{BreakerConfig, Breakers, CallInfo, CallResult};
 use crate::invalid::{InvalidConfig, InvalidLedger, Submitter};
 use crate::lane::Lane;
-use crate::limit::{AcquireOutcome, LimitConfig, Limiter, PermitRequest};
+use crate::limit::{AcquireOutcome, CallerId, LimitConfig, Limiter, PermitRequest};
 use crate::response::{Credential, RateHeaders, RateLimitScope, ResponseClass, ResponseInfo};
 use crate::route::{Route, RouteKey, SublimitKind, TopLevelId};
 use crate::time::{Timestamp, UnixMs};
@@ -22,7 +22,7 @@ fn at(ms: u64) -> Timestamp {
 fn request(path: &str, sub: Option<SublimitKind>) -> PermitRequest {
     let mut route = Route::parse("POST", path, 1, 0);
     route.sub = sub;
-    PermitRequest { credential: BOT, route, lane: Lane::Operation, deadline: at(100_000) }
+    PermitRequest { credential: BOT, route, lane: Lane::Operation, caller: CallerId::NONE, deadline: at(100_000) }
 }
 
 fn call() -> CallInfo {
@@ -94,7 +94,7 @@ impl Gate {
     /// Restores a snapshot, then continues for a while.
     fn restore(&mut self, snapshot: &GateSnapshot, now: UnixMs) {
         let age = snapshot.age(now);
-        self.limiter.restore(&snapshot.limits, age, at(0));
+        self.limiter.restore(&snapshot.limits, age, snapshot.ending, at(0));
         let _ = self.breakers.restore(&snapshot.breakers, [(BOT, "token")], age, at(0));
         self.ledger.restore(&snapshot.invalid, 50, age, at(0));
         self.ledger.restore_holders(&snapshot.invalid_holders, 50, age, at(0));
@@ -119,10 +119,10 @@ fn age(ms: u64) -> SnapshotAge {
 
 #[test]
 fn snapshot_round_trips() {
-    let memory = Gate::with_state().save();
-    assert_eq!(memory.limits.closed(), 1 + 4 + 2, "{memory:?}");
-    assert_eq!((memory.breakers.len(), memory.invalid.total()), (1, 2));
-    assert_eq!(GateSnapshot::decode(&memory.encode()), Ok(memory));
+    let saved = Gate::with_state().save();
+    assert_eq!(saved.limits.closed(), 1 + 4 + 2, "{saved:?}");
+    assert_eq!((saved.breakers.len(), saved.invalid.total()), (1, 2));
+    assert_eq!(GateSnapshot::decode(&saved.encode()), Ok(saved));
 }
 
 #[test]
@@ -160,10 +160,10 @@ fn invalid_requests_count_over_a_restart_until_they_leave_the_window() {
         let reserved = before.admit(Lane::Interactive, None, &route, at(second * 1_000)).unwrap();
         before.complete(reserved, true, at(second * 1_000));
     }
-    let memory = before.save(at(70_000));
-    assert_eq!(memory.total(), 70);
+    let saved = before.save(at(70_000));
+    assert_eq!(saved.total(), 70);
     let mut after = InvalidLedger::new(config);
-    after.restore(&memory, 10, age(10_000), at(0));
+    after.restore(&saved, 10, age(10_000), at(0));
     assert_eq!(after.used(at(0)), 80);
     let spent = after.admit(Lane::Operation, None, &route, at(0)).unwrap_err();
     assert!(spent.until > at(500_000) && spent.until <= at(530_000), "{spent:?}");
@@ -176,12 +176,12 @@ fn invalid_requests_count_over_a_restart_until_they_leave_the_window() {
 fn repeatedly_restarted_process_stops_before_the_limit() {
     let config = InvalidConfig { limit: 1_000, ..InvalidConfig::default() };
     let route = RouteKey::new("GET /a");
-    let (mut memory, mut sent) = (None, 0);
+    let (mut saved, mut sent) = (None, 0);
     // Each run makes fifty invalid calls, and dies when it has saved only the first.
     for _ in 0..100 {
         let mut ledger = InvalidLedger::new(config);
-        if let Some(memory) = &memory {
-            ledger.restore(memory, 50, age(2_000), at(0));
+        if let Some(saved) = &saved {
+            ledger.restore(saved, 50, age(2_000), at(0));
         }
         for number in 0..50 {
             if let Ok(reserved) = ledger.admit(Lane::Interactive, None, &route, at(0)) {
@@ -189,7 +189,7 @@ fn repeatedly_restarted_process_stops_before_the_limit() {
                 sent += 1;
             }
             if number == 0 {
-                memory = Some(ledger.save(at(0)));
+                saved = Some(ledger.save(at(0)));
             }
         }
     }
@@ -228,11 +228,11 @@ proptest! {
             (0..parts.len()).filter(|at| parts[*at].starts_with(|first: char| first.is_ascii_digit())).collect();
         // The first is the version.
         places.remove(0);
-        for (place, number) in swaps {
-            parts[*place.get(&places)] = number;
+        for (index, number) in swaps {
+            parts[*index.get(&places)] = number;
         }
-        if let Ok(memory) = GateSnapshot::decode(&parts.concat()) {
-            Gate::new().restore(&memory, UnixMs::new(now));
+        if let Ok(saved) = GateSnapshot::decode(&parts.concat()) {
+            Gate::new().restore(&saved, UnixMs::new(now));
         }
     }
 
@@ -241,16 +241,16 @@ proptest! {
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..3_u8), 1..8),
     ) {
         let mut text = Gate::with_state().save().encode().into_bytes();
-        for (place, byte, how) in damage {
-            let at = place.index(text.len());
+        for (index, byte, how) in damage {
+            let at = index.index(text.len());
             match how {
                 0 => text[at] = byte,
                 1 => text.insert(at, byte),
                 _ => { text.remove(at); }
             }
         }
-        if let Ok(memory) = GateSnapshot::decode(&String::from_utf8_lossy(&text)) {
-            Gate::new().restore(&memory, UnixMs::new(1_700_000_000_000));
+        if let Ok(saved) = GateSnapshot::decode(&String::from_utf8_lossy(&text)) {
+            Gate::new().restore(&saved, UnixMs::new(1_700_000_000_000));
         }
     }
 }

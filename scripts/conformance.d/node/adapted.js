@@ -1,13 +1,13 @@
 'use strict';
 // What oceanic.js and eris share: the names of their events, and their caches.
 
-const { Heard } = require('./flow.js');
+const { ReceivedEvents } = require('./flow.js');
 const { next } = require('./steps.js');
 
 /** A client of one of them, as the flow uses it; sending differs. */
 class Adapted {
   constructor() {
-    this.heard = new Heard();
+    this.received = new ReceivedEvents();
     this.client = null;
   }
 
@@ -15,13 +15,13 @@ class Adapted {
   async start(client, reactionOf) {
     this.client = client;
     client.on('error', error => console.log(`  client error: ${error.message ?? error}`));
-    client.on('messageCreate', ({ content }) => this.heard.hear('message', content));
-    client.on('messageReactionAdd', (...values) => this.heard.hear('reaction', ...reactionOf(...values)));
+    client.on('messageCreate', ({ content }) => this.received.record('message', content));
+    client.on('messageReactionAdd', (...values) => this.received.record('reaction', ...reactionOf(...values)));
     client.on('interactionCreate', async interaction => {
       await interaction.createMessage({ content: 'Hello' });
-      this.heard.hear('answered', interaction.id);
+      this.received.record('answered', interaction.id);
     });
-    client.on('shardResume', () => this.heard.hear('resumed'));
+    client.on('shardResume', () => this.received.record('resumed'));
     const ready = next(client, 'ready');
     await client.connect();
     await ready;

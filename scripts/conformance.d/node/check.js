@@ -2,6 +2,7 @@
 // discord.js against the simulator: what an ordinary bot does, and what it does when its connection breaks.
 
 const assert = require('node:assert/strict');
+const { setTimeout: pause } = require('node:timers/promises');
 const {
   ActionRowBuilder,
   ApplicationCommandOptionType,
@@ -169,7 +170,7 @@ async function managesMessage() {
   await assert.rejects(contentOf(sent.id), { code: 10008 });
 }
 
-async function hearsUsers() {
+async function receivesUserEvents() {
   const joined = next(bot.client, Events.GuildMemberAdd, member => member.guild.id === bot.guild.id);
   await sim.post(`/sim/guilds/${bot.guild.id}/members`, { count: 1 });
   const [member] = await joined;
@@ -274,6 +275,17 @@ async function fire(path, body) {
   }
 }
 
+async function heartbeats() {
+  const before = await sim.score();
+  await sim.post('/sim/gateway/faults', { kind: 'heartbeat_request' });
+  // The simulator counts a heartbeat when it sends the ACK.
+  while ((await sim.score()).heartbeats === before.heartbeats) await pause(50);
+  await sayAndHear('after the ACK');
+  const after = await sim.score();
+  assert.equal(after.identifies - before.identifies, 0, 'identifies seen by the simulator');
+  assert.equal(after.resumes - before.resumes, 0, 'resumes seen by the simulator');
+}
+
 async function resumesAfterDisconnect() {
   await assertResumes({ kind: 'disconnect', code: 4000 });
 }
@@ -287,12 +299,12 @@ async function assertResumes(fault) {
   const before = await sim.score();
   const words = [1, 2, 3].map(n => `${fault.kind} ${n}`);
   const [first, last] = [`${fault.kind} first`, `${fault.kind} last`];
-  const heard = [];
-  const hear = ({ t, d }) => {
-    if (t === 'RESUMED') heard.push(t);
-    if (t === 'MESSAGE_CREATE' && d.content.startsWith(fault.kind)) heard.push(d.content);
+  const received = [];
+  const record = ({ t, d }) => {
+    if (t === 'RESUMED') received.push(t);
+    if (t === 'MESSAGE_CREATE' && d.content.startsWith(fault.kind)) received.push(d.content);
   };
-  bot.client.on(Events.Raw, hear);
+  bot.client.on(Events.Raw, record);
   const gate = holdReconnect(bot.client);
   try {
     // The last event before the fault: a replay that starts too early repeats it.
@@ -308,9 +320,9 @@ async function assertResumes(fault) {
     await sayAndHear(last);
   } finally {
     gate.open();
-    bot.client.off(Events.Raw, hear);
+    bot.client.off(Events.Raw, record);
   }
-  assert.equal(heard.join(', '), [first, ...words, 'RESUMED', last].join(', '));
+  assert.equal(received.join(', '), [first, ...words, 'RESUMED', last].join(', '));
   const after = await sim.score();
   assert.equal(after.resumes - before.resumes, 1, 'resumes seen by the simulator');
   assert.equal(after.identifies - before.identifies, 0, 'identifies seen by the simulator');
@@ -321,9 +333,9 @@ function say(content) {
 }
 
 async function sayAndHear(content) {
-  const heard = next(bot.client, Events.MessageCreate, message => message.content === content);
+  const received = next(bot.client, Events.MessageCreate, message => message.content === content);
   await say(content);
-  await heard;
+  await received;
 }
 
 async function identifiesAnew() {
@@ -354,6 +366,15 @@ async function obeysRouteLimit() {
   assert.equal(after.rateLimited - before.rateLimited, 0, '429s given by the simulator');
 }
 
+/** Through a proxy with limits of its own: each of many calls at once arrives, exactly once. */
+async function survivesBurst() {
+  const route = 'POST /channels/{channel.id}/typing';
+  const before = await sim.arrived(route);
+  const channels = bot.client.guilds.cache.map(textChannels).flat();
+  await Promise.all(Array.from({ length: 150 }, (_, n) => channels[n % channels.length].sendTyping()));
+  assert.equal((await sim.arrived(route)) - before, 150, 'requests that arrived');
+}
+
 async function logsOut() {
   await bot.client.destroy();
 }
@@ -365,9 +386,9 @@ async function runsTwoShards() {
     await assertGuilds(client, guild => Number((BigInt(guild.id) >> 22n) % 2n));
     for (const guild of client.guilds.cache.values()) {
       const [channel] = textChannels(guild);
-      const heard = next(client, Events.MessageCreate, message => message.guildId === guild.id);
+      const received = next(client, Events.MessageCreate, message => message.guildId === guild.id);
       await sim.post('/sim/messages', { guild_id: guild.id, channel_id: channel.id, content: 'to one shard' });
-      await heard;
+      await received;
     }
   } finally {
     await client.destroy();
@@ -375,21 +396,24 @@ async function runsTwoShards() {
 }
 
 async function main() {
-  const failures = await run('js', [
+  const proxied = process.env.REST_ORIGIN !== undefined;
+  const failures = await run(process.env.CHECK_LABEL ?? 'js', [
     { title: 'logs in', body: logsIn, needed: true },
     { title: 'receives every guild with its name, channels and roles', body: receivesGuilds },
     { title: 'requests all members from the gateway', body: fetchesMembers },
     { title: 'creates, renames, assigns, removes and deletes a role', body: managesRole },
     { title: 'creates, edits and deletes a channel', body: managesChannel },
     { title: 'sends, edits, pins and deletes a message', body: managesMessage },
-    { title: 'receives joins, messages and leaves of members', body: hearsUsers },
+    { title: 'receives joins, messages and leaves of members', body: receivesUserEvents },
     { title: 'responds to a slash command', body: answersCommand },
     { title: 'responds to a slash command after deferring', body: answersDeferred },
     { title: 'responds to a button and a modal', body: answersComponents },
+    { title: 'sends a heartbeat on request, and goes on after the ACK', body: heartbeats },
     { title: 'resumes after a disconnect, missing nothing and repeating nothing', body: resumesAfterDisconnect },
     { title: 'resumes when the gateway requests a reconnect', body: resumesWhenToldTo },
     { title: 'identifies again when its session is invalid', body: identifiesAnew },
     { title: 'respects a low route limit without a 429', body: obeysRouteLimit },
+    ...(proxied ? [{ title: 'makes 150 calls at once, none of which is lost', body: survivesBurst }] : []),
     { title: 'logs out', body: logsOut },
     { title: 'runs two shards in one client', body: runsTwoShards },
   ]);

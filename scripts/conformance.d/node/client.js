@@ -3,6 +3,11 @@
 
 const { Client, Events, GatewayIntentBits } = require('discord.js');
 
+/** Where REST calls go: to the simulator, or through a proxy. */
+function restOrigin(origin) {
+  return process.env.REST_ORIGIN ?? origin;
+}
+
 function newClient(origin, options = {}) {
   const client = new Client({
     intents: [
@@ -11,7 +16,7 @@ function newClient(origin, options = {}) {
       GatewayIntentBits.GuildMessages,
       GatewayIntentBits.MessageContent,
     ],
-    rest: { api: `${origin}/api` },
+    rest: { api: `${restOrigin(origin)}/api` },
     ...options,
   });
   // Without a listener an `error` event would end the process; the waiting step reports what is missing.

@@ -3,19 +3,20 @@
 
 const assert = require('node:assert/strict');
 const { EventEmitter } = require('node:events');
+const { setTimeout: pause } = require('node:timers/promises');
 
 const FILE = { name: 'tide table.txt', contents: Buffer.from('high water 06:12\nlow water 12:30\n') };
 
 /** Records the events of a client, so that a step can search them and wait for them. */
-class Heard {
+class ReceivedEvents {
   constructor() {
     this.events = [];
-    this.news = new EventEmitter();
+    this.changed = new EventEmitter();
   }
 
-  hear(...what) {
+  record(...what) {
     this.events.push(what.join(' '));
-    this.news.emit('heard');
+    this.changed.emit('received');
   }
 
   count(...what) {
@@ -24,7 +25,7 @@ class Heard {
 
   /** Waits for an event that is recorded already, or that comes. */
   async wait(...what) {
-    while (this.count(...what) === 0) await new Promise(resolve => this.news.once('heard', resolve));
+    while (this.count(...what) === 0) await new Promise(resolve => this.changed.once('received', resolve));
   }
 }
 
@@ -37,11 +38,11 @@ class Heard {
  * - `react(channelId, messageId, emoji)`
  * - `close()`
  *
- * and whose `heard` hears `message CONTENT`, `reaction MESSAGE USER EMOJI`, `answered INTERACTION` after it has
+ * and whose `received` has `message CONTENT`, `reaction MESSAGE USER EMOJI`, `answered INTERACTION` after it has
  * responded "Hello" to an interaction, and `resumed`.
  */
 function flow(sim, client) {
-  const { heard } = client;
+  const { received } = client;
   const scene = { bot: null, guild: null, channel: null, message: null };
 
   async function logsIn() {
@@ -63,9 +64,9 @@ function flow(sim, client) {
     return sim.post('/sim/messages', { channel_id: scene.channel, content });
   }
 
-  async function hearsMessage() {
+  async function receivesMessage() {
     await say('hello from a user');
-    await heard.wait('message', 'hello from a user');
+    await received.wait('message', 'hello from a user');
   }
 
   /** Returns messages of the channel, from the simulator and not from the client's cache. */
@@ -86,7 +87,7 @@ function flow(sim, client) {
   async function reacts() {
     await client.react(scene.channel, scene.message, '🌊');
     await sim.post('/sim/reactions', { channel_id: scene.channel, message_id: scene.message, emoji: '🌊' });
-    await heard.wait('reaction', scene.message, scene.guild.owner_id, '🌊');
+    await received.wait('reaction', scene.message, scene.guild.owner_id, '🌊');
     const { reactions } = await stored(`/${scene.message}`);
     assert.deepEqual(reactions.map(({ emoji, count, me }) => [emoji.name, count, me]), [['🌊', 2, true]]);
   }
@@ -94,7 +95,7 @@ function flow(sim, client) {
   async function answersCommand() {
     const where = { guild_id: scene.guild.id, channel_id: scene.channel };
     const fired = await sim.post('/sim/commands', { ...where, name: 'greet' });
-    await heard.wait('answered', fired.id);
+    await received.wait('answered', fired.id);
     const [newest] = await stored('?limit=1');
     assert.equal(newest.content, 'Hello');
     assert.equal(newest.interaction_metadata.id, fired.id);
@@ -105,14 +106,26 @@ function flow(sim, client) {
     // The gateway is silent for a moment, so that the client misses the message.
     await sim.post('/sim/gateway/faults', { kind: 'disconnect', code: 4000, hold_ms: 300 });
     await say('missed');
-    await heard.wait('message', 'missed');
-    await heard.wait('resumed');
+    await received.wait('message', 'missed');
+    await received.wait('resumed');
     await say('after the resume');
-    await heard.wait('message', 'after the resume');
+    await received.wait('message', 'after the resume');
     const after = await sim.score();
     assert.equal(after.resumes - before.resumes, 1, 'resumes seen by the simulator');
     assert.equal(after.identifies - before.identifies, 0, 'identifies seen by the simulator');
-    assert.equal(heard.count('message', 'missed'), 1, 'the message arrived more than once');
+    assert.equal(received.count('message', 'missed'), 1, 'the message arrived more than once');
+  }
+
+  async function heartbeats() {
+    const before = await sim.score();
+    await sim.post('/sim/gateway/faults', { kind: 'heartbeat_request' });
+    // The simulator counts a heartbeat when it sends the ACK.
+    while ((await sim.score()).heartbeats === before.heartbeats) await pause(50);
+    await say('after the ACK');
+    await heard.wait('message', 'after the ACK');
+    const after = await sim.score();
+    assert.equal(after.identifies - before.identifies, 0, 'identifies seen by the simulator');
+    assert.equal(after.resumes - before.resumes, 0, 'resumes seen by the simulator');
   }
 
   async function logsOut() {
@@ -122,13 +135,14 @@ function flow(sim, client) {
   return [
     { title: 'logs in', body: logsIn, needed: true },
     { title: 'receives every guild', body: receivesGuilds },
-    { title: 'receives a message of a user', body: hearsMessage },
+    { title: 'receives a message of a user', body: receivesMessage },
     { title: 'sends a message with a file', body: sendsFile, needed: true },
     { title: 'reacts, and receives the reaction of a user', body: reacts },
     { title: 'responds to a slash command', body: answersCommand },
+    { title: 'sends a heartbeat on request, and goes on after the ACK', body: heartbeats },
     { title: 'resumes after a disconnect, missing nothing', body: resumes },
     { title: 'logs out', body: logsOut },
   ];
 }
 
-module.exports = { flow, Heard };
+module.exports = { flow, ReceivedEvents };

@@ -60,12 +60,19 @@ class Sim {
     return guild;
   }
 
+  /** Returns the number of requests that arrived at a route, such as `GET /channels/{channel.id}`. */
+  async arrived(route) {
+    const { routes } = await this.get('/sim/score');
+    return routes[route]?.requests ?? 0;
+  }
+
   /** Returns the counters that the checks compare before and after. */
   async score() {
     const { rate_limited: limited, gateway } = await this.get('/sim/score?brief=true');
     return {
       identifies: gateway.identifies,
       resumes: gateway.resumes,
+      heartbeats: gateway.heartbeats,
       rateLimited: limited.user + limited.shared + limited.global,
     };
   }

@@ -24,7 +24,8 @@ def without_policies(program):
 class Daemon:
     """`guildhall serve` in its own folder, from when it is ready until the block ends."""
 
-    def __init__(self, program, sim, folder):
+    def __init__(self, program, sim, folder, settings=None):
+        """`settings` are further settings, as environment variables."""
         self.key = "gh_admin_of-this-check-alone"
         environment = {
             "GUILDHALL__DISCORD__TOKEN": sim.state()["bots"][0]["token"],
@@ -35,11 +36,13 @@ class Daemon:
             "GUILDHALL__STORE__URL": f"sqlite:{folder}/guildhall.db",
             "GUILDHALL__LOG__FORMAT": "json",
             **without_policies(program),
+            **(settings or {}),
         }
         self._process = subprocess.Popen(
             [os.path.abspath(program), "serve"], cwd=folder, env=environment, stderr=subprocess.PIPE, text=True
         )
         self.origin = None
+        self.egress_origin = None
         self._log = []
         self._listens = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -52,6 +55,8 @@ class Daemon:
             if self.origin is None and '"listening"' in line:
                 self.origin = f"http://{json.loads(line)['address']}"
                 self._listens.set()
+            if self.egress_origin is None and '"egress listening"' in line:
+                self.egress_origin = f"http://{json.loads(line)['address']}"
         self._listens.set()
 
     def __enter__(self):

@@ -5,10 +5,10 @@ import asyncio
 import discord
 from discord import app_commands
 
-from heard import Heard
+from received_events import ReceivedEvents
 
 
-class Bot(Heard, discord.Client):
+class Bot(ReceivedEvents, discord.Client):
     """A client that records its events."""
 
     def __init__(self):
@@ -16,25 +16,25 @@ class Bot(Heard, discord.Client):
         self.tree = app_commands.CommandTree(self)
 
     async def on_ready(self):
-        await self.hear(("ready", None))
+        await self.record(("ready", None))
 
     async def on_message(self, message):
-        await self.hear(("message", message))
+        await self.record(("message", message))
 
     async def on_member_join(self, member):
-        await self.hear(("join", member))
+        await self.record(("join", member))
 
     async def on_member_remove(self, member):
-        await self.hear(("leave", member))
+        await self.record(("leave", member))
 
     async def on_resumed(self):
-        await self.hear(("resumed", None))
+        await self.record(("resumed", None))
 
     async def on_disconnect(self):
-        await self.hear(("disconnect", None))
+        await self.record(("disconnect", None))
 
     async def on_interaction(self, interaction):
-        await self.hear(("interaction", interaction))
+        await self.record(("interaction", interaction))
 
 
 def intents():
@@ -45,13 +45,13 @@ def add_commands(tree):
     @tree.command(name="greet", description="Greets somebody")
     async def greet(interaction: discord.Interaction, who: str):
         await interaction.response.send_message(f"Hello {who}")
-        await interaction.client.hear(("answered", interaction.id))
+        await interaction.client.record(("answered", interaction.id))
 
     @tree.command(name="wait", description="Takes its time")
     async def wait(interaction: discord.Interaction):
         await interaction.response.defer()
         await interaction.edit_original_response(content="Sorry for the wait")
-        await interaction.client.hear(("answered", interaction.id))
+        await interaction.client.record(("answered", interaction.id))
 
 
 class HeldReconnect:

@@ -1,6 +1,7 @@
 """discord.py against the simulator: what an ordinary bot does, and what it does when its connection breaks."""
 
 import asyncio
+import os
 import sys
 
 import discord
@@ -9,6 +10,9 @@ import yarl
 from bot import Bot, HeldReconnect, add_commands, intents
 from sim import Sim
 from steps import Step, holds, run, same
+
+# Address of a proxy that REST calls go through, if there is one.
+REST_ORIGIN = os.environ.get("REST_ORIGIN")
 
 
 class Life:
@@ -29,14 +33,16 @@ class Life:
             Step("creates, renames, assigns, removes and deletes a role", self.manages_role),
             Step("creates, edits and deletes a channel", self.manages_channel),
             Step("sends, edits, pins and deletes a message", self.manages_message),
-            Step("receives joins, messages and leaves of members", self.hears_users),
+            Step("receives joins, messages and leaves of members", self.receives_user_events),
             Step("responds to a slash command", self.answers_command),
             Step("responds to a slash command after deferring", self.answers_deferred),
             Step("responds to a button", self.answers_button),
+            Step("sends a heartbeat on request, and goes on after the ACK", self.heartbeats),
             Step("resumes after a disconnect, missing nothing and repeating nothing", self.resumes_after_disconnect),
             Step("resumes when the gateway requests a reconnect", self.resumes_when_told_to),
             Step("identifies again when its session is invalid", self.identifies_anew),
             Step("respects a low route limit without a 429", self.obeys_route_limit),
+            *([Step("makes 150 calls at once, none of which is lost", self.survives_burst)] if REST_ORIGIN else []),
             Step("logs out", self.logs_out),
             Step("runs two shards in one client", self.runs_two_shards),
         ]
@@ -57,11 +63,11 @@ class Life:
 
     async def bot_says(self, wanted):
         """Returns the next event of the bot; raises the error of the client if it ends meanwhile."""
-        heard = asyncio.ensure_future(self.bot.wait_heard(wanted))
-        done, _ = await asyncio.wait({heard, self.running}, return_when=asyncio.FIRST_COMPLETED)
-        if heard in done:
-            return heard.result()
-        heard.cancel()
+        received = asyncio.ensure_future(self.bot.wait_received(wanted))
+        done, _ = await asyncio.wait({received, self.running}, return_when=asyncio.FIRST_COMPLETED)
+        if received in done:
+            return received.result()
+        received.cancel()
         self.running.result()
         raise AssertionError("the client exited unexpectedly")
 
@@ -151,7 +157,7 @@ class Life:
         else:
             raise AssertionError("a deleted message can still be fetched")
 
-    async def hears_users(self):
+    async def receives_user_events(self):
         before = {member["id"] for member in await self.members()}
         self.sim.drive("POST", f"/sim/guilds/{self.guild.id}/members", {"count": 1})
         _, member = await self.bot_says(lambda what: what[0] == "join" and str(what[1].id) not in before)
@@ -188,7 +194,7 @@ class Life:
         interaction = await self.fire("/sim/commands", greet)
         same(interaction.channel_id, self.channel.id, "the interaction's channel")
         holds(interaction.user in self.guild.members, "the interaction's user is not a member of the guild")
-        await self.bot.wait_heard(lambda what: what == ("answered", interaction.id))
+        await self.bot.wait_received(lambda what: what == ("answered", interaction.id))
         reply = await interaction.original_response()
         same(reply.content, "Hello Ada", "the reply")
         await interaction.edit_original_response(content="Hello again, Ada")
@@ -208,7 +214,7 @@ class Life:
 
     async def answers_deferred(self):
         interaction = await self.fire("/sim/commands", {"name": "wait"})
-        await self.bot.wait_heard(lambda what: what == ("answered", interaction.id))
+        await self.bot.wait_received(lambda what: what == ("answered", interaction.id))
         reply = await interaction.original_response()
         same((await self.channel.fetch_message(reply.id)).content, "Sorry for the wait", "the late reply")
 
@@ -226,6 +232,17 @@ class Life:
         same(await pressed, message.id, "the message of the button")
         same((await self.channel.fetch_message(message.id)).content, "pressed", "content after the press")
 
+    async def heartbeats(self):
+        before = self.sim.score()
+        self.sim.drive("POST", "/sim/gateway/faults", {"kind": "heartbeat_request"})
+        # The simulator counts a heartbeat when it sends the ACK.
+        while self.sim.score()["heartbeats"] == before["heartbeats"]:
+            await asyncio.sleep(0.05)
+        await self.say_and_hear("after the ACK")
+        after = self.sim.score()
+        same(after["identifies"] - before["identifies"], 0, "identifies seen by the simulator")
+        same(after["resumes"] - before["resumes"], 0, "resumes seen by the simulator")
+
     async def resumes_after_disconnect(self):
         await self.assert_resumes({"kind": "disconnect", "code": 4000})
 
@@ -237,7 +254,7 @@ class Life:
         before = self.sim.score()
         words = [f"{fault['kind']} {n}" for n in (1, 2, 3)]
         first, last = f"{fault['kind']} first", f"{fault['kind']} last"
-        self.bot.heard.clear()
+        self.bot.received.clear()
         # The last event before the fault: a replay that starts too early repeats it.
         await self.say_and_hear(first)
         with HeldReconnect(self.bot) as gate:
@@ -249,15 +266,15 @@ class Life:
             await self.bot_says(lambda what: what[0] == "resumed")
         # Events keep their order, so a duplicate would have arrived before this one.
         await self.say_and_hear(last)
-        heard = [what[1].content if what[0] == "message" else what[0] for what in self.bot.heard]
-        same(heard, [first, "disconnect", *words, "resumed", last], "events of the client")
+        received = [what[1].content if what[0] == "message" else what[0] for what in self.bot.received]
+        same(received, [first, "disconnect", *words, "resumed", last], "events of the client")
         after = self.sim.score()
         same(after["resumes"] - before["resumes"], 1, "resumes seen by the simulator")
         same(after["identifies"] - before["identifies"], 0, "identifies seen by the simulator")
 
     async def identifies_anew(self):
         before = self.sim.score()
-        self.bot.heard.clear()
+        self.bot.received.clear()
         self.sim.drive("POST", "/sim/gateway/faults", {"kind": "invalid_session", "resumable": False})
         await self.bot_says(lambda what: what[0] == "ready")
         after = self.sim.score()
@@ -280,6 +297,19 @@ class Life:
         same(held, words, "the messages in the channel")
         after = self.sim.score()
         same(after["rate_limited"] - before["rate_limited"], 0, "429s given by the simulator")
+
+    async def survives_burst(self):
+        """Through a proxy with limits of its own: each of many calls at once arrives, exactly once."""
+        route = "POST /channels/{channel.id}/typing"
+        before = self.sim.arrived(route)
+        channels = [channel for guild in self.bot.guilds for channel in guild.text_channels]
+
+        async def type_in(channel):
+            async with channel.typing():
+                pass
+
+        await asyncio.gather(*(type_in(channels[n % len(channels)]) for n in range(150)))
+        same(self.sim.arrived(route) - before, 150, "requests that arrived")
 
     async def logs_out(self):
         await self.bot.close()
@@ -331,9 +361,9 @@ def named(objects):
 
 async def main(origin):
     sim = Sim(origin)
-    discord.http.Route.BASE = f"{origin}/api/v10"
+    discord.http.Route.BASE = f"{REST_ORIGIN or origin}/api/v10"
     discord.gateway.DiscordWebSocket.DEFAULT_GATEWAY = yarl.URL(origin.replace("http", "ws", 1) + "/")
-    return await run("py", Life(sim).steps())
+    return await run(os.environ.get("CHECK_LABEL", "py"), Life(sim).steps())
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import io
 import sys
 
 from flow import Flow
-from heard import Heard
+from received_events import ReceivedEvents
 from sim import Sim
 from steps import run
 
@@ -22,7 +22,7 @@ def client_of(library):
     """Returns a client of the library, which is a subclass of the library's own."""
     intents = library.Intents(guilds=True, guild_messages=True, guild_reactions=True, message_content=True)
 
-    class Client(Heard, library.Client):
+    class Client(ReceivedEvents, library.Client):
         def __init__(self):
             super().__init__(intents=intents)
             self.running = None
@@ -37,17 +37,17 @@ def client_of(library):
                 self.running.result()
 
         async def on_message(self, message):
-            await self.hear(("message", message.content))
+            await self.record(("message", message.content))
 
         async def on_raw_reaction_add(self, event):
-            await self.hear(("reaction", str(event.message_id), str(event.user_id), str(event.emoji)))
+            await self.record(("reaction", str(event.message_id), str(event.user_id), str(event.emoji)))
 
         async def on_interaction(self, interaction):
             await interaction.response.send_message("Hello")
-            await self.hear(("answered", str(interaction.id)))
+            await self.record(("answered", str(interaction.id)))
 
         async def on_resumed(self):
-            await self.hear(("resumed",))
+            await self.record(("resumed",))
 
     return Client()
 
@@ -60,11 +60,11 @@ class Fork:
         self.client = client_of(library)
 
     @property
-    def heard(self):
-        return self.client.heard
+    def received(self):
+        return self.client.received
 
-    def wait_heard(self, wanted):
-        return self.client.wait_heard(wanted)
+    def wait_received(self, wanted):
+        return self.client.wait_received(wanted)
 
     async def connect(self, token):
         await self.client.connect_and_wait(token)

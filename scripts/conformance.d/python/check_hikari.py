@@ -6,7 +6,7 @@ import sys
 import hikari
 
 from flow import Flow
-from heard import Heard
+from received_events import ReceivedEvents
 from sim import Sim
 from steps import run
 
@@ -18,7 +18,7 @@ INTENTS = (
 )
 
 
-class Client(Heard):
+class Client(ReceivedEvents):
     """A hikari bot, as the flow uses it."""
 
     def __init__(self, origin):
@@ -35,18 +35,18 @@ class Client(Heard):
         await self.bot.start(check_for_updates=False)
 
     async def on_message(self, event: hikari.MessageCreateEvent):
-        await self.hear(("message", event.message.content))
+        await self.record(("message", event.message.content))
 
     async def on_reaction(self, event: hikari.ReactionAddEvent):
-        await self.hear(("reaction", str(event.message_id), str(event.user_id), str(event.emoji_name)))
+        await self.record(("reaction", str(event.message_id), str(event.user_id), str(event.emoji_name)))
 
     async def on_interaction(self, event: hikari.InteractionCreateEvent):
         interaction = event.interaction
         await interaction.create_initial_response(hikari.ResponseType.MESSAGE_CREATE, "Hello")
-        await self.hear(("answered", str(interaction.id)))
+        await self.record(("answered", str(interaction.id)))
 
     async def on_resumed(self, _event: hikari.ShardResumedEvent):
-        await self.hear(("resumed",))
+        await self.record(("resumed",))
 
     def own_id(self):
         return self.bot.get_me().id

@@ -74,11 +74,16 @@ class Sim:
                 return guild
         raise SimError(f"the simulator has no guild {guild_id}")
 
+    def arrived(self, route):
+        """Returns the number of requests that arrived at a route, such as `GET /channels/{channel.id}`."""
+        return self.drive("GET", "/sim/score")["routes"].get(route, {}).get("requests", 0)
+
     def score(self):
         """Returns the counters that the checks compare before and after."""
         score = self.drive("GET", "/sim/score?brief=true")
         return {
             "identifies": score["gateway"]["identifies"],
             "resumes": score["gateway"]["resumes"],
+            "heartbeats": score["gateway"]["heartbeats"],
             "rate_limited": sum(score["rate_limited"].values()),
         }

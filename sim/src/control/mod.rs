@@ -206,18 +206,18 @@ async fn route(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Bytes,
                 removed => Ok(encode(&json!({ "removed": removed }))),
             }
         }
-        ["gateway", "faults"] if is_method(&get) => Ok(encode(&shared.lock().hub.faults(shared.now()))),
+        ["gateway", "faults"] if is_method(&get) => Ok(encode(&shared.lock().gateway.faults(shared.now()))),
         ["gateway", "faults"] if is_method(&post) => {
             let fault = parse(&body)?;
             let mut core = shared.lock();
-            if !core.hub.has_room_for(&fault) {
+            if !core.gateway.has_room_for(&fault) {
                 let advice = "too many event types are muted; unmute them with DELETE /sim/gateway/faults";
                 return Err(ControlError::Invalid(advice.into()));
             }
-            Ok(encode(&json!({ "affected": core.hub.apply_fault(fault, shared.now()) })))
+            Ok(encode(&json!({ "affected": core.gateway.apply_fault(fault, shared.now()) })))
         }
         ["gateway", "faults"] if is_method(&delete) => {
-            shared.lock().hub.clear_faults(shared.now());
+            shared.lock().gateway.clear_faults(shared.now());
             empty_response()
         }
         ["limits"] if is_method(&get) => Ok(encode(shared.lock().limits.config())),

@@ -64,7 +64,7 @@ impl Shared {
     pub(crate) fn score(&self) -> Score {
         let core = self.lock();
         let mut score = core.score.score();
-        score.gateway = core.hub.score();
+        score.gateway = core.gateway.score();
         score.max_invalid_in_window = core.bans.max_in_window();
         core.world.score_interactions(&mut score.interactions);
         score
@@ -74,7 +74,7 @@ impl Shared {
         let mut core = self.lock();
         core.score.reset();
         core.bans.reset_max();
-        core.hub.reset_score();
+        core.gateway.reset_score();
         core.world.reset_interaction_score();
     }
 
@@ -82,10 +82,10 @@ impl Shared {
     pub(crate) fn reset(&self) {
         let now = self.now();
         let mut core = self.lock();
-        core.hub.reset(now);
+        core.gateway.reset(now);
         let mut fresh = Core::new(&self.config, &self.urls, now);
         // The connections stay until their clients have received the close frame.
-        std::mem::swap(&mut fresh.hub, &mut core.hub);
+        std::mem::swap(&mut fresh.gateway, &mut core.gateway);
         *core = fresh;
     }
 
@@ -102,7 +102,7 @@ impl Shared {
         world.gateway_url.clone_from(&core.world.gateway_url);
         world.verify_key.clone_from(&core.world.verify_key);
         core.world = world;
-        core.hub.end_all(now);
+        core.gateway.end_all(now);
         Ok(())
     }
 }

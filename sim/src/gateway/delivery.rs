@@ -4,10 +4,10 @@ use bytes::Bytes;
 
 use super::close::Close;
 use super::frame::Event;
-use super::hub::Hub;
+use super::gateway_state::GatewayState;
 use super::intents;
 use super::replay::Overrun;
-use super::session::{Attachment, Session, SessionKey};
+use super::session::{Session, SessionAttachment, SessionKey};
 use crate::dispatch::{Audience, Dispatch};
 use crate::id::Snowflake;
 use crate::time::At;
@@ -16,7 +16,7 @@ use crate::world::World;
 /// GUILD_CREATEs that are encoded before the client has read the earlier ones.
 const MAX_GUILDS_AHEAD: usize = 32;
 
-impl Hub {
+impl GatewayState {
     /// Queues an event for the sessions that receive it.
     pub(crate) fn dispatch(&mut self, world: &World, dispatch: &Dispatch, now: At) {
         self.end_expired(now);
@@ -81,12 +81,13 @@ impl Hub {
         match session.replay.push(event) {
             Ok(is_first) => {
                 self.scores.record_event(name);
-                if is_first && let Attachment::Connection(id) = session.attachment {
+                if is_first && let SessionAttachment::Connection(id) = session.attachment {
                     self.wake(id);
                 }
             }
             Err(Overrun) => {
-                self.scores.score.slow_readers += u64::from(matches!(session.attachment, Attachment::Connection(_)));
+                self.scores.score.slow_readers +=
+                    u64::from(matches!(session.attachment, SessionAttachment::Connection(_)));
                 self.close_session(key, Close::SLOW_READER, now);
             }
         }

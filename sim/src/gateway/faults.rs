@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::close::Close;
 use super::frame::Control;
-use super::hub::{ConnectionId, Ending, Hub};
+use super::gateway_state::{ConnectionId, Ending, GatewayState};
 use super::session::SessionKey;
 use crate::time::At;
 
@@ -141,7 +141,7 @@ impl ActiveFaults {
     }
 }
 
-impl Hub {
+impl GatewayState {
     /// Whether one more fault of this kind may be added.
     pub(crate) fn has_room_for(&self, fault: &GatewayFault) -> bool {
         !matches!(fault, GatewayFault::Mute { .. }) || self.faults.muted.len() < MAX_MUTED
@@ -157,29 +157,29 @@ impl Hub {
                 let code = if Close::is_legal(code) { code } else { default_code() };
                 let ending =
                     if cut { Ending::Cut } else { Ending::Close(Close::new(code, "Requested by a gateway fault.")) };
-                self.for_each_connection(shard, |hub, id| hub.end_connection(id, ending, now))
+                self.for_each_connection(shard, |gateway, id| gateway.end_connection(id, ending, now))
             }
-            GatewayFault::Zombie { shard } => self.for_each_connection(shard, |hub, id| {
-                if let Some(link) = hub.connections.get_mut(&id) {
-                    hub.scores.score.zombies += u64::from(!link.zombie);
+            GatewayFault::Zombie { shard } => self.for_each_connection(shard, |gateway, id| {
+                if let Some(link) = gateway.connections.get_mut(&id) {
+                    gateway.scores.score.zombies += u64::from(!link.zombie);
                     link.zombie = true;
                     link.controls.clear();
                     link.wakeup.notify_one();
                 }
             }),
             GatewayFault::Reconnect { shard } => {
-                self.for_each_connection(shard, |hub, id| hub.send_control(id, Control::Reconnect))
+                self.for_each_connection(shard, |gateway, id| gateway.send_control(id, Control::Reconnect))
             }
-            GatewayFault::InvalidSession { shard, resumable } => self.for_each_connection(shard, |hub, id| {
-                let session = hub.session_of(id);
-                hub.detach_session(id, now);
+            GatewayFault::InvalidSession { shard, resumable } => self.for_each_connection(shard, |gateway, id| {
+                let session = gateway.session_of(id);
+                gateway.detach_session(id, now);
                 if !resumable {
-                    session.into_iter().for_each(|key| hub.end_session(key));
+                    session.into_iter().for_each(|key| gateway.end_session(key));
                 }
-                hub.send_control(id, Control::InvalidSession { resumable });
+                gateway.send_control(id, Control::InvalidSession { resumable });
             }),
             GatewayFault::HeartbeatRequest { shard } => {
-                self.for_each_connection(shard, |hub, id| hub.send_control(id, Control::Heartbeat))
+                self.for_each_connection(shard, |gateway, id| gateway.send_control(id, Control::Heartbeat))
             }
             GatewayFault::DeadResume { count } => {
                 self.faults.dead_resumes = self.faults.dead_resumes.saturating_add(count);

@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 
 use super::close::Close;
 use super::frame::{Control, Event};
-use super::hub::{ConnectionId, Ending, Hub};
+use super::gateway_state::{ConnectionId, Ending, GatewayState};
 use super::identify::IdentifyDecision;
 use super::inbound::{Identify, Resume};
 use super::intents;
 use super::replay::{Replay, ResumeError};
-use super::session::{Attachment, Session, SessionKey, Shard, UnannouncedGuilds};
+use super::session::{Session, SessionAttachment, SessionKey, Shard, UnannouncedGuilds};
 use crate::id::Snowflake;
 use crate::time::At;
 use crate::world::{Bot, World};
@@ -18,7 +18,7 @@ use crate::world::{Bot, World};
 /// Maximum number of guilds of one shard.
 const GUILDS_PER_SHARD: usize = 2_500;
 
-impl Hub {
+impl GatewayState {
     pub(super) fn identify(&mut self, world: &World, id: ConnectionId, identify: &Identify, url: &str, now: At) {
         self.identify_count += 1;
         self.scores.score.identifies += 1;
@@ -94,7 +94,7 @@ impl Hub {
                 intents,
                 identify: self.identify_count,
                 replay: Replay::new(self.config.replay_events),
-                attachment: Attachment::Connection(id),
+                attachment: SessionAttachment::Connection(id),
                 unannounced: UnannouncedGuilds::new(announced),
             },
         );
@@ -130,8 +130,8 @@ impl Hub {
                 return self.end_connection(id, Ending::Close(Close::INVALID_SEQUENCE), now);
             }
         }
-        let previous = std::mem::replace(&mut session.attachment, Attachment::Connection(id));
-        if let Attachment::Connection(other) = previous {
+        let previous = std::mem::replace(&mut session.attachment, SessionAttachment::Connection(id));
+        if let SessionAttachment::Connection(other) = previous {
             if let Some(link) = self.connections.get_mut(&other) {
                 link.connection.detach_session();
             }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde_json::json;
 
 use super::frame::Event;
-use super::hub::Hub;
+use super::gateway_state::GatewayState;
 use super::inbound::{OneOrMany, RequestMembers};
 use super::intents;
 use super::session::SessionKey;
@@ -44,7 +44,7 @@ impl MemberRequests {
     }
 }
 
-impl Hub {
+impl GatewayState {
     pub(super) fn request_members(&mut self, world: &World, key: SessionKey, request: RequestMembers, now: At) {
         self.scores.score.member_requests += 1;
         let Some(session) = self.sessions.get(&key) else { return };

@@ -1,20 +1,20 @@
 //! The gateway: sessions, their connections, and injected faults of both.
 //!
 //! ```text
-//!  world ──Dispatch──► Hub ──► Session (replay buffer = send queue) ──wake──► socket task ──► client
-//!                       ▲                                                        │
-//!                       └───────────── Connection (state machine) ◄──────────────┘
+//!  world ──Dispatch──► GatewayState ──► Session (replay buffer = send queue) ──wake──► socket task ──► client
+//!                           ▲                                                             │
+//!                           └──────────────── Connection (state machine) ◄────────────────┘
 //! ```
 //!
-//! The hub and everything in it is pure and behind the simulator's one lock; only `socket` waits for I/O.
+//! The gateway state and everything in it is pure and behind the simulator's one lock; only `socket` waits for I/O.
 
 mod close;
 mod connection;
 mod delivery;
 mod faults;
 mod frame;
+mod gateway_state;
 mod handle;
-mod hub;
 mod identify;
 mod inbound;
 mod intents;
@@ -32,7 +32,7 @@ mod tests;
 mod zlib;
 
 pub use faults::GatewayFault;
-pub(crate) use hub::Hub;
+pub(crate) use gateway_state::GatewayState;
 pub use identify::SessionStarts;
 pub use score::{GatewayScore, SessionScore};
 pub(crate) use socket::serve;

@@ -1,12 +1,12 @@
 //! Resets the gateway and disconnects its clients.
 
 use super::close::Close;
-use super::hub::{ConnectionId, Ending, Hub};
+use super::gateway_state::{ConnectionId, Ending, GatewayState};
 use super::identify::IdentifyBudget;
 use super::members::MemberRequests;
 use crate::time::At;
 
-impl Hub {
+impl GatewayState {
     /// Ends every session and closes every connection with 4009, after which clients identify again.
     pub(crate) fn end_all(&mut self, now: At) {
         let mut sessions: Vec<_> = self.sessions.keys().copied().collect();

@@ -88,12 +88,12 @@ pub struct SessionScore {
 
 /// Maintains the score of the gateway.
 #[derive(Debug, Default)]
-pub(crate) struct GatewayScoreKeeper {
+pub(crate) struct GatewayScoreCounters {
     pub(crate) score: GatewayScore,
     ended: VecDeque<(String, SessionScore)>,
 }
 
-impl GatewayScoreKeeper {
+impl GatewayScoreCounters {
     pub(crate) fn record_event(&mut self, name: &'static str) {
         self.score.events_total += 1;
         match self.score.events_by_type.get_mut(name) {

@@ -2,7 +2,7 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use super::hub::ConnectionId;
+use super::gateway_state::ConnectionId;
 use super::intents;
 use super::replay::Replay;
 use super::score::SessionScore;
@@ -22,7 +22,7 @@ pub(crate) struct Shard {
 
 /// The connection of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Attachment {
+pub(crate) enum SessionAttachment {
     Connection(ConnectionId),
     /// None since this time; the session is stored for a RESUME.
     Detached(At),
@@ -40,7 +40,7 @@ pub(crate) struct Session {
     /// Number of the IDENTIFY that started it, counted from 1 since the simulator started.
     pub(crate) identify: u64,
     pub(crate) replay: Replay,
-    pub(crate) attachment: Attachment,
+    pub(crate) attachment: SessionAttachment,
     pub(crate) unannounced: UnannouncedGuilds,
 }
 

@@ -1,4 +1,4 @@
-//! Transfers frames between a connection and the hub. All decisions are made in the hub.
+//! Transfers frames between a connection and the gateway state, which makes all decisions.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -14,13 +14,13 @@ use tokio_websockets::{CloseCode, Error, Message, WebSocketStream};
 
 use super::close::Close;
 use super::frame;
-use super::hub::{ConnectionId, DisconnectReason, Ending, Outbound};
+use super::gateway_state::{ConnectionId, DisconnectReason, Ending, Outbound};
 use super::zlib::Deflater;
 use crate::state::{Core, Shared};
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
-/// Events taken from the hub at a time.
+/// Events taken from the gateway state at a time.
 const BATCH_SIZE: usize = 256;
 
 /// How long a client may take to respond to a close frame.
@@ -31,12 +31,12 @@ pub(crate) async fn serve(shared: Arc<Shared>, mut socket: Socket, query: &str) 
     let mut encoding = match FrameEncoding::negotiate(query, shared.config.gateway.compression) {
         Ok(encoding) => encoding,
         Err(close) => {
-            shared.lock().hub.record_refused(close);
+            shared.lock().gateway.record_refused(close);
             return close_socket(&mut socket, close).await;
         }
     };
     let url = shared.urls.gateway.clone();
-    let (id, wakeup) = shared.lock().hub.open(shared.now());
+    let (id, wakeup) = shared.lock().gateway.open(shared.now());
     let mut connection = ConnectionGuard { shared, id, reason: DisconnectReason::Lost };
     let mut outbound = Outbound::default();
     let mut has_unsent = false;
@@ -126,7 +126,7 @@ async fn drain(socket: &mut Socket) {
     while let Some(Ok(_)) = poll_fn(|cx| Pin::new(&mut *socket).poll_next(cx)).await {}
 }
 
-/// A connection's entry in the hub, removed on drop.
+/// A connection's entry in the gateway state, removed on drop.
 struct ConnectionGuard {
     shared: Arc<Shared>,
     id: ConnectionId,
@@ -136,24 +136,24 @@ struct ConnectionGuard {
 impl ConnectionGuard {
     fn take_outbound(&self, room: usize, outbound: &mut Outbound) {
         let mut core = self.shared.lock();
-        let Core { world, hub, .. } = &mut *core;
-        hub.take_outbound(world, self.id, room, outbound, self.shared.now());
+        let Core { world, gateway, .. } = &mut *core;
+        gateway.take_outbound(world, self.id, room, outbound, self.shared.now());
     }
 
     fn handle_frame(&self, frame: &[u8], url: &str) {
         let mut core = self.shared.lock();
-        let Core { world, hub, .. } = &mut *core;
-        hub.handle_frame(world, self.id, frame, url, self.shared.now());
+        let Core { world, gateway, .. } = &mut *core;
+        gateway.handle_frame(world, self.id, frame, url, self.shared.now());
     }
 
     fn handle_ping(&self) {
-        self.shared.lock().hub.handle_ping(self.id, self.shared.now());
+        self.shared.lock().gateway.handle_ping(self.id, self.shared.now());
     }
 }
 
 impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        self.shared.lock().hub.remove_connection(self.id, self.reason, self.shared.now());
+        self.shared.lock().gateway.remove_connection(self.id, self.reason, self.shared.now());
     }
 }
 

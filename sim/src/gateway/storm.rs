@@ -113,8 +113,8 @@ fn target_count(elapsed: Duration, events_per_s: u32) -> u64 {
 /// Queues a batch of events, as many as there is room for.
 fn queue(shared: &Shared, events: &[Dispatch], spec: &StormSpec, sent: u64, target: u64) -> u64 {
     let mut core = shared.lock();
-    let Core { world, hub, .. } = &mut *core;
-    let room = match (hub.free_capacity(), spec.events_per_s) {
+    let Core { world, gateway, .. } = &mut *core;
+    let room = match (gateway.free_capacity(), spec.events_per_s) {
         (Some(room), 0) => room.saturating_sub(shared.config.gateway.replay_events.saturating_sub(MAX_AHEAD)),
         (Some(room), _) => room,
         // Without a session there is no reader to set the speed.
@@ -128,7 +128,7 @@ fn queue(shared: &Shared, events: &[Dispatch], spec: &StormSpec, sent: u64, targ
             "invariant: a remainder of a length fits in a \
             usize",
         );
-        hub.dispatch_verbatim(world, &events[index], now);
+        gateway.dispatch_verbatim(world, &events[index], now);
     }
     batch
 }

@@ -46,6 +46,15 @@ pub(super) struct Admitted<'a> {
     pub(super) bucket: Option<BucketState>,
 }
 
+/// What caused a 429.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RateLimitOrigin {
+    /// A limit was exceeded.
+    Limit,
+    /// A fault demanded it.
+    Fault,
+}
+
 /// Why a call is not served.
 #[derive(Debug, PartialEq)]
 pub(super) enum Refusal {
@@ -57,6 +66,7 @@ pub(super) enum Refusal {
         scope: Scope,
         wait: Duration,
         bucket: Option<BucketState>,
+        origin: RateLimitOrigin,
     },
     Cloudflare {
         form: CloudflareForm,
@@ -79,7 +89,7 @@ impl Core {
         let caller = bot
             .and_then(|token| self.world.bot_by_token(token))
             .map(|bot| bot.application_id)
-            .filter(|application| !self.hub.is_token_reset(*application));
+            .filter(|application| !self.gateway.is_token_reset(*application));
         let credential = caller.map_or(Credential::Address(arrival.peer), Credential::Application);
         let auth = arrival.route.as_ref().map_or(Auth::Open, |(route, _)| route.auth);
         let exempt = auth == Auth::InteractionToken && self.limits.config().interactions_exempt;
@@ -120,7 +130,7 @@ impl Core {
         let decision = self.limits.check(&limit_request, now);
         let bucket = decision.bucket;
         if let Some((scope, wait)) = decision.refusal {
-            return Err(Refusal::RateLimited { scope, wait, bucket });
+            return Err(Refusal::RateLimited { scope, wait, bucket, origin: RateLimitOrigin::Limit });
         }
         match arrival.plan.final_action {
             None | Some(FaultAction::DropAfter | FaultAction::StatusAfter { .. }) => {
@@ -129,7 +139,8 @@ impl Core {
             Some(FaultAction::DropBefore) => Err(Refusal::Dropped),
             Some(FaultAction::Status { status, code }) => Err(Refusal::Status { status, code, bucket }),
             Some(FaultAction::RateLimit { scope, retry_after_ms }) => {
-                Err(Refusal::RateLimited { scope, wait: Duration::from_millis(retry_after_ms), bucket })
+                let wait = Duration::from_millis(retry_after_ms);
+                Err(Refusal::RateLimited { scope, wait, bucket, origin: RateLimitOrigin::Fault })
             }
             Some(FaultAction::Cloudflare { form, retry_after_ms }) => {
                 Err(Refusal::Cloudflare { form, retry_after: retry_after_ms.map(Duration::from_millis) })

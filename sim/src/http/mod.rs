@@ -10,4 +10,5 @@ mod server;
 mod upgrade;
 
 pub(crate) use body::{BodyError, read as read_body};
+pub(crate) use rest::handle_at;
 pub(crate) use server::{HttpResponse, json, serve};

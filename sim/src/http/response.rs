@@ -61,7 +61,7 @@ pub(super) fn error(error: &ApiError, bucket: Option<&BucketState>, now: At) -> 
 pub(super) fn refusal(refusal: &Refusal, now: At) -> Option<HttpResponse> {
     Some(match refusal {
         Refusal::Error { error: api_error, bucket } => error(api_error, bucket.as_ref(), now),
-        Refusal::RateLimited { scope, wait, bucket } => rate_limited(*scope, *wait, bucket.as_ref(), now),
+        Refusal::RateLimited { scope, wait, bucket, origin: _ } => rate_limited(*scope, *wait, bucket.as_ref(), now),
         Refusal::Cloudflare { form, retry_after } => cloudflare(*form, *retry_after),
         Refusal::Status { status, code, bucket } => with_status(*status, *code, bucket.as_ref(), now),
         Refusal::Dropped => return None,

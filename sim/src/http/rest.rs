@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
-use super::admit::{Arrival, Refusal, route_name};
+use super::admit::{Arrival, RateLimitOrigin, Refusal, route_name};
 use super::body::{self, BodyError};
 use super::form::{self, RequestBody};
 use super::response;
@@ -52,20 +52,26 @@ pub(super) async fn handle(
         Ok(bytes) => form::split(&head.headers, bytes).await,
         Err(error) => Err(error),
     };
-    let path = below_version(head.uri.path());
-    let found = route::find(ROUTES, &head.method, &path);
-    let template = found.as_ref().map_or("", |(route, _)| route.template);
-    let plan = shared.lock().faults.decide(head.method.as_str(), template, &path);
-    drop(found);
-
-    let call = RestCall { shared: Arc::clone(&shared), peer, head, path, body: read, plan };
+    let call = RestCall::new(&shared, peer, head, read);
     let answer = if call.plan.arrival_delay + call.plan.effect_delay + call.plan.response_delay == Duration::ZERO {
-        call.run_now()
+        call.run_at(shared.now())
     } else {
         // Discord continues a call after its caller has disconnected, so a delayed call is a task of its own.
         tokio::spawn(call.run_delayed()).await.unwrap_or(Err(Dropped))
     };
     answer.map(|answer| response::with_date(answer, shared.now()))
+}
+
+/// Handles a call that has arrived at `now`, with a body that is JSON. Delays by faults do not apply.
+pub(crate) fn handle_at(
+    shared: &Arc<Shared>,
+    peer: IpAddr,
+    request: Request<Bytes>,
+    now: At,
+) -> Result<HttpResponse, Dropped> {
+    let (head, json) = request.into_parts();
+    let answer = RestCall::new(shared, peer, head, Ok(RequestBody { json, files: Vec::new() })).run_at(now);
+    answer.map(|answer| response::with_date(answer, now))
 }
 
 /// A call whose request was read completely.
@@ -86,9 +92,18 @@ struct InFlightCall {
 }
 
 impl RestCall {
-    fn run_now(&self) -> Result<HttpResponse, Dropped> {
+    /// Decides which faults apply to the call.
+    fn new(shared: &Arc<Shared>, peer: IpAddr, head: Parts, body: Result<RequestBody, BodyError>) -> Self {
+        let path = below_version(head.uri.path());
+        let found = route::find(ROUTES, &head.method, &path);
+        let template = found.as_ref().map_or("", |(route, _)| route.template);
+        let plan = shared.lock().faults.decide(head.method.as_str(), template, &path);
+        drop(found);
+        Self { shared: Arc::clone(shared), peer, head, path, body, plan }
+    }
+
+    fn run_at(&self, now: At) -> Result<HttpResponse, Dropped> {
         let mut core = self.shared.lock();
-        let now = self.shared.now();
         match self.admit(&mut core, now) {
             Ok(in_flight) => self.serve(&mut core, in_flight, now),
             Err(refusal) => self.refuse(&mut core, &refusal, now),
@@ -178,7 +193,7 @@ impl RestCall {
             now,
         };
         if let (Some(application), "/gateway/bot") = (caller, route.template) {
-            core.world.session_starts = core.hub.session_starts(application, now);
+            core.world.session_starts = core.gateway.session_starts(application, now);
         }
         (route.handler)(&mut core.world, &call)
     }
@@ -214,8 +229,8 @@ impl RestCall {
         };
         let mut uncounted = false;
         match refusal {
-            Refusal::RateLimited { scope, .. } => {
-                core.score.record_rate_limit(*scope);
+            Refusal::RateLimited { scope, origin, .. } => {
+                core.score.record_rate_limit(*scope, *origin == RateLimitOrigin::Fault);
                 uncounted = *scope == Scope::Shared;
             }
             // Requests that Cloudflare refuses never reach the API that counts them.

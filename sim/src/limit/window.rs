@@ -305,15 +305,15 @@ mod tests {
                 if window.check(now) == WindowDecision::Allowed {
                     window.take(now);
                 }
-                let standing = window.state(now);
+                let state = window.state(now);
                 let mut trial = window.clone();
-                for _ in 0..standing.remaining {
+                for _ in 0..state.remaining {
                     prop_assert_eq!(trial.check(now), WindowDecision::Allowed);
                     trial.take(now);
                 }
                 prop_assert_ne!(trial.check(now), WindowDecision::Allowed);
                 let mut later = window.clone();
-                let then = now.after(standing.reset_after);
+                let then = now.after(state.reset_after);
                 for _ in 0..rate.limit {
                     prop_assert_eq!(later.check(then), WindowDecision::Allowed);
                     later.take(then);

@@ -153,7 +153,7 @@ pub(crate) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
     fields.apply(&mut channel);
     guild.channels.insert(channel.id, channel.clone());
     world.homes.insert(channel.id, Home::Guild(guild_access.guild));
-    world.outbox.push(Dispatch::guild("CHANNEL_CREATE", guild_access.guild, intents::GUILDS, &channel));
+    world.dispatches.push(Dispatch::guild("CHANNEL_CREATE", guild_access.guild, intents::GUILDS, &channel));
     let changes = audit::changes(None, Some(&channel), AUDITED);
     let draft = Draft::new(audit::CHANNEL_CREATE, guild_access.user, channel.id, reason).changes(changes);
     world.audit(guild_access.guild, draft, call.now);
@@ -197,7 +197,7 @@ pub(crate) fn modify(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
 
 /// Queues an event for a changed channel.
 pub(super) fn notify_update(world: &mut World, channel: &Channel) {
-    world.outbox.push(Dispatch::guild("CHANNEL_UPDATE", channel.guild_id, intents::GUILDS, channel));
+    world.dispatches.push(Dispatch::guild("CHANNEL_UPDATE", channel.guild_id, intents::GUILDS, channel));
 }
 
 pub(crate) fn delete(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
@@ -220,7 +220,7 @@ pub(crate) fn delete(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
     for orphan in &orphans {
         notify_update(world, orphan);
     }
-    world.outbox.push(Dispatch::guild("CHANNEL_DELETE", guild_id, intents::GUILDS, &deleted));
+    world.dispatches.push(Dispatch::guild("CHANNEL_DELETE", guild_id, intents::GUILDS, &deleted));
     let changes = audit::changes(Some(&deleted), None, AUDITED);
     let draft = Draft::new(audit::CHANNEL_DELETE, channel_access.author.id, deleted.id, reason).changes(changes);
     world.audit(guild_id, draft, call.now);

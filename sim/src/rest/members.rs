@@ -45,7 +45,7 @@ pub(crate) fn get(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError>
 /// Queues an event for a changed member.
 fn notify_update(world: &mut World, guild: Snowflake, member: &Member) {
     let event = MemberEvent { guild_id: guild, member };
-    world.outbox.push(Dispatch::guild("GUILD_MEMBER_UPDATE", guild, intents::GUILD_MEMBERS, &event));
+    world.dispatches.push(Dispatch::guild("GUILD_MEMBER_UPDATE", guild, intents::GUILD_MEMBERS, &event));
 }
 
 /// A role that this bot may assign: below its own, not managed, and not `@everyone`.

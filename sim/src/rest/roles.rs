@@ -94,7 +94,7 @@ pub(crate) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
     guild_access.require_grantable(role.permissions & !everyone)?;
     let event = json!({ "guild_id": guild_access.guild, "role": &role });
     guild.roles.insert_lowest(role.clone());
-    world.outbox.push(Dispatch::guild("GUILD_ROLE_CREATE", guild_access.guild, intents::GUILDS, &event));
+    world.dispatches.push(Dispatch::guild("GUILD_ROLE_CREATE", guild_access.guild, intents::GUILDS, &event));
     let changes = audit::changes(None, Some(&role), AUDITED);
     let draft = Draft::new(audit::ROLE_CREATE, guild_access.user, role.id, reason).changes(changes);
     world.audit(guild_access.guild, draft, call.now);
@@ -148,7 +148,7 @@ pub(crate) fn delete(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
         channel.permission_overwrites.retain(|overwrite| overwrite.id != id);
     }
     let event = json!({ "guild_id": guild_access.guild, "role_id": id });
-    world.outbox.push(Dispatch::guild("GUILD_ROLE_DELETE", guild_access.guild, intents::GUILDS, &event));
+    world.dispatches.push(Dispatch::guild("GUILD_ROLE_DELETE", guild_access.guild, intents::GUILDS, &event));
     let changes = audit::changes(Some(&role), None, AUDITED);
     let draft = Draft::new(audit::ROLE_DELETE, guild_access.user, id, reason).changes(changes);
     world.audit(guild_access.guild, draft, call.now);

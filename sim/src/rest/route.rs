@@ -8,7 +8,7 @@ use super::error::ApiError;
 use crate::id::Snowflake;
 use crate::world::World;
 
-/// Handler of a route: changes the world and returns a reply. It adds events for the gateway to the world's outbox.
+/// Handler of a route: changes the world and returns a reply. It adds events for the gateway to the world's dispatches.
 pub(crate) type Handler = fn(&mut World, &Call<'_>) -> Result<Reply, ApiError>;
 
 /// One REST route.

@@ -132,7 +132,7 @@ impl RestFixture {
     fn call(&mut self, method: &Method, target: &str, body: Value) -> TestResponse {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let query = query.split('&').filter_map(|pair| pair.split_once('='));
-        self.world.outbox.clear();
+        self.world.dispatches.clear();
         let result = route::find(ROUTES, method, path).and_then(|(route, params)| {
             let caller = (route.auth == route::Auth::Bot).then_some(self.application);
             let call = Call {
@@ -147,7 +147,7 @@ impl RestFixture {
             };
             (route.handler)(&mut self.world, &call)
         });
-        let dispatches: Vec<Dispatch> = self.world.outbox.drain(..).collect();
+        let dispatches: Vec<Dispatch> = self.world.dispatches.drain(..).collect();
         let events = dispatches.iter().map(|dispatch| dispatch.name).collect();
         match result {
             Ok(reply) => TestResponse {

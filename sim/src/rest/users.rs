@@ -77,7 +77,7 @@ pub(crate) fn open_direct(world: &mut World, call: &Call<'_>) -> Result<Reply, A
     }
     let name = direct.recipient.id.to_string();
     let event = Dispatch::application("CHANNEL_CREATE", application, intents::DIRECT_MESSAGES, &direct.view());
-    world.outbox.push(event);
+    world.dispatches.push(event);
     Ok(reply.with_effect(Effect::new(Verb::Create, "direct_channel", None, id, &name)))
 }
 

@@ -164,7 +164,7 @@ impl World {
         let id = self.mint.generate(now);
         let entry = Entry { id, action_type: action, user_id: by, target_id: target, changes, options, reason };
         let event = Event { guild_id: guild, entry: &entry };
-        self.outbox.push(Dispatch::guild("GUILD_AUDIT_LOG_ENTRY_CREATE", guild, intents::GUILD_MODERATION, &event));
+        self.dispatches.push(Dispatch::guild("GUILD_AUDIT_LOG_ENTRY_CREATE", guild, intents::GUILD_MODERATION, &event));
         guild_state.audit.push(entry);
     }
 }

@@ -85,7 +85,7 @@ impl World {
     pub(crate) fn add_guild(&mut self, spec: &GuildSpec, now: At) -> Snowflake {
         let id = self.create_guild(spec, now);
         let guild = &self.guilds[&id];
-        self.outbox.push(Dispatch::guild("GUILD_CREATE", id, intents::GUILDS, &guild.create_event()));
+        self.dispatches.push(Dispatch::guild("GUILD_CREATE", id, intents::GUILDS, &guild.create_event()));
         id
     }
 
@@ -148,7 +148,7 @@ impl World {
             self.remove_feed(*channel);
         }
         // `unavailable` is absent: that distinguishes a removal from an outage.
-        self.outbox.push(Dispatch::guild("GUILD_DELETE", id, intents::GUILDS, &json!({ "id": id })));
+        self.dispatches.push(Dispatch::guild("GUILD_DELETE", id, intents::GUILDS, &json!({ "id": id })));
         Ok(())
     }
 
@@ -189,7 +189,7 @@ impl World {
     pub(crate) fn notify_role_update(&mut self, guild: Snowflake, role: Snowflake) {
         if let Some(role) = self.guilds.get(&guild).and_then(|guild| guild.roles.get(role)) {
             let event = json!({ "guild_id": guild, "role": role });
-            self.outbox.push(Dispatch::guild("GUILD_ROLE_UPDATE", guild, intents::GUILDS, &event));
+            self.dispatches.push(Dispatch::guild("GUILD_ROLE_UPDATE", guild, intents::GUILDS, &event));
         }
     }
 
@@ -208,7 +208,7 @@ impl World {
         let event = MemberEvent { guild_id: id, member: &member };
         let dispatch = Dispatch::guild("GUILD_MEMBER_ADD", id, intents::GUILD_MEMBERS, &event);
         guild.members.insert(user.id, member);
-        self.outbox.push(dispatch);
+        self.dispatches.push(dispatch);
         Ok(user.id)
     }
 
@@ -230,7 +230,7 @@ impl World {
     pub(crate) fn remove_member(&mut self, id: Snowflake, user: Snowflake) {
         let Some(member) = self.guilds.get_mut(&id).and_then(|guild| guild.members.remove(&user)) else { return };
         let event = json!({ "guild_id": id, "user": member.user });
-        self.outbox.push(Dispatch::guild("GUILD_MEMBER_REMOVE", id, intents::GUILD_MEMBERS, &event));
+        self.dispatches.push(Dispatch::guild("GUILD_MEMBER_REMOVE", id, intents::GUILD_MEMBERS, &event));
     }
 
     /// The user who acts in a channel for messages: by default the guild's owner, or the recipient of direct messages.
@@ -280,7 +280,7 @@ mod tests {
     }
 
     fn names(world: &mut World) -> Vec<&'static str> {
-        world.outbox.drain(..).map(|dispatch| dispatch.name).collect()
+        world.dispatches.drain(..).map(|dispatch| dispatch.name).collect()
     }
 
     #[test]

@@ -144,7 +144,7 @@ impl World {
             return;
         }
         if let Some(dispatch) = self.message_event(name, message, nonce) {
-            self.outbox.push(dispatch);
+            self.dispatches.push(dispatch);
         }
     }
 
@@ -179,7 +179,7 @@ impl World {
     ) {
         let Some(home) = self.homes.get(&channel) else { return };
         data.insert("channel_id".into(), json!(channel));
-        self.outbox.push(match *home {
+        self.dispatches.push(match *home {
             Home::Guild(guild) => {
                 data.insert("guild_id".into(), json!(guild));
                 Dispatch::guild(name, guild, in_guild, &data)

@@ -152,7 +152,7 @@ impl World {
             Some(guild) => Audience::Member { application: fired.application_id, guild },
             None => Audience::Application(fired.application_id),
         };
-        self.outbox.push(Dispatch { name: "INTERACTION_CREATE", audience, intents: 0, data: fired.data.clone() });
+        self.dispatches.push(Dispatch { name: "INTERACTION_CREATE", audience, intents: 0, data: fired.data.clone() });
     }
 
     fn resolve_context(&mut self, spec: &InteractionSpec, now: At) -> Result<InteractionContext, DriveError> {

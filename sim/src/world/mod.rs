@@ -1,5 +1,5 @@
 //! The world: guilds, roles, channels, members, messages, interactions. A pure state machine: time is passed in, and
-//! events for the gateway are put in the outbox.
+//! events for the gateway are put in the dispatches.
 //!
 //! Objects are stored in the form of Discord's JSON, so that one type serves the store, REST responses, gateway events
 //! and the snapshot.
@@ -91,7 +91,7 @@ pub(crate) struct World {
     pub(crate) verify_key: String,
     /// Events for the gateway, in the order they happened; drained after every change.
     #[serde(skip)]
-    pub(crate) outbox: Vec<Dispatch>,
+    pub(crate) dispatches: Vec<Dispatch>,
 }
 
 /// Settings of the handlers.
@@ -207,7 +207,7 @@ impl World {
             http_url: String::new(),
             gateway_url: String::new(),
             verify_key: String::new(),
-            outbox: Vec::new(),
+            dispatches: Vec::new(),
         };
         for number in 1..=config.guilds {
             let spec = GuildSpec {

@@ -73,7 +73,7 @@ pub(crate) struct AcquiredBudget {
 
 impl Budget {
     pub(crate) fn new(budget: &BudgetSnapshot, now: UnixMs) -> Self {
-        let source = match budget.kept {
+        let source = match budget.source {
             BudgetSource::Alone => "alone",
             BudgetSource::Together => "together",
             BudgetSource::Meanwhile => "meanwhile",

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use guildhall_actors::ports::{self, ShardView, StoredSession};
-use guildhall_actors::submission::Backlog;
+use guildhall_actors::submission::OperationBacklog;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -75,9 +75,9 @@ pub(crate) struct Queues {
     pub(crate) paused_guilds: usize,
 }
 
-impl From<Backlog> for Queues {
-    fn from(backlog: Backlog) -> Self {
-        let Backlog { pending, dead_letters, dead_events, all_paused, paused_guilds } = backlog;
+impl From<OperationBacklog> for Queues {
+    fn from(backlog: OperationBacklog) -> Self {
+        let OperationBacklog { pending, dead_letters, dead_events, all_paused, paused_guilds } = backlog;
         let pending = pending.into_iter().map(|(state, count)| (state.to_owned(), count)).collect();
         Self { pending, dead_letters, dead_events, all_paused, paused_guilds }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use guildhall_actors::ports::{self, KnownGuild};
-use guildhall_actors::submission::GuildStatus;
+use guildhall_actors::submission;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -40,7 +40,7 @@ impl GuildPage {
 
 /// The status of a guild.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct GuildStanding {
+pub(crate) struct GuildStatus {
     pub(crate) guild_id: Snowflake,
     /// Its name; `null` if the gateway has not reported it.
     pub(crate) name: Option<String>,
@@ -56,8 +56,8 @@ pub(crate) struct GuildStanding {
     pub(crate) pending: BTreeMap<String, u64>,
 }
 
-impl GuildStanding {
-    pub(crate) fn new(guild: u64, status: &GuildStatus) -> Self {
+impl GuildStatus {
+    pub(crate) fn new(guild: u64, status: &submission::GuildStatus) -> Self {
         Self {
             guild_id: guild.into(),
             name: status.name.clone(),

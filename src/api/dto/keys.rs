@@ -38,7 +38,7 @@ pub(crate) struct Key {
 
 /// A new API key.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct MadeKey {
+pub(crate) struct CreatedKey {
     #[serde(flatten)]
     pub(crate) about: Key,
     /// The key itself. **It is shown only in this response.**
@@ -107,7 +107,7 @@ impl From<&StoredAuditRecord> for AuditRow {
 pub(crate) struct Erased {
     /// Number of removed rows, by kind.
     pub(crate) removed: BTreeMap<String, u64>,
-    pub(crate) kept: Vec<KeptRows>,
+    pub(crate) kept: Vec<RetainedRows>,
     /// Whether every table was examined.
     pub(crate) done: bool,
     /// What to send as `next` to continue; `null` at the end.
@@ -116,7 +116,7 @@ pub(crate) struct Erased {
 
 /// Rows that stay.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct KeptRows {
+pub(crate) struct RetainedRows {
     /// What stays.
     pub(crate) what: String,
     /// How many rows, where they are counted.

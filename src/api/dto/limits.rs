@@ -9,7 +9,7 @@ use guildhall_core::{
     heavy_hitters::HeavyHitter,
     invalid::{self, HolderKind, HolderSnapshot, InvalidLedgerSnapshot},
     lane::Lane as CoreLane,
-    limit::BucketRow,
+    limit::{BucketRow, CredentialView},
     response::Credential,
     spending::{Consumer, Measure},
     time::UnixMs,
@@ -17,7 +17,7 @@ use guildhall_core::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{HeldCalls, Lane, LimitSharing, ShareHolderKind, Snowflake, Time, TopMeasure};
+use super::{BanShareHolderKind, HeldCalls, Lane, LimitSharing, Snowflake, Time, TopMeasure};
 
 /// The current limits.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -29,6 +29,36 @@ pub(crate) struct Limits {
     pub(crate) invalid_requests: InvalidRequests,
     /// Number of breakers in each state.
     pub(crate) breakers: BreakerCounts,
+    /// The limit of each credential with calls since the start of this process, at most a hundred.
+    pub(crate) credentials: Vec<CredentialLimit>,
+    /// Number of webhooks that are known not to exist.
+    pub(crate) gone_webhooks: usize,
+    /// Number of tokens of callers of the REST proxy that Discord has refused.
+    pub(crate) refused_tokens: usize,
+}
+
+/// The limit of the calls with one credential.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct CredentialLimit {
+    /// The application's id; `anonymous` for calls with no token but that in the path; or `token-` and the fingerprint of
+    /// a token that a caller of the REST proxy has.
+    pub(crate) credential: String,
+    /// Maximum number of calls of this process in a window.
+    pub(crate) limit: u32,
+    /// Calls that are possible now.
+    pub(crate) available: u32,
+    /// Calls in flight.
+    pub(crate) in_flight: u32,
+    /// No calls before this time, after a global 429 or a start.
+    pub(crate) blocked_until: Option<Time>,
+}
+
+/// A webhook that is no longer remembered as one that does not exist.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct ClearedWebhook {
+    pub(crate) webhook_id: Snowflake,
+    /// Number of its tokens that were remembered.
+    pub(crate) cleared: usize,
 }
 
 /// The limit of all calls.
@@ -107,13 +137,13 @@ pub(crate) struct BanShare {
     /// Calls held back by a share since this process started.
     pub(crate) held: u64,
     /// The largest holders, the largest first.
-    pub(crate) holders: Vec<ShareHolder>,
+    pub(crate) holders: Vec<BanShareHolder>,
 }
 
 /// A key, a tenant or a guild with invalid requests.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct ShareHolder {
-    pub(crate) by: ShareHolderKind,
+pub(crate) struct BanShareHolder {
+    pub(crate) by: BanShareHolderKind,
     /// The id of the API key.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -195,6 +225,21 @@ pub(crate) struct TopSpender {
     pub(crate) over: u64,
 }
 
+/// Maximum number of listed credentials: the bots first.
+const MAX_CREDENTIALS: usize = 100;
+
+impl CredentialLimit {
+    fn new(view: &CredentialView, now: UnixMs) -> Self {
+        Self {
+            credential: view.credential.to_string(),
+            limit: view.limit,
+            available: view.available,
+            in_flight: view.in_flight,
+            blocked_until: (view.closed_ms > 0).then(|| (now + Duration::from_millis(view.closed_ms)).into()),
+        }
+    }
+}
+
 impl Limits {
     pub(crate) fn new(seen: &GateView, credential: Credential, now: UnixMs) -> Self {
         let limits = &seen.limits;
@@ -227,6 +272,14 @@ impl Limits {
             buckets: limits.known,
             invalid_requests: InvalidRequests::new(&seen.breakers.invalid_requests, now),
             breakers: seen.breakers.breakers.states.into(),
+            credentials: limits
+                .credentials
+                .iter()
+                .take(MAX_CREDENTIALS)
+                .map(|view| CredentialLimit::new(view, now))
+                .collect(),
+            gone_webhooks: seen.breakers.breakers.gone_webhooks,
+            refused_tokens: seen.breakers.breakers.refused_tokens,
         }
     }
 }
@@ -253,7 +306,7 @@ impl InvalidRequests {
                 most: share.cap,
                 capped: share.capped,
                 held: share.held,
-                holders: share.holders.iter().map(|holder| ShareHolder::new(holder, now)).collect(),
+                holders: share.holders.iter().map(|holder| BanShareHolder::new(holder, now)).collect(),
             },
         }
     }
@@ -270,7 +323,7 @@ impl From<&invalid::Spender> for RouteSpender {
     }
 }
 
-impl ShareHolder {
+impl BanShareHolder {
     fn new(holder: &HolderSnapshot, now: UnixMs) -> Self {
         let id = |kind: HolderKind| (holder.by == kind).then(|| holder.id.clone());
         Self {

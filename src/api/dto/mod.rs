@@ -4,6 +4,7 @@
 mod breakers;
 mod budgets;
 mod dead_letters;
+mod egress;
 mod events;
 mod fleet;
 mod guilds;
@@ -14,6 +15,6 @@ mod operations;
 mod text;
 
 pub(crate) use self::{
-    breakers::*, budgets::*, dead_letters::*, events::*, fleet::*, guilds::*, health::*, keys::*, limits::*,
+    breakers::*, budgets::*, dead_letters::*, egress::*, events::*, fleet::*, guilds::*, health::*, keys::*, limits::*,
     operations::*, text::*,
 };

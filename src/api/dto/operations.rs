@@ -103,11 +103,11 @@ pub(crate) struct OperationInFull {
     #[serde(flatten)]
     pub(crate) operation: Operation,
     /// The attempts.
-    pub(crate) tries: Vec<Try>,
+    pub(crate) tries: Vec<OperationAttempt>,
     /// Its idempotency key.
     pub(crate) key: Option<String>,
     /// What happened to it, in order.
-    pub(crate) timeline: Vec<Happening>,
+    pub(crate) timeline: Vec<TimelineRecord>,
 }
 
 /// A finished operation that the caller has waited for.
@@ -181,7 +181,7 @@ pub(crate) struct ProgressStep {
 
 /// One attempt.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Try {
+pub(crate) struct OperationAttempt {
     /// Number of the attempt, from 1.
     pub(crate) n: u32,
     pub(crate) started_at: Time,
@@ -197,7 +197,7 @@ pub(crate) struct Try {
 
 /// An entry of the timeline of an operation.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Happening {
+pub(crate) struct TimelineRecord {
     pub(crate) at: Time,
     pub(crate) what: TimelineEvent,
     /// Number of the attempt.
@@ -212,7 +212,7 @@ pub(crate) struct Happening {
 
 /// An operation that is tried again.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct DoneAgain {
+pub(crate) struct RetriedOperation {
     /// The operation to follow from now on.
     pub(crate) id: OperationId,
     pub(crate) state: State,
@@ -401,14 +401,14 @@ impl From<&OperationDetails> for OperationInFull {
         let tries = details.attempts.iter().filter(|one| one.class != operation::FailureClass::RateLimited.name());
         Self {
             operation: details.into(),
-            tries: tries.map(Try::from).collect(),
+            tries: tries.map(OperationAttempt::from).collect(),
             key: details.stored.operation.idempotency.as_ref().map(|key| key.key.clone()),
             timeline: timeline::timeline(details),
         }
     }
 }
 
-impl From<&ports::Attempt> for Try {
+impl From<&ports::Attempt> for OperationAttempt {
     fn from(attempt: &ports::Attempt) -> Self {
         Self {
             n: attempt.n,
@@ -432,7 +432,7 @@ impl WaitedOperation {
     }
 }
 
-impl DoneAgain {
+impl RetriedOperation {
     /// An operation that redrives another one.
     pub(crate) fn redriven(id: operation::OperationId, of: operation::OperationId) -> Self {
         let state = OperationState::Queued.name().into();

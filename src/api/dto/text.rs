@@ -8,6 +8,7 @@ use chrono::{DateTime, SecondsFormat};
 use guildhall_actors::access::AuditAction;
 use guildhall_core::{
     access::{KeyId as CoreKeyId, Scope as CoreScope},
+    egress_usage::EgressMeasure as CoreEgressMeasure,
     lane::Lane as CoreLane,
     operation::{
         FailureClass as CoreFailureClass, OperationId as CoreOperationId, OperationKind, OperationState,
@@ -100,12 +101,14 @@ text_types! {
     BreakerState = one_of_names(["closed", "open", "half_open", "forced_open"]);
     /// What the heaviest users are sorted by.
     TopMeasure = one_of_names(Measure::ALL.map(Measure::name));
+    /// What routes and callers of the REST proxy are sorted by.
+    EgressMeasure = one_of_names(CoreEgressMeasure::ALL.map(CoreEgressMeasure::name));
     /// How the processes share a limit.
     LimitSharing = one_of_names(["alone", "store", "redis"]);
     /// What is held back now.
     HeldCalls = one_of_names(["background", "all_but_interactive", "everything"]);
     /// The kind of a holder.
-    ShareHolderKind = one_of_names(["key", "tenant", "guild"]);
+    BanShareHolderKind = one_of_names(["key", "tenant", "guild"]);
     /// Whether processes share the budget.
     BudgetSharing = one_of_names(["alone", "together", "meanwhile"]);
     /// The state of a shard's connection.

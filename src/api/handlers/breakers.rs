@@ -171,7 +171,7 @@ fn parse_key(given: &str, own: Credential) -> Result<BreakerKey, ProblemResponse
 }
 
 fn is_own(credential: Credential, own: Credential) -> bool {
-    credential == own || credential == Credential::Anonymous
+    credential == own || matches!(credential, Credential::Anonymous | Credential::Token(_))
 }
 
 /// Whether it has the form of a route: a method, and a path of plain characters.
@@ -194,6 +194,7 @@ mod tests {
             "discord",
             "discord:42",
             "discord:anonymous",
+            "discord:token-00000000000000ab/GET /users/@me",
             "discord:42/POST /guilds/{id}/roles",
             "discord:42/DELETE /channels/{id}/messages/{id} (old)#7",
             "target:crm/eu#1",

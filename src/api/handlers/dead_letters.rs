@@ -15,7 +15,7 @@ use super::{
 };
 use crate::api::{
     cursor,
-    dto::{self, DeadLetter, DeadLetterPage, Discarded, DoneAgain, Redriven},
+    dto::{self, DeadLetter, DeadLetterPage, Discarded, Redriven, RetriedOperation},
     errors,
     extract::{App, Body, DeadLetterId, HandlerResult, JsonResult, Path, Query},
     fields::{self, Field as _, fields},
@@ -135,7 +135,11 @@ pub(crate) fn redrive_doc() -> RouteDoc {
             "Submits the operation again as a new one, at the end of its queue. A dead letter can be redriven only \
             once. Requires the same scopes as submitting the operation.",
         )
-        .response_of::<DoneAgain>(202, "The operation was submitted again.", [("new operation", redriven_example())])
+        .response_of::<RetriedOperation>(
+            202,
+            "The operation was submitted again.",
+            [("new operation", redriven_example())],
+        )
         .headers([ResponseHeader::Location]);
     with_redrive_problems(doc)
 }
@@ -146,7 +150,7 @@ pub(crate) async fn redrive(Path(DeadLetterId(id)): Path<DeadLetterId>, caller: 
     let redriven = redriven.inspect_err(|error| app.audit_redrive_rejection(&caller, error));
     let redriven = redriven.map_err(|error| errors::operation_problem(&error))?;
     let mut response = HttpResponse::Accepted();
-    Ok(response.insert_header((LOCATION, dto::location(redriven))).json(DoneAgain::redriven(redriven, id)))
+    Ok(response.insert_header((LOCATION, dto::location(redriven))).json(RetriedOperation::redriven(redriven, id)))
 }
 
 pub(crate) fn redrive_all_doc() -> RouteDoc {

@@ -11,7 +11,7 @@ use guildhall_actors::access::{AuditAction, Caller, DataSubject, ErasureCursor, 
 use serde_json::json;
 
 use crate::api::{
-    dto::{Erased, KeptRows},
+    dto::{Erased, RetainedRows},
     errors,
     extract::{App, Body, JsonResult},
     fields::{self, Field as _, field_error, fields},
@@ -123,8 +123,8 @@ fn reason(what: &str) -> &'static str {
 }
 
 /// What an erasure never removes, and why.
-fn never_removed(subject: DataSubject) -> Vec<KeptRows> {
-    let stays = |what: &str, reason: &str| KeptRows { what: what.to_owned(), count: None, why: reason.to_owned() };
+fn never_removed(subject: DataSubject) -> Vec<RetainedRows> {
+    let stays = |what: &str, reason: &str| RetainedRows { what: what.to_owned(), count: None, why: reason.to_owned() };
     let mut all = vec![
         stays("audit", "changes must stay traceable; rows expire after retention.audit_ms"),
         stays(
@@ -142,7 +142,7 @@ fn never_removed(subject: DataSubject) -> Vec<KeptRows> {
 }
 
 fn response_body(subject: DataSubject, erased: &ErasureStep) -> Erased {
-    let found = erased.retained.iter().map(|(what, count)| KeptRows {
+    let found = erased.retained.iter().map(|(what, count)| RetainedRows {
         what: (*what).to_owned(),
         count: Some(*count),
         why: reason(what).to_owned(),

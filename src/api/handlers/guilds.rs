@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::api::{
     app_state::AppState,
-    dto::{AllPaused, GuildPage, GuildPaused, GuildStanding},
+    dto::{AllPaused, GuildPage, GuildPaused, GuildStatus},
     errors,
     extract::{App, GuildId, JsonResult, Path, Query},
     fields::{self, Field as _, fields},
@@ -57,13 +57,13 @@ pub(crate) fn show_doc() -> RouteDoc {
             "A guild that the gateway has not reported, and that no operation or pause has named, is unknown: the response \
             is 404.",
         )
-        .response(200, "The status of the guild.", [("standing", status)])
+        .response(200, "The status of the guild.", [("status", status)])
 }
 
-pub(crate) async fn show(Path(GuildId(guild)): Path<GuildId>, caller: Caller, app: App) -> JsonResult<GuildStanding> {
+pub(crate) async fn show(Path(GuildId(guild)): Path<GuildId>, caller: Caller, app: App) -> JsonResult<GuildStatus> {
     let status = app.with_operations(move |service| async move { service.guild(&caller, guild).await }).await?;
     let status = status.map_err(|error| errors::operation_problem(&error))?;
-    Ok(Json(GuildStanding::new(guild, &status)))
+    Ok(Json(GuildStatus::new(guild, &status)))
 }
 
 pub(crate) fn pause_doc() -> RouteDoc {

@@ -16,7 +16,7 @@ use super::page;
 use crate::{
     api::{
         cursor,
-        dto::{Key, KeyPage, MadeKey},
+        dto::{CreatedKey, Key, KeyPage},
         errors,
         extract::{App, Body, HandlerResult, JsonResult, OptionalBody, Path, Query},
         fields::{self, Field as _, field_error, fields},
@@ -116,7 +116,7 @@ fn example() -> Value {
 fn with_new_key(doc: RouteDoc, description: &'static str) -> RouteDoc {
     let mut made = example();
     made["key"] = "gh_k7mq2vx9apzd_…".into();
-    doc.response_of::<MadeKey>(201, description, [("key", made)])
+    doc.response_of::<CreatedKey>(201, description, [("key", made)])
         .headers([ResponseHeader::Location, ResponseHeader::NoStore])
         .problem(ProblemType::Conflict)
 }
@@ -283,7 +283,7 @@ fn generate() -> Result<(KeyId, String), ProblemResponse> {
 /// The only response that contains the key itself.
 fn created_response(new: &NewApiKey, secret: &str) -> HttpResponse {
     let key = ApiKey { key: new.clone(), revoked_at: None, rotated_to: None };
-    let body = MadeKey { about: Key::new(&key, new.created_at), key: ParsedKey { id: new.id, secret }.write() };
+    let body = CreatedKey { about: Key::new(&key, new.created_at), key: ParsedKey { id: new.id, secret }.write() };
     HttpResponse::Created()
         .insert_header((LOCATION, format!("/v1/keys/{}", new.id)))
         .insert_header(("Cache-Control", "no-store"))

@@ -27,6 +27,8 @@ pub(crate) fn show_doc() -> RouteDoc {
             ]},
         },
         "breakers": {"closed": 4, "open": 0, "half_open": 0, "forced_open": 0},
+        "credentials": [{"credential": "198622483471925248", "limit": 50, "available": 42, "in_flight": 3, "blocked_until": null}],
+        "gone_webhooks": 0, "refused_tokens": 0,
     });
     RouteDoc::new(Tag::Limits, "show_limits", "Show the limits").response(200, "The current limits.", [("limits", now)])
 }

@@ -24,7 +24,7 @@ use crate::api::{
     app_state::AppState,
     cursor,
     dto::{
-        self, Accepted, AcceptedMany, Cancelled, DoneAgain, Operation, OperationInFull, OperationPage, Waited,
+        self, Accepted, AcceptedMany, Cancelled, Operation, OperationInFull, OperationPage, RetriedOperation, Waited,
         WaitedMany,
     },
     errors::{self, SubmissionShape},
@@ -387,7 +387,11 @@ pub(crate) fn retry_doc() -> RouteDoc {
              its queue. A `dead` or `needs_review` operation is submitted again as a new one, at the end of its queue; \
              `redrive_of` names the first. Requires the same scopes as submitting it.",
         )
-        .response_of::<DoneAgain>(202, "The operation will be tried again.", [("new operation", redriven_example())])
+        .response_of::<RetriedOperation>(
+            202,
+            "The operation will be tried again.",
+            [("new operation", redriven_example())],
+        )
         .headers([ResponseHeader::Location])
         .problem(ProblemType::Conflict);
     with_redrive_problems(doc)
@@ -398,8 +402,8 @@ pub(crate) async fn retry(Path(id): Path<OperationId>, caller: Caller, app: App)
     let retried = app.with_operations(|service| async move { service.retry(&retrier, id).await }).await?;
     let retried = retried.inspect_err(|error| app.audit_redrive_rejection(&caller, error));
     let (follow, body) = match retried.map_err(|error| errors::operation_problem(&error))? {
-        RetryResult::Expedited { state } => (id, DoneAgain::expedited(id, state)),
-        RetryResult::Redriven { id: again } => (again, DoneAgain::redriven(again, id)),
+        RetryResult::Expedited { state } => (id, RetriedOperation::expedited(id, state)),
+        RetryResult::Redriven { id: again } => (again, RetriedOperation::redriven(again, id)),
     };
     Ok(HttpResponse::Accepted().insert_header((LOCATION, dto::location(follow))).json(body))
 }

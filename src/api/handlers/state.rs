@@ -174,12 +174,12 @@ pub(crate) fn show_dead_doc() -> RouteDoc {
     )
 }
 
-pub(crate) async fn show_dead(Path(EventPosition(place)): Path<EventPosition>, app: App) -> JsonResult<DeadEvent> {
+pub(crate) async fn show_dead(Path(EventPosition(position)): Path<EventPosition>, app: App) -> JsonResult<DeadEvent> {
     // The list starts before a place, with the highest one.
-    let before = place.checked_add(1);
+    let before = position.checked_add(1);
     let listed = app.with_state(|service| async move { service.store.dead_events(before, 1).await }).await?;
     let listed = listed.map_err(|error| errors::store_problem(&error))?;
-    let found = listed.iter().find(|entry| entry.position == place).ok_or_else(|| no_dead_event(place))?;
+    let found = listed.iter().find(|entry| entry.position == position).ok_or_else(|| no_dead_event(position))?;
     Ok(Json(DeadEvent::from(found)))
 }
 
@@ -190,23 +190,23 @@ pub(crate) fn discard_dead_doc() -> RouteDoc {
 }
 
 pub(crate) async fn discard_dead(
-    Path(EventPosition(place)): Path<EventPosition>,
+    Path(EventPosition(position)): Path<EventPosition>,
     caller: Caller,
     app: App,
 ) -> HandlerResult {
     let discarded = app.with_state(|service| async move {
-        let note = caller.audit_record(AuditAction::EventsDiscard, service.clock.now()).with_target(&place);
-        service.store.discard_event(place, note).await
+        let note = caller.audit_record(AuditAction::EventsDiscard, service.clock.now()).with_target(&position);
+        service.store.discard_event(position, note).await
     });
     if discarded.await?.map_err(|error| errors::store_problem(&error))? {
         Ok(HttpResponse::NoContent().finish())
     } else {
-        Err(no_dead_event(place))
+        Err(no_dead_event(position))
     }
 }
 
-fn no_dead_event(place: i64) -> ProblemResponse {
-    ProblemType::NotFound.with_detail(format!("There is no dead event at place {place}."))
+fn no_dead_event(position: i64) -> ProblemResponse {
+    ProblemType::NotFound.with_detail(format!("There is no dead event at place {position}."))
 }
 
 pub(crate) fn revive_doc() -> RouteDoc {
@@ -218,17 +218,21 @@ pub(crate) fn revive_doc() -> RouteDoc {
         .response_of::<Revived>(202, "The event will be delivered again.", [("revived", json!({"revived": true}))])
 }
 
-pub(crate) async fn revive(Path(EventPosition(place)): Path<EventPosition>, caller: Caller, app: App) -> HandlerResult {
+pub(crate) async fn revive(
+    Path(EventPosition(position)): Path<EventPosition>,
+    caller: Caller,
+    app: App,
+) -> HandlerResult {
     let revived = app.with_state(|service| async move {
-        let note = caller.audit_record(AuditAction::EventsRevive, service.clock.now()).with_target(&place);
-        let revived = service.store.revive(place, note).await;
+        let note = caller.audit_record(AuditAction::EventsRevive, service.clock.now()).with_target(&position);
+        let revived = service.store.revive(position, note).await;
         if revived.as_ref().is_ok_and(|revived| *revived) {
             service.events.wake_inbox();
         }
         revived
     });
     if !revived.await?.map_err(|error| errors::store_problem(&error))? {
-        return Err(no_dead_event(place));
+        return Err(no_dead_event(position));
     }
     Ok(HttpResponse::Accepted().json(Revived { revived: true }))
 }

@@ -6,7 +6,7 @@ use guildhall_core::{
     time::UnixMs,
 };
 
-use crate::api::dto::Happening;
+use crate::api::dto::TimelineRecord;
 
 /// An entry of the timeline.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,14 +17,14 @@ struct TimelineEntry<'a> {
     detail: Option<&'a str>,
 }
 
-pub(crate) fn timeline(details: &OperationDetails) -> Vec<Happening> {
-    let happening = |entry: TimelineEntry<'_>| Happening {
+pub(crate) fn timeline(details: &OperationDetails) -> Vec<TimelineRecord> {
+    let to_record = |entry: TimelineEntry<'_>| TimelineRecord {
         at: entry.at.into(),
         what: entry.what.into(),
         attempt: entry.attempt,
         detail: entry.detail.map(str::to_owned),
     };
-    entries(details).into_iter().map(happening).collect()
+    entries(details).into_iter().map(to_record).collect()
 }
 
 fn entries(details: &OperationDetails) -> Vec<TimelineEntry<'_>> {

@@ -53,15 +53,15 @@ impl<A: Copy + Eq + Hash, K: Copy> LookupQueue<A, K> {
 
     /// Adds another id. Returns the id that was evicted for it: the last one of the address with the most ids.
     pub(crate) fn push(&mut self, address: A, id: K) -> Result<Option<(A, K)>, LookupQueueFull> {
-        let own = self.others.get(&address).map_or(0, VecDeque::len);
-        if own >= self.limits.per_address {
+        let address_count = self.others.get(&address).map_or(0, VecDeque::len);
+        if address_count >= self.limits.per_address {
             return Err(LookupQueueFull);
         }
         let mut evicted = None;
         if self.count >= self.limits.total {
             let largest = self.others.iter().max_by_key(|(_, ids)| ids.len());
             // Otherwise two addresses would evict each other in turns.
-            let (&largest, _) = largest.filter(|(_, ids)| ids.len() > own + 1).ok_or(LookupQueueFull)?;
+            let (&largest, _) = largest.filter(|(_, ids)| ids.len() > address_count + 1).ok_or(LookupQueueFull)?;
             evicted = self.others.get_mut(&largest).and_then(VecDeque::pop_back).map(|id| (largest, id));
             self.count -= usize::from(evicted.is_some());
         }
@@ -164,8 +164,8 @@ mod tests {
                         }
                     } else {
                         let total: usize = model.values().map(Vec::len).sum();
-                        let own = model.get(&address).map_or(0, Vec::len);
-                        prop_assert!(own == LIMITS.per_address || total == LIMITS.total);
+                        let address_count = model.get(&address).map_or(0, Vec::len);
+                        prop_assert!(address_count == LIMITS.per_address || total == LIMITS.total);
                     }
                 } else {
                     for (address, id) in queue.take(usize::from(step)) {

@@ -1,4 +1,4 @@
-//! The TLS certificate of the API: read from files, checked, and read again when they change.
+//! The TLS certificate of a listener: read from files, checked, and read again when they change.
 
 use std::{
     fs, io,
@@ -36,23 +36,33 @@ pub enum CertificatesError {
     #[error("{setting} names {}, which cannot be read: {source}; it must be a PEM file that this user can read", path.display())]
     Unreadable {
         /// The setting that names it.
-        setting: &'static str,
+        setting: String,
         /// The file.
         path: PathBuf,
         /// The cause.
         source: io::Error,
     },
     /// A file contains no certificate.
-    #[error("api.tls.cert_file names {}, which holds no certificate; it must be PEM (-----BEGIN CERTIFICATE-----)", .0.display())]
-    NoCertificate(PathBuf),
+    #[error("{setting} names {}, which holds no certificate; it must be PEM (-----BEGIN CERTIFICATE-----)", path.display())]
+    NoCertificate {
+        /// The setting that names it.
+        setting: String,
+        /// The file.
+        path: PathBuf,
+    },
     /// A file contains no key.
-    #[error("api.tls.key_file names {}, which holds no private key; it must be PEM (-----BEGIN PRIVATE KEY-----)", .0.display())]
-    NoKey(PathBuf),
+    #[error("{setting} names {}, which holds no private key; it must be PEM (-----BEGIN PRIVATE KEY-----)", path.display())]
+    NoKey {
+        /// The setting that names it.
+        setting: String,
+        /// The file.
+        path: PathBuf,
+    },
     /// The content of a file is invalid.
     #[error("{setting} names {}, which is broken: {reason}; create it again", path.display())]
     Broken {
         /// The setting that names it.
-        setting: &'static str,
+        setting: String,
         /// The file.
         path: PathBuf,
         /// The cause.
@@ -60,13 +70,20 @@ pub enum CertificatesError {
     },
     /// The key is encrypted.
     #[error(
-        "api.tls.key_file names {path}, which is encrypted, and the daemon cannot prompt for its password; decrypt it: \
-         openssl pkey -in {path} -out key.pem, and make that file readable for this user only", path = .0.display()
+        "{setting} names {path}, which is encrypted, and the daemon cannot prompt for its password; decrypt it: \
+         openssl pkey -in {path} -out key.pem, and make that file readable for this user only", path = path.display()
     )]
-    Encrypted(PathBuf),
+    Encrypted {
+        /// The setting that names it.
+        setting: String,
+        /// The file.
+        path: PathBuf,
+    },
     /// The key is of an unsupported kind.
-    #[error("api.tls.key_file names {}, whose key cannot be used: {reason}; use RSA with 2048 bits or more, ECDSA or Ed25519", path.display())]
+    #[error("{setting} names {}, whose key cannot be used: {reason}; use RSA with 2048 bits or more, ECDSA or Ed25519", path.display())]
     UnusableKey {
+        /// The setting that names it.
+        setting: String,
         /// The file.
         path: PathBuf,
         /// The cause.
@@ -74,10 +91,12 @@ pub enum CertificatesError {
     },
     /// The key belongs to another certificate.
     #[error(
-        "the key in api.tls.key_file ({}) does not belong to the first certificate in api.tls.cert_file ({}); use a \
+        "the key in {section}.key_file ({}) does not belong to the first certificate in {section}.cert_file ({}); use a \
          matching pair, and put the server's own certificate before those of its authorities", key.display(), cert.display()
     )]
     Mismatch {
+        /// The section of the settings.
+        section: &'static str,
         /// The certificate's file.
         cert: PathBuf,
         /// The key's file.
@@ -191,58 +210,60 @@ fn file_versions(files: &TlsSettings) -> [Option<(SystemTime, u64)>; 2] {
 }
 
 fn read(files: &TlsSettings) -> Result<CertifiedKey, CertificatesError> {
-    let TlsSettings { cert_file, key_file } = files;
-    let chain = certificates(cert_file)?;
-    let key = key(key_file)?;
-    let reason = |reason| CertificatesError::UnusableKey { path: key_file.clone(), reason };
+    let TlsSettings { section, cert_file, key_file } = files;
+    let [cert_setting, key_setting] = ["cert_file", "key_file"].map(|name| format!("{section}.{name}"));
+    let chain = certificates(&cert_setting, cert_file)?;
+    let key = key(&key_setting, key_file)?;
+    let reason = |reason| CertificatesError::UnusableKey { setting: key_setting, path: key_file.clone(), reason };
     let key = ring::default_provider().key_provider.load_private_key(key).map_err(reason)?;
     let pair = CertifiedKey::new(chain, key);
     match pair.keys_match() {
         Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => Ok(pair),
         Err(rustls::Error::InconsistentKeys(_)) => {
-            Err(CertificatesError::Mismatch { cert: cert_file.clone(), key: key_file.clone() })
+            Err(CertificatesError::Mismatch { section, cert: cert_file.clone(), key: key_file.clone() })
         }
-        Err(error) => Err(broken(CERT, cert_file, &error)),
+        Err(error) => Err(broken(&cert_setting, cert_file, &error)),
     }
 }
-
-const CERT: &str = "api.tls.cert_file";
-const KEY: &str = "api.tls.key_file";
 
 /// The certificates in a file, the server's own first.
 ///
 /// # Errors
 ///
 /// When there is none; the message says what to do.
-pub(crate) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, CertificatesError> {
-    let text = text(CERT, file)?;
+fn certificates(setting: &str, file: &Path) -> Result<Vec<CertificateDer<'static>>, CertificatesError> {
+    let text = text(setting, file)?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     match chain {
-        Ok(chain) if chain.is_empty() => Err(CertificatesError::NoCertificate(file.to_owned())),
+        Ok(chain) if chain.is_empty() => {
+            Err(CertificatesError::NoCertificate { setting: setting.to_owned(), path: file.to_owned() })
+        }
         Ok(chain) => Ok(chain),
-        Err(error) => Err(broken(CERT, file, &error)),
+        Err(error) => Err(broken(setting, file, &error)),
     }
 }
 
-fn key(file: &Path) -> Result<PrivateKeyDer<'static>, CertificatesError> {
-    let text = text(KEY, file)?;
+fn key(setting: &str, file: &Path) -> Result<PrivateKeyDer<'static>, CertificatesError> {
+    let text = text(setting, file)?;
     let is_encrypted = text.windows(b"ENCRYPTED".len()).any(|words| words == b"ENCRYPTED");
+    let (name, path) = (setting.to_owned(), file.to_owned());
     match PrivateKeyDer::from_pem_slice(&text) {
-        _ if is_encrypted => Err(CertificatesError::Encrypted(file.to_owned())),
+        _ if is_encrypted => Err(CertificatesError::Encrypted { setting: name, path }),
         Ok(key) => Ok(key),
-        Err(pem::Error::NoItemsFound) => Err(CertificatesError::NoKey(file.to_owned())),
-        Err(error) => Err(broken(KEY, file, &error)),
+        Err(pem::Error::NoItemsFound) => Err(CertificatesError::NoKey { setting: name, path }),
+        Err(error) => Err(broken(setting, file, &error)),
     }
 }
 
-fn text(setting: &'static str, file: &Path) -> Result<Vec<u8>, CertificatesError> {
+fn text(setting: &str, file: &Path) -> Result<Vec<u8>, CertificatesError> {
     use io::Read as _;
     let mut text = Vec::new();
     let read = fs::File::open(file).and_then(|file| file.take(FILE_MAX).read_to_end(&mut text));
-    read.map_err(|source| CertificatesError::Unreadable { setting, path: file.to_owned(), source })?;
+    let (setting, path) = (setting.to_owned(), file.to_owned());
+    read.map_err(|source| CertificatesError::Unreadable { setting, path, source })?;
     Ok(text)
 }
 
-fn broken(setting: &'static str, file: &Path, reason: &impl ToString) -> CertificatesError {
-    CertificatesError::Broken { setting, path: file.to_owned(), reason: reason.to_string() }
+fn broken(setting: &str, file: &Path, reason: &impl ToString) -> CertificatesError {
+    CertificatesError::Broken { setting: setting.to_owned(), path: file.to_owned(), reason: reason.to_string() }
 }

@@ -7,10 +7,7 @@ use super::{
     route_doc::{RouteDoc, Tag},
     schema::{any_object, text},
 };
-use crate::api::{
-    dto::{Live, Started},
-    readiness::ReadinessReport,
-};
+use crate::api::dto::{Live, ReadinessReport, Started};
 
 /// A path and its documentation.
 type RouteDocEntry = (&'static str, fn() -> RouteDoc);

@@ -21,8 +21,9 @@ use crate::api::problem::ProblemType;
 const KIND: &str = "application/problem+json";
 
 /// Problems that every route under `/v1` may return.
-pub(crate) const ALWAYS: [ProblemType; 12] = [
+pub(crate) const ALWAYS: [ProblemType; 13] = [
     ProblemType::Unauthorized,
+    ProblemType::KeyInvalid,
     ProblemType::KeyExpired,
     ProblemType::KeyRevoked,
     ProblemType::Forbidden,

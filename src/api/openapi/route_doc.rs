@@ -22,6 +22,7 @@ pub(crate) enum Tag {
     State,
     Fleet,
     Limits,
+    Egress,
     Budgets,
     Keys,
     Health,
@@ -29,7 +30,7 @@ pub(crate) enum Tag {
 
 impl Tag {
     /// All tags, in the order of the page.
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Operations,
         Self::DeadLetters,
         Self::Guilds,
@@ -37,6 +38,7 @@ impl Tag {
         Self::State,
         Self::Fleet,
         Self::Limits,
+        Self::Egress,
         Self::Budgets,
         Self::Keys,
         Self::Health,
@@ -52,6 +54,7 @@ impl Tag {
             Self::State => ("State", "State entries of bots and handlers."),
             Self::Fleet => ("Fleet", "The processes and their shards; pause and resume everything."),
             Self::Limits => ("Limits", "Discord's rate limits as far as they are known, and the circuit breakers."),
+            Self::Egress => ("REST proxy", "Calls that bots make through this process."),
             Self::Budgets => ("Budgets", "Named budgets for other upstreams than Discord."),
             Self::Keys => ("Keys and audit", "API keys and the audit."),
             Self::Health => ("Health", "Health of the daemon, and this description. No key is required."),

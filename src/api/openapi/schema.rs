@@ -16,27 +16,27 @@ use super::doc_text;
 pub(crate) type SchemaRef = RefOr<Schema>;
 
 /// A field of an object.
-pub(crate) struct Field {
+pub(crate) struct Property {
     name: &'static str,
     shape: SchemaRef,
     required: bool,
 }
 
 /// A required field.
-pub(crate) fn required(name: &'static str, shape: impl Into<SchemaRef>) -> Field {
-    Field { name, shape: shape.into(), required: true }
+pub(crate) fn required(name: &'static str, shape: impl Into<SchemaRef>) -> Property {
+    Property { name, shape: shape.into(), required: true }
 }
 
 /// An optional field.
-pub(crate) fn optional(name: &'static str, shape: impl Into<SchemaRef>) -> Field {
-    Field { name, shape: shape.into(), required: false }
+pub(crate) fn optional(name: &'static str, shape: impl Into<SchemaRef>) -> Property {
+    Property { name, shape: shape.into(), required: false }
 }
 
 /// An object with these fields, to which others may be added later: for responses.
-pub(crate) fn object(fields: impl IntoIterator<Item = Field>) -> ObjectBuilder {
+pub(crate) fn object(fields: impl IntoIterator<Item = Property>) -> ObjectBuilder {
     fields.into_iter().fold(
         ObjectBuilder::new().schema_type(Type::Object),
-        |object, Field { name, shape, required: must }| {
+        |object, Property { name, shape, required: must }| {
             let object = object.property(name, shape);
             if must { object.required(name) } else { object }
         },
@@ -44,7 +44,7 @@ pub(crate) fn object(fields: impl IntoIterator<Item = Field>) -> ObjectBuilder {
 }
 
 /// An object with these fields only: for requests.
-pub(crate) fn closed(fields: impl IntoIterator<Item = Field>) -> ObjectBuilder {
+pub(crate) fn closed(fields: impl IntoIterator<Item = Property>) -> ObjectBuilder {
     object(fields).additional_properties(Some(AdditionalProperties::<Schema>::FreeForm(false)))
 }
 

@@ -1,5 +1,6 @@
 //! Schemas of operations in submissions.
 
+use guildhall_actors::submission::{ENVELOPE, EnvelopeField, FieldFormat, MAX_BATCH};
 use guildhall_core::operation::{OperationKind, Payload};
 use serde_json::{Value, json};
 use utoipa::openapi::schema::{Discriminator, ObjectBuilder};
@@ -9,8 +10,8 @@ use super::{
     payloads,
     route_doc::RouteDoc,
     schema::{
-        Describe as _, SchemaRef, closed, integer, list_of, one_of, one_of_names, optional, or_null, required,
-        schema_ref, text, text_of,
+        Describe as _, Property, SchemaRef, closed, integer, list_of, one_of, one_of_names, optional, or_null,
+        required, schema_ref, text, text_of,
     },
 };
 
@@ -18,12 +19,6 @@ use super::{
 pub(crate) fn kinds_without_guild() -> Vec<OperationKind> {
     OperationKind::ALL.into_iter().filter(|kind| !kind.needs_guild()).collect()
 }
-
-/// Maximum number of operations in a submission.
-const MAX_OPERATIONS: usize = 1_000;
-
-/// Maximum delay or deadline: thirty days.
-const MAX_DELAY_MS: u64 = 30 * 24 * 3_600_000;
 
 /// Adds a body with one operation of these kinds, or several.
 pub(crate) fn with_body(doc: RouteDoc, one: &str, kinds: &[OperationKind]) -> RouteDoc {
@@ -35,8 +30,7 @@ pub(crate) fn with_body(doc: RouteDoc, one: &str, kinds: &[OperationKind]) -> Ro
 fn one_or_many(one: &str) -> SchemaRef {
     let many = closed([required(
         "operations",
-        list_of(1, MAX_OPERATIONS, schema_ref(one))
-            .describe("All are accepted, or none; they are executed in this order."),
+        list_of(1, MAX_BATCH, schema_ref(one)).describe("All are accepted, or none; they are executed in this order."),
     )]);
     one_of([schema_ref(one).into(), many.title(Some("Many")).into()]).into()
 }
@@ -79,38 +73,21 @@ fn new(kind: OperationKind) -> String {
 
 /// An operation of a kind, as it is submitted.
 pub(crate) fn operation(kind: OperationKind) -> ObjectBuilder {
-    let optional = |name, shape: ObjectBuilder| optional(name, or_null(shape));
-    closed([
+    let required = [
         required("kind", one_of_names([kind.name()])),
         required("payload", schema_ref(&format!("{}Payload", payloads::title(kind)))),
-        optional(
-            "key",
-            text_of(1, 255)
-                .pattern(Some(PRINTABLE))
-                .describe("The idempotency key: the same key with the same kind, guild and payload is accepted once."),
-        ),
-        optional("reason", text_of(0, 480).describe("Reason for Discord's audit log. No control characters.")),
-        optional("max_attempts", integer(1, 20).default(Some(3.into())).describe("Maximum number of attempts.")),
-        optional(
-            "delay_ms",
-            integer(0, MAX_DELAY_MS)
-                .default(Some(0.into()))
-                .describe("Not executed before so long from now: it is `scheduled`, and joins its queue then."),
-        ),
-        optional(
-            "deadline_ms",
-            integer(1, MAX_DELAY_MS).describe(
-                "Not executed after so long from now; must be more than \
-            `delay_ms`.",
-            ),
-        ),
-        optional(
-            "trace",
-            text().pattern(Some(TRACEPARENT)).describe(
-                "A W3C `traceparent`; the header of that name is used \
-            as well.",
-            ),
-        ),
-    ])
-    .describe(Payload::describe(kind).description)
+    ];
+    closed(required.into_iter().chain(ENVELOPE.iter().map(envelope_field)))
+        .describe(Payload::describe(kind).description)
+}
+
+/// A field of an operation besides its kind and payload.
+fn envelope_field(field: &EnvelopeField) -> Property {
+    let shape = match &field.format {
+        FieldFormat::Printable(max) => text_of(1, *max).pattern(Some(PRINTABLE)),
+        FieldFormat::Line(max) => text_of(0, *max),
+        FieldFormat::Number(range) => integer(*range.start(), *range.end()),
+        FieldFormat::Traceparent => text().pattern(Some(TRACEPARENT)),
+    };
+    optional(field.name, or_null(shape.default(field.default.map(Value::from)).describe(field.description)))
 }

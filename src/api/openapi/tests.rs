@@ -69,6 +69,7 @@ const fn is_listed(problem: ProblemType) -> bool {
         | P::BodyTooLarge
         | P::BodyTooSlow
         | P::Unauthorized
+        | P::KeyInvalid
         | P::KeyExpired
         | P::KeyRevoked
         | P::Forbidden => true,

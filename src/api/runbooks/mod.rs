@@ -19,6 +19,8 @@ macro_rules! runbooks {
 runbooks![
     "GuildhallBanBudget",
     "GuildhallBreakerOpen",
+    "GuildhallBrokerDown",
+    "GuildhallBrokerRejects",
     "GuildhallClockWrong",
     "GuildhallCrashLoop",
     "GuildhallDeadLetters",

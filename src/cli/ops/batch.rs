@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::bail;
+use guildhall_actors::submission::MAX_BATCH;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
@@ -11,8 +12,6 @@ use crate::{
     client::{ApiRequest, ApiResponse, Client, ClientError, path_segment},
 };
 
-/// Maximum number of operations in one request.
-const MAX_OPERATIONS: usize = 1_000;
 /// Maximum of older daemons.
 const MAX_OPERATIONS_OF_OLDER_DAEMONS: usize = 100;
 /// Maximum size of a request with several operations, in bytes; slightly less than any daemon accepts.
@@ -112,7 +111,7 @@ pub(super) struct BatchSender<'a> {
 
 impl<'a> BatchSender<'a> {
     pub(super) const fn new(client: &'a Client) -> Self {
-        Self { client, max_operations: MAX_OPERATIONS }
+        Self { client, max_operations: MAX_BATCH }
     }
 
     /// Sends all operations; calls `accepted` for each accepted one. On an error, those before it are accepted.
@@ -196,8 +195,8 @@ fn is_too_many(error: &ClientError, count: usize) -> bool {
 
 /// Returns the accepted operations, each with its index in the file.
 fn accepted_operations(group: &[BatchOperation], response: ApiResponse) -> Vec<(usize, Value)> {
-    let mut body = response.body;
-    let Value::Array(list) = body["operations"].take() else { return Vec::new() };
+    let Value::Object(mut body) = response.body else { return Vec::new() };
+    let Some(Value::Array(list)) = body.remove("operations") else { return Vec::new() };
     group.iter().map(|operation| operation.index).zip(list).collect()
 }
 
@@ -268,11 +267,11 @@ mod tests {
         let indices: Vec<Vec<usize>> = groups.iter().map(|group| group.iter().map(|one| one.index).collect()).collect();
         assert_eq!(indices, [vec![0, 2], vec![1]]);
         let many: Vec<_> = (0..1_500).map(|index| operation(index, "a", 1)).collect();
-        assert_eq!((fitting_count(&many, MAX_OPERATIONS), fitting_count(&many[..3], MAX_OPERATIONS)), (1_000, 3));
+        assert_eq!((fitting_count(&many, MAX_BATCH), fitting_count(&many[..3], MAX_BATCH)), (1_000, 3));
         let large: Vec<_> = (0..4).map(|index| operation(index, "a", 400 * 1024)).collect();
-        assert_eq!(fitting_count(&large, MAX_OPERATIONS), 2);
+        assert_eq!(fitting_count(&large, MAX_BATCH), 2);
         assert_eq!(
-            fitting_count(&[operation(0, "a", 2_000_000), operation(1, "a", 1)], MAX_OPERATIONS),
+            fitting_count(&[operation(0, "a", 2_000_000), operation(1, "a", 1)], MAX_BATCH),
             1,
             "a request has at least one \
             operation"

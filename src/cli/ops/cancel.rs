@@ -3,14 +3,16 @@
 use std::process::ExitCode;
 
 use clap::ArgGroup;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{WaitArgs, list::OperationFilter, view, wait_for};
+use super::{WaitArgs, list::OperationFilter, report::ReportList, view, wait_for};
 use crate::{
+    api::dto::{Cancelled, Operation, RetriedOperation},
     cli::{
         confirm::{ConfirmArgs, Count},
         interrupt::{interrupted, unless_interrupted},
-        output::Output,
+        output::{Output, read},
     },
     client::{ApiRequest, Client, ClientError, path_segment},
 };
@@ -48,7 +50,7 @@ const RETRIED_STATES: [&str; 4] = ["delayed", "retrying", "dead", "needs_review"
 
 pub(super) async fn cancel(client: &Client, out: &Output, args: &CancelArgs) -> anyhow::Result<ExitCode> {
     let (done, failed) = send_each(client, &args.ids, "cancel").await?;
-    print_each(out, &done, |_| "is cancelled".to_owned())?;
+    print_each(out, done, |one: &Cancelled| format!("{} is cancelled\n", one.id))?;
     Ok(exit_code(failed))
 }
 
@@ -63,7 +65,7 @@ pub(super) async fn retry(client: &Client, out: &Output, args: &RetryArgs) -> an
         &chosen
     } else if args.confirm.is_dry_run() {
         let ids: Vec<Value> = args.ids.iter().map(|id| json!({"id": id})).collect();
-        out.show(&view::list_value(&ids), |_| format!("{} would be retried.\n", args.ids.join(", ")))?;
+        out.show(&view::list_value(ids), |_| format!("{} would be retried.\n", args.ids.join(", ")))?;
         return Ok(ExitCode::SUCCESS);
     } else {
         &args.ids
@@ -73,13 +75,14 @@ pub(super) async fn retry(client: &Client, out: &Output, args: &RetryArgs) -> an
     };
     let (done, failed) = sent?;
     let Some(timeout) = args.waiting.timeout() else {
-        print_each(out, &done, |one| match one["redrive_of"].as_str() {
-            Some(first) => format!("is the redrive of {first}"),
-            None => "is due now".to_owned(),
+        print_each(out, done, |RetriedOperation { id, redrive_of, .. }| match redrive_of {
+            Some(first) => format!("{id} is the redrive of {first}\n"),
+            None => format!("{id} is due now\n"),
         })?;
         return Ok(exit_code(failed));
     };
-    let ids = done.iter().filter_map(|one| one["id"].as_str().map(str::to_owned)).collect();
+    let again: Vec<RetriedOperation> = done.iter().map(read).collect::<anyhow::Result<_>>()?;
+    let ids = again.iter().map(|one| one.id.to_string()).collect();
     let waited = wait_for(client, out, ids, timeout).await?;
     Ok(if failed > 0 { ExitCode::FAILURE } else { waited })
 }
@@ -101,21 +104,23 @@ async fn choose(client: &Client, out: &Output, args: &RetryArgs) -> anyhow::Resu
     if found.is_empty() {
         out.note("No matching operations.");
         if !out.is_table() {
-            out.show(&view::list_value(&[]), |_| String::new())?;
+            out.show(&view::list_value(Vec::<Value>::new()), |_| String::new())?;
         }
         return Ok(Some(Vec::new()));
     }
     let count = Count { number: found.len(), is_more: false }.of("operation");
     if args.confirm.is_dry_run() {
-        out.show(&view::list_value(&found), |paint| view::table(&found).print(paint))?;
+        let table = |list: &ReportList, paint| view::table(&list.operations).print(paint);
+        out.show_response(&view::list_value(found), table)?;
         out.note(&format!("{count} would be retried."));
-    } else {
-        let more = if is_more { " More operations match, and are not among them." } else { "" };
-        if !args.confirm.ask(&format!("Retry {count}?{more}"))? {
-            return Ok(None);
-        }
+        return Ok(Some(Vec::new()));
     }
-    Ok(Some(found.iter().filter_map(|one| one["id"].as_str().map(str::to_owned)).collect()))
+    let more = if is_more { " More operations match, and are not among them." } else { "" };
+    if !args.confirm.ask(&format!("Retry {count}?{more}"))? {
+        return Ok(None);
+    }
+    let found: Vec<Operation> = found.iter().map(read).collect::<anyhow::Result<_>>()?;
+    Ok(Some(found.iter().map(|one| one.id.to_string()).collect()))
 }
 
 /// Sends the same request for each id. Prints errors and continues with the others; returns the number of errors.
@@ -134,13 +139,15 @@ async fn send_each(client: &Client, ids: &[String], action: &str) -> anyhow::Res
     Ok((done, failed))
 }
 
-fn print_each(out: &Output, done: &[Value], describe: impl Fn(&Value) -> String) -> anyhow::Result<()> {
-    let value = if let [one] = done { one.clone() } else { view::list_value(done) };
-    let line = |one: &Value| format!("{} {}\n", one["id"].as_str().unwrap_or_default(), describe(one));
-    if done.is_empty() && !out.is_table() {
-        return out.show(&json!({"operations": []}), |_| String::new());
-    }
-    out.show(&value, |_| done.iter().map(line).collect())
+/// Prints a line for each response; for programs, one response as it is, and several as a list.
+fn print_each<T: DeserializeOwned>(
+    out: &Output,
+    mut done: Vec<Value>,
+    line: impl Fn(&T) -> String,
+) -> anyhow::Result<()> {
+    let typed: Vec<T> = if out.is_table() { done.iter().map(read).collect::<anyhow::Result<_>>()? } else { Vec::new() };
+    let value = if done.len() == 1 { done.remove(0) } else { view::list_value(done) };
+    out.show(&value, |_| typed.iter().map(line).collect())
 }
 
 fn exit_code(failed: usize) -> ExitCode {

@@ -3,12 +3,13 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::bail;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::{progress::ProgressReporter, view::is_final};
+use super::{progress::ProgressReporter, report::ReportedOperation};
 use crate::{
-    cli::duration,
+    api::dto::OperationInFull,
+    cli::{duration, output::read},
     client::{Client, ClientError, OperationStream, StreamItem, path_segment},
     terminal_text::escape_controls,
 };
@@ -21,15 +22,13 @@ const POLL_BATCH_SIZE: usize = 100;
 const PAUSE_CHECKS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 /// Maximum number of ids in a command that is suggested.
 const MAX_SUGGESTED_IDS: usize = 5;
-/// State of an operation that the daemon does not have.
-const GONE: &str = "gone";
 
 /// Operations that are followed.
 pub(in crate::cli) struct Follower<'a> {
     client: &'a Client,
     stream: Option<OperationStream>,
     /// Each operation in its last known state, in the order in which they were added.
-    operations: Vec<Value>,
+    operations: Vec<ReportedOperation>,
     indexes: BTreeMap<String, usize>,
     /// Indexes of operations to query, since the stream may not report them.
     to_query: Vec<usize>,
@@ -68,23 +67,23 @@ impl<'a> Follower<'a> {
     /// Follows operations that existed before the stream was opened.
     pub(in crate::cli) fn follow_existing(&mut self, ids: impl IntoIterator<Item = String>) {
         for id in ids {
-            if let Some(at) = self.add(json!({ "id": id })) {
+            if let Some(at) = self.add(ReportedOperation::not_queried(id)) {
                 self.to_query.push(at);
             }
         }
     }
 
     /// Follows an operation that was accepted just before the stream was opened.
-    pub(super) fn follow_accepted(&mut self, accepted: Value) {
+    pub(super) fn follow_accepted(&mut self, accepted: ReportedOperation) {
         if let Some(at) = self.add(accepted).filter(|at| !self.is_finished(*at)) {
             self.to_query.push(at);
         }
     }
 
     /// Follows an operation that was accepted after the stream was opened.
-    pub(in crate::cli) fn follow_submitted(&mut self, accepted: Value) {
+    pub(super) fn follow_submitted(&mut self, accepted: ReportedOperation) {
         // The stream reports new operations; a replayed one may have been reported before.
-        let is_streamed = accepted["replayed"] != true && self.stream.is_some();
+        let is_streamed = !accepted.report.is_replayed() && self.stream.is_some();
         if is_streamed {
             self.add(accepted);
         } else {
@@ -92,8 +91,8 @@ impl<'a> Follower<'a> {
         }
     }
 
-    fn add(&mut self, operation: Value) -> Option<usize> {
-        let id = operation["id"].as_str()?.to_owned();
+    fn add(&mut self, operation: ReportedOperation) -> Option<usize> {
+        let id = operation.report.id().to_owned();
         let at = self.operations.len();
         if self.indexes.contains_key(&id) {
             return None;
@@ -109,16 +108,16 @@ impl<'a> Follower<'a> {
     }
 
     /// Returns all operations in their last known state.
-    pub(super) fn operations(&self) -> Vec<Value> {
-        self.operations.clone()
+    pub(super) fn operations(&self) -> &[ReportedOperation] {
+        &self.operations
     }
 
     pub(super) fn all_succeeded(&self) -> bool {
-        self.operations.iter().all(|operation| operation["state"] == "succeeded")
+        self.operations.iter().all(|operation| operation.report.has_succeeded())
     }
 
     fn is_finished(&self, at: usize) -> bool {
-        self.operations[at]["state"].as_str().is_some_and(|state| is_final(state) || state == GONE)
+        self.operations[at].report.is_finished()
     }
 
     fn unfinished(&self) -> Vec<usize> {
@@ -140,7 +139,7 @@ impl<'a> Follower<'a> {
         let mut check_at = Instant::now() + PAUSE_CHECKS.0;
         while remaining > 0 {
             if Instant::now() >= check_at {
-                self.check_pause(reporter).await;
+                self.check_pause(reporter).await?;
                 check_at = Instant::now() + PAUSE_CHECKS.1;
             }
             match timeout_at(deadline.min(check_at), self.step(reporter, &mut pause)).await {
@@ -156,9 +155,9 @@ impl<'a> Follower<'a> {
     /// Says which operations continue without this command, and how to follow them.
     pub(in crate::cli) fn pending_summary(&self) -> String {
         let unfinished = self.unfinished();
-        let id = |at: &usize| self.operations[*at]["id"].as_str().map(|id| format!(" {id}"));
+        let id = |at: &usize| format!(" {}", self.operations[*at].report.id());
         let ids: String = match unfinished.len() {
-            0..=MAX_SUGGESTED_IDS => unfinished.iter().filter_map(id).collect(),
+            0..=MAX_SUGGESTED_IDS => unfinished.iter().map(id).collect(),
             _ => String::new(),
         };
         let pause = self.pause.as_ref().map_or_else(String::new, |pause| format!("{pause}. "));
@@ -170,27 +169,29 @@ impl<'a> Follower<'a> {
         )
     }
 
-    /// Reports once if the operations wait because their guild or everything is paused. An error is not reported: the stream
-    /// or the next poll will.
-    async fn check_pause(&mut self, reporter: &ProgressReporter) {
-        let Some(at) = self.unfinished().first().copied().filter(|_| self.pause.is_none()) else { return };
-        let id = self.operations[at]["id"].as_str().unwrap_or_default().to_owned();
-        let Ok(mut shown) = self.client.get(format!("/v1/operations/{}", path_segment(&id))).await else { return };
-        let waits_for = shown.body["waits_for"].take();
-        self.pause = match waits_for["reason"].as_str() {
-            Some("guild_paused") => shown.body["guild_id"].as_str().map(|guild| {
-                let guild = escape_controls(guild);
-                format!("Guild {guild} is paused; resume it with `guildhall guilds resume {guild}`")
-            }),
-            Some("all_paused") => {
+    /// Reports once if the operations wait because their guild or everything is paused. A failed request is not reported: the
+    /// stream or the next poll will.
+    async fn check_pause(&mut self, reporter: &mut ProgressReporter) -> anyhow::Result<()> {
+        let Some(at) = self.unfinished().first().copied().filter(|_| self.pause.is_none()) else { return Ok(()) };
+        let path = operation_path(self.operations[at].report.id());
+        let Ok(shown) = self.client.get(path).await else { return Ok(()) };
+        let OperationInFull { operation, .. } = read(&shown.body)?;
+        let reason = operation.waits_for.as_ref().map(|waits| waits.reason.as_ref());
+        self.pause = match (reason, &operation.guild_id) {
+            (Some("guild_paused"), Some(guild)) => {
+                let guild = escape_controls(guild.as_ref());
+                Some(format!("Guild {guild} is paused; resume it with `guildhall guilds resume {guild}`"))
+            }
+            (Some("all_paused"), _) => {
                 Some("Everything is paused; resume it with `guildhall guilds resume --all`".to_owned())
             }
-            Some(_) | None => None,
+            (Some(_) | None, _) => None,
         };
         if let Some(pause) = &self.pause {
             reporter.note(pause);
-            self.operations[at]["waits_for"] = waits_for;
+            self.apply_update(shown.body, reporter)?;
         }
+        Ok(())
     }
 
     /// Queries the operations that need it, then waits for the next change. Cancel-safe.
@@ -224,26 +225,31 @@ impl<'a> Follower<'a> {
     }
 
     async fn query(&mut self, at: usize, reporter: &mut ProgressReporter) -> anyhow::Result<()> {
-        let id = self.operations[at]["id"].as_str().unwrap_or_default().to_owned();
-        match self.client.get(format!("/v1/operations/{}", path_segment(&id))).await {
+        let id = self.operations[at].report.id().to_owned();
+        match self.client.get(operation_path(&id)).await {
             Ok(response) => self.apply_update(response.body, reporter),
-            Err(error) if error.is_not_found() => {
-                let message = format!("operation {id} does not exist or was removed");
-                self.apply_update(json!({"id": id, "state": GONE, "error": {"message": message}}), reporter)
-            }
+            Err(error) if error.is_not_found() => self.replace(ReportedOperation::gone(id), reporter),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Applies a new state of an operation, if it is followed.
-    fn apply_update(&mut self, operation: Value, reporter: &mut ProgressReporter) -> anyhow::Result<()> {
-        let Some(at) = operation["id"].as_str().and_then(|id| self.indexes.get(id).copied()) else { return Ok(()) };
+    /// Applies a response about an operation, if it is followed.
+    fn apply_update(&mut self, response: Value, reporter: &mut ProgressReporter) -> anyhow::Result<()> {
+        self.replace(ReportedOperation::read(response)?, reporter)
+    }
+
+    fn replace(&mut self, operation: ReportedOperation, reporter: &mut ProgressReporter) -> anyhow::Result<()> {
+        let Some(at) = self.indexes.get(operation.report.id()).copied() else { return Ok(()) };
         // The stream may report a state that a query has returned already, or an older one.
         if self.is_finished(at) {
             return Ok(());
         }
-        let is_new = self.operations[at]["state"] != operation["state"];
+        let is_new = self.operations[at].report.state() != operation.report.state();
         self.operations[at] = operation;
         if is_new { reporter.report(&self.operations[at]) } else { Ok(()) }
     }
+}
+
+fn operation_path(id: &str) -> String {
+    format!("/v1/operations/{}", path_segment(id))
 }

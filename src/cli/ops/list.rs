@@ -2,9 +2,7 @@
 
 use std::process::ExitCode;
 
-use serde_json::Value;
-
-use super::view;
+use super::{report::OperationReport, view};
 use crate::{
     cli::{
         duration,
@@ -84,7 +82,7 @@ pub(super) struct ShowArgs {
 
 pub(super) async fn list(client: &Client, out: &Output, args: ListArgs) -> anyhow::Result<ExitCode> {
     let pages = args.which.list(args.which.state(), args.wanted.max_entries());
-    listing::show(client, out, pages, "No matching operations.", view::table).await
+    listing::show(client, out, pages, "No matching operations.", |all: &[OperationReport]| view::table(all)).await
 }
 
 pub(super) async fn show(client: &Client, out: &Output, args: &ShowArgs) -> anyhow::Result<ExitCode> {
@@ -92,8 +90,6 @@ pub(super) async fn show(client: &Client, out: &Output, args: &ShowArgs) -> anyh
     for id in &args.ids {
         found.push(client.get(format!("/v1/operations/{}", path_segment(id))).await?.body);
     }
-    let value = if let [one] = found.as_slice() { one.clone() } else { view::list_value(&found) };
-    let all = |paint| found.iter().map(|one: &Value| view::details(one, paint)).collect::<Vec<_>>().join("\n");
-    out.show(&value, all)?;
+    out.show_each("operations", found, view::details)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -5,6 +5,7 @@ mod cancel;
 mod follower;
 mod list;
 mod progress;
+mod report;
 mod submit;
 mod view;
 mod watch;
@@ -12,6 +13,7 @@ mod watch;
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Subcommand;
+use serde_json::Value;
 
 pub(super) use self::follower::Follower;
 use self::progress::ProgressReporter;
@@ -94,7 +96,9 @@ async fn finish(mut follow: Follower<'_>, out: &Output, timeout: Duration) -> an
     let result = unless_interrupted(follow.wait_until_finished(timeout, &mut reporter)).await;
     reporter.finish();
     let operations = follow.operations();
-    out.show(&view::list_value(&operations), |paint| view::table(&operations).print(paint))?;
+    let values: Vec<Value> = operations.iter().map(|operation| operation.value.clone()).collect();
+    let table = |paint| view::table(operations.iter().map(|operation| &operation.report)).print(paint);
+    out.show(&view::list_value(values), table)?;
     let Some(result) = result else { return Ok(interrupted(&follow.pending_summary())) };
     result?;
     Ok(if follow.all_succeeded() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

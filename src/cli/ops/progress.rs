@@ -2,10 +2,10 @@
 
 use std::io::{self, IsTerminal as _};
 
+use guildhall_core::operation::OperationState;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde_json::Value;
 
-use super::view::{self, is_final};
+use super::{report::ReportedOperation, view};
 use crate::{
     cli::output::{Output, Painter},
     terminal_text::escape_controls,
@@ -50,21 +50,22 @@ impl ProgressReporter {
     }
 
     /// Reports a change.
-    pub(super) fn report(&mut self, operation: &Value) -> anyhow::Result<()> {
-        let state = operation["state"].as_str().unwrap_or_default();
-        let is_end = is_final(state) || !is_known(state);
-        match (is_end, state == "succeeded") {
+    pub(super) fn report(&mut self, operation: &ReportedOperation) -> anyhow::Result<()> {
+        let report = &operation.report;
+        let state = report.state().unwrap_or_default();
+        let is_end = OperationState::from_name(state).is_none_or(OperationState::is_final);
+        match (is_end, report.has_succeeded()) {
             (true, true) => self.succeeded += 1,
             (true, false) => self.failed += 1,
             (false, _) => {}
         }
         match &self.mode {
-            ProgressMode::Lines => return self.out.show_next(operation, |paint| view::line(operation, paint)),
+            ProgressMode::Lines => return self.out.show_next(&operation.value, |paint| view::line(report, paint)),
             ProgressMode::Bar(bar) => {
-                if is_end && state != "succeeded" {
-                    bar.println(view::line(operation, Painter::for_terminal(true)));
+                if is_end && !report.has_succeeded() {
+                    bar.println(view::line(report, Painter::for_terminal(true)));
                 }
-                let last = format!("{} {}", operation["kind"].as_str().unwrap_or_default(), state);
+                let last = format!("{} {state}", report.kind().unwrap_or_default());
                 bar.set_message(format!(
                     "{} succeeded, {} not; last: {}",
                     self.succeeded,
@@ -97,10 +98,6 @@ impl ProgressReporter {
     pub(super) fn summary(&self) -> String {
         format!("{} succeeded, {} did not.", self.succeeded, self.failed)
     }
-}
-
-fn is_known(state: &str) -> bool {
-    guildhall_core::operation::OperationState::from_name(state).is_some()
 }
 
 fn bar(count: usize) -> ProgressMode {

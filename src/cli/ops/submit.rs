@@ -11,7 +11,9 @@ use serde_json::{Value, json};
 use super::{
     Follower, WaitArgs,
     batch::{self, BatchSender},
-    finish, view,
+    finish,
+    report::{OperationReport, ReportList, ReportedOperation},
+    view,
 };
 use crate::{
     cli::{
@@ -90,14 +92,16 @@ async fn one(client: &Client, out: &Output, args: Args, key: &str) -> anyhow::Re
     };
     let response = sent.map_err(|error| with_resume_hint(error, 0, 1, key))?;
     let Some(timeout) = args.waiting.timeout() else {
-        out.show(&response.body, |paint| view::table(std::slice::from_ref(&response.body)).print(paint))?;
+        out.show_response(&response.body, |report: &OperationReport, paint| view::table([report]).print(paint))?;
         return Ok(ExitCode::SUCCESS);
     };
-    let mut follow = match response.body["state"].as_str() {
-        Some(state) if view::is_final(state) => Follower::polling(client),
-        _ => Follower::open(client, &[("guild_id", args.guild)]).await?,
+    let operation = ReportedOperation::read(response.body)?;
+    let mut follow = if operation.report.is_finished() {
+        Follower::polling(client)
+    } else {
+        Follower::open(client, &[("guild_id", args.guild)]).await?
     };
-    follow.follow_accepted(response.body);
+    follow.follow_accepted(operation);
     finish(follow, out, timeout).await
 }
 
@@ -127,12 +131,15 @@ async fn many(client: &Client, out: &Output, args: &Args, file: &Path, key: &str
     let failed = sent.map_err(|error| with_resume_hint(error, accepted_count, count, key)).err();
     match (failed, follow) {
         (None, Some((mut follow, timeout))) => {
-            accepted.into_iter().for_each(|one| follow.follow_submitted(one));
+            for one in accepted {
+                follow.follow_submitted(ReportedOperation::read(one)?);
+            }
             finish(follow, out, timeout).await
         }
         (failed, _) => {
             if accepted_count > 0 {
-                out.show(&view::list_value(&accepted), |paint| view::table(&accepted).print(paint))?;
+                let accepted = view::list_value(accepted);
+                out.show_response(&accepted, |list: &ReportList, paint| view::table(&list.operations).print(paint))?;
             }
             failed.map_or(Ok(ExitCode::SUCCESS), Err)
         }

@@ -5,12 +5,12 @@ use std::{process::ExitCode, time::Duration};
 use anyhow::bail;
 use serde_json::Value;
 
-use super::{Follower, ProgressReporter, view};
+use super::{Follower, ProgressReporter, report::OperationReport, view};
 use crate::{
     cli::{
         duration,
         interrupt::{interrupted, unless_interrupted},
-        output::Output,
+        output::{Output, read},
         suggest,
     },
     client::{Client, ClientError, OperationStream, StreamItem},
@@ -87,5 +87,6 @@ async fn watch_all(client: &Client, out: &Output, args: Args) -> anyhow::Result<
 }
 
 fn print_change(out: &Output, operation: &Value) -> anyhow::Result<()> {
-    out.show_next(operation, |paint| view::line(operation, paint))
+    let report: Option<OperationReport> = out.is_table().then(|| read(operation)).transpose()?;
+    out.show_next(operation, |paint| report.map_or_else(String::new, |report| view::line(&report, paint)))
 }

@@ -1,4 +1,7 @@
-//! Tables with columns as wide as their content, or as the terminal permits.
+//! Tables that fit the terminal: on one that is too narrow, text is shortened, and the columns that still do not fit continue
+//! on indented lines.
+
+use std::ops::Range;
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
@@ -8,8 +11,14 @@ use crate::terminal_text::escape_controls;
 /// Space between two columns.
 const GAP: usize = 2;
 
-/// Width to which a column may be shortened, unless its heading is wider.
-const MIN_COLUMN_WIDTH: usize = 8;
+/// Indentation of the lines on which a row continues.
+const INDENT: usize = 4;
+
+/// Width to which a text may be shortened, unless its heading is wider: what fits in less continues on the next line.
+const MIN_TEXT_WIDTH: usize = 16;
+
+/// Width for values beside their names, below which they are not wrapped.
+const MIN_VALUE_WIDTH: usize = 20;
 
 /// A cell of a table.
 #[derive(Clone, Debug, Default)]
@@ -68,12 +77,34 @@ fn shorten(text: &str, width: usize) -> String {
 #[derive(Clone, Debug)]
 pub(crate) struct TextTable {
     head: Vec<TableCell>,
+    /// Headings of the columns that may be shortened.
+    text_columns: &'static [&'static str],
     rows: Vec<Vec<TableCell>>,
 }
 
+/// The columns of one line of each row.
+struct LineLayout {
+    columns: Range<usize>,
+    indent: usize,
+    widths: Vec<usize>,
+}
+
+impl LineLayout {
+    fn width(&self) -> usize {
+        self.indent + self.widths.iter().sum::<usize>() + GAP * self.widths.len().saturating_sub(1)
+    }
+}
+
 impl TextTable {
+    /// Creates a table with these columns. Ids, states, numbers and times are never shortened.
     pub(crate) fn new(head: &[&str]) -> Self {
-        Self { head: head.iter().map(|name| TableCell::tinted(*name, Color::Head)).collect(), rows: Vec::new() }
+        let head = head.iter().map(|name| TableCell::tinted(*name, Color::Head)).collect();
+        Self { head, text_columns: &[], rows: Vec::new() }
+    }
+
+    /// The same table. These columns have text, which is shortened where the terminal is too narrow.
+    pub(crate) fn with_text_columns(self, text_columns: &'static [&'static str]) -> Self {
+        Self { text_columns, ..self }
     }
 
     pub(crate) fn row(&mut self, row: Vec<TableCell>) {
@@ -82,48 +113,125 @@ impl TextTable {
 
     /// Formats the table; only the header if it has no rows.
     pub(crate) fn print(&self, paint: Painter) -> String {
-        let widths = self.widths(paint.width());
+        let lines = self.layout(paint.width());
         let mut out = String::new();
         for row in std::iter::once(&self.head).chain(&self.rows) {
-            let mut line = String::new();
-            for (cell, width) in row.iter().zip(&widths) {
-                let (text, printed) = cell.print(*width, paint);
-                line.push_str(&text);
-                line.extend(std::iter::repeat_n(' ', width - printed + GAP));
+            for LineLayout { columns, indent, widths } in &lines {
+                let mut line = " ".repeat(*indent);
+                for (cell, width) in row.iter().skip(columns.start).zip(widths) {
+                    let (text, printed) = cell.print(*width, paint);
+                    line.push_str(&text);
+                    line.extend(std::iter::repeat_n(' ', width - printed + GAP));
+                }
+                let line = line.trim_end_matches(' ');
+                if *indent == 0 || !line.is_empty() {
+                    out.push_str(line);
+                    out.push('\n');
+                }
             }
-            out.push_str(line.trim_end_matches(' '));
-            out.push('\n');
         }
         out
     }
 
-    /// Widths of the columns. On a terminal that is too narrow, the widest columns are shortened. The first is not: it has
-    /// what other commands need, such as an ID.
-    fn widths(&self, terminal: Option<usize>) -> Vec<usize> {
+    /// Distributes the columns over as few lines as possible.
+    fn layout(&self, terminal: Option<usize>) -> Vec<LineLayout> {
+        let widths = self.content_widths();
+        let terminal = terminal.unwrap_or(usize::MAX);
+        let mut lines = vec![LineLayout { columns: 0..0, indent: 0, widths: Vec::new() }];
+        let mut taken = 0;
+        for (column, width) in widths.iter().enumerate() {
+            // Text takes what the other columns of its line leave.
+            let needed = if self.is_text(column) { (*width).min(self.least_width(column)) } else { *width };
+            if column > 0 && taken + needed > terminal {
+                lines.push(LineLayout { columns: column..column, indent: INDENT, widths: Vec::new() });
+                taken = INDENT;
+            }
+            taken += needed + GAP;
+            if let Some(line) = lines.last_mut() {
+                line.columns.end = column + 1;
+                line.widths.push(*width);
+            }
+        }
+        for line in &mut lines {
+            self.shrink(line, terminal);
+        }
+        lines
+    }
+
+    /// Shortens the texts of a line until it fits.
+    fn shrink(&self, line: &mut LineLayout, terminal: usize) {
+        while line.width() > terminal {
+            let start = line.columns.start;
+            let can_shrink = |at: &usize| {
+                let column = start + at;
+                self.is_text(column) && line.widths[*at] > self.least_width(column)
+            };
+            // Of equally wide columns the last one, which is rather a note than a name.
+            let Some(widest) = (0..line.widths.len()).filter(can_shrink).max_by_key(|at| line.widths[*at]) else {
+                return;
+            };
+            line.widths[widest] -= 1;
+        }
+    }
+
+    fn is_text(&self, column: usize) -> bool {
+        self.head.get(column).is_some_and(|name| self.text_columns.contains(&name.text.as_str()))
+    }
+
+    fn least_width(&self, column: usize) -> usize {
+        self.head.get(column).map_or(0, TableCell::width).max(MIN_TEXT_WIDTH)
+    }
+
+    /// The width of each column's content.
+    fn content_widths(&self) -> Vec<usize> {
         let all = || std::iter::once(&self.head).chain(&self.rows);
         let columns = all().map(Vec::len).max().unwrap_or(0);
         let widest = |at: usize| all().filter_map(|row| row.get(at)).map(TableCell::width).max().unwrap_or(0);
-        let mut widths: Vec<usize> = (0..columns).map(widest).collect();
-        let Some(terminal) = terminal else { return widths };
-        let least = |at: usize| self.head.get(at).map_or(0, TableCell::width).max(MIN_COLUMN_WIDTH);
-        while widths.iter().sum::<usize>() + GAP * columns.saturating_sub(1) > terminal {
-            let shrinkable = (1..columns).filter(|at| widths[*at] > least(*at));
-            // Of equally wide columns the last one, which is rather a note than a name.
-            let Some(widest) = shrinkable.max_by_key(|at| widths[*at]) else { break };
-            widths[widest] -= 1;
-        }
-        widths
+        (0..columns).map(widest).collect()
     }
 }
 
-/// Formats pairs of names and values, one a line; an empty name continues the one above.
+/// Formats pairs of names and values, one a line; an empty name continues the one above. Values that do not fit the terminal
+/// continue on the next line.
 pub(crate) fn fields(pairs: &[(&str, TableCell)], paint: Painter) -> String {
     let widest = pairs.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-    let line = |(name, cell): &(&str, TableCell)| {
-        let pad = " ".repeat(widest - name.chars().count());
-        format!("{}{pad}  {}\n", paint.tint(name, Color::Dim), paint.tint(&cell.text, cell.tint))
-    };
-    pairs.iter().map(line).collect()
+    let available = paint.width().and_then(|width| width.checked_sub(widest + GAP));
+    let available = available.filter(|width| *width >= MIN_VALUE_WIDTH).unwrap_or(usize::MAX);
+    let mut out = String::new();
+    for (name, cell) in pairs {
+        for (at, line) in wrap(&escape_controls(&cell.text), available).into_iter().enumerate() {
+            let name = if at == 0 { *name } else { "" };
+            let pad = " ".repeat(widest - name.chars().count() + GAP);
+            let printed = format!("{}{pad}{}", paint.tint(name, Color::Dim), paint.tint(line, cell.tint));
+            out.push_str(printed.trim_end_matches(' '));
+            out.push('\n');
+        }
+    }
+    out
+}
+
+/// Breaks a text into lines of at most this many columns: at spaces, or else within a word.
+fn wrap(text: &str, width: usize) -> Vec<&str> {
+    let (mut lines, mut rest) = (Vec::new(), text);
+    loop {
+        let mut used = 0;
+        let end = rest.char_indices().find(|(_, char)| {
+            used += char.width().unwrap_or(0);
+            used > width
+        });
+        let Some((end, _)) = end else {
+            lines.push(rest);
+            return lines;
+        };
+        // A space at the very end of the line is not printed.
+        let space = if rest[end..].starts_with(' ') { Some(end) } else { rest[..end].rfind(' ').filter(|at| *at > 0) };
+        let (line, next) = rest.split_at(space.unwrap_or(end));
+        lines.push(line);
+        rest = next.trim_start_matches(' ');
+        if rest.is_empty() {
+            return lines;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -140,30 +248,65 @@ mod tests {
     }
 
     fn wide_table() -> TextTable {
-        let mut table = TextTable::new(&["ID", "NAME", "NOTE"]);
-        table.row(vec!["0123456789abcdef".into(), "旅団の仲間たち".into(), "x".repeat(50).into()]);
+        let mut table = TextTable::new(&["ID", "NAME", "STATE", "NOTE"]).with_text_columns(&["NAME", "NOTE"]);
+        table.row(vec![
+            "0123456789abcdef".into(),
+            "旅団の仲間たちと海の歌".into(),
+            "needs_review".into(),
+            "x".repeat(50).into(),
+        ]);
         table
     }
 
     #[test]
-    fn wide_columns_are_shortened_to_the_terminal() {
-        let printed = wide_table().print(Painter::none().with_width(48));
-        assert!(printed.lines().all(|line| line.width() <= 48), "{printed}");
-        assert!(printed.contains("0123456789abcdef  旅団の仲間たち  xxx"), "{printed}");
-        assert!(printed.lines().nth(1).unwrap().ends_with("x…"), "{printed}");
-        let narrow = wide_table().print(Painter::none().with_width(36));
-        assert!(narrow.contains("0123456789abcdef  旅団の…   xxxxxxx…\n"), "{narrow}");
+    fn text_is_shortened_to_the_terminal() {
+        let printed = wide_table().print(Painter::none().with_width(90));
+        let expected = format!(
+            "ID                NAME                    STATE         NOTE\n\
+             0123456789abcdef  旅団の仲間たちと海の歌  needs_review  {}…\n",
+            "x".repeat(33)
+        );
+        assert_eq!(printed, expected);
     }
 
     #[test]
-    fn identifiers_and_small_columns_are_never_shortened() {
+    fn columns_that_do_not_fit_continue_on_indented_lines() {
+        let printed = wide_table().print(Painter::none().with_width(50));
+        let expected = format!(
+            "ID                NAME                STATE\n    NOTE\n\
+             0123456789abcdef  旅団の仲間たちと…   needs_review\n    {}…\n",
+            "x".repeat(45)
+        );
+        assert_eq!(printed, expected);
+        let narrow = wide_table().print(Painter::none().with_width(20));
+        assert_eq!(
+            narrow,
+            "ID\n    NAME\n    STATE\n    NOTE\n\
+             0123456789abcdef\n    旅団の仲間たち…\n    needs_review\n    xxxxxxxxxxxxxxx…\n"
+        );
+        assert!(printed.lines().all(|line| line.width() <= 50) && narrow.lines().all(|line| line.width() <= 20));
+    }
+
+    #[test]
+    fn identifiers_are_never_shortened() {
         let printed = wide_table().print(Painter::none().with_width(10));
-        assert!(printed.contains("0123456789abcdef  "), "{printed}");
-        assert!(printed.lines().nth(1).unwrap().width() == 16 + 2 + 8 + 2 + 8, "{printed}");
+        assert!(printed.contains("0123456789abcdef\n") && printed.contains("    needs_review\n"), "{printed}");
     }
 
     #[test]
     fn nothing_is_shortened_without_a_terminal() {
         assert!(wide_table().print(Painter::none()).contains(&"x".repeat(50)));
+    }
+
+    #[test]
+    fn values_continue_on_the_next_line() {
+        let pairs = [("a", "to be or not to be, that".into()), ("long", "x".repeat(30).into()), ("", "end".into())];
+        let narrow = Painter::none().with_width(26);
+        let expected =
+            "a     to be or not to be,\n      that\nlong  xxxxxxxxxxxxxxxxxxxx\n      xxxxxxxxxx\n      end\n";
+        assert_eq!(fields(&pairs, narrow), expected);
+        assert!(fields(&pairs, Painter::none()).contains(&"x".repeat(30)));
+        assert_eq!(wrap("海の歌 海の歌", 7), ["海の歌", "海の歌"]);
+        assert_eq!(wrap("", 7), [""]);
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use guildhall_actors::gate::{CallOutcome, RequestBody, RestRequest, RestResponse};
+use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_core::{backoff::Backoff, command::CommandScope, lane::Lane, response::ResponseClass};
 use http::{HeaderMap, HeaderValue, Method, header};
 use serde_json::Value;
@@ -55,6 +56,7 @@ impl<'a> RetryingClient<'a> {
                     | ResponseClass::InteractionEnded
                     | ResponseClass::Forbidden
                     | ResponseClass::NotFound
+                    | ResponseClass::WebhookGone
                     | ResponseClass::Rejected => return Ok(response),
                 },
                 CallOutcome::NotSent(not_sent) => (not_sent.to_string(), not_sent.retry_after),
@@ -78,7 +80,7 @@ impl<'a> RetryingClient<'a> {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
             RequestBody::Whole(body.to_string().into())
         });
-        let request = raw(method, path, headers, body, self.gate.credential());
+        let request = raw(method, path, headers, body, self.gate.credential(), LeaseGuard::always());
         let mut request = request.expect("invariant: built from plain words and numbers");
         request.lane = Lane::Interactive;
         request.max_wait = self.deadline.saturating_duration_since(Instant::now());

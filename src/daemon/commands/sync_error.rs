@@ -192,6 +192,7 @@ mod tests {
             stream: None,
             class: ResponseClass::Rejected,
             code,
+            elapsed: Duration::ZERO,
         };
         response_error(&response, CommandScope::Guild(7)).to_string()
     }

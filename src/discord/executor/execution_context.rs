@@ -162,7 +162,8 @@ impl<'a> ExecutionContext<'a> {
             None => RequestBody::Empty,
         };
         let credential = Credential::Application(self.application());
-        raw(method, path, headers, body, credential).map_err(|error| invalid(error.to_string()))
+        raw(method, path, headers, body, credential, self.work.lease.clone())
+            .map_err(|error| invalid(error.to_string()))
     }
 
     /// Sends a call with a reason for the audit log, which carries the operation's marker.

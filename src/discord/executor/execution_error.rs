@@ -95,6 +95,14 @@ impl ExecutionError {
         }
     }
 
+    /// Whether the same call may succeed later.
+    pub(crate) fn is_temporary(&self) -> bool {
+        match self {
+            Self::Held { .. } | Self::Unknown(_) => true,
+            Self::Failed(Failure { class, .. }) => *class == FailureClass::Transient,
+        }
+    }
+
     /// Whether the object of the call does not exist. An unknown guild says nothing about its objects: the bot is no
     /// longer a member of it.
     pub(crate) fn is_gone(&self) -> bool {
@@ -174,7 +182,7 @@ pub(crate) fn unknown_outcome(repeat_safety: RepeatSafety, status: Option<u16>, 
     ExecutionError::Unknown(Failure { status, ..Failure::new(class, message) })
 }
 
-fn not_sent_error(NotSent { retry_after, message, reason }: NotSent) -> ExecutionError {
+fn not_sent_error(NotSent { retry_after, message, reason, bucket: _ }: NotSent) -> ExecutionError {
     let hold = match reason {
         "malformed" => return ExecutionError::failed(FailureClass::Validation, message),
         "interaction_ended" => {
@@ -182,6 +190,9 @@ fn not_sent_error(NotSent { retry_after, message, reason }: NotSent) -> Executio
                 FailureClass::NotFound,
                 "the interaction has expired: its token is no longer valid",
             );
+        }
+        "webhook_gone" => {
+            return ExecutionError::failed(FailureClass::NotFound, "the webhook does not exist: it was deleted");
         }
         "route_limit" => HoldScope::Route,
         "invalid_requests_key_share" | "invalid_requests_tenant_share" | GUILD_SHARE => HoldScope::Caller,
@@ -237,7 +248,7 @@ fn evaluate_response(response: RestResponse, repeat_safety: RepeatSafety) -> Res
         ResponseClass::Unauthorized => held(None, HoldScope::All, "unauthorized"),
         ResponseClass::InteractionEnded => failed(FailureClass::NotFound, "; the interaction has expired"),
         ResponseClass::Forbidden => failed(FailureClass::Forbidden, "; give the bot the missing permission"),
-        ResponseClass::NotFound => failed(FailureClass::NotFound, ""),
+        ResponseClass::NotFound | ResponseClass::WebhookGone => failed(FailureClass::NotFound, ""),
         ResponseClass::Rejected => match response.code {
             // "Maximum number of … reached", of any kind of object.
             Some(30_000..=30_999) => {
@@ -260,7 +271,7 @@ mod tests {
 
     fn not_sent(reason: &'static str, message: &str) -> ExecutionError {
         let retry_after = Some(Duration::from_secs(3));
-        let outcome = CallOutcome::NotSent(NotSent { retry_after, message: message.to_owned(), reason });
+        let outcome = CallOutcome::NotSent(NotSent { retry_after, message: message.to_owned(), reason, bucket: None });
         evaluate(outcome, RepeatSafety::Doubles).unwrap_err()
     }
 

@@ -69,8 +69,7 @@ pub(crate) async fn follow_up(
     })
 }
 
-/// Edits the first response. If Discord rejects the message, the response becomes `if_rejected`, so that a deferred one
-/// does not stay deferred.
+/// Edits the first response. If Discord rejects the message, a response that is still deferred becomes `if_rejected`.
 pub(crate) async fn edit_original(
     context: &ExecutionContext<'_>,
     payload: &EditOriginal,
@@ -83,12 +82,11 @@ pub(crate) async fn edit_original(
     }
     match (patch(context, payload, &payload.body).await, &payload.if_rejected) {
         (Err(rejected), Some(text)) if rejected.is_rejected() => {
-            let body = MessageBody { content: Some(text.clone()), ..MessageBody::default() };
-            match patch(context, payload, &body).await {
-                // The operation fails for its own reason.
-                Ok(_) | Err(ExecutionError::Failed(_)) => Err(rejected),
+            match replace_deferral(context, payload, text).await {
                 // Both are sent again.
-                Err(error @ (ExecutionError::Held { .. } | ExecutionError::Unknown(_))) => Err(error),
+                Err(error) if error.is_temporary() => Err(error),
+                // The operation fails for its own reason.
+                Ok(()) | Err(_) => Err(rejected),
             }
         }
         (Ok(edited), _) if payload.only_if_deferred => {
@@ -97,6 +95,19 @@ pub(crate) async fn edit_original(
         }
         (edited, _) => edited,
     }
+}
+
+/// Replaces a first response that is still deferred by a text. Any other response stays as it is.
+async fn replace_deferral(
+    context: &ExecutionContext<'_>,
+    payload: &EditOriginal,
+    text: &str,
+) -> Result<(), ExecutionError> {
+    if answered(context, payload).await?.is_some() {
+        return Ok(());
+    }
+    let body = MessageBody { content: Some(text.to_owned()), ..MessageBody::default() };
+    patch(context, payload, &body).await.map(drop)
 }
 
 /// Replaces the first response.

@@ -4,6 +4,7 @@ use std::{error::Error, fmt, marker::PhantomData, time::Duration};
 
 use bytes::Bytes;
 use guildhall_actors::gate::{RequestBody, RestRequest, RestResponse};
+use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_core::{
     lane::Lane,
     response::{Credential, ResponseClass},
@@ -88,7 +89,7 @@ pub enum DecodeError {
 }
 
 impl<T> Call<T> {
-    /// Builds a call from one of twilight's builders.
+    /// Builds a call from one of twilight's builders. It belongs to no queue: an operation that sends it adds its lease.
     ///
     /// # Errors
     ///
@@ -107,7 +108,7 @@ impl<T> Call<T> {
             } else {
                 Credential::Anonymous
             };
-        let mut request = RestRequest::new(method, path, credential);
+        let mut request = RestRequest::new(method, path, credential, LeaseGuard::always());
         if let Some(headers) = built.headers() {
             request.headers = headers.clone();
         }
@@ -204,12 +205,21 @@ mod tests {
 
     fn response(status: StatusCode, class: ResponseClass, body: &'static str) -> RestResponse {
         let body = Bytes::from_static(body.as_bytes());
-        RestResponse { status, headers: HeaderMap::new(), body, stream: None, class, code: None }
+        RestResponse {
+            status,
+            headers: HeaderMap::new(),
+            body,
+            stream: None,
+            class,
+            code: None,
+            elapsed: Duration::ZERO,
+        }
     }
 
     #[test]
     fn reason_survives_percent_encoding() {
-        let mut request = RestRequest::new(Method::POST, "/guilds/1/roles", Credential::Application(1));
+        let mut request =
+            RestRequest::new(Method::POST, "/guilds/1/roles", Credential::Application(1), LeaseGuard::always());
         with_reason(&mut request, "für Ordnung [gh:7]\n").unwrap();
         let sent = request.headers[REASON_HEADER].to_str().unwrap();
         assert_eq!(percent_encoding::percent_decode_str(sent).decode_utf8().unwrap(), "für Ordnung [gh:7]\n");

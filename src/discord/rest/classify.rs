@@ -24,6 +24,9 @@ pub struct Classification {
 /// Discord's error code for an expired token in the path.
 const INVALID_WEBHOOK_TOKEN: u32 = 50_027;
 
+/// Discord's error code for a webhook that does not exist.
+const UNKNOWN_WEBHOOK: u32 = 10_015;
+
 /// How long to wait after a 429 without a retry time.
 const DEFAULT_WAIT: Duration = Duration::from_secs(1);
 
@@ -66,6 +69,7 @@ pub fn classify(credential: Credential, status: StatusCode, headers: &HeaderMap,
         StatusCode::UNAUTHORIZED => ResponseClass::Unauthorized,
         // Never a ban, no matter which server sent it: Cloudflare also rejects single calls because of their body.
         StatusCode::FORBIDDEN => ResponseClass::Forbidden,
+        StatusCode::NOT_FOUND if code == Some(UNKNOWN_WEBHOOK) => ResponseClass::WebhookGone,
         StatusCode::NOT_FOUND => ResponseClass::NotFound,
         status if status.is_server_error() => ResponseClass::ServerError,
         // Includes redirects: none is followed.
@@ -84,6 +88,7 @@ pub(super) fn api_date(status: StatusCode, headers: &HeaderMap, class: ResponseC
         | ResponseClass::InteractionEnded
         | ResponseClass::Forbidden
         | ResponseClass::NotFound
+        | ResponseClass::WebhookGone
         | ResponseClass::Rejected
         | ResponseClass::RateLimited { .. } => true,
         ResponseClass::ServerError | ResponseClass::Blocked { .. } => false,

@@ -1,6 +1,7 @@
 //! Calls by method and path, for calls without a typed builder. They are validated before any other code sees them.
 
 use guildhall_actors::gate::{RequestBody, RestRequest};
+use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_core::{response::Credential, route::SublimitKind};
 use http::{HeaderMap, Method};
 use serde::{Deserialize, de::IgnoredAny};
@@ -17,6 +18,10 @@ pub enum RawRequestError {
     /// The path contains a character that a server may or may not treat as a slash.
     #[error("the path must not contain an encoded slash or a backslash")]
     EncodedSlash,
+    /// The path spells a letter, a digit or one of `-._~` in percent-encoding: the same path for Discord, and another one
+    /// for limits and permissions, which follow from its text.
+    #[error("the path must not percent-encode letters, digits, `-`, `.`, `_` or `~`; write them as they are")]
+    EncodedCharacter,
     /// The path contains two slashes in a row, or a trailing one.
     #[error("the path must not contain an empty segment: no two slashes in a row, and no trailing slash")]
     EmptySegment,
@@ -40,12 +45,13 @@ pub fn raw(
     headers: HeaderMap,
     body: RequestBody,
     credential: Credential,
+    lease: LeaseGuard,
 ) -> Result<RestRequest, RawRequestError> {
     if !matches!(method, Method::GET | Method::HEAD | Method::POST | Method::PUT | Method::PATCH | Method::DELETE) {
         return Err(RawRequestError::Method);
     }
     validate_path(path)?;
-    let mut request = RestRequest::new(method, path, credential);
+    let mut request = RestRequest::new(method, path, credential, lease);
     request.headers = headers;
     request.body = body;
     fill_derived_fields(&mut request);
@@ -57,20 +63,35 @@ fn validate_path(path: &str) -> Result<(), RawRequestError> {
     if !path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
         return Err(RawRequestError::Character);
     }
-    let path = path.split_once('?').map_or(path, |(path, _)| path).to_ascii_lowercase();
+    let path = path.split_once('?').map_or(path, |(path, _)| path);
     let below = path.strip_prefix('/').ok_or(RawRequestError::NoSlash)?;
+    // Nearly no path has one.
+    let is_encoded = path.contains('%');
+    let lower = if is_encoded { path.to_ascii_lowercase() } else { String::new() };
     // Double encoding matters only to a proxy that decodes twice, but is cheap to reject.
-    if path.contains('\\') || ["%2f", "%5c", "%252f", "%255c"].iter().any(|slash| path.contains(slash)) {
+    if path.contains('\\') || ["%2f", "%5c", "%252f", "%255c"].iter().any(|slash| lower.contains(slash)) {
         return Err(RawRequestError::EncodedSlash);
     }
-    for segment in below.split('/') {
-        match segment.replace("%25", "%").replace("%2e", ".").as_str() {
+    let decoded = lower.replace("%25", "%").replace("%2e", ".");
+    let segments = if is_encoded { decoded.strip_prefix('/').unwrap_or(&decoded) } else { below };
+    for segment in segments.split('/') {
+        match segment {
             "" => return Err(RawRequestError::EmptySegment),
             "." | ".." => return Err(RawRequestError::DotSegment),
             _ => {}
         }
     }
-    Ok(())
+    if encodes_unreserved(path) { Err(RawRequestError::EncodedCharacter) } else { Ok(()) }
+}
+
+/// Whether the path percent-encodes a character that means the same as it is.
+fn encodes_unreserved(path: &str) -> bool {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    path.as_bytes().windows(3).any(|window| {
+        let [b'%', high, low] = window else { return false };
+        let code = digit(*high).zip(digit(*low)).and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
+        code.is_some_and(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~'))
+    })
 }
 
 /// Sets what follows from path and body: the guild that the call counts for, and the sublimit.
@@ -114,7 +135,7 @@ mod tests {
     const BOT: Credential = Credential::Application(5);
 
     fn path(path: &str) -> Result<RestRequest, RawRequestError> {
-        raw(Method::GET, path, HeaderMap::new(), RequestBody::Empty, BOT)
+        raw(Method::GET, path, HeaderMap::new(), RequestBody::Empty, BOT, LeaseGuard::always())
     }
 
     #[test]
@@ -134,6 +155,10 @@ mod tests {
             ("/guilds/1%5croles", RawRequestError::EncodedSlash),
             ("/guilds/1%252froles", RawRequestError::EncodedSlash),
             ("/guilds\\1", RawRequestError::EncodedSlash),
+            ("/ch%61nnels/1/messages", RawRequestError::EncodedCharacter),
+            ("/channels/%31/messages", RawRequestError::EncodedCharacter),
+            ("/audit%2Dlogs", RawRequestError::EncodedCharacter),
+            ("/a/b%2ec", RawRequestError::EncodedCharacter),
             ("//elsewhere/x", RawRequestError::EmptySegment),
             ("/guilds//1", RawRequestError::EmptySegment),
             ("/guilds/1/", RawRequestError::EmptySegment),
@@ -146,28 +171,44 @@ mod tests {
             assert_eq!(path(text).err(), Some(error), "{text}");
         }
         assert_eq!(
-            raw(Method::CONNECT, "/a", HeaderMap::new(), RequestBody::Empty, BOT).err(),
+            raw(Method::CONNECT, "/a", HeaderMap::new(), RequestBody::Empty, BOT, LeaseGuard::always()).err(),
             Some(RawRequestError::Method)
         );
     }
 
     #[test]
     fn ordinary_paths_are_accepted_unchanged() {
-        for text in
-            ["/users/@me", "/guilds/1/audit-logs?before=..%2F#".trim_end_matches('#'), "/a/...", "/a/b.c?d=/../"]
-        {
+        for text in [
+            "/users/@me",
+            "/guilds/1/audit-logs?before=..%2F#".trim_end_matches('#'),
+            "/a/...",
+            "/a/b.c?d=/../",
+            "/users/%40me",
+            "/channels/1/messages/2/reactions/%F0%9F%91%8D/@me",
+            "/reactions/a%3A1",
+            "/a?b=%61",
+        ] {
             assert_eq!(path(text).unwrap().path, text);
         }
-        let request = raw(Method::POST, "/guilds/7/roles", HeaderMap::new(), RequestBody::Empty, BOT).unwrap();
+        let request =
+            raw(Method::POST, "/guilds/7/roles", HeaderMap::new(), RequestBody::Empty, BOT, LeaseGuard::always())
+                .unwrap();
         assert_eq!((request.guild, request.effects), (Some(7), Effects::Creates));
     }
 
     #[test]
     fn channel_name_and_topic_changes_have_their_own_limit() {
         let sub = |method, path, body: &'static str| {
-            raw(method, path, HeaderMap::new(), RequestBody::Whole(Bytes::from_static(body.as_bytes())), BOT)
-                .unwrap()
-                .sub
+            raw(
+                method,
+                path,
+                HeaderMap::new(),
+                RequestBody::Whole(Bytes::from_static(body.as_bytes())),
+                BOT,
+                LeaseGuard::always(),
+            )
+            .unwrap()
+            .sub
         };
         let named = Some(SublimitKind::ChannelName);
         assert_eq!(sub(Method::PATCH, "/channels/1", r#"{"name":"a"}"#), named);

@@ -1,7 +1,7 @@
 //! The HTTP transport: sends one call over one connection, at most once.
 //!
-//! HTTP/1.1 only, on purpose. A lost connection then makes the outcome of one call unknown, not of all the calls that
-//! share it. A call that times out closes its connection.
+//! HTTP/1.1, unless the settings say otherwise. A lost connection then makes the outcome of one call unknown, not of all
+//! the calls that share it. A call that times out closes its connection; with HTTP/2, its stream.
 
 use std::{
     error::Error,
@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use guildhall_actors::gate::{
     ApiVersion, ClearedRequest, RawResponse, RequestBody, ResponseMode, RestRequest, Transport, TransportError,
 };
@@ -26,6 +26,7 @@ use hyper_util::client::legacy::{
     Client,
     connect::{CaptureConnection, HttpConnector, capture_connection},
 };
+use rustls::ClientConfig;
 use tokio::{
     sync::oneshot,
     time::{Instant, sleep_until, timeout_at},
@@ -38,7 +39,7 @@ use super::{
 use crate::{
     clock::Clocks,
     error_chain::chain,
-    net::{self, BodyError, Pace, PacedBody, Pool},
+    net::{self, BodyError, HttpVersions, Pace, PacedBody, Pool, PrefixedBody},
     settings::{SecretValue, Settings},
 };
 
@@ -93,6 +94,8 @@ pub struct TransportConfig {
     pub pool_idle: Duration,
     /// Whether calls carry a `traceparent` header to Discord.
     pub traceparent: bool,
+    /// Whether calls use HTTP/2, if the server offers it.
+    pub http2: bool,
 }
 
 impl TransportConfig {
@@ -107,6 +110,7 @@ impl TransportConfig {
             max_response_bytes: settings.rest.max_response_bytes,
             pool_idle: settings.rest.pool_idle,
             traceparent: settings.rest.traceparent,
+            http2: settings.rest.http2,
         }
     }
 }
@@ -170,7 +174,7 @@ pub struct HyperTransport {
     leased: RestHttpClient,
     /// Whether all calls need a valid lease.
     leases_all: bool,
-    pool_idle: Duration,
+    connector: ConnectorConfig,
     api_url: String,
     authorization: Authorization,
     connect_timeout: Duration,
@@ -194,6 +198,11 @@ impl HyperTransport {
     ///
     /// When the URL of the API or the token cannot be part of an HTTP request.
     pub fn new(config: TransportConfig) -> Result<Self, TransportConfigError> {
+        Self::trusting(config, net::tls::public_authorities())
+    }
+
+    /// The same for servers that this configuration trusts.
+    fn trusting(config: TransportConfig, tls: ClientConfig) -> Result<Self, TransportConfigError> {
         let base: Uri = config.api_url.parse().map_err(|_| TransportConfigError::Url(config.api_url.clone()))?;
         let plain = base.path_and_query().is_none_or(|path| path.query().is_none());
         if !plain || base.host().is_none() || !matches!(base.scheme_str(), Some("http" | "https")) {
@@ -201,15 +210,18 @@ impl HyperTransport {
         }
         let authorization = Authorization::new(&config.token)?;
 
-        let client = pooled_client(config.connect_timeout, config.pool_idle, LeaseGuard::always());
+        let versions = if config.http2 { HttpVersions::Http2IfOffered } else { HttpVersions::Http1 };
+        let connector =
+            ConnectorConfig { versions, tls, connect_timeout: config.connect_timeout, pool_idle: config.pool_idle };
+        let client = connector.client(LeaseGuard::always());
         Ok(Self {
             leased: client.clone(),
             leases_all: false,
             client,
-            pool_idle: config.pool_idle,
+            connect_timeout: config.connect_timeout,
+            connector,
             api_url: config.api_url,
             authorization,
-            connect_timeout: config.connect_timeout,
             request_timeout: config.request_timeout,
             max_response_bytes: config.max_response_bytes,
             traceparent: config.traceparent,
@@ -220,7 +232,7 @@ impl HyperTransport {
     /// Sets the lease of this process. Calls that depend on a lease are written only while it is valid.
     #[must_use]
     pub fn with_lease(self, lease: LeaseGuard) -> Self {
-        Self { leased: pooled_client(self.connect_timeout, self.pool_idle, lease), ..self }
+        Self { leased: self.connector.client(lease), ..self }
     }
 
     /// Returns the token that calls carry. A new token that is set there applies from the next call on.
@@ -293,14 +305,28 @@ impl HyperTransport {
         }
         let (head, body) = result.map_err(|error| classify_failure(&error, &connection))?.into_parts();
         let arrived = self.clocks.as_ref().map(Clocks::monotonic);
-        let is_streamed = mode == ResponseMode::Streamed && head.status.is_success();
-        let (body, stream) = if is_streamed {
-            // Each part of it must arrive in the time of a whole response.
-            let pace = Pace { window: self.request_timeout, min_bytes: 1, max_bytes: u64::MAX };
-            (Bytes::new(), Some(PacedBody::new(body, pace, 0).boxed_unsync()))
-        } else {
-            let read = timeout_at(deadline, self.read(body)).await;
-            (read.map_err(|_| TransportError::TimedOut)??, None)
+        // Each part of it must arrive in the time of a whole response.
+        let pace = Pace { window: self.request_timeout, min_bytes: 1, max_bytes: u64::MAX };
+        let (body, stream) = match mode {
+            ResponseMode::Streamed if head.status.is_success() => {
+                (Bytes::new(), Some(PacedBody::new(body, pace, 0).boxed_unsync()))
+            }
+            ResponseMode::Streamed => {
+                let read = timeout_at(deadline, self.read_first(body)).await;
+                match read.map_err(|_| TransportError::TimedOut)?? {
+                    (body, None) => (body, None),
+                    // Its status is known, and that is what counts.
+                    (first, Some(rest)) => {
+                        let already = first.len() as u64;
+                        let stream = PrefixedBody::new(first, (), PacedBody::new(rest, pace, already));
+                        (Bytes::new(), Some(stream.boxed_unsync()))
+                    }
+                }
+            }
+            ResponseMode::Whole => {
+                let read = timeout_at(deadline, self.read(body)).await;
+                (read.map_err(|_| TransportError::TimedOut)??, None)
+            }
         };
         let Classification { class, code, rate } = classify(credential, head.status, &head.headers, &body);
         if let (Some(clocks), Some(sent), Some(arrived)) = (&self.clocks, sent, arrived)
@@ -328,7 +354,14 @@ impl HyperTransport {
         };
         let uri: Uri = url.parse().map_err(|_| malformed("the path cannot be part of a URL"))?;
         let mut out = http::Request::new(out_body(request.body));
-        *out.headers_mut() = self.out_headers(request.headers, request.credential);
+        let authorization = match request.credential {
+            Credential::Application(_) => Some(self.authorization.header()),
+            Credential::Anonymous => None,
+            Credential::Token(_) => {
+                Some(request.authorization.ok_or_else(|| malformed("a call with a caller's token has none"))?)
+            }
+        };
+        *out.headers_mut() = out_headers(request.headers, authorization);
         if let Some(trace) = request.trace.filter(|_| self.traceparent) {
             let trace = HeaderValue::from_str(&trace.to_string()).map_err(|_| malformed("invalid trace context"))?;
             out.headers_mut().insert(TRACEPARENT, trace);
@@ -342,18 +375,19 @@ impl HyperTransport {
         Ok(out)
     }
 
-    fn out_headers(&self, mut headers: HeaderMap, credential: Credential) -> HeaderMap {
-        for name in RESERVED_HEADERS {
-            headers.remove(name);
-        }
-        headers.entry(header::USER_AGENT).or_insert(HeaderValue::from_static(USER_AGENT));
-        match credential {
-            Credential::Application(_) => {
-                headers.insert(header::AUTHORIZATION, self.authorization.header());
+    /// Reads a body. If it is larger than what is read whole, returns what was read of it, and the rest.
+    async fn read_first(&self, mut body: Incoming) -> Result<(Bytes, Option<Incoming>), TransportError> {
+        let mut read = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| TransportError::Broken(chain(&error)))?;
+            if let Ok(data) = frame.into_data() {
+                read.extend_from_slice(&data);
             }
-            Credential::Anonymous => {}
+            if read.len() > self.max_response_bytes {
+                return Ok((read.freeze(), Some(body)));
+            }
         }
-        headers
+        Ok((read.freeze(), None))
     }
 
     async fn read(&self, body: Incoming) -> Result<Bytes, TransportError> {
@@ -373,10 +407,33 @@ impl Transport for HyperTransport {
     }
 }
 
-/// Creates a client with pooled connections.
-fn pooled_client(connect_timeout: Duration, idle: Duration, lease: LeaseGuard) -> RestHttpClient {
-    let connector = net::https_connector(net::tls::public_authorities(), net::tcp_connector(connect_timeout));
-    net::pooled_client(LeasedConnector { inner: connector, lease }, Pool { idle_timeout: idle, max_idle: MAX_IDLE })
+/// How connections are created.
+struct ConnectorConfig {
+    versions: HttpVersions,
+    tls: ClientConfig,
+    connect_timeout: Duration,
+    pool_idle: Duration,
+}
+
+impl ConnectorConfig {
+    /// Creates a client with pooled connections.
+    fn client(&self, lease: LeaseGuard) -> RestHttpClient {
+        let tcp = net::tcp_connector(self.connect_timeout);
+        let inner = net::https_connector_of(self.versions, self.tls.clone(), tcp);
+        net::pooled_client(LeasedConnector { inner, lease }, Pool { idle_timeout: self.pool_idle, max_idle: MAX_IDLE })
+    }
+}
+
+/// The headers of a call, with its credential and without those that the transport sets.
+fn out_headers(mut headers: HeaderMap, authorization: Option<HeaderValue>) -> HeaderMap {
+    for name in RESERVED_HEADERS {
+        headers.remove(name);
+    }
+    headers.entry(header::USER_AGENT).or_insert(HeaderValue::from_static(USER_AGENT));
+    if let Some(authorization) = authorization {
+        headers.insert(header::AUTHORIZATION, authorization);
+    }
+    headers
 }
 
 /// The URL of the API without its version, if it ends with one.
@@ -442,7 +499,7 @@ async fn wait_until_connected(connection: &mut CaptureConnection) {
 /// connection returned it.
 fn classify_failure(error: &hyper_util::client::legacy::Error, connection: &CaptureConnection) -> TransportError {
     let cause = error.source().and_then(|source| source.downcast_ref::<hyper::Error>());
-    let returned = cause.is_some_and(hyper::Error::is_canceled);
+    let returned = cause.is_some_and(|cause| cause.is_canceled() || is_refused_stream(cause));
     if error.is_connect() || returned || connection.connection_metadata().is_none() {
         TransportError::Connect(chain(error))
     } else if cause.is_some_and(hyper::Error::is_user) {
@@ -450,6 +507,16 @@ fn classify_failure(error: &hyper_util::client::legacy::Error, connection: &Capt
     } else {
         TransportError::Broken(chain(error))
     }
+}
+
+/// Whether an HTTP/2 server has said that it has not processed the call: it refused its stream, or closes the connection
+/// and named an earlier stream as the last one.
+fn is_refused_stream(error: &hyper::Error) -> bool {
+    let Some(cause) = error.source().and_then(|source| source.downcast_ref::<h2::Error>()) else { return false };
+    let reason = cause.reason();
+    cause.is_remote()
+        && ((cause.is_reset() && reason == Some(h2::Reason::REFUSED_STREAM))
+            || (cause.is_go_away() && reason == Some(h2::Reason::NO_ERROR)))
 }
 
 #[cfg(test)]

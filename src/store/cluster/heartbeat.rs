@@ -30,12 +30,10 @@ use crate::{
         failures::StoreAccess,
         operation_row::time,
         rows::{RowValue, Rows, query, query_as, scalars, with_rows},
-        write::{NEXT_DUE, QUEUE_NUMBERS, signed},
+        sql,
+        write::{QUEUE_NUMBERS, signed},
     },
 };
-
-/// Present time of the database's clock, in milliseconds.
-pub(in crate::store) const NOW: &str = "(EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint";
 
 /// Delay of the next check after the end of another process's lease, so that the lease has expired by then.
 const EXPIRY_CHECK_DELAY: Duration = Duration::from_millis(20);
@@ -321,19 +319,11 @@ impl HeartbeatTask {
     /// Extends the lease, and renews the share of a limit with it. Returns `false` if the lease had expired and a new
     /// one has started.
     async fn renew(&self, phase: MemberPhase) -> Result<(bool, Option<Renewal>), EngineError> {
-        let renew = format!(
-            "UPDATE instances SET seen_at = {NOW}, lease_until = {NOW} + $2, leaving = $3 WHERE id = $1
-            RETURNING (SELECT COUNT(*) FROM instances i WHERE i.leaving <> $3 AND i.id = $1) AS changed, {NOW} AS now"
-        );
-        let begin = format!(
-            "INSERT INTO instances (id, name, started_at, seen_at, lease_until, leaving)
-            VALUES ($1, $4, $5, {NOW}, {NOW} + $2, $3)"
-        );
         let on = self.begin().await?;
         let duration = signed(u64::try_from(self.lease.duration.as_millis()).unwrap_or(u64::MAX));
         let values = vec![self.members.id.into(), duration.into(), phase.number().into()];
         let sent = self.clocks.monotonic();
-        let renewed: Vec<RenewedLease> = query_as(&on, &renew, values.clone()).await?;
+        let renewed: Vec<RenewedLease> = query_as(&on, &sql::cluster::renew_lease(), values.clone()).await?;
         if let Some(row) = renewed.first() {
             self.clocks.observe_database(time(row.now), sent);
         }
@@ -344,7 +334,7 @@ impl HeartbeatTask {
                 // claim any again.
                 self.members.process_lease.clear();
                 let more = [self.name.clone().into(), self.started_at.into()];
-                query(&on, &begin, values.into_iter().chain(more).collect()).await?;
+                query(&on, &sql::cluster::begin_lease(), values.into_iter().chain(more).collect()).await?;
                 true
             }
         };
@@ -386,9 +376,8 @@ impl HeartbeatTask {
     }
 
     async fn read_members(&self) -> Result<(ClusterSnapshot, Vec<Uuid>), EngineError> {
-        let select = format!("SELECT id, leaving, lease_until - {NOW} AS remaining FROM instances ORDER BY id");
         let on = self.begin().await?;
-        let rows: Vec<MemberRow> = query_as(&on, &select, Vec::new()).await?;
+        let rows: Vec<MemberRow> = query_as(&on, &sql::cluster::members(), Vec::new()).await?;
         let shares = match &self.share {
             Some(share) => Some(share_rows::read(&on, &share.request.scope, &self.members.division).await?),
             None => None,
@@ -413,12 +402,9 @@ impl HeartbeatTask {
     /// Frees the queues of processes whose leases have ended. Their fences increase, so that later writes of these
     /// processes have no effect.
     async fn take_over(&self) -> Result<(), EngineError> {
-        let remove = format!(
-            "DELETE FROM instances WHERE id IN
-            (SELECT id FROM instances WHERE lease_until <= {NOW} AND id <> $1 FOR UPDATE SKIP LOCKED) RETURNING *"
-        );
         let on = self.begin().await?;
-        let removed: Vec<instances::Model> = query_as(&on, &remove, vec![self.members.id.into()]).await?;
+        let removed: Vec<instances::Model> =
+            query_as(&on, &sql::cluster::remove_dead(), vec![self.members.id.into()]).await?;
         for instance in &removed {
             let freed = self.free(&on, "owner = $1", vec![instance.id.into()]).await?;
             emit(QueuesTakenOver { from: &instance.name, queues: freed });
@@ -448,25 +434,16 @@ impl HeartbeatTask {
         values: Vec<sea_orm::Value>,
     ) -> Result<u64, EngineError> {
         // Shards are freed together with the queues.
-        let shards = format!(
-            "UPDATE shard_owners SET owner = NULL, fence = fence + 1, freed_at = {NOW} WHERE (shards, shard) IN
-            (SELECT shards, shard FROM shard_owners WHERE {condition} ORDER BY shards, shard FOR UPDATE)"
-        );
-        query(on, &shards, values.clone()).await?;
+        query(on, &sql::cluster::free_shards(condition), values.clone()).await?;
         // The queues are locked by a statement of their own, so that the next statement also sees the operations that
         // were submitted by the transactions that this one waited for. A single statement would read operations as they
         // were before it waited; a queue that it then considers empty would never become due.
-        let lock = format!("SELECT queue FROM guild_queues WHERE {condition} ORDER BY queue FOR UPDATE");
-        let queues = scalars(&query(on, &lock, values).await?)?;
+        let queues = scalars(&query(on, &sql::cluster::lock_queues(condition), values).await?)?;
         let queues = Rows::of(queues.into_iter().map(RowValue::Number));
         if queues.is_empty() {
             return Ok(0);
         }
-        let free = format!(
-            "UPDATE guild_queues SET owner = NULL, fence = fence + 1, ready_at = {NEXT_DUE} FROM {{v}} WHERE queue = v.line
-            RETURNING queue"
-        );
-        Ok(with_rows(on, &free, QUEUE_NUMBERS, queues, Vec::new()).await?.len() as u64)
+        Ok(with_rows(on, &sql::queues::free(), QUEUE_NUMBERS, queues, Vec::new()).await?.len() as u64)
     }
 
     async fn leave(&self) {
@@ -492,7 +469,7 @@ impl HeartbeatTask {
 
     async fn notify(&self, on: &DatabaseTransaction, notification: &Notification) -> Result<(), EngineError> {
         if let Some(payload) = notification.payload() {
-            query(on, "SELECT pg_notify($1, $2)", vec![self.channel.clone().into(), payload.into()]).await?;
+            query(on, sql::cluster::NOTIFY, vec![self.channel.clone().into(), payload.into()]).await?;
         }
         Ok(())
     }

@@ -38,7 +38,7 @@ use uuid::Uuid;
 use self::division::DivisionState;
 pub use self::division::{DivisionRequest, LimitDivision};
 pub(super) use self::{
-    heartbeat::{HeartbeatTask, NOW, instance_name},
+    heartbeat::{HeartbeatTask, instance_name},
     lease::{ProcessLease, QueueLease, ShardLease},
     listener::listen,
     notification::Notification,

@@ -32,11 +32,11 @@ use crate::store::read::{
 use crate::store::rows::without_nul;
 use crate::store::write::{
     Request, WriteJob,
-    cancel::{Cancel, Expedite, Target},
+    cancel::{Cancel, CancelTarget, Expedite},
     dead_letters::{Discard, Redrive},
     locations::StoreLocation,
+    outcome::RecordUpdates,
     queues::{Pause, ReleaseHeld, ReleaseQueue},
-    record::RecordUpdates,
     schedule::JoinDue,
     submit::Submit,
     sweep::Sweep,
@@ -254,11 +254,11 @@ impl OperationStore for Store {
     }
 
     fn cancel(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(OperationState, Queue)>> {
-        Box::pin(self.write(Cancel(Target { id, now, tenant: self.tenant.clone() })))
+        Box::pin(self.write(Cancel(CancelTarget { id, now, tenant: self.tenant.clone() })))
     }
 
     fn expedite(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(OperationState, Queue)>> {
-        Box::pin(self.write(Expedite(Target { id, now, tenant: self.tenant.clone() })))
+        Box::pin(self.write(Expedite(CancelTarget { id, now, tenant: self.tenant.clone() })))
     }
 
     fn dead_letters(&self, filter: DeadLetterFilter) -> StoreFuture<'_, Vec<DeadLetter>> {

@@ -15,6 +15,7 @@ use sea_orm::{
 };
 
 use super::limit;
+use crate::store::sql;
 use crate::store::{
     entities::{api_keys, audit, guild_queues},
     error::EngineError,
@@ -31,10 +32,8 @@ pub(in crate::store) async fn key(on: &impl ConnectionTrait, id: KeyId) -> Resul
 /// The keys with these IDs.
 pub(in crate::store) async fn find_keys(on: &impl ConnectionTrait, ids: &[KeyId]) -> Result<Vec<ApiKey>, EngineError> {
     const IDS: Columns = Columns(&[("its_id", ColumnType::Text)]);
-    // A cross join, so that SQLite searches the keys by ID, whatever it estimates about their number.
-    const SELECT: &str = "SELECT k.* FROM {v} CROSS JOIN api_keys k WHERE k.id = v.its_id";
     let rows = Rows::of(ids.iter().map(|id| RowValue::Text(id.as_str())));
-    with_rows_as(on, SELECT, IDS, rows, Vec::new()).await?.into_iter().map(read_key).collect()
+    with_rows_as(on, sql::access::FIND_KEYS, IDS, rows, Vec::new()).await?.into_iter().map(read_key).collect()
 }
 
 /// IDs of the newest keys.
@@ -117,10 +116,8 @@ async fn audit_of_guilds(
     filter: &AuditFilter,
     pieces: i64,
 ) -> Result<Vec<StoredAuditRecord>, EngineError> {
-    const FIRST: &str = "SELECT MIN(place) FROM audit";
-    const LAST: &str = "SELECT MAX(place) FROM audit";
-    let first: Option<i64> = query_scalar(on, FIRST, Vec::new()).await?.flatten();
-    let last: Option<i64> = query_scalar(on, LAST, Vec::new()).await?.flatten();
+    let first: Option<i64> = query_scalar(on, sql::access::FIRST_PLACE, Vec::new()).await?.flatten();
+    let last: Option<i64> = query_scalar(on, sql::access::LAST_PLACE, Vec::new()).await?.flatten();
     let (Some(first), Some(last)) = (first, last) else { return Ok(Vec::new()) };
     let first = first / PIECE;
     let mut from = filter.before.map_or(last, |before| last.min(before.saturating_sub(1))) / PIECE;

@@ -11,6 +11,7 @@ use sea_orm::{
 };
 
 use super::MAX_ROWS;
+use crate::store::sql;
 use crate::store::{
     entities::{handled, inbox, sessions, state},
     error::EngineError,
@@ -133,9 +134,6 @@ async fn entries(on: &impl ConnectionTrait, select: Statement) -> Result<Vec<Inb
 
 pub(in crate::store) const STATE_KEYS: Columns = Columns(&[("its_key", ColumnType::Text)]);
 
-pub(in crate::store) const VALUES: &str = "SELECT s.* FROM {v} JOIN state s ON s.key = v.its_key
-    WHERE s.expires_at IS NULL OR s.expires_at > $2";
-
 /// Values by their keys, unless they have expired.
 pub(in crate::store) async fn values(
     on: &impl ConnectionTrait,
@@ -143,7 +141,7 @@ pub(in crate::store) async fn values(
     now: UnixMs,
 ) -> Result<Vec<Option<String>>, EngineError> {
     let rows = Rows::of(keys.iter().map(|key| RowValue::Text(key)));
-    let found = with_rows_as(on, VALUES, STATE_KEYS, rows, vec![signed(now.millis()).into()]).await?;
+    let found = with_rows_as(on, sql::events::VALUES, STATE_KEYS, rows, vec![signed(now.millis()).into()]).await?;
     let found: HashMap<_, _> = found.into_iter().map(|row: state::Model| (row.key, row.value)).collect();
     Ok(keys.iter().map(|key| found.get(&without_nul(key)).cloned()).collect())
 }

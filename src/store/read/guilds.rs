@@ -62,6 +62,14 @@ pub(in crate::store) async fn guilds(
     Ok(GuildPage { guilds, next })
 }
 
+/// The fence of a guild's queue, if it has one.
+pub(in crate::store) async fn queue_fence(on: &impl ConnectionTrait, guild: u64) -> Result<Option<u64>, EngineError> {
+    let Ok(queue) = i64::try_from(guild) else { return Ok(None) };
+    let select = guild_queues::Entity::find_by_id(queue).select_only().column(guild_queues::Column::Fence);
+    let fence = select.into_tuple::<i64>().one(on).await?;
+    Ok(fence.map(i64::unsigned_abs))
+}
+
 /// Tenants of the guilds that have a queue.
 async fn queues(
     on: &impl ConnectionTrait,

@@ -11,11 +11,12 @@ use sea_orm::{
 use uuid::Uuid;
 
 use crate::store::{
-    cluster::{MemberPhase, NOW},
+    cluster::MemberPhase,
     entities::{instances, shard_owners},
     error::EngineError,
     operation_row::{count, time},
     rows::query_as,
+    sql::{self, cluster::NOW},
     write::signed,
 };
 
@@ -40,14 +41,7 @@ pub(in crate::store) async fn instances(
     now: UnixMs,
 ) -> Result<Vec<Instance>, EngineError> {
     let is_postgres = on.get_database_backend() == DbBackend::Postgres;
-    // Leases use the clock of the database; an SQLite file has none of its own.
-    let clock = if is_postgres { NOW } else { "CAST($2 AS BIGINT)" };
-    let select = format!(
-        "SELECT i.id, i.name, i.started_at, {clock} - i.seen_at AS lag, i.lease_until - {clock} AS remaining, i.leaving,
-        (SELECT COUNT(*) FROM guild_queues q WHERE q.owner = i.id) AS queues,
-        (SELECT MAX(q.fence) FROM guild_queues q WHERE q.owner = i.id) AS fence
-        FROM instances i ORDER BY i.started_at, i.id LIMIT $1"
-    );
+    let select = sql::cluster::instances(is_postgres);
     let mut values = vec![MAX_LISTED.into()];
     values.extend((!is_postgres).then(|| signed(now.millis()).into()));
     let millis = |count: i64| Duration::from_millis(count.max(0).unsigned_abs());

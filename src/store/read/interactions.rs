@@ -6,6 +6,7 @@ use guildhall_core::{
 };
 use sea_orm::ConnectionTrait;
 
+use crate::store::sql;
 use crate::store::{
     entities::received_interactions::Model,
     error::EngineError,
@@ -14,15 +15,13 @@ use crate::store::{
 
 pub(in crate::store) const TOKENS: Columns = Columns(&[("its_token", ColumnType::Bytes)]);
 
-pub(in crate::store) const RECEIVED: &str = "SELECT r.* FROM {v} JOIN received_interactions r ON r.token = v.its_token";
-
 /// The recorded interactions with these tokens.
 pub(in crate::store) async fn received(
     on: &impl ConnectionTrait,
     tokens: &[TokenDigest],
 ) -> Result<Vec<ReceivedInteraction>, EngineError> {
     let rows = Rows::of(tokens.iter().map(|token| RowValue::Bytes(&token.0)));
-    with_rows_as(on, RECEIVED, TOKENS, rows, Vec::new()).await?.into_iter().map(read).collect()
+    with_rows_as(on, sql::interactions::RECEIVED, TOKENS, rows, Vec::new()).await?.into_iter().map(read).collect()
 }
 
 fn read(row: Model) -> Result<ReceivedInteraction, EngineError> {

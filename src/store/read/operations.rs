@@ -21,7 +21,8 @@ use crate::store::{
     rows::{
         ColumnType, Columns, RowValue, Rows, SqlText, first_rows, query, query_scalar, scalars, with_rows, with_rows_as,
     },
-    write::{FIRST_SCHEDULED, signed},
+    sql::{self, schedule::FIRST as FIRST_SCHEDULED},
+    write::signed,
 };
 
 /// Maximum number of attempts that are returned for one operation.
@@ -67,10 +68,8 @@ pub(in crate::store) async fn scheduled(
     queue: Queue,
     max: usize,
 ) -> Result<u64, EngineError> {
-    const SELECT: &str =
-        "SELECT COUNT(*) FROM (SELECT 1 FROM operations o WHERE o.queue = $1 AND o.joins_at IS NOT NULL
-        LIMIT $2 + 0) counted";
-    let count: Option<i64> = query_scalar(on, SELECT, vec![queue.number().into(), limit(max).into()]).await?;
+    let count: Option<i64> =
+        query_scalar(on, sql::operations::COUNT_SCHEDULED, vec![queue.number().into(), limit(max).into()]).await?;
     Ok(count.unwrap_or_default().unsigned_abs())
 }
 
@@ -91,10 +90,6 @@ pub(in crate::store) async fn show(
 /// Parameter columns of statements that take operation IDs.
 pub(in crate::store) const IDS: Columns = Columns(&[("op", ColumnType::Uuid)]);
 
-/// Operations that are finished, or no longer exist.
-pub(in crate::store) const FINISHED: &str = "SELECT v.op FROM {v} LEFT JOIN operations o ON o.id = v.op
-    WHERE o.id IS NULL OR o.finished_at IS NOT NULL";
-
 fn rows_of(ids: &[OperationId]) -> Rows {
     Rows::of(ids.iter().map(|id| RowValue::Uuid(id.uuid())))
 }
@@ -103,7 +98,7 @@ pub(in crate::store) async fn finished(
     on: &impl ConnectionTrait,
     ids: &[OperationId],
 ) -> Result<Vec<OperationId>, EngineError> {
-    let rows = with_rows(on, FINISHED, IDS, rows_of(ids), Vec::new()).await?;
+    let rows = with_rows(on, sql::operations::FINISHED, IDS, rows_of(ids), Vec::new()).await?;
     Ok(scalars(&rows)?.into_iter().map(OperationId::from_uuid).collect())
 }
 
@@ -112,11 +107,12 @@ pub(in crate::store) async fn show_all(
     on: &impl ConnectionTrait,
     ids: &[OperationId],
 ) -> Result<Vec<OperationDetails>, EngineError> {
-    const ATTEMPTS: &str = "SELECT a.* FROM {v} JOIN operation_attempts a ON a.operation_id = v.op";
     let details = &*DETAILS;
     let select = format!("SELECT {details} FROM {{v}} JOIN operations ON operations.id = v.op {DETAILS_JOINS}");
     let mut attempts_by_id: HashMap<Uuid, Vec<Attempt>> = HashMap::new();
-    for row in with_rows_as::<operation_attempts::Model>(on, ATTEMPTS, IDS, rows_of(ids), Vec::new()).await? {
+    for row in
+        with_rows_as::<operation_attempts::Model>(on, sql::operations::ATTEMPTS, IDS, rows_of(ids), Vec::new()).await?
+    {
         attempts_by_id.entry(row.operation_id).or_default().push(operation_row::attempt(row)?);
     }
     let mut all = Vec::with_capacity(ids.len());

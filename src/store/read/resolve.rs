@@ -7,6 +7,7 @@ use guildhall_core::operation::{ManagedKind, OperationId};
 use sea_orm::{ConnectionTrait, FromQueryResult};
 use uuid::Uuid;
 
+use crate::store::sql;
 use crate::store::{
     error::EngineError,
     operation_row::parse_state,
@@ -42,8 +43,6 @@ async fn keys(
     references: &[UnresolvedReference],
 ) -> Result<HashMap<(String, String), ResolvedReference>, EngineError> {
     const SHAPE: Columns = Columns(&[("kind", ColumnType::Text), ("key", ColumnType::Text)]);
-    const SELECT: &str = "SELECT m.kind, m.key, m.discord_id, m.channel_id FROM {v}
-        JOIN managed_objects m ON m.guild_id = $2 AND m.kind = v.kind AND m.key = v.key";
     let mut rows = Rows::new();
     for reference in references {
         match reference {
@@ -55,7 +54,9 @@ async fn keys(
         return Ok(HashMap::new());
     }
     let mut found = HashMap::new();
-    for row in with_rows_as::<KeyRow>(on, SELECT, SHAPE, rows, vec![guild_number(guild).into()]).await? {
+    for row in
+        with_rows_as::<KeyRow>(on, sql::resolve::OBJECTS_OF_KEYS, SHAPE, rows, vec![guild_number(guild).into()]).await?
+    {
         found.insert((row.kind, row.key), object(row.discord_id, row.channel_id));
     }
     Ok(found)
@@ -80,10 +81,6 @@ async fn operations(
     references: &[UnresolvedReference],
 ) -> Result<HashMap<OperationId, ResolvedReference>, EngineError> {
     const SHAPE: Columns = Columns(&[("op", ColumnType::Uuid)]);
-    // The channel of a created message is known if the message has a key.
-    const SELECT: &str = "SELECT o.id, o.guild_id, o.state, o.made, m.channel_id FROM {v}
-        JOIN operations o ON o.id = v.op
-        LEFT JOIN managed_objects m ON m.kind = 'message' AND m.discord_id = o.made";
     let mut rows = Rows::new();
     for reference in references {
         match reference {
@@ -95,7 +92,7 @@ async fn operations(
         return Ok(HashMap::new());
     }
     let mut found = HashMap::new();
-    for row in with_rows_as::<TargetRow>(on, SELECT, SHAPE, rows, Vec::new()).await? {
+    for row in with_rows_as::<TargetRow>(on, sql::resolve::RESULTS_OF_OPERATIONS, SHAPE, rows, Vec::new()).await? {
         if row.guild_id != guild.map(u64::cast_signed) {
             continue;
         }
@@ -110,13 +107,8 @@ async fn operations(
     Ok(found)
 }
 
-/// Columns of [`BOUND`].
+/// Columns of [`sql::resolve::BOUND_OBJECTS`].
 pub(in crate::store) const OBJECTS: Columns = Columns(&[("object", ColumnType::Number)]);
-
-/// Finds objects that have a key, or were created by an operation.
-pub(in crate::store) const BOUND: &str = "SELECT v.object FROM {v}
-    WHERE EXISTS (SELECT 1 FROM managed_objects m WHERE m.kind = $2 AND m.discord_id = v.object)
-    OR EXISTS (SELECT 1 FROM operations o WHERE o.made = v.object AND o.made IS NOT NULL)";
 
 /// Which of these objects have a key, or were created by an operation.
 pub(in crate::store) async fn bound(
@@ -128,7 +120,7 @@ pub(in crate::store) async fn bound(
         return Ok(Vec::new());
     }
     let rows = Rows::of(ids.iter().map(|id| RowValue::Number(id.cast_signed())));
-    let found = with_rows(on, BOUND, OBJECTS, rows, vec![kind.name().into()]).await?;
+    let found = with_rows(on, sql::resolve::BOUND_OBJECTS, OBJECTS, rows, vec![kind.name().into()]).await?;
     let found: HashSet<i64> = scalars(&found)?.into_iter().collect();
     Ok(ids.iter().copied().filter(|id| found.contains(&id.cast_signed())).collect())
 }

@@ -4,17 +4,21 @@ use std::collections::BTreeMap;
 
 use guildhall_actors::budget::HourlySpend;
 use guildhall_core::budget::{BudgetName, Hour};
-use sea_orm::{ConnectionTrait, FromQueryResult};
+use sea_orm::{
+    ColumnTrait as _, ConnectionTrait, EntityTrait as _, FromQueryResult, QueryFilter as _, QueryOrder as _,
+    QuerySelect as _, sea_query::Expr,
+};
 
-use super::{MAX_ROWS, limit};
-use crate::store::{error::EngineError, rows::query_as, write::signed};
+use super::{MAX_ROWS, sum};
+use crate::store::{entities::budget_spend, error::EngineError, rows::first_rows, write::signed};
 
 #[derive(FromQueryResult)]
 struct SpendRow {
     hour: i64,
-    own: i64,
     micros: i64,
     calls: i64,
+    own_micros: i64,
+    own_calls: i64,
 }
 
 /// Spend by hour, split into that of this process and that of others.
@@ -24,20 +28,27 @@ pub(in crate::store) async fn since(
     name: &BudgetName,
     since: Hour,
 ) -> Result<BTreeMap<Hour, HourlySpend>, EngineError> {
-    // PostgreSQL's sums have another type than their operands.
-    const SPENT: &str = "SELECT hour, CAST(CASE WHEN process = $3 THEN 1 ELSE 0 END AS BIGINT) AS own,
-        CAST(SUM(micros) AS BIGINT) AS micros, CAST(SUM(calls) AS BIGINT) AS calls
-        FROM budget_spend WHERE name = $1 AND hour >= $2 GROUP BY 1, 2 ORDER BY 1 DESC LIMIT $4 + 0";
-    let values = vec![name.as_str().into(), signed(since.number()).into(), process.into(), limit(MAX_ROWS).into()];
-    let mut spent: BTreeMap<Hour, HourlySpend> = BTreeMap::new();
-    for row in query_as::<SpendRow>(on, SPENT, values).await? {
-        let (micros, calls) = (row.micros.unsigned_abs(), row.calls.unsigned_abs());
-        let spent = spent.entry(Hour::new(row.hour.unsigned_abs())).or_default();
-        if row.own != 0 {
-            (spent.own_micros, spent.own_calls) = (micros, calls);
-        } else {
-            (spent.other_micros, spent.other_calls) = (micros, calls);
-        }
-    }
-    Ok(spent)
+    use budget_spend::Column::{Calls, Hour as OfHour, Micros, Name, Process};
+    let of_process = |column: budget_spend::Column| {
+        sum(Expr::case(Process.eq(process), column.into_expr()).finally(Expr::cust("0")).into())
+    };
+    let select = budget_spend::Entity::find()
+        .select_only()
+        .column(OfHour)
+        .column_as(sum(Micros.into_expr()), "micros")
+        .column_as(sum(Calls.into_expr()), "calls")
+        .column_as(of_process(Micros), "own_micros")
+        .column_as(of_process(Calls), "own_calls")
+        .filter(Name.eq(name.as_str()))
+        .filter(OfHour.gte(signed(since.number())))
+        .group_by(OfHour)
+        .order_by_desc(OfHour);
+    let select = first_rows(on.get_database_backend(), &select, MAX_ROWS);
+    let spent = |row: SpendRow| {
+        let (own_micros, own_calls) = (row.own_micros.unsigned_abs(), row.own_calls.unsigned_abs());
+        let other_micros = row.micros.unsigned_abs().saturating_sub(own_micros);
+        let other_calls = row.calls.unsigned_abs().saturating_sub(own_calls);
+        (Hour::new(row.hour.unsigned_abs()), HourlySpend { own_micros, own_calls, other_micros, other_calls })
+    };
+    Ok(SpendRow::find_by_statement(select).all(on).await?.into_iter().map(spent).collect())
 }

@@ -8,13 +8,14 @@ use guildhall_core::{
     time::UnixMs,
 };
 use sea_orm::{
-    ColumnTrait as _, Condition, ConnectionTrait, EntityTrait as _, FromQueryResult, QueryFilter as _, QueryOrder as _,
-    QuerySelect as _, sea_query::Expr,
+    ColumnTrait as _, Condition, ConnectionTrait, EntityTrait, FromQueryResult, QueryFilter as _, QueryOrder as _,
+    QuerySelect as _, Select, sea_query::Expr,
 };
 
 use super::MAX_ROWS;
+use crate::store::sql;
 use crate::store::{
-    entities::{guild_queues, state, switches},
+    entities::{dead_letters, guild_queues, inbox, state, switches},
     error::EngineError,
     operation_row::{parse_state, time},
     rows::{query_as, query_scalar},
@@ -22,10 +23,7 @@ use crate::store::{
 };
 
 pub(in crate::store) async fn next_due(on: &impl ConnectionTrait) -> Result<Option<UnixMs>, EngineError> {
-    const SELECT: &str = "SELECT ready_at FROM guild_queues
-        WHERE owner IS NULL AND paused = 0 AND ready_at IS NOT NULL
-        AND NOT EXISTS (SELECT 1 FROM switches WHERE name = $1 AND is_on = 1) ORDER BY ready_at LIMIT 1";
-    Ok(query_scalar(on, SELECT, vec![PAUSED.into()]).await?.map(time))
+    Ok(query_scalar(on, sql::totals::NEXT_DUE, vec![PAUSED.into()]).await?.map(time))
 }
 
 pub(in crate::store) async fn paused(
@@ -50,33 +48,28 @@ struct Depth {
 
 pub(in crate::store) async fn depths(on: &impl ConnectionTrait) -> Result<BTreeMap<&'static str, u64>, EngineError> {
     let pending = OperationState::ALL.into_iter().filter(|state| !state.is_final());
-    // One count for each state, each from the index by state: grouping would also read finished operations.
-    let count = |state: OperationState| {
-        format!("SELECT '{0}' AS state, COUNT(*) AS depth FROM operations WHERE state = '{0}'", state.name())
-    };
-    let select = pending.map(count).collect::<Vec<_>>().join(" UNION ALL ");
+    let select = sql::totals::depths(pending);
     let mut depths = BTreeMap::new();
     for row in query_as::<Depth>(on, &select, Vec::new()).await? {
         depths.insert(parse_state(&row.state)?.name(), row.depth.unsigned_abs());
     }
     // A dead letter that was redriven no longer needs attention.
-    for (name, select) in [
-        (DEAD_LETTERS, "SELECT COUNT(*) FROM dead_letters WHERE redriven_as IS NULL"),
-        (DEAD_EVENTS, "SELECT COUNT(*) FROM inbox WHERE dead IS NOT NULL"),
-    ] {
-        let count: Option<i64> = query_scalar(on, select, Vec::new()).await?;
-        depths.insert(name, count.unwrap_or_default().unsigned_abs());
-    }
+    let letters = dead_letters::Entity::find().filter(dead_letters::Column::RedrivenAs.is_null());
+    depths.insert(DEAD_LETTERS, count_rows(on, letters).await?);
+    let events = inbox::Entity::find().filter(inbox::Column::Dead.is_not_null());
+    depths.insert(DEAD_EVENTS, count_rows(on, events).await?);
     Ok(depths)
+}
+
+/// Counts rows from an index alone: the `count` of a paginator selects their columns.
+async fn count_rows(on: &impl ConnectionTrait, rows: Select<impl EntityTrait>) -> Result<u64, EngineError> {
+    let count = rows.select_only().expr(Expr::cust("COUNT(*)")).into_tuple::<i64>().one(on).await?;
+    Ok(count.unwrap_or_default().unsigned_abs())
 }
 
 /// The states in which an operation waits for its turn, a limit or another attempt.
 const WAITING: [OperationState; 4] =
     [OperationState::Queued, OperationState::Delayed, OperationState::Retrying, OperationState::Reconciling];
-
-/// Number of operations in each state that are read to find the one that waits longest. They are read in the order of
-/// acceptance, which differs from the order of waiting only for operations that were scheduled.
-const OLDEST_READ: u32 = 256;
 
 #[derive(FromQueryResult)]
 struct OldestWaiting {
@@ -89,14 +82,7 @@ struct OldestWaiting {
 pub(in crate::store) async fn oldest_waiting(
     on: &impl ConnectionTrait,
 ) -> Result<BTreeMap<&'static str, Option<UnixMs>>, EngineError> {
-    let oldest = |state: OperationState| {
-        format!(
-            "SELECT '{0}' AS state, MIN(w.since) AS since FROM (SELECT COALESCE(o.joined_at, o.created_at) AS since
-            FROM operations o WHERE o.state = '{0}' ORDER BY o.id LIMIT {OLDEST_READ}) AS w",
-            state.name()
-        )
-    };
-    let select = WAITING.map(oldest).join(" UNION ALL ");
+    let select = sql::totals::oldest_waiting(WAITING);
     let rows: Vec<OldestWaiting> = query_as(on, &select, Vec::new()).await?;
     rows.into_iter().map(|row| Ok((parse_state(&row.state)?.name(), row.since.map(time)))).collect()
 }

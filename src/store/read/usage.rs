@@ -2,16 +2,21 @@
 
 use guildhall_actors::ports::{FileUsage, ScopeUsage, StoreUsage};
 use guildhall_core::usage::{Usage, UsageLimits, UsageScope};
-use sea_orm::{ConnectionTrait, FromQueryResult};
+use sea_orm::{
+    ColumnTrait as _, ConnectionTrait, EntityTrait as _, FromQueryResult, QueryFilter as _, QueryOrder as _,
+    QuerySelect as _,
+};
 
+use super::sum;
 use crate::store::{
+    entities::usage,
     error::EngineError,
-    rows::query_as,
+    rows::first_rows,
     write::{FileCapacity, measure_file, used},
 };
 
 /// Maximum number of scopes in a result.
-const MAX_SCOPES: i64 = 10_000;
+const MAX_SCOPES: usize = 10_000;
 
 pub(in crate::store) async fn usage(
     on: &impl ConnectionTrait,
@@ -52,12 +57,18 @@ struct UsageRow {
 }
 
 async fn all_usage(on: &impl ConnectionTrait) -> Result<Vec<(UsageScope, Usage)>, EngineError> {
-    // PostgreSQL's sums have another type than their operands.
-    const SELECT: &str =
-        "SELECT scope, CAST(SUM(operations) AS BIGINT) AS operations, CAST(SUM(bytes) AS BIGINT) AS bytes
-        FROM usage WHERE scope NOT LIKE 'audit:%' GROUP BY scope ORDER BY scope LIMIT $1 + 0";
+    use usage::Column::{Bytes, Operations, Scope};
+    let select = usage::Entity::find()
+        .select_only()
+        .column(Scope)
+        .column_as(sum(Operations.into_expr()), "operations")
+        .column_as(sum(Bytes.into_expr()), "bytes")
+        .filter(Scope.not_like("audit:%"))
+        .group_by(Scope)
+        .order_by_asc(Scope);
+    let select = first_rows(on.get_database_backend(), &select, MAX_SCOPES);
     let mut found = Vec::new();
-    for UsageRow { scope, operations, bytes } in query_as(on, SELECT, vec![MAX_SCOPES.into()]).await? {
+    for UsageRow { scope, operations, bytes } in UsageRow::find_by_statement(select).all(on).await? {
         let usage = Usage { operations, bytes };
         found.extend(UsageScope::read(&scope).filter(|_| !usage.is_zero()).map(|scope| (scope, usage)));
     }

@@ -7,6 +7,7 @@ use guildhall_core::operation::{OperationId, OperationState};
 use sea_orm::{ConnectionTrait, FromQueryResult};
 use uuid::Uuid;
 
+use crate::store::sql;
 use crate::store::{
     error::EngineError,
     rows::{ColumnType, Columns, RowValue, Rows, with_rows_as},
@@ -74,14 +75,6 @@ async fn queued(
 ) -> Result<HashMap<Uuid, WaitReason>, EngineError> {
     const SHAPE: Columns =
         Columns(&[("op", ColumnType::Uuid), ("line", ColumnType::Number), ("place", ColumnType::Number)]);
-    // The first operation before it that blocks it; parked ones block only if nothing else does.
-    const SELECT: &str = "SELECT v.op, q.paused, q.owner,
-        (SELECT COUNT(*) FROM switches s WHERE s.name = $2 AND s.is_on = 1) AS all_paused,
-        (SELECT b.id FROM operations b WHERE b.queue = v.line AND b.seq > 0 AND b.seq < v.place AND b.finished_at IS NULL
-            AND b.parked = 0 ORDER BY b.seq LIMIT 1) AS blocking,
-        (SELECT p.id FROM operations p WHERE p.queue = v.line AND p.seq > 0 AND p.seq < v.place AND p.finished_at IS NULL
-            ORDER BY p.seq LIMIT 1) AS first
-        FROM {v} JOIN guild_queues q ON q.queue = v.line";
     let mut rows = Rows::new();
     for stored in operations.iter().map(|one| &one.stored).filter(|stored| can_be_paused(stored.state)) {
         let queue = stored.operation.queue.queue(&stored.operation.tenant);
@@ -92,7 +85,7 @@ async fn queued(
         ]);
     }
     let mut waits = HashMap::new();
-    for row in with_rows_as::<QueuedRow>(on, SELECT, SHAPE, rows, vec![PAUSED.into()]).await? {
+    for row in with_rows_as::<QueuedRow>(on, sql::wait_reasons::QUEUED, SHAPE, rows, vec![PAUSED.into()]).await? {
         let waits_for = match (row.blocking.or(row.first), row.owner) {
             _ if row.all_paused != 0 => WaitReason::AllPaused,
             _ if row.paused != 0 => WaitReason::Paused,
@@ -118,15 +111,13 @@ async fn scheduled(
     operations: &[OperationDetails],
 ) -> Result<HashMap<Uuid, OperationId>, EngineError> {
     const SHAPE: Columns = Columns(&[("op", ColumnType::Uuid)]);
-    const SELECT: &str = "SELECT v.op, t.id, t.joins_at FROM {v} JOIN operation_refs r ON r.operation_id = v.op
-        JOIN operations t ON t.id = r.target WHERE t.joins_at IS NOT NULL";
     let ids = operations
         .iter()
         .filter(|one| one.stored.state == OperationState::Scheduled)
         .map(|one| one.stored.operation.id);
     let rows = Rows::of(ids.map(|id| RowValue::Uuid(id.uuid())));
     let mut last: HashMap<Uuid, (i64, OperationId)> = HashMap::new();
-    for row in with_rows_as::<TargetRow>(on, SELECT, SHAPE, rows, Vec::new()).await? {
+    for row in with_rows_as::<TargetRow>(on, sql::wait_reasons::SCHEDULED, SHAPE, rows, Vec::new()).await? {
         let found = (row.joins_at, OperationId::from_uuid(row.id));
         let latest = last.entry(row.op).or_insert(found);
         *latest = found.max(*latest);

@@ -7,10 +7,17 @@ use guildhall_core::{
     time::UnixMs,
     usage::UsageScope,
 };
-use sea_orm::{DatabaseTransaction, QueryResult};
+use sea_orm::{
+    ActiveValue::Set, ColumnTrait as _, Condition, DatabaseTransaction, EntityTrait as _, QueryFilter as _,
+    QueryResult, QuerySelect as _, QueryTrait as _, sea_query::Expr,
+};
 
 use super::{BatchNeeds, Context, EngineError, QUEUE_NUMBERS, WriteJob, WriteTx, signed};
-use crate::store::rows::{Columns, Rows, columns, query, row, scalars, with_rows, without_nul};
+use crate::store::sql;
+use crate::store::{
+    entities::api_keys,
+    rows::{Columns, Rows, columns, query, row, scalars, with_rows, without_nul},
+};
 
 /// Maximum number of rows of a kind that one sweep removes.
 const SWEEP: i64 = 500;
@@ -62,30 +69,34 @@ impl WriteJob for AddKey {
 }
 
 async fn add(tx: &WriteTx<'_>, new: &NewApiKey) -> Result<AddKeyResult, EngineError> {
-    const TAKEN: &str = "SELECT q.queue FROM {v} JOIN guild_queues q ON q.queue = v.line WHERE q.tenant <> $2";
-    const TAKE: &str = "INSERT INTO guild_queues (queue, tenant, next_seq, pending, paused, fence)
-        SELECT line, $2, 1, 0, 0, $3 FROM {v} WHERE 1 = 1 ON CONFLICT (queue) DO NOTHING";
-    const INSERT: &str = "INSERT INTO api_keys (id, tenant, name, digest, scopes, created_at, expires_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7)";
     let queues = Rows::of(guild_queues(new));
     if !queues.is_empty() {
-        let taken = with_rows(tx.on, TAKEN, QUEUE_NUMBERS, queues.clone(), vec![new.tenant.to_string().into()]).await?;
+        let taken = with_rows(
+            tx.on,
+            sql::access::GUILDS_OF_OTHERS,
+            QUEUE_NUMBERS,
+            queues.clone(),
+            vec![new.tenant.to_string().into()],
+        )
+        .await?;
         if let Some(guild) = scalars::<i64>(&taken)?.first() {
             return Ok(AddKeyResult::GuildTaken(guild.cast_unsigned()));
         }
         let values = vec![new.tenant.to_string().into(), tx.context.first_fence().into()];
-        with_rows(tx.on, TAKE, QUEUE_NUMBERS, queues, values).await?;
+        with_rows(tx.on, sql::access::TAKE_GUILDS, QUEUE_NUMBERS, queues, values).await?;
     }
-    let values = vec![
-        new.id.to_string().into(),
-        new.tenant.to_string().into(),
-        without_nul(&new.name).into(),
-        new.digest.to_vec().into(),
-        new.grant.names().join(" ").into(),
-        signed(new.created_at.millis()).into(),
-        new.expires_at.map(|at| signed(at.millis())).into(),
-    ];
-    query(tx.on, INSERT, values).await?;
+    let row = api_keys::ActiveModel {
+        id: Set(new.id.to_string()),
+        tenant: Set(new.tenant.to_string()),
+        name: Set(without_nul(&new.name)),
+        digest: Set(new.digest.to_vec()),
+        scopes: Set(new.grant.names().join(" ")),
+        created_at: Set(signed(new.created_at.millis())),
+        expires_at: Set(new.expires_at.map(|at| signed(at.millis()))),
+        revoked_at: Set(None),
+        rotated_to: Set(None),
+    };
+    api_keys::Entity::insert(row).exec_without_returning(tx.on).await?;
     Ok(AddKeyResult::Done)
 }
 
@@ -93,10 +104,13 @@ impl WriteJob for RevokeKey {
     type Output = RevokeResult;
 
     async fn run(&self, tx: &mut WriteTx<'_>) -> Result<RevokeResult, EngineError> {
-        const REVOKE: &str = "UPDATE api_keys SET revoked_at = $2
-            WHERE id = $1 AND (revoked_at IS NULL OR revoked_at > $2) RETURNING id";
-        let values = vec![self.id.to_string().into(), signed(self.now.millis()).into()];
-        if !query(tx.on, REVOKE, values).await?.is_empty() {
+        use api_keys::Column::{Id, RevokedAt};
+        let now = signed(self.now.millis());
+        let revoke = api_keys::Entity::update_many()
+            .col_expr(RevokedAt, Expr::value(now))
+            .filter(Id.eq(self.id.to_string()))
+            .filter(Condition::any().add(RevokedAt.is_null()).add(RevokedAt.gt(now)));
+        if revoke.exec(tx.on).await?.rows_affected > 0 {
             return Ok(RevokeResult::Revoked);
         }
         Ok(if exists(tx.on, self.id).await? { RevokeResult::AlreadyRevoked } else { RevokeResult::Unknown })
@@ -115,13 +129,17 @@ impl WriteJob for RotateKey {
     }
 
     async fn run(&self, tx: &mut WriteTx<'_>) -> Result<RotateResult, EngineError> {
-        const END: &str = "UPDATE api_keys SET rotated_to = $2, revoked_at = $3
-            WHERE id = $1 AND rotated_to IS NULL AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $4)
-            RETURNING id";
+        use api_keys::Column::{ExpiresAt, Id, RevokedAt, RotatedTo};
         let Self { old, new, until } = self;
-        let (until, now) = (signed(until.millis()), signed(new.created_at.millis()));
-        let values = vec![old.to_string().into(), new.id.to_string().into(), until.into(), now.into()];
-        if query(tx.on, END, values).await?.is_empty() {
+        let now = signed(new.created_at.millis());
+        let end = api_keys::Entity::update_many()
+            .col_expr(RotatedTo, Expr::value(new.id.to_string()))
+            .col_expr(RevokedAt, Expr::value(signed(until.millis())))
+            .filter(Id.eq(old.to_string()))
+            .filter(RotatedTo.is_null())
+            .filter(RevokedAt.is_null())
+            .filter(Condition::any().add(ExpiresAt.is_null()).add(ExpiresAt.gt(now)));
+        if end.exec(tx.on).await?.rows_affected == 0 {
             return Ok(if exists(tx.on, *old).await? { RotateResult::NotValid } else { RotateResult::Unknown });
         }
         match add(tx, new).await? {
@@ -139,7 +157,8 @@ impl WriteJob for RotateKey {
 }
 
 async fn exists(on: &DatabaseTransaction, id: KeyId) -> Result<bool, EngineError> {
-    Ok(!query(on, "SELECT 1 FROM api_keys WHERE id = $1", vec![id.to_string().into()]).await?.is_empty())
+    let id = api_keys::Entity::find_by_id(id.to_string()).select_only().column(api_keys::Column::Id);
+    Ok(id.into_tuple::<String>().one(on).await?.is_some())
 }
 
 impl WriteJob for AuditOnly {
@@ -160,10 +179,6 @@ pub(super) async fn store_audit_records<'a>(
         at: Number, tenant: Text, api_key: Text, action: Text, guild_id: Number, target: Text, detail: Text,
         request: Text,
     ];
-    // What the operator does in a guild is visible to the tenant of that guild, and to no other.
-    const INSERT: &str = "INSERT INTO audit (at, tenant, api_key, action, guild_id, target, detail, request)
-        SELECT v.at, COALESCE(q.tenant, v.tenant), v.api_key, v.action, v.guild_id, v.target, v.detail, v.request
-        FROM {v} LEFT JOIN guild_queues q ON q.queue = v.guild_id";
     let mut rows = Rows::new();
     for note in records {
         context.usage.count_audit(&note.key, 1);
@@ -172,7 +187,7 @@ pub(super) async fn store_audit_records<'a>(
             &note.detail, &note.request,
         });
     }
-    with_rows(on, INSERT, NOTES, rows, Vec::new()).await?;
+    with_rows(on, sql::access::INSERT_AUDIT, NOTES, rows, Vec::new()).await?;
     Ok(())
 }
 
@@ -180,35 +195,32 @@ impl WriteJob for SweepAccess {
     type Output = u64;
 
     async fn run(&self, WriteTx { on, context, .. }: &mut WriteTx<'_>) -> Result<u64, EngineError> {
-        const FORGET: &str = "DELETE FROM audit WHERE place IN
-            (SELECT place FROM audit WHERE at <= $1 ORDER BY at LIMIT $2 + 0) RETURNING api_key";
-        const KEYS: &str = "DELETE FROM api_keys WHERE id IN (SELECT id FROM api_keys
-            WHERE revoked_at <= $1 OR expires_at <= $1 LIMIT $2 + 0) RETURNING id";
-        let bound = || vec![signed(self.0.millis()).into(), SWEEP.into()];
-        let mut forgotten = query(*on, FORGET, bound()).await?;
+        use api_keys::Column::{ExpiresAt, Id, RevokedAt};
+        let before = signed(self.0.millis());
+        let mut forgotten = query(*on, sql::access::SWEEP_AUDIT, vec![before.into(), SWEEP.into()]).await?;
         if forgotten.is_empty() {
             forgotten = trim(on, context).await?;
         }
         scalars::<String>(&forgotten)?.iter().for_each(|key| context.usage.count_audit(key, -1));
-        let keys = query(*on, KEYS, bound()).await?;
-        Ok((forgotten.len() + keys.len()) as u64)
+        let ended = api_keys::Entity::find()
+            .select_only()
+            .column(Id)
+            .filter(Condition::any().add(RevokedAt.lte(before)).add(ExpiresAt.lte(before)))
+            .limit(SWEEP.unsigned_abs());
+        let keys = api_keys::Entity::delete_many().filter(Id.in_subquery(ended.into_query()));
+        Ok(forgotten.len() as u64 + keys.exec(*on).await?.rows_affected)
     }
 }
 
 /// Removes the oldest audit records of a key that has more than the limit.
 async fn trim(on: &DatabaseTransaction, context: &Context) -> Result<Vec<QueryResult>, EngineError> {
-    const OVER: &str =
-        "SELECT scope, CAST(SUM(operations) AS BIGINT) AS stored FROM usage WHERE scope LIKE 'audit:%' GROUP BY scope
-        HAVING SUM(operations) > $1 LIMIT 1";
-    const REMOVE: &str = "DELETE FROM audit WHERE place IN
-        (SELECT place FROM audit WHERE api_key = $1 ORDER BY place LIMIT $2 + 0) RETURNING api_key";
     if context.max_audit == 0 {
         return Ok(Vec::new());
     }
-    let over = query(on, OVER, vec![signed(context.max_audit).into()]).await?;
+    let over = query(on, sql::access::KEY_OVER_LIMIT, vec![signed(context.max_audit).into()]).await?;
     let Some(row) = over.first() else { return Ok(Vec::new()) };
     let scope: String = row.try_get("", "scope")?;
     let Some(UsageScope::Audit(key)) = UsageScope::read(&scope) else { return Ok(Vec::new()) };
     let over: i64 = row.try_get::<i64>("", "stored")? - signed(context.max_audit);
-    Ok(query(on, REMOVE, vec![key.into(), over.min(SWEEP).into()]).await?)
+    Ok(query(on, sql::access::TRIM_AUDIT, vec![key.into(), over.min(SWEEP).into()]).await?)
 }

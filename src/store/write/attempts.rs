@@ -6,6 +6,7 @@ use sea_orm::DatabaseTransaction;
 
 use super::{EngineError, signed};
 use crate::store::rows::{Columns, Rows, columns, row, with_rows};
+use crate::store::sql;
 
 /// Number of attempts and delays of an operation, including this change.
 fn count(change: &OperationUpdate) -> u32 {
@@ -27,8 +28,6 @@ pub(super) async fn insert(on: &DatabaseTransaction, done: &[&OperationUpdate]) 
     const SHAPE: Columns = columns![
         op: Uuid, n: Number, started_at: Number, ended_at: Number, status: Number, class: Text, detail: Text,
     ];
-    const INSERT: &str = "INSERT INTO operation_attempts (operation_id, n, started_at, ended_at, status, class, detail)
-        SELECT op, n, started_at, ended_at, status, class, detail FROM {v} WHERE 1 = 1 ON CONFLICT DO NOTHING";
     let mut rows = Rows::new();
     for (change, attempt) in done.iter().filter_map(|change| change.attempt.as_ref().map(|attempt| (change, attempt))) {
         rows.push(row! {
@@ -39,7 +38,7 @@ pub(super) async fn insert(on: &DatabaseTransaction, done: &[&OperationUpdate]) 
     if rows.is_empty() {
         return Ok(());
     }
-    with_rows(on, INSERT, SHAPE, rows, Vec::new()).await?;
+    with_rows(on, sql::attempts::INSERT, SHAPE, rows, Vec::new()).await?;
     trim(on, done).await
 }
 
@@ -48,18 +47,6 @@ async fn trim(on: &DatabaseTransaction, done: &[&OperationUpdate]) -> Result<(),
     const IDS: Columns = columns![op: Uuid];
     let many = done.iter().filter(|change| change.attempt.is_some() && count(change) > FIRST_ATTEMPTS + LAST_ATTEMPTS);
     let rows = Rows::of(many.map(|change| change.id));
-    let edge = |order: &str, nth: u32| {
-        format!(
-            "(SELECT a.started_at FROM operation_attempts a WHERE a.operation_id = operation_attempts.operation_id
-            ORDER BY a.started_at {order} LIMIT 1 OFFSET {})",
-            nth - 1
-        )
-    };
-    let delete = format!(
-        "DELETE FROM operation_attempts WHERE operation_id IN (SELECT op FROM {{v}}) AND started_at > {} AND started_at < {}",
-        edge("ASC", FIRST_ATTEMPTS),
-        edge("DESC", LAST_ATTEMPTS)
-    );
-    with_rows(on, &delete, IDS, rows, Vec::new()).await?;
+    with_rows(on, &sql::attempts::trim(FIRST_ATTEMPTS, LAST_ATTEMPTS), IDS, rows, Vec::new()).await?;
     Ok(())
 }

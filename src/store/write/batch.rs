@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::{
     Context, EngineError, JobRequest, access, crashes::SetAsideOperation, guild_tenants::GuildTenants, queues,
 };
+use crate::store::sql;
 use crate::store::{cluster::Notification, rows::query};
 
 /// What the jobs of a batch need before any of them runs.
@@ -186,7 +187,7 @@ pub(super) async fn send_notification(
     notification: &Notification,
 ) -> Result<(), EngineError> {
     if let Some(payload) = notification.payload() {
-        query(on, "SELECT pg_notify($1, $2)", vec![context.channel.clone().into(), payload.into()]).await?;
+        query(on, sql::cluster::NOTIFY, vec![context.channel.clone().into(), payload.into()]).await?;
     }
     Ok(())
 }

@@ -6,20 +6,25 @@ use guildhall_core::{
     operation::{OperationId, OperationState, Queue},
     time::UnixMs,
 };
-use sea_orm::{QueryResult, Value};
+use sea_orm::{ColumnTrait as _, Condition, EntityTrait as _, QueryFilter as _, QueryResult, Value, sea_query::Expr};
 
 use super::{
     BatchNeeds, EngineError, WriteJob, WriteTx,
     finish::{self, FinishedOperation},
     queues, schedule, signed,
 };
-use crate::store::{operation_row::parse_state, rows::query};
+use crate::store::sql;
+use crate::store::{
+    entities::guild_queues::{self, Column::ReadyAt},
+    operation_row::parse_state,
+    rows::query,
+};
 
 /// State and queue of an operation after the job; `None` if the operation does not exist.
 type Moved = Option<(OperationState, Queue)>;
 
 /// The operation to change.
-pub(in crate::store) struct Target {
+pub(in crate::store) struct CancelTarget {
     pub(in crate::store) id: OperationId,
     pub(in crate::store) now: UnixMs,
     /// Tenant that the operation must belong to.
@@ -27,11 +32,11 @@ pub(in crate::store) struct Target {
 }
 
 /// Cancels an operation, if it was never sent, or is known to have had no effect.
-pub(in crate::store) struct Cancel(pub(in crate::store) Target);
+pub(in crate::store) struct Cancel(pub(in crate::store) CancelTarget);
 
 /// Makes a waiting operation due now. Does not expedite an operation that is to be reconciled: its call may still be in
 /// flight.
-pub(in crate::store) struct Expedite(pub(in crate::store) Target);
+pub(in crate::store) struct Expedite(pub(in crate::store) CancelTarget);
 
 impl WriteJob for Cancel {
     type Output = Moved;
@@ -41,14 +46,8 @@ impl WriteJob for Cancel {
     }
 
     async fn run(&self, tx: &mut WriteTx<'_>) -> Result<Moved, EngineError> {
-        const CANCEL: &str = "UPDATE operations SET state = 'cancelled', updated_at = $2, finished_at = $2,
-                joins_at = NULL, changed = {changed}
-            WHERE id = $1 AND tenant = COALESCE($3, tenant) AND state IN ('scheduled', 'queued', 'delayed') AND attempts = 0
-                AND progress IS NULL AND (unknown_outcome IS NULL OR joins_at IS NOT NULL)
-                AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.operation_id = operations.id)
-            RETURNING state, queue, caller, tenant";
-        let Target { id, now, .. } = self.0;
-        let (changed, moved) = self.0.update(tx, CANCEL).await?;
+        let CancelTarget { id, now, .. } = self.0;
+        let (changed, moved) = self.0.update(tx, sql::cancel::CANCEL).await?;
         if let (Some(row), Some((state, queue))) = (changed, moved) {
             let (caller, tenant): (String, String) = (row.try_get("", "caller")?, row.try_get("", "tenant")?);
             tx.context.usage.count_finished(&caller, &tenant, 0);
@@ -79,18 +78,19 @@ impl WriteJob for Expedite {
     }
 
     async fn run(&self, tx: &mut WriteTx<'_>) -> Result<Moved, EngineError> {
-        const EXPEDITE: &str = "UPDATE operations SET eligible_at = $2, updated_at = $2, changed = {changed}
-            WHERE id = $1 AND tenant = COALESCE($3, tenant) AND state IN ('scheduled', 'queued', 'delayed', 'retrying')
-            AND eligible_at > $2 RETURNING state, queue";
-        const READY: &str =
-            "UPDATE guild_queues SET ready_at = $2 WHERE queue = $1 AND (ready_at IS NULL OR ready_at > $2)";
-        let Target { id, now, .. } = self.0;
-        let (changed, mut moved) = self.0.update(tx, EXPEDITE).await?;
+        let CancelTarget { id, now, .. } = self.0;
+        let (changed, mut moved) = self.0.update(tx, sql::cancel::EXPEDITE).await?;
         if let (Some(_), Some((state, queue))) = (changed, &mut moved) {
             if *state == OperationState::Scheduled {
                 *state = schedule::join_one(tx, id, *queue, now).await?;
             }
-            query(tx.on, READY, vec![queue.number().into(), signed(now.millis()).into()]).await?;
+            let now = signed(now.millis());
+            guild_queues::Entity::update_many()
+                .col_expr(ReadyAt, Expr::value(now))
+                .filter(guild_queues::Column::Queue.eq(queue.number()))
+                .filter(Condition::any().add(ReadyAt.is_null()).add(ReadyAt.gt(now)))
+                .exec(tx.on)
+                .await?;
         }
         // An operation that was not expedited continues as before: its owner must not be notified.
         if let Some((state, queue)) = moved
@@ -107,18 +107,17 @@ impl WriteJob for Expedite {
     }
 }
 
-impl Target {
+impl CancelTarget {
     /// Updates the operation in the scope of the tenant, with its id, the time and the tenant as parameters. Returns
     /// the changed row, if there is one, and the state afterwards.
     async fn update(&self, tx: &WriteTx<'_>, sql: &str) -> Result<(Option<QueryResult>, Moved), EngineError> {
-        const SELECT: &str = "SELECT state, queue FROM operations WHERE id = $1 AND tenant = COALESCE($2, tenant)";
         let (id, tenant) = (Value::from(self.id.uuid()), Value::from(self.tenant.as_deref().map(str::to_owned)));
         let values = vec![id.clone(), signed(self.now.millis()).into(), tenant.clone()];
         let (sql, values) = tx.context.change_seq.bind(sql, values, 0);
         let caller = tx.context.tenant_scope(self.tenant.as_deref());
         caller.begin(tx.on).await?;
         let changed = query(tx.on, &sql, values).await?.pop();
-        let after = query(tx.on, SELECT, vec![id, tenant]).await?;
+        let after = query(tx.on, sql::cancel::SELECT_STATE, vec![id, tenant]).await?;
         caller.end(tx.on).await?;
         let moved = after.first().map(read_state).transpose()?;
         Ok((changed, moved))

@@ -9,6 +9,7 @@ use sea_orm::{ConnectionTrait, Value};
 
 use super::EngineError;
 use crate::store::rows::{query, query_scalar};
+use crate::store::sql;
 
 /// Placeholder for the number in a statement.
 const PLACEHOLDER: &str = "{changed}";
@@ -18,10 +19,6 @@ const POSTGRES_TRANSACTION_ID: &str = "(SELECT pg_current_xact_id()::text::bigin
 
 /// Name of the mark with the highest change of all operations that were removed.
 pub(in crate::store) const FORGOTTEN: &str = "forgotten";
-
-/// The highest change of all operations in the store, and of all that were removed.
-const HIGHEST: &str = "SELECT MAX(COALESCE((SELECT MAX(changed) FROM operations), 0),
-    COALESCE((SELECT at FROM marks WHERE name = $1), 0))";
 
 /// How the present transaction is numbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +52,7 @@ impl ChangeSeq {
 
     /// The last number of a file.
     pub(super) async fn of_file(on: &impl ConnectionTrait) -> Result<Self, EngineError> {
-        let highest = query_scalar(on, HIGHEST, vec![FORGOTTEN.into()]).await?;
+        let highest = query_scalar(on, sql::change_seq::HIGHEST, vec![FORGOTTEN.into()]).await?;
         Ok(Self::Counted(highest.unwrap_or(0)))
     }
 }
@@ -64,23 +61,16 @@ impl ChangeSeq {
 /// readers could not tell them from transactions that have not started. What was reported on the other server is
 /// unknown here.
 pub(super) async fn repair(on: &impl ConnectionTrait) -> Result<u64, EngineError> {
-    const AHEAD: &str = "SELECT 1 FROM operations WHERE changed > (SELECT pg_current_xact_id()::text::bigint) LIMIT 1";
-    const MEND: &str = "UPDATE operations SET changed = (SELECT pg_current_xact_id()::text::bigint)
-        WHERE changed > (SELECT pg_current_xact_id()::text::bigint) RETURNING id";
-    const MARK: &str = "UPDATE marks SET at = (SELECT pg_current_xact_id()::text::bigint)
-        WHERE name = $1 AND at > (SELECT pg_current_xact_id()::text::bigint)";
-    query(on, MARK, vec![FORGOTTEN.into()]).await?;
-    if query(on, AHEAD, Vec::new()).await?.is_empty() {
+    query(on, sql::change_seq::LOWER_MARK, vec![FORGOTTEN.into()]).await?;
+    if query(on, sql::change_seq::AHEAD, Vec::new()).await?.is_empty() {
         return Ok(0);
     }
-    Ok(query(on, MEND, Vec::new()).await?.len() as u64)
+    Ok(query(on, sql::change_seq::MEND, Vec::new()).await?.len() as u64)
 }
 
 /// Records that operations were removed, of which the highest change is this one.
 pub(super) async fn record_removed(on: &impl ConnectionTrait, change: i64) -> Result<(), EngineError> {
-    const MARK: &str = "INSERT INTO marks (name, at) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE
-        SET at = CASE WHEN excluded.at > marks.at THEN excluded.at ELSE marks.at END";
-    query(on, MARK, vec![FORGOTTEN.into(), change.into()]).await?;
+    query(on, sql::change_seq::RAISE_MARK, vec![FORGOTTEN.into(), change.into()]).await?;
     Ok(())
 }
 

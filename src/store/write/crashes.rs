@@ -13,7 +13,8 @@ use guildhall_core::{
 use sea_orm::{DatabaseTransaction, FromQueryResult};
 use uuid::Uuid;
 
-use super::{EngineError, WriteJob, WriteTx, record};
+use super::{EngineError, WriteJob, WriteTx, outcome};
+use crate::store::sql;
 use crate::store::{
     crashes::{CrashKey, OPERATION},
     operation_row::time,
@@ -22,14 +23,6 @@ use crate::store::{
 
 /// Maximum number of rows that one sweep removes.
 const SWEEP: i64 = 500;
-
-/// Operations that ended enough processes and are not finished. There are seldom any.
-pub(in crate::store) const CRASHED: &str =
-    "SELECT c.operation, c.crashes, c.part, c.cause, o.queue, o.state, o.attempts,
-    o.delays, o.eligible_at, o.guild_id, o.kind, CAST(CASE WHEN o.unknown_outcome IS NOT NULL
-    OR o.progress IS NOT NULL OR EXISTS (SELECT 1 FROM intents i WHERE i.operation_id = o.id) THEN 1 ELSE 0 END AS BIGINT) AS sent
-    FROM crashed_inputs c JOIN operations o ON o.id = c.operation
-    WHERE c.kind = $1 AND c.crashes >= $2 AND o.finished_at IS NULL";
 
 #[derive(FromQueryResult)]
 struct CrashedOperation {
@@ -71,7 +64,7 @@ pub(super) async fn set_aside(tx: &mut WriteTx<'_>, claims: &[Claim]) -> Result<
         return Ok(());
     }
     let values = vec![OPERATION.into(), i64::from(CRASHES_BEFORE_SET_ASIDE).into()];
-    let rows: Vec<CrashedOperation> = query_as(tx.on, CRASHED, values).await?;
+    let rows: Vec<CrashedOperation> = query_as(tx.on, sql::crashes::CRASHED_OPERATIONS, values).await?;
     if rows.is_empty() {
         return Ok(());
     }
@@ -113,7 +106,7 @@ pub(super) async fn set_aside(tx: &mut WriteTx<'_>, claims: &[Claim]) -> Result<
         finished.push(SetAsideOperation { crashed, kind: OperationKind::from_name(&row.kind), change });
     }
     let changes: Vec<&OperationUpdate> = finished.iter().map(|one| &one.change).collect();
-    let recorded = record::record_updates(tx, &changes).await?;
+    let recorded = outcome::record_updates(tx, &changes).await?;
     forget(tx.on, finished.iter().map(|one| &one.crashed.input)).await?;
     let done = finished.into_iter().zip(recorded).filter(|(_, recorded)| *recorded == UpdateResult::Done);
     tx.set_aside.extend(done.map(|(one, _)| one));
@@ -152,20 +145,15 @@ async fn forget<'a>(on: &DatabaseTransaction, inputs: impl IntoIterator<Item = &
     const SHAPE: Columns = columns![
         its_kind: Text, its_operation: Uuid, its_session: Text, its_seq: Number, its_handler: Text,
     ];
-    const FORGET: &str = "DELETE FROM crashed_inputs WHERE (kind, operation, session, seq, handler) IN
-        (SELECT its_kind, its_operation, its_session, its_seq, its_handler FROM {v})";
     let mut rows = Rows::new();
     for key in inputs.into_iter().map(CrashKey::of) {
         rows.push(row! { key.kind, key.operation, &key.session, key.seq, &key.handler });
     }
-    with_rows(on, FORGET, SHAPE, rows, Vec::new()).await?;
+    with_rows(on, sql::crashes::FORGET_INPUTS, SHAPE, rows, Vec::new()).await?;
     Ok(())
 }
 
 /// Removes crashes that did not recur since then. Returns their number.
 pub(super) async fn sweep(on: &DatabaseTransaction, before: i64) -> Result<usize, EngineError> {
-    const DELETE: &str = "DELETE FROM crashed_inputs WHERE (kind, operation, session, seq, handler) IN
-        (SELECT kind, operation, session, seq, handler FROM crashed_inputs WHERE last_at < $1
-        ORDER BY last_at LIMIT $2 + 0) RETURNING kind";
-    Ok(query(on, DELETE, vec![before.into(), SWEEP.into()]).await?.len())
+    Ok(query(on, sql::crashes::SWEEP_INPUTS, vec![before.into(), SWEEP.into()]).await?.len())
 }

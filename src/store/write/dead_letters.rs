@@ -11,6 +11,7 @@ use super::{
     BatchNeeds, EngineError, WriteJob, WriteTx,
     submit::{self, SubmitBatch, payload_bytes},
 };
+use crate::store::sql;
 use crate::store::{
     read::dead_letters,
     rows::{Columns, Rows, columns, query, row, with_rows},
@@ -113,13 +114,9 @@ async fn origins(
     batch: &[NewOperation],
     tenant: Option<&str>,
 ) -> Result<HashMap<OperationId, Option<OperationId>>, EngineError> {
-    const SELECT: &str = "SELECT l.id, l.redriven_as FROM {v} JOIN dead_letters l ON l.id = v.op
-        WHERE l.tenant = COALESCE($2, l.tenant)
-        UNION SELECT o.id, o.redriven_as FROM {v} JOIN operations o ON o.id = v.op
-        WHERE o.state = 'needs_review' AND o.tenant = COALESCE($2, o.tenant)";
     let rows = Rows::of(batch.iter().filter_map(|operation| operation.redrive_of));
     let mut origins = HashMap::new();
-    for row in with_rows(on, SELECT, IDS, rows, vec![tenant.map(str::to_owned).into()]).await? {
+    for row in with_rows(on, sql::dead_letters::TO_REDRIVE, IDS, rows, vec![tenant.map(str::to_owned).into()]).await? {
         let id: Uuid = row.try_get("", "id")?;
         let again: Option<Uuid> = row.try_get("", "redriven_as")?;
         origins.insert(OperationId::from_uuid(id), again.map(OperationId::from_uuid));
@@ -129,10 +126,8 @@ async fn origins(
 
 async fn link_redrives(on: &DatabaseTransaction, pairs: Rows) -> Result<(), EngineError> {
     let rows = pairs.clone();
-    const SET_REDRIVEN: &str = "UPDATE dead_letters SET redriven_as = v.again FROM {v} WHERE id = v.op";
-    with_rows(on, SET_REDRIVEN, PAIRS, rows, Vec::new()).await?;
-    const OPERATIONS: &str = "UPDATE operations SET redriven_as = v.again FROM {v} WHERE id = v.op";
-    with_rows(on, OPERATIONS, PAIRS, pairs, Vec::new()).await?;
+    with_rows(on, sql::dead_letters::SET_REDRIVEN, PAIRS, rows, Vec::new()).await?;
+    with_rows(on, sql::dead_letters::TENANTS, PAIRS, pairs, Vec::new()).await?;
     Ok(())
 }
 

@@ -4,11 +4,18 @@
 //! whether the ID is a separate number there is decided here, since one ID may be a part of another.
 
 use guildhall_actors::access::{DataSubject, ErasureCursor, ErasureStep};
-use sea_orm::{DbErr, FromQueryResult, QueryResult, Value};
+use sea_orm::{
+    ColumnTrait as _, DbErr, EntityTrait as _, FromQueryResult, PaginatorTrait as _, QueryFilter as _, QueryResult,
+    QuerySelect as _, Value,
+};
 use uuid::Uuid;
 
 use super::{EngineError, WriteJob, WriteTx, change_seq, sweep};
-use crate::store::rows::{Columns, Rows, columns, query, query_scalar, row, with_rows};
+use crate::store::sql;
+use crate::store::{
+    entities::{managed_objects, operations},
+    rows::{Columns, Rows, columns, query, row, with_rows},
+};
 
 /// Number of rows that one step examines: few enough not to delay other writes.
 const STEP: i64 = 1_000;
@@ -137,21 +144,10 @@ impl Erase {
 
     /// Finished operations to which no pending operation refers. Others stay until they are finished.
     async fn operations(&self, tx: &WriteTx<'_>) -> Result<TableStep, EngineError> {
-        const SELECT: &str = "SELECT o.id,
-            CASE WHEN o.payload LIKE $1 OR o.result LIKE $1 OR o.error LIKE $1 OR o.reason LIKE $1 OR o.progress LIKE $1
-                THEN o.payload || ' ' || COALESCE(o.result, '') || ' ' || COALESCE(o.error, '')
-                || ' ' || COALESCE(o.reason, '') || ' ' || COALESCE(o.progress, '') END AS text,
-            CAST(CASE WHEN o.guild_id = $2 THEN 1 ELSE 0 END AS BIGINT) AS its,
-            CAST(CASE WHEN o.finished_at IS NULL OR EXISTS (SELECT 1 FROM operation_refs r WHERE r.target = o.id)
-                THEN 1 ELSE 0 END AS BIGINT) AS stays
-            FROM operations o WHERE o.id > $3 ORDER BY o.id LIMIT $4 + 0";
-        const CLEAR: &str = "UPDATE idempotency SET result = NULL WHERE operation_id IN (SELECT op FROM {v})";
-        const REMOVE: &str = "DELETE FROM operations WHERE id IN (SELECT op FROM {v})
-            RETURNING id, queue, changed, caller, tenant, bytes";
-        let page = self.examine_by_id(tx, SELECT).await?;
+        let page = self.examine_by_id(tx, sql::erase::SELECT_OPERATIONS).await?;
         let ids = Rows::of(page.remove.iter().copied());
-        with_rows(tx.on, CLEAR, IDS, ids.clone(), Vec::new()).await?;
-        let gone = with_rows(tx.on, REMOVE, IDS, ids, Vec::new()).await?;
+        with_rows(tx.on, sql::erase::CLEAR_OPERATIONS, IDS, ids.clone(), Vec::new()).await?;
+        let gone = with_rows(tx.on, sql::erase::REMOVE_OPERATIONS, IDS, ids, Vec::new()).await?;
         if let Some(change) = sweep::after_removal(tx.on, tx.context, &gone).await? {
             change_seq::record_removed(tx.on, change).await?;
         }
@@ -159,15 +155,10 @@ impl Erase {
     }
 
     async fn dead_letters(&self, tx: &WriteTx<'_>) -> Result<TableStep, EngineError> {
-        const SELECT: &str = "SELECT l.id,
-            CASE WHEN l.payload LIKE $1 OR l.error LIKE $1 OR l.reason LIKE $1
-                THEN l.payload || ' ' || l.error || ' ' || COALESCE(l.reason, '') END AS text,
-            CAST(CASE WHEN l.guild_id = $2 THEN 1 ELSE 0 END AS BIGINT) AS its, CAST(0 AS BIGINT) AS stays
-            FROM dead_letters l WHERE l.id > $3 ORDER BY l.id LIMIT $4 + 0";
-        const REMOVE: &str =
-            "DELETE FROM dead_letters WHERE id IN (SELECT op FROM {v}) RETURNING caller, tenant, bytes";
-        let page = self.examine_by_id(tx, SELECT).await?;
-        let gone = with_rows(tx.on, REMOVE, IDS, Rows::of(page.remove.iter().copied()), Vec::new()).await?;
+        let page = self.examine_by_id(tx, sql::erase::SELECT_DEAD_LETTERS).await?;
+        let gone =
+            with_rows(tx.on, sql::erase::REMOVE_DEAD_LETTERS, IDS, Rows::of(page.remove.iter().copied()), Vec::new())
+                .await?;
         tx.context.count_removed(&gone)?;
         Ok(page.step(|id| id.to_string()))
     }
@@ -175,84 +166,64 @@ impl Erase {
     /// Results that outlive their operations together with an idempotency key. The key itself stays, so that nothing is
     /// done twice.
     async fn results(&self, tx: &WriteTx<'_>) -> Result<TableStep, EngineError> {
-        const SELECT: &str = "SELECT i.scope, i.key, CASE WHEN i.result LIKE $1 THEN i.result END AS text,
-            CAST(0 AS BIGINT) AS its, CAST(CASE WHEN i.state IS NULL THEN 1 ELSE 0 END AS BIGINT) AS stays
-            FROM idempotency i WHERE (i.scope, i.key) > ($2, $3) ORDER BY i.scope, i.key LIMIT $4 + 0";
         const KEYS: Columns = columns![its_scope: Text, its_key: Text];
-        const CLEAR: &str =
-            "UPDATE idempotency SET result = NULL WHERE (scope, key) IN (SELECT its_scope, its_key FROM {v})";
         // Neither scopes nor keys contain a line break.
         let (scope, key) = self.from.after.split_once('\n').unwrap_or_default();
         let values = vec![self.pattern(), scope.into(), key.into(), STEP.into()];
         let key = |row: &QueryResult| {
             Ok::<_, DbErr>((row.try_get::<String>("", "scope")?, row.try_get::<String>("", "key")?))
         };
-        let page = self.examine(tx, SELECT, values, key).await?;
+        let page = self.examine(tx, sql::erase::SELECT_RESULTS, values, key).await?;
         let mut keys = Rows::new();
         for (scope, key) in &page.remove {
             keys.push(row! { scope, key });
         }
-        with_rows(tx.on, CLEAR, KEYS, keys, Vec::new()).await?;
+        with_rows(tx.on, sql::erase::CLEAR_RESULTS, KEYS, keys, Vec::new()).await?;
         Ok(page.step(|(scope, key)| format!("{scope}\n{key}")))
     }
 
     /// Dead events. Waiting events are handled soon, and removed then.
     async fn events(&self, tx: &WriteTx<'_>) -> Result<TableStep, EngineError> {
-        const SELECT: &str = "SELECT e.place,
-            CASE WHEN e.event LIKE $1 OR e.why LIKE $1 OR e.dead LIKE $1
-                THEN e.event || ' ' || COALESCE(e.why, '') || ' ' || COALESCE(e.dead, '') END AS text,
-            CAST(0 AS BIGINT) AS its, CAST(CASE WHEN e.dead IS NULL THEN 1 ELSE 0 END AS BIGINT) AS stays
-            FROM inbox e WHERE e.place > $2 ORDER BY e.place LIMIT $3 + 0";
         const PLACES: Columns = columns![its_place: Number];
-        const REMOVE: &str = "DELETE FROM inbox WHERE place IN (SELECT its_place FROM {v}) AND dead IS NOT NULL";
         let after = self.from.after.parse::<i64>().unwrap_or(i64::MIN);
         let values = vec![self.pattern(), after.into(), STEP.into()];
-        let page = self.examine(tx, SELECT, values, |row| row.try_get::<i64>("", "place")).await?;
-        with_rows(tx.on, REMOVE, PLACES, Rows::of(page.remove.iter().copied()), Vec::new()).await?;
+        let page = self.examine(tx, sql::erase::SELECT_EVENTS, values, |row| row.try_get::<i64>("", "place")).await?;
+        with_rows(tx.on, sql::erase::REMOVE_EVENTS, PLACES, Rows::of(page.remove.iter().copied()), Vec::new()).await?;
         Ok(page.step(|place| place.to_string()))
     }
 
     /// Values that bots store, by key or content. Values of the daemon itself are not about people.
     async fn state(&self, tx: &WriteTx<'_>) -> Result<TableStep, EngineError> {
-        const SELECT: &str = "SELECT s.key,
-            CASE WHEN s.key LIKE $1 OR s.value LIKE $1 THEN s.key || ' ' || s.value END AS text,
-            CAST(0 AS BIGINT) AS its, CAST(0 AS BIGINT) AS stays
-            FROM state s WHERE s.key > $2 AND s.key NOT LIKE 'gate:%' ORDER BY s.key LIMIT $3 + 0";
         const KEYS: Columns = columns![its_key: Text];
-        const REMOVE: &str = "DELETE FROM state WHERE key IN (SELECT its_key FROM {v})";
         let values = vec![self.pattern(), self.from.after.clone().into(), STEP.into()];
-        let page = self.examine(tx, SELECT, values, |row| row.try_get::<String>("", "key")).await?;
-        with_rows(tx.on, REMOVE, KEYS, Rows::of(&page.remove), Vec::new()).await?;
+        let page = self.examine(tx, sql::erase::SELECT_STATE, values, |row| row.try_get::<String>("", "key")).await?;
+        with_rows(tx.on, sql::erase::REMOVE_STATE, KEYS, Rows::of(&page.remove), Vec::new()).await?;
         Ok(page.step(|key| key))
     }
 
     /// Keys of a guild's roles, channels and messages. They stay while operations of the guild are pending.
     async fn managed_objects(&self, tx: &WriteTx<'_>) -> Result<TableStep, EngineError> {
-        const PENDING: &str = "SELECT 1 FROM operations WHERE guild_id = $1 AND finished_at IS NULL LIMIT 1";
-        const COUNT: &str = "SELECT COUNT(*) FROM managed_objects WHERE guild_id = $1";
-        const REMOVE: &str = "DELETE FROM managed_objects WHERE (guild_id, kind, key) IN
-            (SELECT guild_id, kind, key FROM managed_objects WHERE guild_id = $1 LIMIT $2 + 0) RETURNING key";
-        match self.guild() {
-            Some(guild) if !query(tx.on, PENDING, vec![guild.into()]).await?.is_empty() => {
-                let retained: Option<i64> = query_scalar(tx.on, COUNT, vec![guild.into()]).await?;
-                Ok(TableStep { retained: retained.unwrap_or(0).unsigned_abs(), ..TableStep::default() })
-            }
-            Some(_) | None => self.remove_of_guild(tx, REMOVE).await,
+        let Some(guild) = self.guild() else { return Ok(TableStep::default()) };
+        let pending = operations::Entity::find()
+            .select_only()
+            .column(operations::Column::Id)
+            .filter(operations::Column::GuildId.eq(guild))
+            .filter(operations::Column::FinishedAt.is_null());
+        if pending.into_tuple::<Uuid>().one(tx.on).await?.is_some() {
+            let objects = managed_objects::Entity::find().filter(managed_objects::Column::GuildId.eq(guild));
+            return Ok(TableStep { retained: objects.count(tx.on).await?, ..TableStep::default() });
         }
+        self.remove_of_guild(tx, sql::erase::REMOVE_MANAGED_OBJECTS).await
     }
 
     /// Channels and webhooks of a guild. They are looked up again when they are needed.
     async fn channels(&self, tx: &WriteTx<'_>) -> Result<TableStep, EngineError> {
-        const REMOVE: &str = "DELETE FROM channel_guilds WHERE (kind, id) IN
-            (SELECT kind, id FROM channel_guilds WHERE guild_id = $1 LIMIT $2 + 0) RETURNING id";
-        self.remove_of_guild(tx, REMOVE).await
+        self.remove_of_guild(tx, sql::erase::REMOVE_CHANNELS).await
     }
 
     /// The name of the guild.
     async fn guild_names(&self, tx: &WriteTx<'_>) -> Result<TableStep, EngineError> {
-        const REMOVE: &str = "DELETE FROM guild_names WHERE guild_id IN
-            (SELECT guild_id FROM guild_names WHERE guild_id = $1 LIMIT $2 + 0) RETURNING guild_id";
-        self.remove_of_guild(tx, REMOVE).await
+        self.remove_of_guild(tx, sql::erase::REMOVE_GUILD_NAMES).await
     }
 
     /// Removes rows of the guild, if the subject is one.

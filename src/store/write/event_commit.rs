@@ -15,6 +15,7 @@ use super::{
     submit::{self, SubmitBatch, fallback_operations, payload_bytes, submit_fallbacks},
 };
 use crate::store::rows::{Columns, Rows, columns, row, with_rows, without_nul};
+use crate::store::sql;
 
 /// Session, sequence number and handler, as the engines store them.
 pub(super) type HandledKey = (String, i64, String);
@@ -25,17 +26,6 @@ pub(in crate::store) const KEYS: Columns = columns![its_session: Text, its_seq: 
 pub(in crate::store) const HANDLED: Columns = columns![
     its_session: Text, its_seq: Number, its_handler: Text, its_time: Number,
 ];
-
-/// Inserts the rows of handlers. Returns those that did not exist. For events up to the confirmed position of a session
-/// the rows are already removed, and the inbox entry of an event may outlive its row.
-pub(in crate::store) const INSERT: &str = "INSERT INTO handled (session, seq, handler, at)
-    SELECT its_session, its_seq, its_handler, its_time FROM {v}
-    WHERE NOT EXISTS (SELECT 1 FROM sessions s WHERE s.session = its_session AND s.confirmed >= its_seq)
-    AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.session = its_session AND i.seq = its_seq AND i.handler = its_handler)
-    ON CONFLICT DO NOTHING RETURNING session, seq, handler";
-
-pub(in crate::store) const REMOVE: &str =
-    "DELETE FROM handled WHERE (session, seq, handler) IN (SELECT its_session, its_seq, its_handler FROM {v})";
 
 /// Stores what handlers produced, with one result for each of them.
 pub(in crate::store) struct CommitHandlers(pub(in crate::store) Vec<HandlerCommit>);
@@ -172,7 +162,7 @@ async fn commit_distinct(
         }
         committed.push((item.index, result));
     }
-    with_rows(on, REMOVE, KEYS, rows_of(refused), Vec::new()).await?;
+    with_rows(on, sql::event_commit::REMOVE, KEYS, rows_of(refused), Vec::new()).await?;
     let fallbacks = items.iter().zip(&committed).map(|(item, (_, result))| match result {
         CommitResult::Done(_) => fallback_operations(&item.done.fallback),
         CommitResult::Refused(_) | CommitResult::Skipped => &[],
@@ -198,7 +188,7 @@ async fn insert(on: &DatabaseTransaction, items: &[&CommitItem<'_>]) -> Result<H
     for ((session, seq, handler), at) in in_order {
         rows.push(row! { session, *seq, handler, at });
     }
-    with_rows(on, INSERT, HANDLED, rows, Vec::new()).await?.iter().map(read_key).collect()
+    with_rows(on, sql::event_commit::INSERT, HANDLED, rows, Vec::new()).await?.iter().map(read_key).collect()
 }
 
 pub(super) fn key(key: &InboxKey) -> HandledKey {

@@ -7,6 +7,7 @@ use guildhall_core::usage::{UsageBound, UsageBoundExceeded};
 use sea_orm::ConnectionTrait;
 
 use super::EngineError;
+use crate::store::sql;
 use crate::store::{events::FileMeasured, rows::query_scalar};
 
 /// New operations may fill this fraction (1/n) of a file. An operation that dies is stored twice, as itself and as a
@@ -78,9 +79,7 @@ impl FileCapacity {
 
 /// Bytes of all pages in use.
 pub(in crate::store) async fn measure(on: &impl ConnectionTrait) -> Result<u64, EngineError> {
-    const USED: &str = "SELECT (c.page_count - f.freelist_count) * s.page_size
-        FROM pragma_page_count() c, pragma_freelist_count() f, pragma_page_size() s";
-    let used: Option<i64> = query_scalar(on, USED, Vec::new()).await?;
+    let used: Option<i64> = query_scalar(on, sql::file_capacity::USED, Vec::new()).await?;
     Ok(used.unwrap_or(0).max(0).unsigned_abs())
 }
 

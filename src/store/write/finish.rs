@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::{Context, EngineError, signed};
 use crate::store::rows::{Columns, Rows, columns, row, with_rows};
+use crate::store::sql;
 
 /// An operation that has just finished.
 #[derive(Debug)]
@@ -92,11 +93,7 @@ pub(super) async fn finish_with_related(
     finished: &[(&FinishedOperation<'_>, RelatedRows)],
 ) -> Result<(), EngineError> {
     const COUNTS: Columns = columns![line: Number, n: Number];
-    const COUNT: &str = "UPDATE guild_queues SET pending = pending - v.n FROM {v} WHERE queue = v.line";
     const KEYS: Columns = columns![op: Uuid, state: Text, result: Text, expires_at: Number, grown: Number];
-    const UPDATE_KEYS: &str = "UPDATE idempotency SET state = v.state, result = v.result, expires_at = v.expires_at,
-        bytes = idempotency.bytes + v.grown FROM {v} WHERE operation_id = v.op RETURNING operation_id, idempotency.scope AS scope, idempotency.tenant AS tenant";
-    const DELETE_REFS: &str = "DELETE FROM operation_refs WHERE operation_id IN (SELECT op FROM {v})";
     if finished.is_empty() {
         return Ok(());
     }
@@ -114,20 +111,19 @@ pub(super) async fn finish_with_related(
     for (queue, count) in counts {
         rows.push(row! { queue, count });
     }
-    with_rows(on, COUNT, COUNTS, rows, Vec::new()).await?;
-    let ended_keys = with_rows(on, UPDATE_KEYS, KEYS, keys, Vec::new()).await?;
+    with_rows(on, sql::finish::COUNT_FINISHED, COUNTS, rows, Vec::new()).await?;
+    let ended_keys = with_rows(on, sql::finish::UPDATE_KEYS, KEYS, keys, Vec::new()).await?;
     count_results(context, finished, &ended_keys)?;
     let ids_with = |have: fn(RelatedRows) -> bool| -> Vec<OperationId> {
         finished.iter().filter(|(_, related)| have(*related)).map(|(end, _)| end.id).collect()
     };
-    with_rows(on, DELETE_REFS, IDS, rows_of(&ids_with(RelatedRows::has_references)), Vec::new()).await?;
+    with_rows(on, sql::finish::DELETE_REFS, IDS, rows_of(&ids_with(RelatedRows::has_references)), Vec::new()).await?;
     close_intents(on, &ids_with(RelatedRows::has_intent)).await
 }
 
 /// Removes the intents of operations whose outcome is known.
 pub(super) async fn close_intents(on: &DatabaseTransaction, ids: &[OperationId]) -> Result<(), EngineError> {
-    const CLOSE: &str = "DELETE FROM intents WHERE operation_id IN (SELECT op FROM {v})";
-    with_rows(on, CLOSE, IDS, rows_of(ids), Vec::new()).await?;
+    with_rows(on, sql::finish::CLOSE_INTENTS, IDS, rows_of(ids), Vec::new()).await?;
     Ok(())
 }
 

@@ -12,6 +12,7 @@ use sea_orm::DatabaseTransaction;
 
 use super::EngineError;
 use crate::store::rows::{Rows, with_rows};
+use crate::store::sql;
 
 /// Tenants of guilds whose operations are in other queues than the guild's own.
 #[derive(Debug, Default)]
@@ -20,7 +21,6 @@ pub(super) struct GuildTenants(HashMap<u64, Arc<str>>);
 impl GuildTenants {
     /// Reads the tenants that these operations need: none, if all are in their guild's queue.
     pub(super) async fn of(on: &DatabaseTransaction, operations: &[&NewOperation]) -> Result<Self, EngineError> {
-        const SELECT: &str = "SELECT q.queue, q.tenant FROM {v} JOIN guild_queues q ON q.queue = v.line";
         let mut guilds = BTreeSet::new();
         for operation in operations {
             match operation.queue {
@@ -30,7 +30,7 @@ impl GuildTenants {
         }
         let mut tenants = Self::default();
         let rows = Rows::of(guilds.into_iter().map(u64::cast_signed));
-        for row in with_rows(on, SELECT, super::QUEUE_NUMBERS, rows, Vec::new()).await? {
+        for row in with_rows(on, sql::guild_tenants::TENANTS, super::QUEUE_NUMBERS, rows, Vec::new()).await? {
             let (guild, tenant): (i64, String) = (row.try_get("", "queue")?, row.try_get("", "tenant")?);
             tenants.0.insert(guild.cast_unsigned(), Arc::from(tenant));
         }

@@ -6,6 +6,7 @@ use guildhall_core::event::{GuildChange, ShardGuilds};
 use sea_orm::{EntityTrait as _, PaginatorTrait as _, QuerySelect as _};
 
 use super::{EngineError, WriteJob, WriteTx};
+use crate::store::sql;
 use crate::store::{
     entities::guild_names,
     rows::{Columns, Rows, columns, row, with_rows},
@@ -13,12 +14,6 @@ use crate::store::{
 
 const NAMES: Columns = columns![its_id: Number, its_name: Text];
 const IDS: Columns = columns![its_id: Number];
-
-const STORED: &str = "SELECT g.guild_id FROM {v} JOIN guild_names g ON g.guild_id = v.its_id";
-// A name that has not changed is not written again: every new session repeats all of them.
-const UPSERT: &str = "INSERT INTO guild_names (guild_id, name) SELECT its_id, its_name FROM {v} WHERE 1 = 1
-    ON CONFLICT (guild_id) DO UPDATE SET name = excluded.name WHERE guild_names.name <> excluded.name";
-const REMOVE: &str = "DELETE FROM guild_names WHERE guild_id IN (SELECT its_id FROM {v})";
 
 /// Stores names of guilds, at most as many as permitted, and removes guilds that the bot has left.
 pub(in crate::store) struct RecordGuilds {
@@ -47,8 +42,8 @@ impl WriteJob for RecordGuilds {
                 GuildChange::Left { .. } => left.push(guild.cast_signed()),
             }
         }
-        with_rows(tx.on, REMOVE, IDS, Rows::of(left), Vec::new()).await?;
-        let stored = with_rows(tx.on, STORED, IDS, Rows::of(named.keys().copied()), Vec::new()).await?;
+        with_rows(tx.on, sql::guilds::REMOVE, IDS, Rows::of(left), Vec::new()).await?;
+        let stored = with_rows(tx.on, sql::guilds::STORED, IDS, Rows::of(named.keys().copied()), Vec::new()).await?;
         let stored = stored.iter().map(|row| row.try_get("", "guild_id")).collect::<Result<BTreeSet<i64>, _>>()?;
         let count = guild_names::Entity::find().count(tx.on).await?;
         let mut room = self.max.saturating_sub(usize::try_from(count).unwrap_or(usize::MAX));
@@ -61,7 +56,7 @@ impl WriteJob for RecordGuilds {
                 rows.push(row! { id, name });
             }
         }
-        with_rows(tx.on, UPSERT, NAMES, rows, Vec::new()).await?;
+        with_rows(tx.on, sql::guilds::UPSERT, NAMES, rows, Vec::new()).await?;
         Ok(())
     }
 }
@@ -77,7 +72,7 @@ impl WriteJob for ShardGuilds {
         let is_gone = |id: &i64| self.covers(id.cast_unsigned()) && !listed.contains(&id.cast_unsigned());
         let mut gone: Vec<i64> = stored.into_iter().filter(is_gone).collect();
         gone.sort_unstable();
-        with_rows(tx.on, REMOVE, IDS, Rows::of(gone), Vec::new()).await?;
+        with_rows(tx.on, sql::guilds::REMOVE, IDS, Rows::of(gone), Vec::new()).await?;
         Ok(())
     }
 }

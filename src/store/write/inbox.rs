@@ -14,6 +14,7 @@ use super::{
     submit::{fallback_operations, payload_bytes, submit_fallbacks},
 };
 use crate::store::rows::{Columns, Rows, columns, query, row, with_rows};
+use crate::store::sql;
 
 /// An entry to append.
 pub(super) struct NewInboxEntry<'a> {
@@ -46,16 +47,13 @@ impl<'a> NewInboxEntry<'a> {
     }
 }
 
-pub(in crate::store) const PRESENT: &str = "SELECT session, seq, handler FROM inbox
-    WHERE (session, seq, handler) IN (SELECT its_session, its_seq, its_handler FROM {v})";
-
 /// Which of these are in the inbox, waiting or dead. No other process changes them until the transaction ends.
 pub(super) async fn present<'a>(
     on: &DatabaseTransaction,
     keys: impl IntoIterator<Item = &'a HandledKey>,
 ) -> Result<HashSet<HandledKey>, EngineError> {
     let lock = if queues::is_shared(on) { " ORDER BY session, seq, handler FOR UPDATE" } else { "" };
-    let select = format!("{PRESENT}{lock}");
+    let select = format!("{}{lock}", sql::inbox::PRESENT);
     with_rows(on, &select, KEYS, rows_of(keys), Vec::new()).await?.iter().map(read_key).collect()
 }
 
@@ -63,9 +61,7 @@ pub(super) async fn remove<'a>(
     on: &DatabaseTransaction,
     keys: impl IntoIterator<Item = &'a HandledKey>,
 ) -> Result<(), EngineError> {
-    const REMOVE: &str =
-        "DELETE FROM inbox WHERE (session, seq, handler) IN (SELECT its_session, its_seq, its_handler FROM {v})";
-    with_rows(on, REMOVE, KEYS, rows_of(keys), Vec::new()).await?;
+    with_rows(on, sql::inbox::REMOVE, KEYS, rows_of(keys), Vec::new()).await?;
     Ok(())
 }
 
@@ -75,11 +71,6 @@ pub(super) async fn insert(on: &DatabaseTransaction, entries: &[NewInboxEntry<'_
         n: Number, session: Text, seq: Number, handler: Text, lane: Number, name: Text, event: Text, attempts: Number,
         eligible_at: Number, dead: Text, why: Text, created_at: Number, died_at: Number,
     ];
-    // The condition is true for every actual row. Without it SQLite applies the order before the limit of `{v}`, and
-    // treats its unused room as rows.
-    const INSERT: &str = "INSERT INTO inbox (session, seq, handler, lane, name, event, attempts, eligible_at, dead, why,
-        created_at, died_at) SELECT session, seq, handler, lane, name, event, attempts, eligible_at, dead, why, created_at,
-        died_at FROM {v} WHERE n >= 0 ORDER BY n";
     if entries.is_empty() {
         return Ok(());
     }
@@ -93,7 +84,7 @@ pub(super) async fn insert(on: &DatabaseTransaction, entries: &[NewInboxEntry<'_
             new.dead, new.last_error, new.created_at, new.died_at,
         });
     }
-    with_rows(on, INSERT, SHAPE, rows, Vec::new()).await?;
+    with_rows(on, sql::inbox::INSERT, SHAPE, rows, Vec::new()).await?;
     Ok(())
 }
 
@@ -101,13 +92,6 @@ pub(in crate::store) const POSTPONE_COLUMNS: Columns = columns![
     its_session: Text, its_seq: Number, its_handler: Text, tried: Number, says: Text, again_at: Number,
     ends_at: Number,
 ];
-
-pub(in crate::store) const POSTPONE: &str =
-    "UPDATE inbox SET attempts = v.tried, why = v.says, eligible_at = COALESCE(v.again_at, eligible_at),
-    dead = CASE WHEN v.again_at IS NULL THEN v.says END,
-    died_at = CASE WHEN v.again_at IS NULL THEN COALESCE(died_at, v.ends_at) END
-    FROM {v} WHERE session = v.its_session AND seq = v.its_seq AND handler = v.its_handler
-    AND (dead IS NULL OR v.again_at IS NULL) RETURNING session, seq, handler";
 
 /// Stores the result of an entry that could not be handled. Returns whether it exists. A late retry does not revive a
 /// dead entry.
@@ -132,8 +116,7 @@ impl WriteJob for DiscardEvent {
     type Output = bool;
 
     async fn run(&self, tx: &mut WriteTx<'_>) -> Result<bool, EngineError> {
-        const REMOVE: &str = "DELETE FROM inbox WHERE place = $1 AND dead IS NOT NULL RETURNING place";
-        Ok(!query(tx.on, REMOVE, vec![self.0.into()]).await?.is_empty())
+        Ok(!query(tx.on, sql::inbox::DISCARD, vec![self.0.into()]).await?.is_empty())
     }
 
     fn is_change(exists: &bool) -> bool {
@@ -171,7 +154,7 @@ impl WriteJob for Postpone {
             };
             rows.push(row! { session, *seq, handler, attempts, cause, again_at, job.now });
         }
-        let changed = with_rows(tx.on, POSTPONE, POSTPONE_COLUMNS, rows, Vec::new()).await?;
+        let changed = with_rows(tx.on, sql::inbox::POSTPONE, POSTPONE_COLUMNS, rows, Vec::new()).await?;
         let changed: HashSet<HandledKey> = changed.iter().map(read_key).collect::<Result<_, _>>()?;
         let exists: Vec<bool> = keys.iter().map(|key| changed.contains(key)).collect();
         let fallbacks = jobs.iter().zip(&exists).map(|(job, exists)| {
@@ -197,9 +180,7 @@ impl WriteJob for Revive {
     type Output = bool;
 
     async fn run(&self, WriteTx { on, .. }: &mut WriteTx<'_>) -> Result<bool, EngineError> {
-        const TAKE: &str = "DELETE FROM inbox WHERE place = $1 AND dead IS NOT NULL
-            RETURNING session, seq, handler, lane, name, event, why, created_at";
-        let rows = query(*on, TAKE, vec![self.position.into()]).await?;
+        let rows = query(*on, sql::inbox::TAKE, vec![self.position.into()]).await?;
         let Some(row) = rows.first() else { return Ok(false) };
         let dead = DeadEntry::from_query_result(row, "")?;
         let again = NewInboxEntry {

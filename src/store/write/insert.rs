@@ -8,6 +8,7 @@ use sea_orm::DatabaseTransaction;
 
 use super::{Context, EngineError, WriteTx, signed, usage};
 use crate::store::rows::{Columns, Rows, columns, row, with_rows};
+use crate::store::sql;
 
 /// A new operation, with its position in its queue and its tenant.
 #[derive(Debug)]
@@ -24,29 +25,6 @@ pub(super) struct OperationInsert<'a> {
     /// Tenant of the API key that submitted it, if any.
     pub(super) caller_tenant: Option<&'a str>,
 }
-
-/// Columns of the rows of new operations, and the statement that inserts them.
-macro_rules! operation_insert {
-    ($columns:ident, $insert:ident, $state:literal $(, $more:ident)*) => {
-        const $columns: Columns = columns![
-            id: Uuid, tenant: Text, queue: Number, guild_id: Number, caller: Text, packed: Number, seq: Number,
-            kind: Text, payload: Text, payload_hash: Bytes, lane: Text, eligible_at: Number, deadline_at: Number,
-            deployment_id: Uuid, trace: Text, reason: Text, redrive_of: Uuid, created_at: Number $(, $more: Number)*
-        ];
-        const $insert: &str = concat!(
-            "INSERT INTO operations (id, tenant, queue, guild_id, caller, bounds, scopes, seq, kind, payload,
-            payload_hash, lane, max_attempts, eligible_at, deadline_at, deployment_id, trace, reason, redrive_of,
-            created_at, updated_at, ", $(stringify!($more), ", ",)* "state, attempts, delays, parked, bytes, changed)
-            SELECT id, tenant, queue, guild_id, caller, (packed >> 24) & 3, packed & 16777215, seq, kind, payload,
-            payload_hash, lane, (packed >> 26) & 255, eligible_at, deadline_at, deployment_id, trace, reason, redrive_of,
-            created_at, created_at, ", $(stringify!($more), ", ",)* "'", $state, "', 0, 0, 0, packed >> 34, {changed}
-            FROM {v}"
-        );
-    };
-}
-
-operation_insert!(OPERATIONS, INSERT, "queued");
-operation_insert!(SCHEDULED, INSERT_SCHEDULED, "scheduled", joins_at, put_off);
 
 /// Inserts accepted operations: each in the scope of its caller's tenant, so that no tenant can get a row by mistake.
 /// The queues are written by the engine itself.
@@ -80,12 +58,7 @@ async fn insert(
     const KEYS: Columns = columns![
         scope: Text, key: Text, payload_hash: Bytes, operation_id: Uuid, tenant: Text, bytes: Number,
     ];
-    // Another process may insert the same key at the same moment: the retry finds it.
-    const INSERT_KEYS: &str = "INSERT INTO idempotency (scope, key, payload_hash, operation_id, tenant, bytes)
-        SELECT scope, key, payload_hash, operation_id, tenant, bytes FROM {v} WHERE 1 = 1 ON CONFLICT DO NOTHING RETURNING key";
     const REFS: Columns = columns![operation_id: Uuid, target: Uuid];
-    const INSERT_REFS: &str = "INSERT INTO operation_refs (operation_id, target)
-        SELECT operation_id, target FROM {v} WHERE 1 = 1 ON CONFLICT DO NOTHING";
     let (mut operations, mut scheduled) = (Rows::new(), Rows::new());
     let mut keyed = BTreeMap::new();
     let mut refs = Rows::new();
@@ -106,11 +79,11 @@ async fn insert(
             refs.push(row! { operation.id, *target });
         }
     }
-    let (insert, values) = context.change_seq.bind(INSERT, Vec::new(), 1);
-    with_rows(on, &insert, OPERATIONS, operations, values).await?;
+    let (insert, values) = context.change_seq.bind(sql::insert::INSERT, Vec::new(), 1);
+    with_rows(on, &insert, sql::insert::OPERATIONS, operations, values).await?;
     if !scheduled.is_empty() {
-        let (insert, values) = context.change_seq.bind(INSERT_SCHEDULED, Vec::new(), 1);
-        with_rows(on, &insert, SCHEDULED, scheduled, values).await?;
+        let (insert, values) = context.change_seq.bind(sql::insert::INSERT_SCHEDULED, Vec::new(), 1);
+        with_rows(on, &insert, sql::insert::SCHEDULED, scheduled, values).await?;
     }
     // Sorted, so that no two processes wait for each other's keys.
     let mut keys = Rows::new();
@@ -119,10 +92,10 @@ async fn insert(
             &key.scope, &key.key, &operation.payload_hash, operation.id, *tenant, signed(usage::key_bytes(key)),
         });
     }
-    if with_rows(on, INSERT_KEYS, KEYS, keys, Vec::new()).await?.len() < keyed.len() {
+    if with_rows(on, sql::insert::INSERT_KEYS, KEYS, keys, Vec::new()).await?.len() < keyed.len() {
         return Err(EngineError::Raced("another process used the same idempotency key at the same moment"));
     }
-    with_rows(on, INSERT_REFS, REFS, refs, Vec::new()).await?;
+    with_rows(on, sql::insert::INSERT_REFS, REFS, refs, Vec::new()).await?;
     Ok(())
 }
 
@@ -136,7 +109,7 @@ fn push(rows: &mut Rows, OperationInsert { operation, queue, seq, tenant, .. }: 
     });
 }
 
-/// Packs the small numbers of an operation into one parameter, which [`INSERT`] unpacks: on SQLite each parameter of
+/// Packs the small numbers of an operation into one parameter, which [`sql::insert::INSERT`] unpacks: on SQLite each parameter of
 /// each row costs the writer time. From the lowest bit: 24 bits of scopes, 2 of bounds, 8 of attempts, then the bytes.
 fn packed(operation: &NewOperation) -> i64 {
     const MAX_BYTES: u64 = (1 << 29) - 1;
@@ -161,33 +134,10 @@ async fn add_to_queues(
     context: &Context,
     accepted: &[OperationInsert<'_>],
 ) -> Result<(), EngineError> {
-    macro_rules! upsert {
-        ($identity:literal, $condition:literal) => {
-            concat!(
-                "INSERT INTO guild_queues (queue, tenant, ",
-                $identity,
-                "next_seq, pending, paused, ready_at, fence)
-                SELECT line, tenant, ",
-                $identity,
-                "next_seq, n, 0, ready_at, $2 FROM {v} WHERE 1 = 1
-                ON CONFLICT (queue) DO UPDATE SET next_seq = excluded.next_seq,
-                pending = guild_queues.pending + excluded.pending,
-                ready_at = CASE WHEN guild_queues.ready_at IS NULL OR guild_queues.ready_at > excluded.ready_at
-                THEN excluded.ready_at ELSE guild_queues.ready_at END",
-                $condition
-            )
-        };
-    }
     const SHAPE: Columns = columns![line: Number, tenant: Text, next_seq: Number, n: Number, ready_at: Number];
-    const UPSERT: &str = upsert!("", "");
     const KEYED: Columns = columns![
         line: Number, tenant: Text, next_seq: Number, n: Number, ready_at: Number, class: Text, key: Text,
     ];
-    const UPSERT_KEYED: &str = upsert!(
-        "class, key, ",
-        " WHERE guild_queues.tenant = excluded.tenant AND guild_queues.class = excluded.class
-        AND guild_queues.key = excluded.key RETURNING queue"
-    );
     let mut added: BTreeMap<Queue, QueueAddition<'_>> = BTreeMap::new();
     for OperationInsert { operation, queue, identity, seq, joins_at, tenant, .. } in accepted {
         let due = joins_at.unwrap_or_else(|| signed(operation.eligible_at.millis()));
@@ -210,8 +160,8 @@ async fn add_to_queues(
         }
     }
     let fence = || vec![context.first_fence().into()];
-    with_rows(on, UPSERT, SHAPE, rows, fence()).await?;
-    if with_rows(on, UPSERT_KEYED, KEYED, keyed, fence()).await?.len() < count {
+    with_rows(on, sql::insert::ADD_TO_QUEUES, SHAPE, rows, fence()).await?;
+    if with_rows(on, sql::insert::ADD_TO_KEYED_QUEUES, KEYED, keyed, fence()).await?.len() < count {
         // It did not exist when the queues were read.
         return Err(EngineError::Raced("another process created a queue with the same number at the same moment"));
     }

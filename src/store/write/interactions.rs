@@ -10,6 +10,7 @@ use sea_orm::DatabaseTransaction;
 
 use super::{EngineError, RunOrder, WriteJob, WriteTx, signed};
 use crate::store::rows::{Columns, Rows, columns, query, query_scalar, row, with_rows};
+use crate::store::sql;
 
 /// Maximum number of rows that one sweep removes for one reason.
 const SWEEP: i64 = 500;
@@ -22,18 +23,6 @@ pub(in crate::store) const RECORDED: Columns = columns![
     its_token: Bytes, its_id: Number, its_application: Number, its_guild: Number, its_receipt: Number,
     its_expiry: Number,
 ];
-
-pub(in crate::store) const RECORD: &str =
-    "INSERT INTO received_interactions (token, id, application_id, guild_id, received_at, expires_at)
-    SELECT its_token, its_id, its_application, its_guild, its_receipt, its_expiry FROM {v} WHERE 1 = 1
-    ON CONFLICT DO NOTHING";
-
-pub(in crate::store) const SWEEP_EXPIRED: &str = "DELETE FROM received_interactions WHERE token IN
-    (SELECT token FROM received_interactions WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 + 0) RETURNING id";
-
-/// Expiry time up to which interactions exceed the limit, if there are that many.
-pub(in crate::store) const PAST_BOUND: &str =
-    "SELECT expires_at FROM received_interactions ORDER BY expires_at DESC LIMIT 1 OFFSET $1 + 0";
 
 /// Number of interactions that a sweep removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,21 +63,22 @@ async fn record<'a>(
             one.received_at, one.expires_at,
         });
     }
-    with_rows(on, RECORD, RECORDED, rows, Vec::new()).await?;
+    with_rows(on, sql::interactions::RECORD, RECORDED, rows, Vec::new()).await?;
     Ok(())
 }
 
 /// Removes expired interactions and those beyond the limit, a small batch of each.
 pub(super) async fn sweep(on: &DatabaseTransaction, now: UnixMs) -> Result<SweptInteractions, EngineError> {
-    let expired = query(on, SWEEP_EXPIRED, vec![signed(now.millis()).into(), SWEEP.into()]).await?.len();
+    let expired =
+        query(on, sql::interactions::SWEEP_EXPIRED, vec![signed(now.millis()).into(), SWEEP.into()]).await?.len();
     let dropped = drop_past(on, MAX_RECORDED).await?;
     Ok(SweptInteractions { expired: expired as u64, dropped })
 }
 
 async fn drop_past(on: &DatabaseTransaction, bound: i64) -> Result<u64, EngineError> {
-    let past: Option<i64> = query_scalar(on, PAST_BOUND, vec![bound.into()]).await?;
+    let past: Option<i64> = query_scalar(on, sql::interactions::PAST_BOUND, vec![bound.into()]).await?;
     let Some(until) = past else { return Ok(0) };
-    Ok(query(on, SWEEP_EXPIRED, vec![until.into(), SWEEP.into()]).await?.len() as u64)
+    Ok(query(on, sql::interactions::SWEEP_EXPIRED, vec![until.into(), SWEEP.into()]).await?.len() as u64)
 }
 
 #[cfg(test)]

@@ -73,10 +73,10 @@ pub(in crate::store) trait WriteJob: Send + Sync + Sized + 'static {
     }
 
     /// Replies, after the commit. Updates what this process owns before the caller can act on it.
-    fn deliver(&self, output: Self::Output, reply: Reply<Self::Output>, _lease: &ProcessLease) -> Delivery {
+    fn deliver(&self, output: Self::Output, reply: Reply<Self::Output>, _lease: &ProcessLease) -> ResultDelivery {
         // The caller may have stopped waiting.
         let _ = reply.send(Ok(output));
-        Delivery::Done
+        ResultDelivery::Done
     }
 }
 
@@ -109,7 +109,7 @@ impl RunOrder {
 
 /// What became of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store) enum Delivery {
+pub(in crate::store) enum ResultDelivery {
     Done,
     /// The caller has stopped waiting: the store lists queues for this process that no part of it knows.
     ClaimsInDoubt,
@@ -152,7 +152,7 @@ pub(in crate::store) trait AnyRequest: Any + Send + Sync {
     fn audit_record(&self) -> Option<&AuditRecord>;
 
     /// Replies, after the commit.
-    fn deliver(self: Box<Self>, lease: &ProcessLease) -> Delivery;
+    fn deliver(self: Box<Self>, lease: &ProcessLease) -> ResultDelivery;
 
     /// Replies that the job failed.
     fn reject(self: Box<Self>, error: StoreError);
@@ -212,7 +212,7 @@ impl<J: WriteJob> AnyRequest for Request<J> {
         self.audit_record.as_ref().filter(|_| self.output.as_ref().is_some_and(J::is_change))
     }
 
-    fn deliver(self: Box<Self>, lease: &ProcessLease) -> Delivery {
+    fn deliver(self: Box<Self>, lease: &ProcessLease) -> ResultDelivery {
         let Self { job, output, reply, .. } = *self;
         job.deliver(output.expect("invariant: every job of a committed batch has a result"), reply, lease)
     }

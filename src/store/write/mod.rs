@@ -19,8 +19,8 @@ mod insert;
 pub(super) mod interactions;
 mod job;
 pub(super) mod locations;
+pub(super) mod outcome;
 pub(super) mod queues;
-pub(super) mod record;
 pub(super) mod schedule;
 pub(super) mod sessions;
 pub(super) mod shards;
@@ -34,14 +34,14 @@ use std::{
     panic::{AssertUnwindSafe, resume_unwind},
     pin::pin,
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use futures_util::FutureExt as _;
 use guildhall_actors::failpoint::Point;
 use guildhall_actors::ports::ClaimFrom;
 use guildhall_actors::supervision::{Part, spawn_work};
-use guildhall_actors::{crash, failpoint};
+use guildhall_actors::{crash, failpoint, wall_clock::unix_now};
 use guildhall_core::time::UnixMs;
 use sea_orm::{
     ConnectionTrait as _, DatabaseConnection, DatabaseTransaction, DbErr, RuntimeErr, SqliteTransactionMode,
@@ -54,31 +54,23 @@ use tokio::{
 
 use self::{
     batch::{BatchNeeds, BatchResult, WriteTx},
-    job::{Delivery, Reply, RunOrder},
+    job::{Reply, ResultDelivery, RunOrder},
     usage::UsageCounters,
 };
 pub(super) use self::{
     change_seq::{ChangeSeq, FORGOTTEN},
     file_capacity::{FileCapacity, measure as measure_file},
     job::{JobRequest, Request, WriteJob},
-    queues::{NEXT_DUE, PAUSED, QUEUE_NUMBERS},
-    record::guild_number,
-    schedule::FIRST as FIRST_SCHEDULED,
+    outcome::guild_number,
+    queues::{PAUSED, QUEUE_NUMBERS},
     usage::used,
 };
 #[cfg(test)]
 pub(super) use self::{
-    event_commit::{HANDLED, INSERT as INSERT_HANDLED, KEYS, REMOVE as REMOVE_HANDLED},
-    identify::{FORGET as FORGET_IDENTIFIES, LAST_OF_BUCKET, LAST_OF_BUDGET},
-    inbox::{POSTPONE, POSTPONE_COLUMNS, PRESENT as IN_INBOX},
-    interactions::{PAST_BOUND, SWEEP_EXPIRED},
-    queues::{TAKE_DUE, take_due_shared_sql},
-    record::{CHANGES, UPDATE},
-    schedule::DUE as SCHEDULED_DUE,
-    sessions::{
-        CONFIRMED, FORGET, FORGET_ON_POSTGRES, ORPHANED_SESSIONS, SELECT_SESSIONS, SHARDS, SWEEP_DEAD, SWEEP_ORPHANED,
-    },
-    sweep::OPERATIONS as SWEEP,
+    event_commit::{HANDLED, KEYS},
+    inbox::POSTPONE_COLUMNS,
+    outcome::CHANGES,
+    sessions::{CONFIRMED, SHARDS},
 };
 use super::{
     EngineError, ErrorClass, Health, close_connection,
@@ -308,7 +300,8 @@ impl Writer {
         }
         done.set_aside.iter().for_each(|one| emit(one.telemetry()));
         for request in batch {
-            self.claims_in_doubt |= request.deliver(self.context.members.process_lease()) == Delivery::ClaimsInDoubt;
+            self.claims_in_doubt |=
+                request.deliver(self.context.members.process_lease()) == ResultDelivery::ClaimsInDoubt;
         }
     }
 
@@ -523,8 +516,7 @@ pub(super) fn timeout_error() -> EngineError {
 
 /// Present time of the wall clock, in microseconds.
 fn now_in_micros() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+    i64::try_from(unix_now().as_micros()).unwrap_or(i64::MAX)
 }
 
 /// A count or a time, as the engines store it.

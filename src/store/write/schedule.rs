@@ -20,6 +20,7 @@ use uuid::Uuid;
 
 use super::{BatchNeeds, Context, EngineError, WriteJob, WriteTx, signed};
 use crate::store::rows::{Columns, Rows, columns, query_as, query_scalar, row, with_rows, with_rows_as};
+use crate::store::sql;
 
 /// Maximum number of operations that join in one statement.
 const BATCH_SIZE: usize = 500;
@@ -29,14 +30,6 @@ const RETRY_DELAY_MS: i64 = 60_000;
 
 const IDS: Columns = columns![op: Uuid];
 const TIMES: Columns = columns![op: Uuid, at: Number];
-
-/// Due operations of a queue, in the order in which they join.
-pub(in crate::store) const DUE: &str = "SELECT o.id, o.deadline_at FROM operations o
-    WHERE o.queue = $1 AND o.joins_at IS NOT NULL AND o.joins_at <= $2 ORDER BY o.joins_at, o.seq DESC LIMIT $3 + 0";
-
-/// Time when the first scheduled operation of a queue is due.
-pub(in crate::store) const FIRST: &str =
-    "SELECT MIN(s.joins_at) FROM operations s WHERE s.queue = $1 AND s.joins_at IS NOT NULL";
 
 /// Lets due scheduled operations of a queue join it, up to a limit. Returns the time when the next one is due.
 pub(in crate::store) struct JoinDue {
@@ -71,7 +64,8 @@ pub(super) async fn join(tx: &mut WriteTx<'_>, queue: i64, now: UnixMs, limit: u
     let (on, now, mut count) = (tx.on, signed(now.millis()), 0);
     while count < limit {
         let batch = signed(BATCH_SIZE.min(limit - count) as u64);
-        let due: Vec<DueOperation> = query_as(on, DUE, vec![queue.into(), now.into(), batch.into()]).await?;
+        let due: Vec<DueOperation> =
+            query_as(on, sql::schedule::DUE, vec![queue.into(), now.into(), batch.into()]).await?;
         if due.is_empty() {
             break;
         }
@@ -116,10 +110,8 @@ async fn scheduled_targets(
     on: &DatabaseTransaction,
     ids: impl Iterator<Item = Uuid>,
 ) -> Result<HashMap<Uuid, Vec<(Uuid, i64)>>, EngineError> {
-    const SELECT: &str = "SELECT r.operation_id, t.id, t.joins_at FROM {v}
-        JOIN operation_refs r ON r.operation_id = v.op JOIN operations t ON t.id = r.target WHERE t.joins_at IS NOT NULL";
     let mut held: HashMap<Uuid, Vec<(Uuid, i64)>> = HashMap::new();
-    for row in with_rows(on, SELECT, IDS, Rows::of(ids), Vec::new()).await? {
+    for row in with_rows(on, sql::schedule::SELECT_TARGETS, IDS, Rows::of(ids), Vec::new()).await? {
         let target = (row.try_get("", "id")?, row.try_get("", "joins_at")?);
         held.entry(row.try_get("", "operation_id")?).or_default().push(target);
     }
@@ -134,34 +126,29 @@ async fn enqueue(
     ids: &[Uuid],
     now: i64,
 ) -> Result<(), EngineError> {
-    const TAKE: &str = "UPDATE guild_queues SET next_seq = next_seq + $2 WHERE queue = $1 RETURNING next_seq";
     const PLACES: Columns = columns![op: Uuid, place: Number];
-    const PLACE: &str =
-        "UPDATE operations SET state = 'queued', seq = v.place, joins_at = NULL, joined_at = $2, updated_at = $2,
-        changed = {changed} FROM {v} WHERE id = v.op AND joins_at IS NOT NULL";
     if ids.is_empty() {
         return Ok(());
     }
     let count = signed(ids.len() as u64);
-    let next: Option<i64> = query_scalar(on, TAKE, vec![queue.into(), count.into()]).await?;
+    let next: Option<i64> = query_scalar(on, sql::schedule::TAKE, vec![queue.into(), count.into()]).await?;
     let missing = || EngineError::Corrupt(format!("queue {queue} of scheduled operations does not exist"));
     let next = next.ok_or_else(missing)?;
     let mut rows = Rows::new();
     for (id, place) in ids.iter().zip(next - count..) {
         rows.push(row! { *id, place });
     }
-    let (place, values) = context.change_seq.bind(PLACE, vec![now.into()], 1);
+    let (place, values) = context.change_seq.bind(sql::schedule::PLACE, vec![now.into()], 1);
     with_rows(on, &place, PLACES, rows, values).await?;
     Ok(())
 }
 
 async fn postpone(on: &DatabaseTransaction, times: &[(Uuid, i64)]) -> Result<(), EngineError> {
-    const UPDATE: &str = "UPDATE operations SET joins_at = v.at FROM {v} WHERE id = v.op AND joins_at IS NOT NULL";
     let mut rows = Rows::new();
     for (id, at) in times {
         rows.push(row! { *id, *at });
     }
-    with_rows(on, UPDATE, TIMES, rows, Vec::new()).await?;
+    with_rows(on, sql::schedule::UPDATE, TIMES, rows, Vec::new()).await?;
     Ok(())
 }
 
@@ -178,14 +165,10 @@ struct Follower {
 /// These operations are no longer scheduled: those that refer to them join when they are due themselves, and their
 /// queues are woken.
 pub(super) async fn release(tx: &mut WriteTx<'_>, targets: &[Uuid], now: i64) -> Result<(), EngineError> {
-    const FOLLOW: &str = "SELECT o.id, o.queue, o.eligible_at, o.deadline_at, o.joins_at FROM {v}
-        JOIN operation_refs r ON r.target = v.op JOIN operations o ON o.id = r.operation_id WHERE o.joins_at IS NOT NULL";
     const READY: Columns = columns![line: Number, at: Number];
-    const MAKE_READY: &str = "UPDATE guild_queues SET ready_at = v.at FROM {v} WHERE queue = v.line
-        AND (ready_at IS NULL OR ready_at > v.at)";
     let on = tx.on;
     let rows = Rows::of(targets.iter().copied());
-    let follow: Vec<Follower> = with_rows_as(on, FOLLOW, IDS, rows, Vec::new()).await?;
+    let follow: Vec<Follower> = with_rows_as(on, sql::schedule::FOLLOW, IDS, rows, Vec::new()).await?;
     if follow.is_empty() {
         return Ok(());
     }
@@ -207,7 +190,7 @@ pub(super) async fn release(tx: &mut WriteTx<'_>, targets: &[Uuid], now: i64) ->
     for (queue, at) in &lines {
         rows.push(row! { *queue, *at });
     }
-    with_rows(on, MAKE_READY, READY, rows, Vec::new()).await?;
+    with_rows(on, sql::schedule::MAKE_READY, READY, rows, Vec::new()).await?;
     tx.woken.extend(lines.into_iter().map(|(queue, _)| queue));
     Ok(())
 }
@@ -231,6 +214,6 @@ pub(super) async fn join_one(
 }
 
 async fn next_due(on: &DatabaseTransaction, queue: i64) -> Result<Option<UnixMs>, EngineError> {
-    let first: Option<Option<i64>> = query_scalar(on, FIRST, vec![queue.into()]).await?;
+    let first: Option<Option<i64>> = query_scalar(on, sql::schedule::FIRST, vec![queue.into()]).await?;
     Ok(first.flatten().map(crate::store::operation_row::time))
 }

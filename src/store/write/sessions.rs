@@ -5,10 +5,14 @@ use std::collections::{BTreeMap, HashMap};
 use guildhall_actors::ports::StoredSession;
 use guildhall_actors::shard::ShardClaim;
 use guildhall_core::time::UnixMs;
-use sea_orm::{DatabaseTransaction, FromQueryResult};
+use sea_orm::{ColumnTrait as _, DatabaseTransaction, EntityTrait as _, FromQueryResult, QueryFilter as _};
 
 use super::{EngineError, RunOrder, WriteJob, WriteTx, crashes, queues, shards, signed};
-use crate::store::rows::{Columns, Rows, columns, query, row, scalars, with_rows, without_nul};
+use crate::store::sql;
+use crate::store::{
+    entities::sessions,
+    rows::{Columns, Rows, columns, query, row, scalars, with_rows, without_nul},
+};
 
 /// Maximum number of rows of a kind that one sweep removes.
 const SWEEP: i64 = 500;
@@ -21,18 +25,8 @@ type ShardKey = (i64, i64);
 
 pub(in crate::store) const SHARDS: Columns = columns![of_shards: Number, nth: Number];
 
-pub(in crate::store) const SELECT_SESSIONS: &str =
-    "SELECT shards, shard, session, resume_url, confirmed, updated_at FROM sessions
-    WHERE (shards, shard) IN (SELECT of_shards, nth FROM {v})";
-
 /// Rows up to a sequence number, by session.
 pub(in crate::store) const CONFIRMED: Columns = columns![its_session: Text, up_to: Number];
-
-pub(in crate::store) const FORGET: &str = "DELETE FROM handled WHERE (session, seq, handler) IN
-    (SELECT h.session, h.seq, h.handler FROM {v} JOIN handled h ON h.session = v.its_session AND h.seq <= v.up_to)";
-
-pub(in crate::store) const FORGET_ON_POSTGRES: &str =
-    "DELETE FROM handled USING {v} WHERE session = v.its_session AND seq <= v.up_to";
 
 #[derive(FromQueryResult)]
 struct SessionRow {
@@ -117,7 +111,7 @@ async fn store_sessions(
     for (session, up_to) in &forget {
         rows.push(row! { session, *up_to });
     }
-    let sql = if queues::is_shared(on) { FORGET_ON_POSTGRES } else { FORGET };
+    let sql = if queues::is_shared(on) { sql::sessions::FORGET_ON_POSTGRES } else { sql::sessions::FORGET };
     with_rows(*on, sql, CONFIRMED, rows, Vec::new()).await?;
     Ok(())
 }
@@ -132,7 +126,7 @@ async fn read_sessions(
     }
     let lock = if queues::is_shared(on) { " ORDER BY shards, shard FOR NO KEY UPDATE" } else { "" };
     let mut sessions = BTreeMap::new();
-    for row in with_rows(on, &format!("{SELECT_SESSIONS}{lock}"), SHARDS, rows, Vec::new()).await? {
+    for row in with_rows(on, &format!("{}{lock}", sql::sessions::SELECT_SESSIONS), SHARDS, rows, Vec::new()).await? {
         let key = (row.try_get("", "shards")?, row.try_get("", "shard")?);
         sessions.insert(key, SessionRow::from_query_result(&row, "")?);
     }
@@ -143,36 +137,15 @@ async fn upsert(on: &DatabaseTransaction, sessions: &BTreeMap<ShardKey, SessionR
     const SHAPE: Columns = columns![
         shards: Number, shard: Number, session: Text, resume_url: Text, confirmed: Number, updated_at: Number,
     ];
-    // Another process may have inserted the same row in the meantime.
-    const UPSERT: &str = "INSERT INTO sessions (shards, shard, session, resume_url, confirmed, updated_at)
-        SELECT shards, shard, session, resume_url, confirmed, updated_at FROM {v} WHERE 1 = 1
-        ON CONFLICT (shards, shard) DO UPDATE SET session = excluded.session, resume_url = excluded.resume_url,
-        confirmed = CASE WHEN sessions.session = excluded.session AND sessions.confirmed > excluded.confirmed
-        THEN sessions.confirmed ELSE excluded.confirmed END, updated_at = excluded.updated_at";
     let mut rows = Rows::new();
     for ((shards, shard), session) in sessions {
         rows.push(row! {
             *shards, *shard, &session.session, session.resume_url.as_deref(), session.confirmed, session.updated_at,
         });
     }
-    with_rows(on, UPSERT, SHAPE, rows, Vec::new()).await?;
+    with_rows(on, sql::sessions::UPSERT, SHAPE, rows, Vec::new()).await?;
     Ok(())
 }
-
-pub(in crate::store) const SWEEP_DEAD: &str = "DELETE FROM inbox WHERE place IN (SELECT place FROM inbox
-    WHERE died_at IS NOT NULL AND died_at < $1 ORDER BY died_at LIMIT $2 + 0) RETURNING place";
-
-/// Finds the sessions of all rows, with one index step for each, and returns those that no shard has.
-pub(in crate::store) const ORPHANED_SESSIONS: &str =
-    "WITH RECURSIVE named (session) AS (SELECT (SELECT MIN(session) FROM handled)
-    UNION ALL SELECT (SELECT MIN(h.session) FROM handled h WHERE h.session > named.session) FROM named
-    WHERE named.session IS NOT NULL) SELECT named.session FROM named WHERE named.session IS NOT NULL
-    AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.session = named.session) LIMIT $1 + 0";
-
-/// Sequence numbers increase with time, so it is enough to check the first ones.
-pub(in crate::store) const SWEEP_ORPHANED: &str = "DELETE FROM handled WHERE (session, seq, handler) IN
-    (SELECT session, seq, handler FROM (SELECT session, seq, handler, at FROM handled WHERE session = $1
-    ORDER BY seq LIMIT $3 + 0) AS oldest WHERE at < $2) RETURNING seq";
 
 /// Removes dead events, sessions that were not updated since then, crashes that did not recur since then, and rows of
 /// sessions that no shard has; a small batch of each. Returns the total number.
@@ -182,15 +155,19 @@ impl WriteJob for SweepEvents {
     type Output = u64;
 
     async fn run(&self, WriteTx { on, .. }: &mut WriteTx<'_>) -> Result<u64, EngineError> {
-        // There are only as many sessions as shards.
-        const SESSIONS: &str = "DELETE FROM sessions WHERE updated_at < $1 RETURNING shard";
         let before = signed(self.0.millis());
-        let mut swept = query(*on, SWEEP_DEAD, vec![before.into(), SWEEP.into()]).await?.len();
-        swept += query(*on, SESSIONS, vec![before.into()]).await?.len();
+        let mut swept = query(*on, sql::sessions::SWEEP_DEAD, vec![before.into(), SWEEP.into()]).await?.len();
+        // There are only as many sessions as shards. Without them, the rows of a session are orphaned.
+        let sessions = sessions::Entity::delete_many().filter(sessions::Column::UpdatedAt.lt(before));
+        let sessions = sessions.exec(*on).await?.rows_affected;
         swept += crashes::sweep(on, before).await?;
-        for session in scalars::<String>(&query(*on, ORPHANED_SESSIONS, vec![SWEEP_SESSIONS.into()]).await?)? {
-            swept += query(*on, SWEEP_ORPHANED, vec![session.into(), before.into(), SWEEP.into()]).await?.len();
+        for session in
+            scalars::<String>(&query(*on, sql::sessions::ORPHANED_SESSIONS, vec![SWEEP_SESSIONS.into()]).await?)?
+        {
+            swept += query(*on, sql::sessions::SWEEP_ORPHANED, vec![session.into(), before.into(), SWEEP.into()])
+                .await?
+                .len();
         }
-        Ok(swept as u64)
+        Ok(swept as u64 + sessions)
     }
 }

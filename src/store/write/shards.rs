@@ -6,14 +6,12 @@ use guildhall_actors::shard::{ClaimedShards, DesiredShards, ShardClaim};
 use sea_orm::{DatabaseTransaction, QueryResult, Value};
 use uuid::Uuid;
 
-use super::{Context, Delivery, EngineError, Reply, WriteJob, WriteTx, batch, queues, signed};
+use super::{Context, EngineError, Reply, ResultDelivery, WriteJob, WriteTx, batch, queues, signed};
+use crate::store::sql;
 use crate::store::{
     cluster::{MemberPhase, Notification, ProcessLease},
     rows::{Columns, Rows, columns, query, row, with_rows},
 };
-
-/// Present time of PostgreSQL's clock, in milliseconds.
-const CLOCK: &str = "(EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint";
 
 const NUMBERS: Columns = columns![nth: Number];
 const FENCED: Columns = columns![nth: Number, held: Number];
@@ -56,13 +54,13 @@ impl WriteJob for DesiredShards {
         claim(tx.on, tx.context, *self).await
     }
 
-    fn deliver(&self, claimed: ClaimedShards, reply: Reply<ClaimedShards>, lease: &ProcessLease) -> Delivery {
+    fn deliver(&self, claimed: ClaimedShards, reply: Reply<ClaimedShards>, lease: &ProcessLease) -> ResultDelivery {
         claimed.claims.iter().for_each(|claim| lease.add_shard(claim));
         if let Err(Ok(claimed)) = reply.send(Ok(claimed)) {
             // The caller has stopped waiting. Only the store lists these shards; they are taken at the next request.
             claimed.claims.iter().for_each(|claim| lease.remove_shard(claim));
         }
-        Delivery::Done
+        ResultDelivery::Done
     }
 }
 
@@ -134,13 +132,8 @@ fn choose(shards: &[KnownShard], max: Option<usize>, offset: usize) -> Vec<(i64,
 
 /// The part of this process among those that are alive and not leaving.
 async fn fair_share(on: &DatabaseTransaction, context: &Context, shards: u32) -> Result<FairShare, EngineError> {
-    let count = format!(
-        "SELECT COUNT(*) AS live, COALESCE(SUM(CASE WHEN id = $1 THEN 0 ELSE seeks END), 0)::bigint AS requested
-        FROM instances
-        WHERE leaving <> $2 AND (id = $1 OR lease_until > {CLOCK})"
-    );
     let values = vec![context.members.id().into(), MemberPhase::Leaving.number().into()];
-    let rows = query(on, &count, values).await?;
+    let rows = query(on, &sql::shards::live(), values).await?;
     let row =
         rows.first().ok_or_else(|| super::connection_error("PostgreSQL did not return the number of processes"))?;
     let (live, requested): (i64, i64) = (row.try_get("", "live")?, row.try_get("", "requested")?);
@@ -150,8 +143,7 @@ async fn fair_share(on: &DatabaseTransaction, context: &Context, shards: u32) ->
 
 /// Publishes how many more shards this process needs.
 async fn publish_demand(on: &DatabaseTransaction, context: &Context, seeks: i64) -> Result<(), EngineError> {
-    const SEEK: &str = "UPDATE instances SET seeks = $2 WHERE id = $1 AND seeks <> $2 RETURNING seeks";
-    let changed = query(on, SEEK, vec![context.members.id().into(), seeks.into()]).await?;
+    let changed = query(on, sql::shards::SEEK, vec![context.members.id().into(), seeks.into()]).await?;
     if seeks > 0 && !changed.is_empty() {
         notify_shards(on, context).await?;
     }
@@ -168,11 +160,9 @@ async fn insert_missing(
     context: &Context,
     desired: DesiredShards,
 ) -> Result<(), EngineError> {
-    const MAKE: &str = "INSERT INTO shard_owners (shards, shard, fence, freed_at) SELECT $2, nth, $3, {now} FROM {v}
-        WHERE 1 = 1 ON CONFLICT DO NOTHING";
     let rows = Rows::of(desired.first..=desired.last);
     let values = vec![i64::from(desired.shards).into(), context.first_fence().into()];
-    with_rows(on, &for_engine(on, context, MAKE), NUMBERS, rows, values).await?;
+    with_rows(on, &for_engine(on, context, sql::shards::CREATE), NUMBERS, rows, values).await?;
     Ok(())
 }
 
@@ -182,10 +172,6 @@ async fn read_shards(
     desired: DesiredShards,
     taken: &[ShardClaim],
 ) -> Result<Vec<KnownShard>, EngineError> {
-    // A shard of a process without a row in `instances` has no owner.
-    const SELECT_SHARDS: &str = "SELECT s.shard, s.fence, i.id AS owner,
-        CAST(CASE WHEN s.freed_at <= {now} - $4 THEN 1 ELSE 0 END AS BIGINT) AS overdue FROM shard_owners s LEFT JOIN instances i ON i.id = s.owner
-        WHERE s.shards = $1 AND s.shard >= $2 AND s.shard <= $3 ORDER BY s.shard";
     let number = |number: u32| Value::from(i64::from(number));
     let lease = i64::try_from(context.lease.as_millis()).unwrap_or(i64::MAX);
     let values = vec![number(desired.shards), number(desired.first), number(desired.last), lease.into()];
@@ -205,7 +191,7 @@ async fn read_shards(
         };
         Ok(KnownShard { shard, fence, owner: shard_owner })
     };
-    query(on, &for_engine(on, context, SELECT_SHARDS), values).await?.iter().map(parse_row).collect()
+    query(on, &for_engine(on, context, sql::shards::SELECT_SHARDS), values).await?.iter().map(parse_row).collect()
 }
 
 /// Takes the shards that have not changed since they were read; another process has taken the others.
@@ -215,16 +201,11 @@ async fn take(
     desired: DesiredShards,
     chosen: &[(i64, i64)],
 ) -> Result<Vec<ShardClaim>, EngineError> {
-    const TAKE: &str = "UPDATE shard_owners SET owner = $2, fence = fence + 1 FROM {v}
-        WHERE shards = $3 AND shard = v.nth AND fence = v.held RETURNING shard, fence";
-    const TAKE_SHARED: &str = "UPDATE shard_owners SET owner = $2, fence = fence + 1 WHERE (shards, shard) IN
-        (SELECT s.shards, s.shard FROM {v} JOIN shard_owners s ON s.shards = $3 AND s.shard = v.nth AND s.fence = v.held
-        ORDER BY s.shard FOR UPDATE OF s SKIP LOCKED) RETURNING shard, fence";
     let mut rows = Rows::new();
     for (shard, fence) in chosen {
         rows.push(row! { *shard, *fence });
     }
-    let sql = if queues::is_shared(on) { TAKE_SHARED } else { TAKE };
+    let sql = if queues::is_shared(on) { sql::shards::TAKE_SHARED } else { sql::shards::TAKE };
     let values = vec![context.members.id().into(), i64::from(desired.shards).into()];
     let claim = |row: &QueryResult| {
         let (shard, fence): (i64, i64) = (row.try_get("", "shard")?, row.try_get("", "fence")?);
@@ -245,24 +226,22 @@ impl WriteJob for ReleaseShards {
     }
 
     async fn run(&self, WriteTx { on, context, .. }: &mut WriteTx<'_>) -> Result<(), EngineError> {
-        const RELEASE: &str = "UPDATE shard_owners SET owner = NULL, fence = fence + 1, freed_at = {now} FROM {v}
-            WHERE shards = v.of_shards AND shard = v.nth AND fence = v.held AND owner = $2 RETURNING shard";
         let mut rows = Rows::new();
         for claim in &self.0 {
             rows.push(row! { claim.shards, claim.shard, signed(claim.fence) });
         }
         let values = vec![context.members.id().into()];
-        let released = with_rows(*on, &for_engine(on, context, RELEASE), HELD, rows, values).await?;
+        let released = with_rows(*on, &for_engine(on, context, sql::shards::RELEASE), HELD, rows, values).await?;
         if queues::is_shared(on) && !released.is_empty() {
             notify_shards(on, context).await?;
         }
         Ok(())
     }
 
-    fn deliver(&self, (): (), reply: Reply<()>, lease: &ProcessLease) -> Delivery {
+    fn deliver(&self, (): (), reply: Reply<()>, lease: &ProcessLease) -> ResultDelivery {
         self.0.iter().for_each(|claim| lease.remove_shard(claim));
         let _ = reply.send(Ok(()));
-        Delivery::Done
+        ResultDelivery::Done
     }
 }
 
@@ -288,7 +267,7 @@ pub(super) async fn valid_claims(
 
 fn for_engine(on: &DatabaseTransaction, context: &Context, statement: &str) -> String {
     if queues::is_shared(on) {
-        statement.replace("{now}", CLOCK)
+        statement.replace("{now}", sql::cluster::NOW)
     } else {
         statement.replace("{now}", &context.now().to_string())
     }

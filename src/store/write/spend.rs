@@ -3,12 +3,20 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use guildhall_core::budget::{BudgetName, Hour, SpendRecord};
+use sea_orm::{
+    ColumnTrait as _, EntityTrait as _, QueryFilter as _, QueryOrder as _, QuerySelect as _, QueryTrait as _,
+    sea_query::{Expr, ExprTrait as _},
+};
 
 use super::{EngineError, RunOrder, WriteJob, WriteTx, signed};
-use crate::store::rows::{Columns, Rows, columns, query, row, with_rows};
+use crate::store::sql;
+use crate::store::{
+    entities::budget_spend,
+    rows::{Columns, Rows, columns, row, with_rows},
+};
 
 /// Maximum number of rows that one sweep removes.
-const SWEEP: i64 = 500;
+const SWEEP: u64 = 500;
 
 /// Stores sums of a process. Each replaces the previous one.
 pub(in crate::store) struct StoreSpend {
@@ -30,11 +38,6 @@ impl WriteJob for StoreSpend {
 
     async fn run_all(jobs: &[&Self], tx: &mut WriteTx<'_>) -> Result<Vec<()>, EngineError> {
         const SUMS: Columns = columns![name: Text, hour: Number, process: Text, micros: Number, calls: Number];
-        // A sum that is not greater is an old one that arrives late.
-        const UPSERT: &str = "INSERT INTO budget_spend (name, hour, process, micros, calls)
-            SELECT name, hour, process, micros, calls FROM {v} WHERE 1 = 1
-            ON CONFLICT (name, hour, process) DO UPDATE SET micros = excluded.micros, calls = excluded.calls
-            WHERE excluded.calls > budget_spend.calls";
         // Sorted, so that no two processes wait for each other's rows; and each row only once.
         let mut last: BTreeMap<(&BudgetName, Hour, &str), &SpendRecord> = BTreeMap::new();
         for (process, spend) in jobs.iter().flat_map(|job| job.sums.iter().map(|spend| (&*job.process, spend))) {
@@ -49,7 +52,7 @@ impl WriteJob for StoreSpend {
                 name.as_str(), signed(hour.number()), process, signed(spend.micros), signed(spend.calls),
             });
         }
-        with_rows(tx.on, UPSERT, SUMS, rows, Vec::new()).await?;
+        with_rows(tx.on, sql::spend::STORE, SUMS, rows, Vec::new()).await?;
         Ok(vec![(); jobs.len()])
     }
 }
@@ -58,8 +61,15 @@ impl WriteJob for SweepSpend {
     type Output = u64;
 
     async fn run(&self, tx: &mut WriteTx<'_>) -> Result<u64, EngineError> {
-        const FORGET: &str = "DELETE FROM budget_spend WHERE (name, hour, process) IN
-            (SELECT name, hour, process FROM budget_spend WHERE hour < $1 ORDER BY hour LIMIT $2 + 0) RETURNING hour";
-        Ok(query(tx.on, FORGET, vec![signed(self.0.number()).into(), SWEEP.into()]).await?.len() as u64)
+        use budget_spend::Column::{Hour as OfHour, Name, Process};
+        let key = [Name, OfHour, Process];
+        let oldest = budget_spend::Entity::find()
+            .select_only()
+            .columns(key)
+            .filter(OfHour.lt(signed(self.0.number())))
+            .order_by_asc(OfHour)
+            .limit(SWEEP);
+        let is_old = Expr::tuple(key.map(sea_orm::ColumnTrait::into_expr)).in_subquery(oldest.into_query());
+        Ok(budget_spend::Entity::delete_many().filter(is_old).exec(tx.on).await?.rows_affected)
     }
 }

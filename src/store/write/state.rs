@@ -7,6 +7,7 @@ use sea_orm::DatabaseTransaction;
 
 use super::{EngineError, RunOrder, WriteJob, WriteTx, signed};
 use crate::store::rows::{Columns, Rows, columns, row, with_rows, without_nul};
+use crate::store::sql;
 
 /// Stores or removes a value.
 impl WriteJob for StateWrite {
@@ -30,11 +31,7 @@ pub(super) async fn set<'a>(
     values: impl IntoIterator<Item = &'a StateWrite>,
 ) -> Result<(), EngineError> {
     const VALUES: Columns = columns![its_key: Text, value: Text, expires_at: Number];
-    const UPSERT: &str =
-        "INSERT INTO state (key, value, expires_at) SELECT its_key, value, expires_at FROM {v} WHERE 1 = 1
-        ON CONFLICT (key) DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at";
     const KEYS: Columns = columns![its_key: Text];
-    const REMOVE: &str = "DELETE FROM state WHERE key IN (SELECT its_key FROM {v})";
     // Sorted, so that no two processes wait for each other's keys.
     let last: BTreeMap<String, &StateWrite> = values.into_iter().map(|set| (without_nul(&set.key), set)).collect();
     let (mut stored, mut removed) = (Rows::new(), Rows::new());
@@ -47,7 +44,7 @@ pub(super) async fn set<'a>(
             None => removed.push(row! { key }),
         }
     }
-    with_rows(on, UPSERT, VALUES, stored, Vec::new()).await?;
-    with_rows(on, REMOVE, KEYS, removed, Vec::new()).await?;
+    with_rows(on, sql::state::STORE, VALUES, stored, Vec::new()).await?;
+    with_rows(on, sql::state::REMOVE, KEYS, removed, Vec::new()).await?;
     Ok(())
 }

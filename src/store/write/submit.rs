@@ -22,6 +22,7 @@ use super::{
     usage::Acceptance,
 };
 use crate::events::emit;
+use crate::store::sql;
 use crate::store::{
     events::FallbackRefused,
     operation_row::parse_state,
@@ -204,9 +205,6 @@ impl SubmitBatchState {
         all: impl Iterator<Item = &'a NewOperation>,
     ) -> Result<(), EngineError> {
         const SHAPE: Columns = columns![scope: Text, key: Text, at: Number];
-        const SELECT: &str = "SELECT i.operation_id, i.payload_hash, COALESCE(i.state, o.state),
-            COALESCE(i.result, o.result), i.scope, i.key, i.expires_at <= v.at FROM {v}
-            JOIN idempotency i ON i.scope = v.scope AND i.key = v.key LEFT JOIN operations o ON o.id = i.operation_id";
         let mut rows = Rows::new();
         for operation in all {
             if let Some(key) = &operation.idempotency {
@@ -214,9 +212,9 @@ impl SubmitBatchState {
                 rows.push(row! { &key.scope, &key.key, at });
             }
         }
-        for row in with_rows(on, SELECT, SHAPE, rows, Vec::new()).await? {
-            let key = (row.try_get_by_index(4)?, row.try_get_by_index(5)?);
-            if row.try_get_by_index::<Option<bool>>(6)? == Some(true) {
+        for row in with_rows(on, sql::submit::SELECT_KEYS, SHAPE, rows, Vec::new()).await? {
+            let key = (row.try_get("", "scope")?, row.try_get("", "key")?);
+            if row.try_get::<Option<bool>>("", "expired")? == Some(true) {
                 self.expired.push(key);
             } else {
                 self.keys.insert(key, ExistingOperation::read(&row)?);
@@ -231,24 +229,21 @@ impl SubmitBatchState {
         all: impl Iterator<Item = &'a NewOperation>,
     ) -> Result<(), EngineError> {
         const SHAPE: Columns = columns![op: Uuid];
-        const SELECT: &str = "SELECT o.id, o.payload_hash, o.state, o.result, o.tenant, o.guild_id, o.joins_at
-            FROM {v} JOIN operations o ON o.id = v.op";
         let mut ids = HashSet::new();
         for operation in all {
             ids.insert(operation.id);
             ids.extend(&operation.refers_to);
         }
         let rows = Rows::of(ids);
-        // Rows are read by position here and below: there are some for every submission.
         let read = |row: &QueryResult| {
             Ok::<_, EngineError>(ReferenceTarget {
                 operation: ExistingOperation::read(row)?,
-                tenant: Arc::from(row.try_get_by_index::<String>(4)?),
-                guild: row.try_get_by_index(5)?,
-                joins_at: row.try_get_by_index(6)?,
+                tenant: Arc::from(row.try_get::<String>("", "tenant")?),
+                guild: row.try_get("", "guild_id")?,
+                joins_at: row.try_get("", "joins_at")?,
             })
         };
-        for row in with_rows(on, SELECT, SHAPE, rows, Vec::new()).await? {
+        for row in with_rows(on, sql::submit::SELECT_OPERATIONS, SHAPE, rows, Vec::new()).await? {
             let target = read(&row)?;
             self.operations.insert(target.operation.id, target);
         }
@@ -263,9 +258,6 @@ impl SubmitBatchState {
         all: impl Iterator<Item = &'a NewOperation>,
     ) -> Result<BTreeMap<i64, UnixMs>, EngineError> {
         const SHAPE: Columns = columns![line: Number];
-        const SELECT: &str = "SELECT q.queue, q.next_seq, q.pending, q.tenant, q.key, (SELECT MIN(s.joins_at)
-            FROM operations s WHERE s.queue = q.queue AND s.joins_at IS NOT NULL)
-            FROM {v} JOIN guild_queues q ON q.queue = v.line";
         let mut queues: HashMap<i64, UnixMs> = HashMap::new();
         for operation in all {
             let now = queues.entry(tenants.queue(operation).number()).or_default();
@@ -273,16 +265,16 @@ impl SubmitBatchState {
         }
         let read = |row: &QueryResult| {
             let line = SubmitQueue {
-                next_seq: row.try_get_by_index(1)?,
-                pending: row.try_get_by_index(2)?,
-                tenant: Some(Arc::from(row.try_get_by_index::<String>(3)?)),
-                key: row.try_get_by_index::<Option<String>>(4)?.map(Arc::from),
+                next_seq: row.try_get("", "next_seq")?,
+                pending: row.try_get("", "pending")?,
+                tenant: Some(Arc::from(row.try_get::<String>("", "tenant")?)),
+                key: row.try_get::<Option<String>>("", "key")?.map(Arc::from),
             };
-            Ok::<_, EngineError>((row.try_get_by_index::<i64>(0)?, line, row.try_get_by_index::<Option<i64>>(5)?))
+            Ok::<_, EngineError>((row.try_get::<i64>("", "queue")?, line, row.try_get::<Option<i64>>("", "joins_at")?))
         };
         let mut due = BTreeMap::new();
         let rows = Rows::of(queues.keys().copied());
-        for row in with_rows(on, SELECT, SHAPE, rows, Vec::new()).await? {
+        for row in with_rows(on, sql::submit::SELECT_QUEUES, SHAPE, rows, Vec::new()).await? {
             let (queue, line, first) = read(&row)?;
             self.queues.insert(queue, line);
             if let Some(now) = queues.get(&queue).filter(|now| first.is_some_and(|at| at <= signed(now.millis()))) {
@@ -385,11 +377,11 @@ impl ExistingOperation {
         Self { id: operation.id, hash: operation.payload_hash, state: state_of(joins_at), result: None }
     }
 
-    /// Reads the ID, the hash, the state and the result: the first columns of a row.
+    /// Reads the columns `id`, `payload_hash`, `state` and `result`.
     fn read(row: &QueryResult) -> Result<Self, EngineError> {
-        let id: Uuid = row.try_get_by_index(0)?;
-        let hash: Vec<u8> = row.try_get_by_index(1)?;
-        let state: Option<String> = row.try_get_by_index(2)?;
+        let id: Uuid = row.try_get("", "id")?;
+        let hash: Vec<u8> = row.try_get("", "payload_hash")?;
+        let state: Option<String> = row.try_get("", "state")?;
         let state = state.ok_or_else(|| {
             EngineError::Corrupt(format!("the key of operation {id} has no state, and the operation does not exist"))
         })?;
@@ -398,7 +390,7 @@ impl ExistingOperation {
             id: OperationId::from_uuid(id),
             hash: hash.try_into().map_err(unreadable)?,
             state: parse_state(&state)?,
-            result: row.try_get_by_index(3)?,
+            result: row.try_get("", "result")?,
         })
     }
 }
@@ -473,11 +465,9 @@ impl SubmitQueue {
 
 async fn remove_expired(on: &DatabaseTransaction, context: &Context, expired: &[ScopedKey]) -> Result<(), EngineError> {
     const SHAPE: Columns = columns![its_scope: Text, its_key: Text];
-    const DELETE: &str = "DELETE FROM idempotency WHERE (scope, key) IN (SELECT its_scope, its_key FROM {v})
-        RETURNING scope AS caller, tenant, bytes";
     let mut rows = Rows::new();
     for (scope, key) in expired {
         rows.push(row! { scope, key });
     }
-    context.count_removed(&with_rows(on, DELETE, SHAPE, rows, Vec::new()).await?)
+    context.count_removed(&with_rows(on, sql::submit::DELETE_EXPIRED_KEYS, SHAPE, rows, Vec::new()).await?)
 }

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::{Context, EngineError, QUEUE_NUMBERS, WriteJob, WriteTx, change_seq, interactions, locations, signed};
 use crate::store::rows::{Columns, Rows, columns, query, with_rows};
+use crate::store::sql;
 
 /// Maximum number of rows of a kind that one sweep removes: small enough not to delay other jobs for long.
 const SWEEP: i64 = 500;
@@ -23,12 +24,6 @@ impl WriteJob for Sweep {
     type Output = SweepSummary;
 
     async fn run(&self, WriteTx { on, context, .. }: &mut WriteTx<'_>) -> Result<SweepSummary, EngineError> {
-        const DELETE_DEAD_LETTERS: &str = "DELETE FROM dead_letters WHERE id IN
-            (SELECT id FROM dead_letters WHERE died_at <= $1 ORDER BY died_at LIMIT $2 + 0) RETURNING caller, tenant, bytes";
-        const KEYS: &str = "DELETE FROM idempotency WHERE (scope, key) IN (SELECT scope, key FROM idempotency
-            WHERE expires_at IS NOT NULL AND expires_at <= $1 ORDER BY expires_at LIMIT $2 + 0) RETURNING scope AS caller, tenant, bytes";
-        const STATE: &str = "DELETE FROM state WHERE key IN (SELECT key FROM state
-            WHERE expires_at IS NOT NULL AND expires_at <= $1 ORDER BY expires_at LIMIT $2 + 0) RETURNING key";
         // A wrong clock of a caller must not expire anything early.
         let now = context.expiry(self.now);
         let ended = [
@@ -47,12 +42,13 @@ impl WriteJob for Sweep {
             change_seq::record_removed(*on, change).await?;
         }
         let bound = |at: UnixMs| vec![signed(at.millis()).into(), SWEEP.into()];
-        let letters = query(*on, DELETE_DEAD_LETTERS, bound(before(now, self.retention.dead_letters))).await?;
-        let keys = query(*on, KEYS, bound(now)).await?;
+        let letters =
+            query(*on, sql::sweep::DELETE_DEAD_LETTERS, bound(before(now, self.retention.dead_letters))).await?;
+        let keys = query(*on, sql::sweep::KEYS, bound(now)).await?;
         context.count_removed(&letters)?;
         context.count_removed(&keys)?;
         context.usage.merge(on).await?;
-        let state = query(*on, STATE, bound(now)).await?;
+        let state = query(*on, sql::sweep::STATE, bound(now)).await?;
         locations::sweep(on, now).await?;
         let received = interactions::sweep(on, now).await?;
         Ok(SweepSummary {
@@ -70,12 +66,6 @@ fn before(now: UnixMs, retention: Duration) -> UnixMs {
     now.before(retention)
 }
 
-/// Removes operations of one state to which no pending operation refers.
-pub(in crate::store) const OPERATIONS: &str = "DELETE FROM operations WHERE id IN (SELECT o.id FROM operations o
-    WHERE o.state = $1 AND o.finished_at IS NOT NULL AND o.finished_at <= $2
-    AND NOT EXISTS (SELECT 1 FROM operation_refs r WHERE r.target = o.id)
-    ORDER BY o.finished_at LIMIT $3 + 0) RETURNING id, queue, changed, caller, tenant, bytes";
-
 /// Returns the number of removed operations, and their highest change sequence number.
 async fn sweep_operations(
     on: &DatabaseTransaction,
@@ -84,7 +74,7 @@ async fn sweep_operations(
     before: UnixMs,
 ) -> Result<(u64, Option<i64>), EngineError> {
     let values = vec![state.name().into(), signed(before.millis()).into(), SWEEP.into()];
-    let gone = query(on, OPERATIONS, values).await?;
+    let gone = query(on, sql::sweep::OPERATIONS, values).await?;
     Ok((gone.len() as u64, after_removal(on, context, &gone).await?))
 }
 
@@ -96,10 +86,6 @@ pub(super) async fn after_removal(
     gone: &[QueryResult],
 ) -> Result<Option<i64>, EngineError> {
     const IDS: Columns = columns![op: Uuid];
-    const ATTEMPTS: &str = "DELETE FROM operation_attempts WHERE operation_id IN (SELECT op FROM {v})";
-    // Queues of interactions and users are temporary.
-    const QUEUES: &str = "DELETE FROM guild_queues WHERE queue IN (SELECT line FROM {v}) AND queue < 0 AND pending = 0
-        AND owner IS NULL AND paused = 0 AND NOT EXISTS (SELECT 1 FROM operations o WHERE o.queue = guild_queues.queue)";
     if gone.is_empty() {
         return Ok(None);
     }
@@ -111,7 +97,7 @@ pub(super) async fn after_removal(
         keyed_queues.extend(Some(row.try_get::<i64>("", "queue")?).filter(|queue| *queue < 0));
         highest = highest.max(Some(row.try_get::<i64>("", "changed")?));
     }
-    with_rows(on, ATTEMPTS, IDS, Rows::of(ids), Vec::new()).await?;
-    with_rows(on, QUEUES, QUEUE_NUMBERS, Rows::of(keyed_queues), Vec::new()).await?;
+    with_rows(on, sql::sweep::ATTEMPTS, IDS, Rows::of(ids), Vec::new()).await?;
+    with_rows(on, sql::sweep::QUEUES, QUEUE_NUMBERS, Rows::of(keyed_queues), Vec::new()).await?;
     Ok(highest)
 }

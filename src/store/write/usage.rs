@@ -18,15 +18,20 @@ use guildhall_actors::ports::{IdempotencyKey, NewOperation, SubmitError};
 use guildhall_core::usage::{
     KEY_BYTES, OPERATION_BYTES, REFERENCE_BYTES, Usage, UsageBoundExceeded, UsageLimit, UsageLimits, UsageScope,
 };
-use sea_orm::{ConnectionTrait, DatabaseTransaction};
+use sea_orm::{
+    ColumnTrait as _, ConnectionTrait, DatabaseTransaction, EntityTrait as _, QueryFilter as _,
+    sea_query::ExprTrait as _,
+};
 use uuid::Uuid;
 
 use super::{
     Context, EngineError, file_capacity::FileCapacity, insert::OperationInsert, queues, signed, submit::SubmitBatch,
 };
+use crate::store::sql;
 use crate::{
     events::emit,
     store::{
+        entities::usage,
         events::SubmissionOverLimit,
         rows::{Columns, Rows, columns, query, row, with_rows},
     },
@@ -36,11 +41,6 @@ use crate::{
 pub(in crate::store) const MERGED_INSTANCE: Uuid = Uuid::nil();
 
 const SCOPES: Columns = columns![its_scope: Text];
-
-/// Usage of scopes, summed over all processes.
-pub(in crate::store) const USED: &str =
-    "SELECT u.scope, CAST(SUM(u.operations) AS BIGINT) AS operations, CAST(SUM(u.bytes) AS BIGINT) AS bytes
-    FROM {v} JOIN usage u ON u.scope = v.its_scope GROUP BY u.scope";
 
 /// The counters of one writer.
 #[derive(Debug)]
@@ -163,17 +163,13 @@ impl UsageCounters {
     /// Writes the changes of the transaction, before its commit.
     pub(super) async fn flush(&self, on: &DatabaseTransaction) -> Result<(), EngineError> {
         const CHANGES: Columns = columns![its_scope: Text, operations: Number, bytes: Number];
-        const ADD: &str = "INSERT INTO usage (scope, instance, operations, bytes)
-            SELECT its_scope, $2, operations, bytes FROM {v} WHERE 1 = 1
-            ON CONFLICT (scope, instance) DO UPDATE
-            SET operations = usage.operations + excluded.operations, bytes = usage.bytes + excluded.bytes";
         let changes = std::mem::take(self.lock().scopes());
         let mut rows = Rows::new();
         for (scope, change) in changes.iter().filter(|(_, change)| !change.is_zero()) {
             let scope = scope.to_string();
             rows.push(row! { &scope, change.operations, change.bytes });
         }
-        with_rows(on, ADD, CHANGES, rows, vec![self.instance.into()]).await?;
+        with_rows(on, sql::usage::ADD, CHANGES, rows, vec![self.instance.into()]).await?;
         if let Some(mut cache) = self.cache() {
             cache.written = Some(changes);
         }
@@ -237,21 +233,13 @@ impl UsageCounters {
 
     /// Merges the rows of processes that have ended, and removes rows with zero counts.
     pub(super) async fn merge(&self, on: &DatabaseTransaction) -> Result<(), EngineError> {
-        const MERGE: &str = "WITH gone AS (DELETE FROM usage WHERE instance <> $1
-                AND NOT EXISTS (SELECT 1 FROM instances i WHERE i.id = usage.instance)
-                RETURNING scope, operations, bytes)
-            INSERT INTO usage (scope, instance, operations, bytes)
-            SELECT scope, $1, SUM(operations), SUM(bytes) FROM gone GROUP BY scope ORDER BY scope
-            ON CONFLICT (scope, instance) DO UPDATE
-            SET operations = usage.operations + excluded.operations, bytes = usage.bytes + excluded.bytes";
-        const REMOVE: &str = "DELETE FROM usage WHERE instance = $1 AND operations = 0 AND bytes = 0";
         if queues::is_shared(on) {
-            query(on, MERGE, vec![MERGED_INSTANCE.into()]).await?;
+            query(on, sql::usage::MERGE, vec![MERGED_INSTANCE.into()]).await?;
         }
         let own: BTreeSet<_> = [MERGED_INSTANCE, self.instance].into_iter().collect();
-        for instance in own {
-            query(on, REMOVE, vec![instance.into()]).await?;
-        }
+        let is_zero = usage::Column::Operations.eq(0).and(usage::Column::Bytes.eq(0));
+        let unused = usage::Column::Instance.is_in(own).and(is_zero);
+        usage::Entity::delete_many().filter(unused).exec(on).await?;
         Ok(())
     }
 
@@ -267,7 +255,7 @@ pub(in crate::store) async fn used(
 ) -> Result<HashMap<UsageScope, Usage>, EngineError> {
     let mut used = HashMap::new();
     let rows = Rows::of(scopes);
-    for row in with_rows(on, USED, SCOPES, rows, Vec::new()).await? {
+    for row in with_rows(on, sql::usage::USED, SCOPES, rows, Vec::new()).await? {
         let scope: String = row.try_get("", "scope")?;
         let usage = Usage { operations: row.try_get("", "operations")?, bytes: row.try_get("", "bytes")? };
         used.extend(UsageScope::read(&scope).map(|scope| (scope, usage)));

@@ -109,7 +109,7 @@ async fn certificate_is_renewed_without_a_restart() {
     daemon.wait_for_log_line("which holds no certificate");
     assert_eq!(ca.connect(address).await.1, first);
     let second = ca.issue("cert.pem", "key.pem");
-    daemon.wait_for_log_line("API certificate reloaded");
+    daemon.wait_for_log_line("certificate reloaded");
     assert_eq!(ca.connect(address).await.1, second);
     // Existing connections are not disturbed.
     let metrics = connection.send_request("GET", "/metrics", &Value::Null).await.unwrap().body;

@@ -53,8 +53,8 @@ impl AccessFixture {
 
 /// The path of a route, with values for its parameters.
 fn fill_path(path: &str, guild: &str, id: &str) -> String {
-    let path = path.replace("{guild_id}", guild).replace("{place}", "1").replace("{key:.+}", "a");
-    let path = path.replace("{name}", "shop");
+    let id = if path.starts_with("/events/dead/") { "1" } else { id };
+    let path = path.replace("{guild_id}", guild).replace("{key:.+}", "a").replace("{name}", "shop");
     format!("/v1{}", path.replace("{id}", id))
 }
 
@@ -82,13 +82,15 @@ fn every_route_rejects_missing_and_invalid_keys() {
         let unknown = format!("{head}{}{secret}", "a".repeat(id.len()));
         for route in ROUTES {
             let path = fill_path(route.path, GUILD, UNKNOWN_ID);
-            for invalid_key in
-                ["", "x", &unknown, &other_secret[..valid_key.len().min(other_secret.len())], "gh_test_0"]
-            {
-                fixture
-                    .request_with(invalid_key, route.method, &path, Value::Null)
-                    .await
-                    .assert_problem(401, "unauthorized");
+            let other_secret = &other_secret[..valid_key.len().min(other_secret.len())];
+            for (key, problem) in [
+                ("", "unauthorized"),
+                ("x", "key-invalid"),
+                (&unknown, "key-invalid"),
+                (other_secret, "key-invalid"),
+                ("gh_test_0", "key-invalid"),
+            ] {
+                fixture.request_with(key, route.method, &path, Value::Null).await.assert_problem(401, problem);
             }
             fixture.request_with(&revoked, route.method, &path, Value::Null).await.assert_problem(401, "key-revoked");
         }
@@ -109,15 +111,18 @@ fn only_the_holder_of_a_key_learns_that_it_is_no_longer_valid() {
         let (rotated, id) = fixture.key("default", &["operations:read"]).await;
         let new = fixture.admin("POST", &format!("/v1/keys/{id}/rotate"), json!({"overlap_s": 0})).await.text("id");
         assert!(detail(&rotated, "key-revoked").await.contains(&format!("Use the key {new} that replaces it")));
+        let (valid, valid_id) = fixture.key("default", &["operations:read"]).await;
+        let expired = fixture.api.add_expired_copy(&valid, &valid_id).await;
+        assert!(detail(&expired, "key-expired").await.starts_with("The key has expired at 2023-11-14T22:13:20"));
         // Without the right secret, a key that is no longer valid is like one that never existed.
         let wrong_secret = |key: &str| {
             let other = if key.ends_with('A') { "B" } else { "A" };
             format!("{}{other}", &key[..key.len() - 1])
         };
         let unknown = rotated.replace(&id, &"a".repeat(id.len()));
-        let of_unknown = detail(&unknown, "unauthorized").await;
-        for key in [&revoked, &rotated] {
-            assert_eq!(detail(&wrong_secret(key), "unauthorized").await, of_unknown);
+        let of_unknown = detail(&unknown, "key-invalid").await;
+        for key in [&revoked, &rotated, &expired] {
+            assert_eq!(detail(&wrong_secret(key), "key-invalid").await, of_unknown);
         }
         let missing = detail("", "unauthorized").await;
         assert!(missing.starts_with("The request has no key.") && missing != of_unknown, "{missing}");

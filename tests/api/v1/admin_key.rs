@@ -30,7 +30,7 @@ fn admin_key_is_generated_once_and_never_logged() {
             let key = fs::read_to_string(&file).unwrap().trim().to_owned();
             assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
             let rejected = call(address, "GET", "/v1/operations", &[("Authorization", "Bearer wrong")], "").await;
-            rejected.assert_problem(401, "unauthorized");
+            rejected.assert_problem(401, "key-invalid");
             let authorization = format!("Bearer {key}");
             let accepted = call(address, "GET", "/v1/operations", &[("Authorization", &authorization)], "").await;
             assert!(matches!(accepted.status, 200 | 503), "{accepted:?}");

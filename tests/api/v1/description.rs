@@ -84,7 +84,7 @@ fn every_example_matches_its_schema() {
 #[test]
 fn schema_mismatches_are_found() {
     let count_differences =
-        |value: Value| DESCRIPTION.differences(&json!({"$ref": "#/components/schemas/GuildStanding"}), &value).len();
+        |value: Value| DESCRIPTION.differences(&json!({"$ref": "#/components/schemas/GuildStatus"}), &value).len();
     let valid = json!({
         "guild_id": "1", "name": null, "paused": false, "all_paused": false, "depth": 1, "depth_is_more": false, "pending": {"queued": 1},
     });
@@ -138,7 +138,7 @@ fn description_and_docs_need_no_key_and_support_etags() {
 }
 
 #[test]
-fn runbooks_are_served_with_a_strict_policy_and_unknown_ones_are_not_found() {
+fn runbooks_have_a_strict_policy_and_unknown_ones_are_not_found() {
     run(async {
         let api = TestApi::start();
         let index = api.get("/docs/runbooks").await;

@@ -145,9 +145,14 @@ fn no_admin_request_makes_the_server_fail() {
         let bodies = admin_body();
         for _ in 0..150 {
             let body = bodies.new_tree(&mut runner).unwrap().current().to_string();
-            for path in
-                ["breakers/force", "breakers/reset", "shards/1/restart", "budgets/shop/acquire", "budgets/shop/observe"]
-            {
+            for path in [
+                "breakers/force",
+                "breakers/reset",
+                "egress/webhooks/clear",
+                "shards/1/restart",
+                "budgets/shop/acquire",
+                "budgets/shop/observe",
+            ] {
                 let response = call(api.address(), "POST", &format!("/v1/{path}"), &[], &body).await;
                 assert!((200..500).contains(&response.status), "{path} {body}: {response:?}");
                 response.json();

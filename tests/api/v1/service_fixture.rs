@@ -125,7 +125,7 @@ impl ServiceFixture {
     /// Makes a call for a guild. Discord responds with `class`.
     pub(crate) async fn call(&self, guild: u64, class: ResponseClass) {
         self.discord.0.lock().unwrap().push_back(class);
-        let mut request = RestRequest::new(Method::GET, format!("/guilds/{guild}/roles"), BOT);
+        let mut request = RestRequest::new(Method::GET, format!("/guilds/{guild}/roles"), BOT, LeaseGuard::always());
         request.guild = Some(guild);
         request.lane = Lane::Interactive;
         request.max_wait = Duration::from_secs(30);

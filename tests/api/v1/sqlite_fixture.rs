@@ -6,9 +6,13 @@ use guildhall::api::Services;
 use guildhall::api::{ControlConfig, Listener};
 use guildhall::settings;
 use guildhall::store::Store;
-use guildhall_actors::ports::{ClaimFrom, IntentUpdate, OperationStore as _, OperationUpdate, UpdateResult};
+use guildhall_actors::access::{AuditAction, Caller};
+use guildhall_actors::ports::{
+    AddKeyResult, ClaimFrom, IntentUpdate, KeyStore as _, NewApiKey, OperationStore as _, OperationUpdate, UpdateResult,
+};
 use guildhall_actors::submission::SubmissionConfig;
 use guildhall_core::{
+    access::KeyId,
     operation::{Failure, FailureClass, OperationId, OperationState},
     time::UnixMs,
 };
@@ -84,6 +88,17 @@ impl SqliteApi {
     pub(crate) async fn request(&self, method: &str, path: &str, body: Value) -> Response {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         call(self.listener.address(), method, path, &[], &body).await
+    }
+
+    /// Adds a key with the secret of this one that has expired. Returns it.
+    pub(crate) async fn add_expired_copy(&self, key: &str, id: &str) -> String {
+        let original = self.store.key(id.parse::<KeyId>().unwrap()).await.unwrap().unwrap().key;
+        let expires_at = Some(UnixMs::new(START_MS));
+        let copy = NewApiKey { id: KeyId::from_random(1), expires_at, ..original };
+        let text = key.replace(id, copy.id.as_str());
+        let record = Caller::operator().audit_record(AuditAction::KeysCreate, UnixMs::new(START_MS));
+        assert_eq!(self.store.add_key(copy, record).await.unwrap(), AddKeyResult::Done);
+        text
     }
 
     async fn submit(&self, body: Value) -> Response {

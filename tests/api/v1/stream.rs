@@ -182,7 +182,7 @@ fn stream_is_limited_to_its_filter_and_key() {
         let refused = refused.err().expect("the key has no scope for it");
         assert_eq!(refused.assert_problem(403, "forbidden").text("needs"), "operations:read");
         let unauthorized = EventStream::try_open(api.address(), "x", "", None).await.err().expect("the key is unknown");
-        unauthorized.assert_problem(401, "unauthorized");
+        unauthorized.assert_problem(401, "key-invalid");
 
         let own_operation = api.create_role(GUILD, "ours").await;
         let path = format!("/v1/guilds/{OTHER_GUILD}/operations");

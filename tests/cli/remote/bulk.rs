@@ -155,11 +155,11 @@ fn interrupted_wait_says_what_continues_and_what_is_paused() {
     assert_eq!(interrupt(&mut child), Some(130));
     let mut rest = String::new();
     errors.read_to_string(&mut rest).unwrap();
-    let told = format!("{note}{rest}");
-    assert!(told.contains("interrupted: 1 of 1 operations still pending."), "{told}");
+    let output = format!("{note}{rest}");
+    assert!(output.contains("interrupted: 1 of 1 operations still pending."), "{output}");
     assert!(
-        told.contains(&format!("continue in the background; follow them with `guildhall ops watch {id}`")),
-        "{told}"
+        output.contains(&format!("continue in the background; follow them with `guildhall ops watch {id}`")),
+        "{output}"
     );
 
     // While the daemon itself waits with its response.
@@ -171,9 +171,9 @@ fn interrupted_wait_says_what_continues_and_what_is_paused() {
         fixture.run(&pending).json()["operations"].as_array().unwrap().len() == 2
     });
     assert_eq!(interrupt(&mut child), Some(130));
-    let mut told = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
-    assert!(told.contains("may have been accepted") && told.contains("--idempotency-key k-7"), "{told}");
+    let mut output = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut output).unwrap();
+    assert!(output.contains("may have been accepted") && output.contains("--idempotency-key k-7"), "{output}");
 }
 
 #[test]

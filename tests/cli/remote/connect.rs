@@ -5,7 +5,7 @@ use std::{net::TcpListener, os::unix::fs::PermissionsExt as _, process::Stdio};
 use serde_json::json;
 
 use super::{
-    fake_server::{FakeServer, Reply, problem},
+    fake_server::{FakeServer, Reply, accepted, operation, problem},
     fixture::{Cli, DaemonFixture},
 };
 
@@ -110,10 +110,8 @@ fn only_idempotent_requests_are_retried() {
     assert_eq!(server.requests().len(), 2);
 
     // A submission has a key, so it may be sent again after the connection broke. A cancellation has none.
-    let accepted = json!({"id": "1", "kind": "create_role", "state": "queued", "replayed": true});
-    let server = FakeServer::start(
-        move |_, before| if before == 0 { Reply::HangUp } else { Reply::Json(200, accepted.clone()) },
-    );
+    let server =
+        FakeServer::start(|_, before| if before == 0 { Reply::HangUp } else { Reply::Json(200, accepted("1", true)) });
     Cli::at(&server.url()).run(&["ops", "submit", "--guild", "1", "--kind", "create_role"]).expect_success();
     let requests = server.requests();
     assert_eq!((requests.len(), &requests[0].body), (2, &requests[1].body));
@@ -141,7 +139,7 @@ fn rate_limit_error_says_when_to_retry() {
 
 #[test]
 fn closed_output_pipe_is_not_an_error() {
-    let operations: Vec<_> = (0..500).map(|n| json!({"id": n.to_string(), "kind": "x".repeat(500)})).collect();
+    let operations: Vec<_> = (0..500).map(|n| operation(&n.to_string(), &"x".repeat(500))).collect();
     let server = FakeServer::always(200, json!({"operations": operations, "next": null}));
     let cli = Cli::at(&server.url());
     let mut child = cli.command(&["ops", "list"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -152,8 +150,7 @@ fn closed_output_pipe_is_not_an_error() {
 
 #[test]
 fn colours_are_for_terminals_only() {
-    let dead = json!({"id": "1", "kind": "create_role", "state": "dead"});
-    let server = FakeServer::always(200, json!({"operations": [dead], "next": null}));
+    let server = FakeServer::always(200, json!({"operations": [operation("1", "dead")], "next": null}));
     let cli = Cli::at(&server.url());
     assert!(!cli.run(&["ops", "list"]).expect_success().contains('\u{1b}'));
     let on_terminal = |more: &[(&str, &str)]| {

@@ -150,3 +150,18 @@ pub(crate) fn problem(status: u16, name: &str, detail: &str, mut more: Value) ->
     }
     Reply::Problem(status, "", body)
 }
+
+/// An operation as the API lists it.
+pub(crate) fn operation(id: &str, state: &str) -> Value {
+    json!({"id": id, "kind": "create_role", "guild_id": "7", "state": state, "seq": 1, "lane": "operation",
+        "payload": {}, "reason": null, "attempts": 1, "max_attempts": 3, "delays": 0, "parked": false,
+        "eligible_at": "2026-01-31T12:00:00.000Z", "deadline_at": null, "waits_for": null, "progress": [],
+        "error": null, "result": null, "trace": null, "redrive_of": null, "created_at": "2026-01-31T12:00:00.000Z",
+        "updated_at": "2026-01-31T12:00:01.000Z", "finished_at": null, "href": format!("/v1/operations/{id}")})
+}
+
+/// The response to a submission.
+pub(crate) fn accepted(id: &str, replayed: bool) -> Value {
+    json!({"id": id, "kind": "create_role", "guild_id": "7", "state": "queued", "eligible_at": null, "result": null,
+        "replayed": replayed, "href": format!("/v1/operations/{id}")})
+}

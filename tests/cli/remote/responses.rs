@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    fake_server::{FakeServer, Reply, problem},
+    fake_server::{FakeServer, Reply, operation, problem},
     fixture::{Cli, CommandResult},
 };
 
@@ -28,7 +28,8 @@ fn limits_show_a_summary_buckets_and_top_users() {
         "invalid_requests": {"used": 3, "most": 10000, "window_ms": 600_000, "ratio": 0.0003, "stops": null,
             "shared": false, "spenders": [],
             "share": {"percent": 25, "most": 2500, "capped": 0, "held": 0, "holders": []}},
-        "breakers": {"closed": 1, "open": 0, "half_open": 0, "forced_open": 0}});
+        "breakers": {"closed": 1, "open": 0, "half_open": 0, "forced_open": 0},
+        "credentials": [], "gone_webhooks": 0, "refused_tokens": 0});
     let (result, requests) = run_against(200, limits.clone(), &["limits"]);
     assert!(result.expect_success().contains("global      48 of 50 per 1s available, 0 waiting\n"));
     assert_eq!(requests[0].0, "GET /v1/limits");
@@ -152,8 +153,9 @@ fn missing_endpoint_suggests_an_older_daemon() {
 
 #[test]
 fn responses_cannot_send_terminal_escapes() {
-    let operation =
-        json!({"id": "1", "kind": "a\u{1b}]0;b\u{7}", "state": "dead", "error": {"message": "\u{1b}[2J\n"}});
+    let mut operation = operation("1", "dead");
+    operation["kind"] = "a\u{1b}]0;b\u{7}".into();
+    operation["error"] = json!({"class": "forbidden", "message": "\u{1b}[2J\n", "status": null, "code": null});
     let output =
         run_against(200, json!({"operations": [operation], "next": null}), &["ops", "list"]).0.expect_success();
     assert!(!output.contains('\u{1b}') && output.lines().count() == 2, "{output}");

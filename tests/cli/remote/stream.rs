@@ -3,14 +3,9 @@
 use serde_json::{Value, json};
 
 use super::{
-    fake_server::{FakeServer, ReceivedRequest, Reply, problem},
+    fake_server::{FakeServer, ReceivedRequest, Reply, accepted, operation, problem},
     fixture::Cli,
 };
-
-fn operation(id: &str, state: &str) -> Value {
-    json!({"id": id, "kind": "create_role", "guild_id": "7", "state": state, "attempts": 1, "max_attempts": 3,
-        "created_at": "2026-01-31T12:00:00.000Z", "updated_at": "2026-01-31T12:00:01.000Z", "error": null, "result": null})
-}
 
 fn event(cursor: &str, id: &str, state: &str) -> String {
     format!("id: {cursor}\nevent: operation\ndata: {}\n\n", operation(id, state))
@@ -183,9 +178,7 @@ fn batch_is_awaited_over_a_stream_opened_before() {
             ]);
         }
         assert_eq!(request.method, "POST", "no lookup is needed: {request:?}");
-        let accepted =
-            |id: &str| json!({"id": id, "kind": "create_role", "guild_id": "7", "state": "queued", "replayed": false});
-        Reply::Json(202, json!({"operations": [accepted("a"), accepted("b")]}))
+        Reply::Json(202, json!({"operations": [accepted("a", false), accepted("b", false)]}))
     });
     let cli = Cli::at(&server.url());
     cli.file("two.json", r#"[{"kind": "create_role"}, {"kind": "create_role"}]"#);

@@ -15,8 +15,12 @@ use guildhall::metrics;
 use guildhall_actors::telemetry::{Metric, MetricType};
 use guildhall_testkit::program::text;
 
-/// URL of the runbooks: below the external URL, or the scraped address.
-const RUNBOOKS: &str = "{{ or $externalLabels.guildhall_url (printf \"http://%s\" $labels.instance) }}/docs/runbooks";
+/// URL of the runbooks: below the external URL, or the scraped address, or the default one for alerts about several
+/// processes.
+const RUNBOOKS: &str = concat!(
+    "{{ or $externalLabels.guildhall_url (printf \"http://%s\" (or $labels.instance \"127.0.0.1:8080\")) }}",
+    "/docs/runbooks"
+);
 /// Labels that Prometheus adds to every series, and the label of buckets.
 const COMMON_LABELS: [&str; 3] = ["job", "instance", "le"];
 /// Series that Prometheus creates itself.

@@ -1,6 +1,6 @@
 //! Addresses that webhooks may have, and attempts to bypass the rule.
 
-use guildhall::webhook::{Target, WebhookConfig, Webhooks};
+use guildhall::webhook::{WebhookConfig, WebhookTarget, Webhooks};
 use guildhall_testkit::brain::{Brain, respond};
 
 use super::fixture::{
@@ -16,15 +16,15 @@ fn short_connect_timeout() -> WebhookConfig {
 }
 
 /// A webhook by name at the brain's port that must be public.
-fn public_target(brain: &Brain) -> Target {
-    Target { allow_private: false, ..named_target(brain) }
+fn public_target(brain: &Brain) -> WebhookTarget {
+    WebhookTarget { allow_private: false, ..named_target(brain) }
 }
 
-fn named_target(brain: &Brain) -> Target {
+fn named_target(brain: &Brain) -> WebhookTarget {
     target("greet", &format!("http://brain.test:{}/", brain.address.port()))
 }
 
-fn open_webhooks(target: Target, resolver: &std::sync::Arc<FakeResolver>) -> Webhooks {
+fn open_webhooks(target: WebhookTarget, resolver: &std::sync::Arc<FakeResolver>) -> Webhooks {
     webhooks_with(vec![target], &short_connect_timeout(), disabled_breaker(), resolver.clone())
 }
 
@@ -81,7 +81,7 @@ fn private_address_in_the_url_is_refused() {
                 |error| assert_eq!(host, "localhost", "{error}"),
                 |_| assert_ne!(host, "localhost"),
             );
-            let refused = Target { allow_private: false, ..target("greet", &url) };
+            let refused = WebhookTarget { allow_private: false, ..target("greet", &url) };
             let breaker = actix::Actor::start(guildhall_actors::circuit_breaker::CircuitBreaker::new(
                 guildhall_actors::clock::Clock::start(),
                 disabled_breaker(),

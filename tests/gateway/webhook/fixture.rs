@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use actix::Actor as _;
-use guildhall::webhook::{LookupFuture, Resolver, Secret, Target, WebhookConfig, Webhooks};
+use guildhall::webhook::{LookupFuture, Resolver, Secret, WebhookConfig, WebhookTarget, Webhooks};
 use guildhall_actors::circuit_breaker::CircuitBreaker;
 use guildhall_actors::clock::Clock;
 use guildhall_actors::ports::{WebhookBody, WebhookCall, WebhookCallError, WebhookClient as _, WebhookResponse};
@@ -35,10 +35,10 @@ pub(crate) fn run<F: Future>(test: F) -> F::Output {
 }
 
 /// A webhook that may have any address.
-pub(crate) fn target(handler: &str, url: &str) -> Target {
+pub(crate) fn target(handler: &str, url: &str) -> WebhookTarget {
     let secrets: Vec<Secret> = vec![SECRET.parse().unwrap()];
     let answers = ResponsePolicy::default();
-    Target {
+    WebhookTarget {
         handler: handler.into(),
         url: url.parse().unwrap(),
         secrets,
@@ -57,12 +57,12 @@ pub(crate) fn disabled_breaker() -> BreakerConfig {
     BreakerConfig { failures_in_row: u32::MAX, min_calls: u32::MAX, ..BreakerConfig::default() }
 }
 
-pub(crate) fn webhooks(targets: Vec<Target>) -> Webhooks {
+pub(crate) fn webhooks(targets: Vec<WebhookTarget>) -> Webhooks {
     webhooks_with(targets, &config(), disabled_breaker(), FakeResolver::empty())
 }
 
 pub(crate) fn webhooks_with(
-    targets: Vec<Target>,
+    targets: Vec<WebhookTarget>,
     config: &WebhookConfig,
     breaker: BreakerConfig,
     resolver: Arc<FakeResolver>,

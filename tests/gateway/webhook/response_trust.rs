@@ -4,7 +4,7 @@ use std::net::{IpAddr, UdpSocket};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use guildhall::webhook::{Secret, Target, Webhooks};
+use guildhall::webhook::{Secret, WebhookTarget, Webhooks};
 use guildhall_actors::ports::WebhookResponse;
 use guildhall_core::event::handler::ResponsePolicy;
 use guildhall_testkit::brain::{Action, Brain, Request, respond};
@@ -40,7 +40,7 @@ fn non_loopback_address() -> Option<IpAddr> {
 }
 
 fn with_policy(url: &str, answers: ResponsePolicy) -> Webhooks {
-    webhooks(vec![Target { response_policy: answers, ..target("greet", url) }])
+    webhooks(vec![WebhookTarget { response_policy: answers, ..target("greet", url) }])
 }
 
 fn now() -> u64 {
@@ -148,8 +148,10 @@ fn each_secret_of_the_handler_may_sign_responses() {
         let both: Vec<Secret> = vec![SECRET.parse().unwrap(), OTHER_SECRET.parse().unwrap()];
         for secret in [SECRET, OTHER_SECRET] {
             let brain = signing_brain(secret, &body).await;
-            let target = Target { response_policy: ResponsePolicy::Signed, ..target("greet", &brain.url()) };
-            call_webhook(&webhooks(vec![Target { secrets: both.clone(), ..target.clone() }]), "greet").await.unwrap();
+            let target = WebhookTarget { response_policy: ResponsePolicy::Signed, ..target("greet", &brain.url()) };
+            call_webhook(&webhooks(vec![WebhookTarget { secrets: both.clone(), ..target.clone() }]), "greet")
+                .await
+                .unwrap();
             let result = call_webhook(&webhooks(vec![target]), "greet").await;
             assert_eq!(result.is_ok(), secret == SECRET, "{result:?}");
         }

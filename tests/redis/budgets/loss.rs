@@ -45,7 +45,7 @@ async fn show(budgets: &BudgetsHandle) -> BudgetSnapshot {
 async fn wait_for_source(budgets: &BudgetsHandle, source: BudgetSource) -> BudgetSnapshot {
     loop {
         let snapshot = show(budgets).await;
-        if snapshot.kept == source {
+        if snapshot.source == source {
             return snapshot;
         }
     }

@@ -38,7 +38,7 @@ impl BreakerScripts {
         Self {
             client: client(&server).await,
             _server: server,
-            publish_script: Script::new(&with_clock(include_str!("../../../src/redis/tell.lua"))),
+            publish_script: Script::new(&with_clock(include_str!("../../../src/redis/publish.lua"))),
             read: Script::new(&with_clock(include_str!("../../../src/redis/read.lua"))),
             claim: Script::new(include_str!("../../../src/redis/claim.lua")),
             now: START,
@@ -63,7 +63,7 @@ impl BreakerScripts {
     }
 
     async fn publish_change(&mut self, by: &str, number: u64, state: (&str, &str, u64)) -> String {
-        self.publish("turn", by, number, state).await.0
+        self.publish("change", by, number, state).await.0
     }
 
     /// The stored records: state and version of each.
@@ -89,45 +89,45 @@ const RESET: (&str, &str, u64) = ("closed", "reset", 0);
 #[test]
 fn versions_increase_even_if_the_clock_goes_back() {
     run(async {
-        let mut board = BreakerScripts::new().await;
-        board.publish_change("one", 1, OPEN).await;
-        assert_eq!(board.read().await, [("open".to_owned(), START)]);
-        board.now -= 10 * SECOND;
-        board.publish_change("other", 1, PROBED).await;
-        assert_eq!(board.read().await, [("closed".to_owned(), START + 1)]);
+        let mut scripts = BreakerScripts::new().await;
+        scripts.publish_change("one", 1, OPEN).await;
+        assert_eq!(scripts.read().await, [("open".to_owned(), START)]);
+        scripts.now -= 10 * SECOND;
+        scripts.publish_change("other", 1, PROBED).await;
+        assert_eq!(scripts.read().await, [("closed".to_owned(), START + 1)]);
     });
 }
 
 #[test]
 fn forced_open_is_not_changed_by_a_timed_open_or_by_probes() {
     run(async {
-        let mut board = BreakerScripts::new().await;
-        assert_eq!(board.publish_change("one", 1, FORCED).await, "told");
+        let mut scripts = BreakerScripts::new().await;
+        assert_eq!(scripts.publish_change("one", 1, FORCED).await, "published");
         for (number, weak) in [(1, OPEN), (2, PROBED)] {
-            let (result, text) = board.publish("turn", "other", number, weak).await;
-            assert_eq!(result, "kept");
+            let (result, text) = scripts.publish("change", "other", number, weak).await;
+            assert_eq!(result, "existing");
             assert!(text.contains(r#""forced_open""#), "{text}");
         }
-        assert_eq!(board.publish_change("other", 3, RESET).await, "told");
-        assert_eq!(board.publish_change("other", 4, OPEN).await, "told");
+        assert_eq!(scripts.publish_change("other", 3, RESET).await, "published");
+        assert_eq!(scripts.publish_change("other", 4, OPEN).await, "published");
     });
 }
 
 #[test]
 fn stale_update_of_a_process_is_ignored() {
     run(async {
-        let mut board = BreakerScripts::new().await;
-        board.publish_change("one", 2, RESET).await;
-        let (result, text) = board.publish("turn", "one", 1, FORCED).await;
-        assert_eq!(result, "kept");
+        let mut scripts = BreakerScripts::new().await;
+        scripts.publish_change("one", 2, RESET).await;
+        let (result, text) = scripts.publish("change", "one", 1, FORCED).await;
+        assert_eq!(result, "existing");
         assert!(text.contains(r#""closed""#), "{text}");
         // Nor is the same update accepted twice.
-        assert_eq!(board.publish_change("one", 2, RESET).await, "kept");
-        assert_eq!(board.publish_change("other", 1, FORCED).await, "told");
+        assert_eq!(scripts.publish_change("one", 2, RESET).await, "existing");
+        assert_eq!(scripts.publish_change("other", 1, FORCED).await, "published");
         // A process without updates for a long time may be forgotten.
-        board.now += 3_601 * SECOND;
-        board.read().await;
-        let fields: Vec<String> = redis::cmd("HKEYS").arg("clock").query_async(&mut board.client).await.unwrap();
+        scripts.now += 3_601 * SECOND;
+        scripts.read().await;
+        let fields: Vec<String> = redis::cmd("HKEYS").arg("clock").query_async(&mut scripts.client).await.unwrap();
         assert!(!fields.contains(&"by:one".to_owned()), "{fields:?}");
     });
 }
@@ -135,69 +135,69 @@ fn stale_update_of_a_process_is_ignored() {
 #[test]
 fn ended_record_is_dropped_and_not_seeded_again() {
     run(async {
-        let mut board = BreakerScripts::new().await;
-        board.publish_change("one", 1, FORCED).await;
-        let (_, forced) = board.read().await.remove(0);
-        board.now += SECOND;
-        board.publish_change("one", 2, RESET).await;
-        board.now += 600 * SECOND;
-        assert_eq!(board.read().await.len(), 1);
-        board.now += SECOND;
-        assert!(board.read().await.is_empty());
-        let (result, floor) = board.publish("seed", "other", forced, FORCED).await;
-        assert_eq!((result.as_str(), floor.parse()), ("gone", Ok(START + SECOND)));
+        let mut scripts = BreakerScripts::new().await;
+        scripts.publish_change("one", 1, FORCED).await;
+        let (_, forced) = scripts.read().await.remove(0);
+        scripts.now += SECOND;
+        scripts.publish_change("one", 2, RESET).await;
+        scripts.now += 600 * SECOND;
+        assert_eq!(scripts.read().await.len(), 1);
+        scripts.now += SECOND;
+        assert!(scripts.read().await.is_empty());
+        let (result, floor) = scripts.publish("seed", "other", forced, FORCED).await;
+        assert_eq!((result.as_str(), floor.parse()), ("ended", Ok(START + SECOND)));
         // A record newer than all that were dropped is accepted, and then stored.
-        assert_eq!(board.publish("seed", "other", START + 2 * SECOND, FORCED).await.0, "told");
-        assert_eq!(board.publish("seed", "third", START + 2 * SECOND, FORCED).await.0, "kept");
+        assert_eq!(scripts.publish("seed", "other", START + 2 * SECOND, FORCED).await.0, "published");
+        assert_eq!(scripts.publish("seed", "third", START + 2 * SECOND, FORCED).await.0, "existing");
     });
 }
 
 #[test]
 fn empty_redis_accepts_a_seed() {
     run(async {
-        let mut board = BreakerScripts::new().await;
-        assert_eq!(board.publish("seed", "one", START - 1, FORCED).await.0, "told");
-        assert_eq!(board.read().await.len(), 1);
+        let mut scripts = BreakerScripts::new().await;
+        assert_eq!(scripts.publish("seed", "one", START - 1, FORCED).await.0, "published");
+        assert_eq!(scripts.read().await.len(), 1);
     });
 }
 
 #[test]
 fn record_expires_after_its_cooldown() {
     run(async {
-        let mut board = BreakerScripts::new().await;
-        board.publish_change("one", 1, OPEN).await;
-        board.now += 30 * SECOND - 1_000;
-        assert_eq!(board.read().await.len(), 1);
-        board.now += 1_000;
-        assert_eq!(board.publish("seed", "one", START + 1, OPEN).await.0, "told");
-        board.now += 30 * SECOND;
-        assert!(board.read().await.is_empty());
+        let mut scripts = BreakerScripts::new().await;
+        scripts.publish_change("one", 1, OPEN).await;
+        scripts.now += 30 * SECOND - 1_000;
+        assert_eq!(scripts.read().await.len(), 1);
+        scripts.now += 1_000;
+        assert_eq!(scripts.publish("seed", "one", START + 1, OPEN).await.0, "published");
+        scripts.now += 30 * SECOND;
+        assert!(scripts.read().await.is_empty());
     });
 }
 
 #[test]
 fn number_of_records_is_limited() {
     run(async {
-        let mut board = BreakerScripts::new().await;
+        let mut scripts = BreakerScripts::new().await;
         for number in 0..2 {
             let () =
-                redis::cmd("HSET").arg(BREAKERS).arg(number).arg("{}").query_async(&mut board.client).await.unwrap();
+                redis::cmd("HSET").arg(BREAKERS).arg(number).arg("{}").query_async(&mut scripts.client).await.unwrap();
         }
-        assert_eq!(board.publish_change("one", 1, OPEN).await, "full");
+        assert_eq!(scripts.publish_change("one", 1, OPEN).await, "full");
     });
 }
 
 #[test]
 fn probe_claim_is_exclusive_until_its_owner_reports() {
     run(async {
-        let mut board = BreakerScripts::new().await;
-        board.publish_change("one", 1, OPEN).await;
-        assert_eq!(board.claim("one").await, 0);
-        assert_eq!(board.claim("one").await, 0, "the owner may renew it");
-        assert!((1..=60_000).contains(&board.claim("other").await));
-        board.publish_change("other", 1, OPEN).await;
-        assert_ne!(board.claim("other").await, 0, "only the owner releases it");
-        board.publish_change("one", 2, PROBED).await;
-        assert_eq!(board.claim("other").await, 0);
+        let mut scripts = BreakerScripts::new().await;
+        scripts.publish_change("one", 1, OPEN).await;
+        assert_eq!(scripts.claim("one").await, 0);
+        assert_eq!(scripts.claim("one").await, 0, "the owner may renew it");
+        assert!((1..=60_000).contains(&scripts.claim("other").await));
+        scripts.publish_change("other", 1, OPEN).await;
+        assert_ne!(scripts.claim("other").await, 0, "only the owner releases it");
+        scripts.publish_change("one", 2, PROBED).await;
+        assert_eq!(scripts.claim("other").await, 0);
     });
 }

@@ -16,9 +16,9 @@ use super::pair::{Pair, for_all};
 const PROCESSES: usize = 3;
 
 #[derive(Clone, Debug)]
-struct Turn {
+struct Step {
     process: usize,
-    /// Time since the last turn.
+    /// Time since the last step.
     after: Duration,
     /// Latency of the request to Redis, and of the reply.
     latencies: [Duration; 2],
@@ -73,7 +73,7 @@ fn ms(range: std::ops::Range<u64>) -> impl Strategy<Value = Duration> {
     (range.start * 1_000..range.end * 1_000).prop_map(Duration::from_micros)
 }
 
-fn turn() -> impl Strategy<Value = Turn> {
+fn step() -> impl Strategy<Value = Step> {
     let after = prop_oneof![20 => ms(0..120), 3 => ms(120..1_500), 1 => ms(1_500..5_000), 1 => ms(5_000..40_000)];
     let latency = || prop_oneof![8 => ms(0..2), 1 => ms(0..150)];
     let outcome = prop_oneof![
@@ -103,7 +103,7 @@ fn turn() -> impl Strategy<Value = Turn> {
         },
     );
     (0..PROCESSES, after, [latency(), latency()], outcome, demand, fault).prop_map(
-        |(index, after, latencies, outcome, demand, fault)| Turn {
+        |(index, after, latencies, outcome, demand, fault)| Step {
             process: index,
             after,
             latencies,
@@ -125,7 +125,7 @@ fn limit_config() -> impl Strategy<Value = SharedLimitConfig> {
             ..SharedLimitConfig::default()
         };
         let base = if is_default { SharedLimitConfig::default() } else { short };
-        // A short heartbeat, because each one is an opportunity to call and there are only a few turns.
+        // A short heartbeat, because each one is an opportunity to call and there are only a few steps.
         SharedLimitConfig { limit, burst, heartbeat: Duration::from_millis(60), ..base }
     })
 }
@@ -135,7 +135,7 @@ struct Process {
     id: String,
     process: u64,
     /// Its calls in flight.
-    flying: Vec<Slot>,
+    in_flight: Vec<Slot>,
     /// Number of calls that were answered since it last joined.
     cooling: u32,
     /// A call that it has given up and that has not reached Redis yet.
@@ -163,8 +163,8 @@ impl<'a, 'b> Fleet<'a, 'b> {
         self.pair.pass(time);
     }
 
-    fn run_turn(&mut self, turn: &Turn) -> Result<(), TestCaseError> {
-        let Turn { process: index, after, latencies: [there, back], outcome, demand, fault } = turn;
+    fn run_step(&mut self, step: &Step) -> Result<(), TestCaseError> {
+        let Step { process: index, after, latencies: [there, back], outcome, demand, fault } = step;
         self.observe_for(*after);
         if let Some(late) = self.processes[*index].late.take() {
             self.pair.call(&late, &self.limit_config)?;
@@ -174,7 +174,7 @@ impl<'a, 'b> Fleet<'a, 'b> {
         }
         let now = self.elapsed;
         let Some(call) = self.processes[*index].member.next_call(now) else { return Ok(()) };
-        let call = self.processes[*index].say(call, demand, &mut self.dead);
+        let call = self.processes[*index].add_reports(call, demand, &mut self.dead);
         self.observe_for(*there);
         match outcome {
             CallOutcome::Answered => {
@@ -229,20 +229,20 @@ impl<'a, 'b> Fleet<'a, 'b> {
 impl Process {
     fn start(rules: &SharedLimitConfig, id: String, life: u64, now: Timestamp) -> Self {
         let member = Member::new(rules.clone(), id.clone(), life, now);
-        Self { member, id, process: life, flying: Vec::new(), cooling: 0, late: None }
+        Self { member, id, process: life, in_flight: Vec::new(), cooling: 0, late: None }
     }
 
     /// Adds the reports of a busy process to the call of its member.
-    fn say(&mut self, mut call: ScriptCall, demand: &Demand, dead: &mut Vec<String>) -> ScriptCall {
+    fn add_reports(&mut self, mut call: ScriptCall, demand: &Demand, dead: &mut Vec<String>) -> ScriptCall {
         match &mut call.command {
             ScriptCommand::Probe | ScriptCommand::Leave(_) => {}
             ScriptCommand::Join(join) => {
-                join.in_flight = u32::try_from(self.flying.len()).unwrap();
+                join.in_flight = u32::try_from(self.in_flight.len()).unwrap();
                 join.cooling = self.cooling;
                 join.unreported = self.cooling / 2;
             }
             ScriptCommand::Sync(sync) => {
-                let answered = self.flying.drain(..demand.answered.min(self.flying.len()));
+                let answered = self.in_flight.drain(..demand.answered.min(self.in_flight.len()));
                 self.cooling += u32::try_from(answered.len()).unwrap();
                 let outcome = SlotOutcome::Answered(demand.answered_ago);
                 sync.reports.extend(answered.map(|Slot { token, booking, .. }| SlotReport { token, booking, outcome }));
@@ -258,10 +258,10 @@ impl Process {
     fn handle_reply(&mut self, call: &ScriptCall, mut reply: ScriptReply, demand: &Demand, now: Timestamp) {
         if let ScriptReply::Done(state) = &mut reply {
             if matches!(call.command, ScriptCommand::Join(_)) {
-                self.flying = std::mem::take(&mut state.slots);
+                self.in_flight = std::mem::take(&mut state.slots);
                 self.cooling = 0;
             } else if demand.uses_slots {
-                self.flying.append(&mut state.slots);
+                self.in_flight.append(&mut state.slots);
             }
         }
         self.member.on_reply(reply, now);
@@ -270,8 +270,8 @@ impl Process {
 
 #[test]
 fn script_equals_model_for_real_members() {
-    for_all(&(limit_config(), vec(turn(), 1..200)), |(rules, turns), pair| {
+    for_all(&(limit_config(), vec(step(), 1..200)), |(rules, steps), pair| {
         let mut fleet = Fleet::new(rules, pair);
-        turns.iter().try_for_each(|turn| fleet.run_turn(turn))
+        steps.iter().try_for_each(|step| fleet.run_step(step))
     });
 }

@@ -298,15 +298,15 @@ impl Driver {
 
     fn join(&self, index: usize, spec: &CallSpec) -> JoinRequest {
         let caller = &self.callers[index];
-        let [flying, cooling, untold] = spec.counts;
+        let [in_flight, cooling, unreported] = spec.counts;
         JoinRequest {
             epoch: self.epoch(index, spec.epoch),
             renew: spec.renew.map_or_else(String::new, |reference| self.epoch(index, reference)),
             held: spec.held.unwrap_or(caller.share),
             uses_share: spec.wants_share,
-            in_flight: flying,
+            in_flight,
             cooling,
-            unreported: untold,
+            unreported,
             ready_in: spec.ready_in,
             block: spec.block,
             global_block: if spec.urgent { spec.block } else { Duration::ZERO },

@@ -82,12 +82,12 @@ impl Process {
         state
     }
 
-    async fn say(&self, sync: SyncRequest, rules: SharedLimitConfig) -> ScriptReply {
+    async fn send_sync(&self, sync: SyncRequest, rules: SharedLimitConfig) -> ScriptReply {
         self.call(ScriptCommand::Sync(SyncRequest { epoch: self.epoch.clone(), ..sync }), 0, rules).await
     }
 
     async fn sync(&self, sync: SyncRequest, rules: SharedLimitConfig) -> MembershipState {
-        let reply = self.say(sync, rules).await;
+        let reply = self.send_sync(sync, rules).await;
         let ScriptReply::Done(state) = reply else { panic!("{reply:?}") };
         state
     }
@@ -167,12 +167,14 @@ async fn every_member_learns_how_many_tokens_are_free() {
     let server = RedisServer::start();
     let redis = connect(server.url());
     let (mut first, mut second) = (Process::new(&redis, 42, BOT, "a"), Process::new(&redis, 42, BOT, "b"));
-    let whole = first.join(JoinRequest::default(), immediate_config()).await;
-    assert_eq!((whole.free, whole.pool), (50, 50));
+    // Without these, no token is free until earlier calls have left the window.
+    let rules = SharedLimitConfig { window: Duration::ZERO, guard: Duration::ZERO, ..immediate_config() };
+    let joined = first.join(JoinRequest::default(), rules.clone()).await;
+    assert_eq!((joined.free, joined.pool), (50, 50));
     let booking = SyncRequest { requested_slots: 2, ..SyncRequest::default() };
-    assert_eq!(first.sync(booking, immediate_config()).await.free, 48);
-    assert_eq!(second.join(JoinRequest::default(), immediate_config()).await.free, 48);
-    assert_eq!(second.sync(SyncRequest::default(), immediate_config()).await.free, 48);
+    assert_eq!(first.sync(booking, rules.clone()).await.free, 48);
+    assert_eq!(second.join(JoinRequest::default(), rules.clone()).await.free, 48);
+    assert_eq!(second.sync(SyncRequest::default(), rules).await.free, 48);
 }
 
 #[tokio::test]
@@ -218,7 +220,7 @@ async fn window_without_one_of_its_keys_is_discarded() {
         assert_eq!(process.probe().await, process.epoch);
         let () = command(&mut connection, &["DEL", &window_keys(application).keys()[number]]);
         assert_eq!(process.probe().await, "", "{part}");
-        let reply = process.say(SyncRequest::default(), frozen_config()).await;
+        let reply = process.send_sync(SyncRequest::default(), frozen_config()).await;
         assert!(matches!(reply, ScriptReply::Rejoin { replaced: false, .. }), "{part}: {reply:?}");
         let before = process.epoch.clone();
         process.join(JoinRequest::default(), frozen_config()).await;
@@ -297,8 +299,8 @@ async fn global_block_is_published_to_all_processes() {
     bot.call(ScriptCommand::Join(JoinRequest { block: HOUR, ..JoinRequest::default() }), 0, immediate_config()).await;
     bot.call(ScriptCommand::Join(JoinRequest { global_block: HOUR, ..JoinRequest::default() }), 1, immediate_config())
         .await;
-    bot.clone().say(SyncRequest::default(), immediate_config()).await;
-    Process { epoch: "1-1".to_owned(), ..bot.clone() }.say(block(9_000), immediate_config()).await;
+    bot.clone().send_sync(SyncRequest::default(), immediate_config()).await;
+    Process { epoch: "1-1".to_owned(), ..bot.clone() }.send_sync(block(9_000), immediate_config()).await;
     bot.sync(block(2_000_001), immediate_config()).await;
     let mut anonymous = Process::new(&redis, 42, Credential::Anonymous, "b");
     anonymous.join(JoinRequest::default(), immediate_config()).await;

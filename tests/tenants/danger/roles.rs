@@ -10,41 +10,41 @@ const ASSIGN_ROUTE: &str = "PUT /guilds/{guild.id}/members/{user.id}/roles/{role
 const ROLES_ROUTE: &str = "GET /guilds/{guild.id}/roles";
 
 on_both! {
-    async fn assigning_an_administrator_role_needs_the_scope(town) {
-        let member = town.sim.join(town.acme_guild, JoinSpec::default()).await.unwrap().id.unwrap();
+    async fn assigning_an_administrator_role_needs_the_scope(fixture) {
+        let member = fixture.sim.join(fixture.acme_guild, JoinSpec::default()).await.unwrap().id.unwrap();
         let role = json!({"kind": "create_role", "payload": {"name": "Boss", "permissions": ADMINISTRATOR}});
-        let made = wait_until_final(&town, &town.submit(ADMIN, town.acme_guild, &role));
-        let key = town.create_key("acme", &["operations:write", &format!("guild:{}", town.acme_guild)]);
+        let made = wait_until_final(&fixture, &fixture.submit(ADMIN, fixture.acme_guild, &role));
+        let key = fixture.create_key("acme", &["operations:write", &format!("guild:{}", fixture.acme_guild)]);
         let assign = json!({"kind": "assign_role", "payload": {"user_id": member.to_string(), "role_id": made["result"]["role_id"]}});
         // Its permissions are not cached yet: it is accepted, looked up before it is sent, and refused.
-        let shown = wait_until_final(&town, &town.submit(&key.text, town.acme_guild, &assign));
+        let shown = wait_until_final(&fixture, &fixture.submit(&key.text, fixture.acme_guild, &assign));
         assert_eq!((&shown["state"], &shown["error"]["class"]), (&json!("dead"), &json!("forbidden")), "{shown}");
         let id = made["result"]["role_id"].as_str().unwrap();
         let message = format!("assigns role {id}, which grants ADMINISTRATOR; {MISSING_SCOPE}");
         assert_eq!(shown["error"]["message"], message);
         // From now on they are cached, and it is rejected at submission, alone or in a batch.
-        let guild = format!("/v1/guilds/{}/operations", town.acme_guild);
-        let refused = town.request_with(&key.text, "POST", &guild, &assign);
+        let guild = format!("/v1/guilds/{}/operations", fixture.acme_guild);
+        let refused = fixture.request_with(&key.text, "POST", &guild, &assign);
         assert_eq!((refused.status, &refused.json()["errors"][0]["message"]), (403, &json!(message)), "{}", refused.body);
         let batch = json!({"operations": [{"kind": "create_role", "payload": {"name": "x"}}, assign]});
-        let refused = town.request_with(&key.text, "POST", &guild, &batch);
+        let refused = fixture.request_with(&key.text, "POST", &guild, &batch);
         assert_eq!(refused.json()["errors"][0]["field"], "operations[1]", "{}", refused.body);
-        assert_eq!((request_count(&town, ASSIGN_ROUTE), request_count(&town, ROLES_ROUTE)), (0, 1));
+        assert_eq!((request_count(&fixture, ASSIGN_ROUTE), request_count(&fixture, ROLES_ROUTE)), (0, 1));
         // A redrive by the operator does not help.
         let letter = shown["id"].as_str().unwrap();
-        let redriven = town.request_as_admin("POST", &format!("/v1/dead-letters/{letter}/redrive"), &Value::Null);
+        let redriven = fixture.request_as_admin("POST", &format!("/v1/dead-letters/{letter}/redrive"), &Value::Null);
         assert_eq!(redriven.status, 202, "{}", redriven.body);
-        let again = wait_until_final(&town, redriven.json()["id"].as_str().unwrap());
+        let again = wait_until_final(&fixture, redriven.json()["id"].as_str().unwrap());
         assert_eq!((&again["state"], &again["error"]["message"]), (&json!("dead"), &json!(message)), "{again}");
-        assert_eq!(request_count(&town, ASSIGN_ROUTE), 0);
+        assert_eq!(request_count(&fixture, ASSIGN_ROUTE), 0);
         // The operator can assign it, and so can a key with the scope.
-        assert_eq!(wait_until_final(&town, &town.submit(&town.owner_key.text, town.acme_guild, &assign))["state"], "succeeded");
-        assert_eq!(request_count(&town, ASSIGN_ROUTE), 1);
-        let metrics = town.request_with("", "GET", "/metrics", &Value::Null).body;
+        assert_eq!(wait_until_final(&fixture, &fixture.submit(&fixture.owner_key.text, fixture.acme_guild, &assign))["state"], "succeeded");
+        assert_eq!(request_count(&fixture, ASSIGN_ROUTE), 1);
+        let metrics = fixture.request_with("", "GET", "/metrics", &Value::Null).body;
         for at in ["submission", "dispatch"] {
             assert!(metrics.contains(&format!("guildhall_operations_danger_refused_total{{at=\"{at}\"}}")), "{metrics}");
         }
-        town.poll_until("/v1/audit?action=refused&limit=500", |answer| answer.body.contains("which grants ADMINISTRATOR"));
+        fixture.poll_until("/v1/audit?action=refused&limit=500", |answer| answer.body.contains("which grants ADMINISTRATOR"));
     }
 }
 

@@ -80,7 +80,7 @@ fn booked_turn_is_available_after_its_delay() {
         sleep(delay).await;
         let snapshot = show(&budgets).await;
         assert_eq!((snapshot.available, snapshot.booked), (Points::ZERO, Points::ZERO));
-        assert_eq!(snapshot.kept, BudgetSource::Alone);
+        assert_eq!(snapshot.source, BudgetSource::Alone);
     });
 }
 
@@ -134,7 +134,7 @@ fn processes_share_one_budget() {
         assert_eq!(acquire(&one, 7, 0).await, allowed(0, 3));
         assert_eq!(acquire(&two, 4, 1).await, allowed(500, 0));
         let snapshot = show(&one).await;
-        assert_eq!((snapshot.booked, snapshot.kept), (Points::whole(4), BudgetSource::Together));
+        assert_eq!((snapshot.booked, snapshot.source), (Points::whole(4), BudgetSource::Together));
     });
 }
 
@@ -292,7 +292,7 @@ fn offline_spend_is_charged_after_reconnecting_without_requests() {
         // At most one second has passed since then.
         let remaining = show(&two).await.available;
         assert!(remaining >= Points::whole(5) && remaining <= Points::whole(7), "{remaining}");
-        assert_eq!(show(&one).await.kept, BudgetSource::Together);
+        assert_eq!(show(&one).await.source, BudgetSource::Together);
     });
 }
 

@@ -151,7 +151,7 @@ fn existing_shared_budget_is_returned_and_unknown_one_is_not() {
         let store = FakeBudgetStore::new();
         let (budgets, _connection) = start_shared(&store, "one", BudgetFallback::Share).await;
         let snapshot = budgets.show_one(&shop()).await.unwrap();
-        assert_eq!((snapshot.kept, snapshot.available), (BudgetSource::Together, Points::whole(10)));
+        assert_eq!((snapshot.source, snapshot.available), (BudgetSource::Together, Points::whole(10)));
         let other = BudgetName::new("other").unwrap();
         assert_eq!(budgets.show_one(&other).await, Err(BudgetError::Unknown("other".to_owned())));
     });

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  mailbox ─▶ rules: applied at once, committed together ──────────────────────▶ acks
-//!     └──▶ webhook: called ─ in time ─▶ committed ────────────────────────▶ acks
+//!     └──▶ webhook or broker: called ─ in time ─▶ committed ────────────────────────▶ acks
 //!                         └ slow, or failed ─▶ stored in the inbox ───────▶ acks (the inbox continues)
 //! ```
 
@@ -22,13 +22,12 @@ use tokio::task::consume_budget;
 use tokio::time::{Instant, timeout};
 
 use super::context::EventContext;
-use super::handler_runner::{EventDisposition, HandlerOutcome, Retries, StartedHandler, WebhookTask};
+use super::handler_runner::{EventDisposition, HandlerOutcome, HandlerTask, Retries, StartedHandler, task_outcome};
 use super::inbox_entry::{commit_dead, commit_entry, inbox_entry};
-use super::interaction::{first_response, responds_at_once};
+use super::interaction::{first_response, responds_at_once, skip_cooling_down};
 use super::interaction_recorder::{RecordingFuture, wait_until_recorded};
 use super::mailbox::GuildMailbox;
-use super::routed_event::{DeferralFuture, QueuedEvent};
-use super::state_keys::webhook_outcome;
+use super::routed_event::{FirstResponseFuture, QueuedEvent};
 use crate::failpoint;
 use crate::ports::{CommitResult, HandlerCommit, InitialResponse, NewOperation, ResponseResult, SubmitError};
 use crate::supervision::Part;
@@ -243,8 +242,18 @@ impl EventWorker {
 
     /// Runs all handlers of one event, one after the other.
     async fn handle(&self, queued: &QueuedEvent) {
-        if let Some(deferring) = &queued.routed.deferring {
-            match DeferralFuture::clone(deferring).await {
+        let mut cooling_down = Arc::default();
+        if let Some(first) = &queued.routed.first_response {
+            let first = FirstResponseFuture::clone(first).await;
+            match first.result {
+                ResponseResult::Sent if !first.cooling_down.is_empty() => {
+                    skip_cooling_down(&self.context, &first.cooling_down);
+                    cooling_down = first.cooling_down;
+                }
+                // The other response may be a deferral of an earlier process: the handlers decide.
+                ResponseResult::AlreadySent if !first.cooling_down.is_empty() => {
+                    emit(InteractionAnswered { how: "answered_before" });
+                }
                 ResponseResult::Sent | ResponseResult::AlreadySent => emit(InteractionAnswered { how: "deferred" }),
                 ResponseResult::Expired => {
                     // The interaction has expired: no response can reach the user any more.
@@ -255,13 +264,13 @@ impl EventWorker {
                 ResponseResult::Failed(reason) => emit(InteractionResponseFailed { reason: &reason }),
             }
         }
-        match (&queued.routed.recording, &queued.routed.deferring) {
+        match (&queued.routed.recording, &queued.routed.first_response) {
             (Some(recording), Some(_)) => RecordingFuture::clone(recording).await,
             (Some(recording), None) => wait_until_recorded(RecordingFuture::clone(recording)).await,
             (None, _) => {}
         }
         let is_only = queued.routed.handlers.iter().count() == 1;
-        for number in queued.routed.handlers.iter() {
+        for number in queued.routed.handlers.iter().filter(|number| !cooling_down.contains(number)) {
             // It is the first event of the mailbox. If the guild panics now, this event and this handler are the cause.
             self.mailbox.set_executing(0, number);
             self.run_handler(queued.event(), number, is_only).await;
@@ -285,7 +294,7 @@ impl EventWorker {
         let outcome = match runner.start(number, event, None, timeout).await {
             StartedHandler::Finished(outcome) => outcome,
             StartedHandler::Calling { call, .. } if at_once => runner.finish_call(number, event, call).await,
-            StartedHandler::Calling { call, body } => return self.wait_for_webhook(number, event, body, call).await,
+            StartedHandler::Calling { call, body } => return self.wait_for_task(number, event, body, call).await,
         };
         if at_once {
             return self.respond(number, event, outcome, is_only).await;
@@ -294,12 +303,12 @@ impl EventWorker {
         self.store_disposition(number, event, disposition, None).await;
     }
 
-    /// Waits for a webhook, but not for long: a slow one continues in the inbox.
-    async fn wait_for_webhook(&self, number: usize, event: &Event, body: String, mut call: WebhookTask) {
+    /// Waits for a webhook or the broker, but not for long: a slow one continues in the inbox.
+    async fn wait_for_task(&self, number: usize, event: &Event, body: String, mut call: HandlerTask) {
         let EventContext { handlers, runner, config, .. } = &*self.context;
         let handler = handlers.handler(number);
         let started = Instant::now();
-        let response = timeout(config.patience(event), &mut call).await;
+        let response = timeout(config.event_timeout(event), &mut call).await;
         emit(HandlerRan { meters: handlers.meters(number), elapsed: started.elapsed() });
         let Ok(response) = response else {
             emit(EventPostponed { handler: &handler.name, event, reason: "slow" });
@@ -307,7 +316,7 @@ impl EventWorker {
             let commit = commit_entry(entry, self.pending_fallback(number, event));
             return self.put_into_inbox(number, commit, Some(call)).await;
         };
-        let outcome = webhook_outcome(handler, event, response);
+        let outcome = task_outcome(handler, event, response);
         let disposition = runner.decide(event, number, outcome, 1, Retries::Allowed);
         self.store_disposition(number, event, disposition, Some(body)).await;
     }
@@ -348,7 +357,7 @@ impl EventWorker {
     }
 
     /// Puts an event into the inbox, once there is room.
-    async fn put_into_inbox(&self, number: usize, commit: HandlerCommit, call: Option<WebhookTask>) {
+    async fn put_into_inbox(&self, number: usize, commit: HandlerCommit, call: Option<HandlerTask>) {
         let EventContext { backlog, committer, config, .. } = &*self.context;
         backlog.has_room(config.max_inbox).await;
         let key = commit.key.clone();
@@ -373,13 +382,15 @@ impl EventWorker {
             HandlerOutcome::Produced(output) => {
                 (output.reply.take().map(|reply| first_response(interaction.kind, reply)), "answered")
             }
+            HandlerOutcome::Published { .. } => (None, "published"),
             failed if is_only => {
                 let fallback = failed.fallback_reason().and_then(|reason| fallbacks.immediate(&interaction, reason));
                 (fallback, "fallback")
             }
-            HandlerOutcome::CoolingDown | HandlerOutcome::Retryable { .. } | HandlerOutcome::Permanent { .. } => {
-                (None, "fallback")
-            }
+            HandlerOutcome::CoolingDown
+            | HandlerOutcome::Unavailable { .. }
+            | HandlerOutcome::Retryable { .. }
+            | HandlerOutcome::Permanent { .. } => (None, "fallback"),
         };
         if let Some(response) = response {
             match responder.respond(interaction, InitialResponse::Immediate(response), trace(&event.origin)).await {

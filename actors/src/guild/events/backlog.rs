@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::handler_runner::WebhookTask;
+use super::handler_runner::HandlerTask;
 use super::registry::HandlerRegistry;
 use crate::ports::InboxKey;
 
@@ -25,7 +25,7 @@ struct Entries {
     /// By lane and handler queue.
     waiting: HashMap<(i64, usize), usize>,
     keys: HashSet<InboxKey>,
-    calls: HashMap<InboxKey, (usize, WebhookTask)>,
+    calls: HashMap<InboxKey, (usize, HandlerTask)>,
 }
 
 impl InboxBacklog {
@@ -60,7 +60,7 @@ impl InboxBacklog {
 
     /// Adds an event that waits in the inbox, or is about to. Call this before it is stored: the inbox may have finished with
     /// it before the store responds. Returns `false` if it was added before.
-    pub(crate) fn add(&self, lane: i64, handler: usize, key: &InboxKey, call: Option<WebhookTask>) -> bool {
+    pub(crate) fn add(&self, lane: i64, handler: usize, key: &InboxKey, call: Option<HandlerTask>) -> bool {
         let mut entries = self.entries();
         entries.calls.extend(call.map(|call| (key.clone(), (handler, call))));
         let is_new = entries.keys.insert(key.clone());
@@ -97,7 +97,7 @@ impl InboxBacklog {
     }
 
     /// Takes the call that started before the event was put into the inbox.
-    pub(crate) fn take_call(&self, key: &InboxKey) -> Option<WebhookTask> {
+    pub(crate) fn take_call(&self, key: &InboxKey) -> Option<HandlerTask> {
         self.entries().calls.remove(key).map(|(_, call)| call)
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use guildhall_core::time::UnixMs;
 
 use super::durable_store::DurableEventStore;
+use super::stream_positions::StreamPositions;
 use crate::ports::{
     CommitResult, HandlerCommit, InboxDisposition, InboxKey, NewOperation, PostponeResult, SubmitResult,
 };
@@ -19,6 +20,7 @@ pub(crate) struct EventCommitter {
     store: DurableEventStore,
     ownership: Arc<ShardOwnership>,
     operations: Arc<OperationService>,
+    positions: Arc<StreamPositions>,
 }
 
 impl EventCommitter {
@@ -26,8 +28,9 @@ impl EventCommitter {
         store: DurableEventStore,
         ownership: Arc<ShardOwnership>,
         operations: Arc<OperationService>,
+        positions: Arc<StreamPositions>,
     ) -> Self {
-        Self { store, ownership, operations }
+        Self { store, ownership, operations, positions }
     }
 
     /// Stores what becomes of an inbox entry that could not be handled, and the fallback of its interaction. Returns
@@ -63,6 +66,7 @@ impl EventCommitter {
         for (item, committed) in items.iter().zip(&committed) {
             match committed {
                 CommitResult::Done(submitted) => {
+                    self.positions.on_committed(&item.set);
                     let operations = item.operations.iter().chain(item.fallback.as_deref());
                     queues.extend(operations.zip(submitted).filter_map(|(operation, submitted)| match submitted {
                         SubmitResult::Accepted { queue, .. } => Some(*queue),

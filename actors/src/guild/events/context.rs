@@ -13,7 +13,9 @@ use super::handler_runner::HandlerRunner;
 use super::interaction::InteractionLimiter;
 use super::interaction_recorder::InteractionRecorder;
 use super::load::EventLoad;
+use super::publisher::Publisher;
 use super::registry::{HandlerRegistry, TooManyHandlers};
+use super::stream_positions::StreamPositions;
 use crate::ports::{EventObserver, InteractionResponder, WebhookClient};
 use crate::shard::ownership::ShardOwnership;
 use crate::supervisor::{EventPorts, EventsConfig};
@@ -44,7 +46,7 @@ pub(crate) struct EventContext {
 
 impl EventContext {
     pub(crate) fn new(ports: EventPorts, clock: WallClock, config: EventsConfig) -> Arc<Self> {
-        let EventPorts { handlers, store, crashes, brain, responder, operations, observer } = ports;
+        let EventPorts { handlers, store, crashes, brain, broker, responder, operations, observer } = ports;
         let handlers = Arc::new(HandlerRegistry::new(handlers, &brain));
         let store = DurableEventStore::new(store, crashes, config.store_retry());
         let ownership = Arc::new(ShardOwnership::new(config.shards));
@@ -54,16 +56,18 @@ impl EventContext {
             clock.clone(),
             config.clone(),
         ));
+        let positions = Arc::new(StreamPositions::new(store.clone(), Arc::clone(&ownership)));
         Arc::new(Self {
             runner: HandlerRunner::new(
                 Arc::clone(&handlers),
+                Publisher::new(broker, Arc::clone(&positions), clock.clone()),
                 store.clone(),
                 Arc::clone(&operations),
                 Arc::clone(&fallbacks),
                 clock.clone(),
                 config.clone(),
             ),
-            committer: EventCommitter::new(store.clone(), Arc::clone(&ownership), operations),
+            committer: EventCommitter::new(store.clone(), Arc::clone(&ownership), operations, positions),
             backlog: InboxBacklog::new(Arc::clone(&handlers)),
             crashed: CrashedEvents::new(store.clone(), Arc::clone(&handlers), Arc::clone(&fallbacks), clock.clone()),
             recorder: Arc::new(InteractionRecorder::new(store.clone(), clock.clone())),

@@ -157,7 +157,7 @@ fn frame_that_cannot_be_read_is_stored_as_it_came() {
 }
 
 #[test]
-fn inbox_entry_that_ended_processes_is_dead_and_those_behind_it_are_handled() {
+fn inbox_entry_that_ended_processes_is_dead_and_later_ones_are_handled() {
     let webhook = json!({ "url": "https://brain.example/", "secrets": ["whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"] });
     let world = EventFixture::new(&json!([{ "name": "brain", "on": "message.create", "webhook": webhook }]));
     let fails = || BrainScript::Fails(WebhookCallError::Retryable { reason: "down".to_owned(), retry_after: None });

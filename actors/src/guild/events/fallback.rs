@@ -2,8 +2,9 @@
 //! interaction expires.
 //!
 //! ```text
-//!  cooldown, failed ──────────────────▶ at once ─┐
-//!  unavailable, slow, no response yet ─▶ later ──┴▶ operation: edits the response only if it is still deferred
+//!  cooldown, known before the deferral ─▶ the first response, which only the user sees
+//!  cooldown, failed ───────────────────▶ at once ─┐
+//!  unavailable, slow, no response yet ──▶ later ──┴▶ operation: edits the response only if it is still deferred
 //! ```
 //!
 //! A fallback is an operation that is stored together with what became of the event, so it survives a restart. It never
@@ -15,7 +16,7 @@ use std::time::Duration;
 use guildhall_core::event::handler::{EventHandler, EventView, HandlerAction, event_id};
 use guildhall_core::event::{Event, Interaction, InteractionKind};
 use guildhall_core::interaction::ReceivedInteraction;
-use guildhall_core::operation::{OperationKind, QueueKey};
+use guildhall_core::operation::OperationKind;
 use guildhall_core::time::millis;
 use serde_json::{Value, json};
 
@@ -64,7 +65,7 @@ impl InteractionFallbacks {
         Self { handlers, operations, clock, config }
     }
 
-    /// The text for a handler that was to respond at once, and failed to: a message that only the user sees.
+    /// The text as the first response to an interaction: a message that only the user sees.
     pub(crate) fn immediate(&self, interaction: &Interaction, reason: FallbackReason) -> Option<Value> {
         if interaction.kind == InteractionKind::Autocomplete {
             return None;
@@ -73,9 +74,21 @@ impl InteractionFallbacks {
         Some(json!({ "type": 4, "data": { "content": text, "flags": 64 } }))
     }
 
-    /// The text that replaces a reply that Discord rejects.
+    /// The text that replaces the deferral if Discord rejects a reply.
     pub(crate) fn if_rejected(&self) -> Option<&str> {
         self.config.fallback.text(FallbackReason::Failed)
+    }
+
+    /// Gives the edits of this interaction's response among these operations the text for a rejected reply, unless they
+    /// have their own.
+    pub(crate) fn complete_edits(&self, event: &Event, handler: &EventHandler, operations: &mut [Value]) {
+        let Some(text) = self.if_rejected().filter(|_| self.defers(event, handler)) else { return };
+        let Some(interaction) = &event.interaction else { return };
+        for operation in operations.iter_mut().filter(|operation| is_edit_of(interaction, operation)) {
+            if let Some(payload) = operation.get_mut("payload").and_then(Value::as_object_mut) {
+                payload.entry("if_rejected").or_insert_with(|| text.into());
+            }
+        }
     }
 
     /// The fallback of an interaction whose handler will not respond to it; `None` if it was not deferred for this
@@ -137,24 +150,12 @@ impl InteractionFallbacks {
         Some(Box::new(operation))
     }
 
-    /// The fallback for an event that a handler finished with these operations and without a reply. The brain may respond
-    /// later.
-    pub(crate) fn unanswered_by(
-        &self,
-        event: &Event,
-        handler: &EventHandler,
-        operations: &[NewOperation],
-    ) -> Option<Box<NewOperation>> {
-        let interaction = event.interaction.as_ref()?;
-        let queue = QueueKey::interaction(interaction.id);
-        let responds = |operation: &NewOperation| {
-            matches!(operation.kind, OperationKind::EditOriginal | OperationKind::SendFollowup)
-                && operation.queue == queue
-        };
-        if operations.iter().any(responds) || self.is_left_to_another(event, handler) {
-            return None;
-        }
-        self.unanswered(event, handler)
+    /// Whether an interaction needs no fallback after a handler has finished with these operations and without a reply. An
+    /// operation that may end without a response, for example at its deadline, is none.
+    pub(crate) fn is_answered_by(&self, event: &Event, handler: &EventHandler, operations: &[Value]) -> bool {
+        let Some(interaction) = &event.interaction else { return true };
+        let responds = |operation: &Value| is_edit_of(interaction, operation) && always_leaves_a_response(operation);
+        operations.iter().any(responds) || self.is_left_to_another(event, handler)
     }
 
     /// Whether the interaction was deferred for this handler.
@@ -168,10 +169,6 @@ impl InteractionFallbacks {
 
     /// Whether this handler is a rule that never responds, and another handler may.
     fn is_left_to_another(&self, event: &Event, handler: &EventHandler) -> bool {
-        let may_respond = |handler: &EventHandler| match &handler.action {
-            HandlerAction::Webhook(_) => true,
-            HandlerAction::Rule(rule) => rule.has_reply(),
-        };
         let is_other = |other: &EventHandler| other.name != handler.name && may_respond(other);
         !may_respond(handler) && {
             let view = EventView::new(event);
@@ -181,4 +178,27 @@ impl InteractionFallbacks {
             })
         }
     }
+}
+
+/// Whether a handler may respond to interactions.
+pub(crate) const fn may_respond(handler: &EventHandler) -> bool {
+    match &handler.action {
+        HandlerAction::Webhook(_) | HandlerAction::Broker => true,
+        HandlerAction::Rule(rule) => rule.has_reply(),
+    }
+}
+
+/// Whether an operation, as a handler wrote it, edits the response to this interaction.
+fn is_edit_of(interaction: &Interaction, operation: &Value) -> bool {
+    let payload = &operation["payload"];
+    operation["kind"] == OperationKind::EditOriginal.name()
+        && payload["interaction_id"].as_str().is_some_and(|id| id.parse() == Ok(interaction.id))
+        && payload["interaction_token"] == interaction.token
+}
+
+/// Whether an edit, as a handler wrote it, runs at once and as often as a reply, and leaves a text if Discord rejects it.
+fn always_leaves_a_response(edit: &Value) -> bool {
+    let is_default = |field: &str| edit[field].is_null();
+    ["delay_ms", "deadline_ms", "max_attempts"].into_iter().all(is_default)
+        && edit["payload"]["if_rejected"].is_string()
 }

@@ -1,7 +1,7 @@
 //! Runs handlers, and decides by their outcome what becomes of the event.
 //!
 //! ```text
-//!  event ─▶ state, cooldown ─▶ rule or webhook ─▶ HandlerOutcome ─▶ EventDisposition
+//!  event ─▶ state, cooldown ─▶ rule, webhook or broker ─▶ HandlerOutcome ─▶ EventDisposition
 //! ```
 //!
 //! A guild, the inbox and interactions over HTTP run handlers through this, and differ only in where they store the
@@ -11,22 +11,25 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use guildhall_core::backoff::Backoff;
 use guildhall_core::event::Event;
 use guildhall_core::event::handler::{EventHandler, EventView, HandlerAction, RuleOutput, body, event_id, trace};
 use guildhall_core::state_key::COOLDOWN;
 use guildhall_core::time::UnixMs;
 use guildhall_core::trace::TraceContext;
 use serde_json::{Map, Value, json};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 
 use super::durable_store::DurableEventStore;
 use super::fallback::{FallbackReason, InteractionFallbacks};
 use super::inbox_entry::inbox_key;
+use super::publisher::{PublishResult, Publisher};
 use super::registry::HandlerRegistry;
 use super::state_keys::{template_error, webhook_outcome};
 use crate::ports::{
-    HandlerCommit, NewOperation, StateWrite, SubmitError, WebhookBody, WebhookCall, WebhookCallError, WebhookResponse,
+    HandlerCommit, NewOperation, PublishError, StateWrite, SubmitError, WebhookBody, WebhookCall, WebhookCallError,
+    WebhookResponse,
 };
 use crate::submission::OperationService;
 use crate::supervision::spawn_work;
@@ -37,16 +40,46 @@ use crate::telemetry::events::{
 };
 use crate::wall_clock::WallClock;
 
-/// A webhook call in flight.
-pub(crate) type WebhookTask = JoinHandle<Result<WebhookResponse, WebhookCallError>>;
+/// A webhook call or a publish in flight.
+pub(crate) type HandlerTask = JoinHandle<HandlerTaskResult>;
+
+/// Result of what ran in a task.
+#[derive(Debug)]
+pub(crate) enum HandlerTaskResult {
+    Webhook(Result<WebhookResponse, WebhookCallError>),
+    Publish(PublishResult),
+}
+
+/// The outcome of a task, which may have panicked.
+pub(crate) fn task_outcome(
+    handler: &EventHandler,
+    event: &Event,
+    result: Result<HandlerTaskResult, JoinError>,
+) -> HandlerOutcome {
+    match result {
+        Ok(HandlerTaskResult::Webhook(response)) => webhook_outcome(handler, event, response),
+        Ok(HandlerTaskResult::Publish(Ok(position))) => HandlerOutcome::Published { position },
+        Ok(HandlerTaskResult::Publish(Err(PublishError { reason, retry_after }))) => {
+            HandlerOutcome::Unavailable { reason, retry_after }
+        }
+        Err(error) => HandlerOutcome::Retryable { reason: format!("the call failed: {error}"), retry_after: None },
+    }
+}
+
+/// Delays between attempts to publish an event that the broker did not accept.
+const BROKER_BACKOFF: Backoff = Backoff { base: Duration::from_millis(250), cap: Duration::from_secs(5), jitter: 0.3 };
 
 /// Result of running a handler.
 #[derive(Debug, PartialEq)]
 pub(crate) enum HandlerOutcome {
     /// It produced this.
     Produced(RuleOutput),
+    /// The broker has confirmed the event. Its position in its stream, to be stored with that.
+    Published { position: Option<StateWrite> },
     /// Its cooldown has not ended.
     CoolingDown,
+    /// The broker cannot accept the event now. It is tried again until it can: no attempt is used up.
+    Unavailable { reason: String, retry_after: Duration },
     /// It failed, and may succeed later.
     Retryable { reason: String, retry_after: Option<Duration> },
     /// It would fail again.
@@ -57,9 +90,9 @@ impl HandlerOutcome {
     /// Why the user gets a fallback instead of a response.
     pub(crate) const fn fallback_reason(&self) -> Option<FallbackReason> {
         match self {
-            Self::Produced(_) => None,
+            Self::Produced(_) | Self::Published { .. } => None,
             Self::CoolingDown => Some(FallbackReason::Cooldown),
-            Self::Retryable { .. } => Some(FallbackReason::Unavailable),
+            Self::Retryable { .. } | Self::Unavailable { .. } => Some(FallbackReason::Unavailable),
             Self::Permanent { .. } => Some(FallbackReason::Failed),
         }
     }
@@ -68,9 +101,9 @@ impl HandlerOutcome {
 /// A handler that was started.
 pub(crate) enum StartedHandler {
     Finished(HandlerOutcome),
-    /// Its webhook is being called with this body.
+    /// Its webhook is being called, or the event is being published, with this body.
     Calling {
-        call: WebhookTask,
+        call: HandlerTask,
         body: String,
     },
 }
@@ -99,6 +132,7 @@ pub(crate) enum EventDisposition {
 /// Runs handlers and decides what becomes of their events.
 pub(crate) struct HandlerRunner {
     handlers: Arc<HandlerRegistry>,
+    publisher: Publisher,
     store: DurableEventStore,
     operations: Arc<OperationService>,
     fallbacks: Arc<InteractionFallbacks>,
@@ -109,13 +143,14 @@ pub(crate) struct HandlerRunner {
 impl HandlerRunner {
     pub(crate) fn new(
         handlers: Arc<HandlerRegistry>,
+        publisher: Publisher,
         store: DurableEventStore,
         operations: Arc<OperationService>,
         fallbacks: Arc<InteractionFallbacks>,
         clock: WallClock,
         config: EventsConfig,
     ) -> Self {
-        Self { handlers, store, operations, fallbacks, clock, config }
+        Self { handlers, publisher, store, operations, fallbacks, clock, config }
     }
 
     /// Runs a handler to its end. `stored` is the body of the event as it was put into the inbox.
@@ -132,7 +167,17 @@ impl HandlerRunner {
         }
     }
 
-    /// Runs a rule to its end, or starts to call a webhook.
+    /// Whether a handler can run now: a handler for the broker waits while it is unavailable.
+    pub(crate) fn can_run(&self, number: usize) -> bool {
+        !publishes(self.handlers.handler(number)) || self.publisher.is_available()
+    }
+
+    /// Waits until handlers for the broker can run.
+    pub(crate) async fn wait_for_broker(&self) {
+        self.publisher.wait_until_available().await;
+    }
+
+    /// Runs a rule to its end, or starts to call a webhook or to publish.
     pub(crate) async fn start(
         &self,
         number: usize,
@@ -156,20 +201,33 @@ impl HandlerRunner {
                 emit(HandlerRan { meters: self.handlers.meters(number), elapsed: started.elapsed() });
                 StartedHandler::Finished(outcome)
             }
-            HandlerAction::Webhook(_) => {
+            // What is in shadow is not published.
+            HandlerAction::Broker if handler.shadow => {
+                StartedHandler::Finished(HandlerOutcome::Produced(RuleOutput::default()))
+            }
+            HandlerAction::Webhook(_) | HandlerAction::Broker => {
+                if !self.can_run(number) {
+                    let PublishError { reason, retry_after } = Publisher::unavailable();
+                    return StartedHandler::Finished(HandlerOutcome::Unavailable { reason, retry_after });
+                }
                 // It may have been put into the inbox before its state was read.
                 let stored = stored.filter(|_| state.is_empty()).map(ToOwned::to_owned);
                 let body = stored.unwrap_or_else(|| body(event, &state));
-                let call = self.call_webhook(number, event, body.clone(), timeout);
+                let call = match &handler.action {
+                    HandlerAction::Broker => self.publisher.start(event, handler, &body),
+                    HandlerAction::Webhook(_) | HandlerAction::Rule(_) => {
+                        self.call_webhook(number, event, body.clone(), timeout)
+                    }
+                };
                 StartedHandler::Calling { call, body }
             }
         }
     }
 
-    /// Waits for a webhook call.
-    pub(crate) async fn finish_call(&self, number: usize, event: &Event, call: WebhookTask) -> HandlerOutcome {
+    /// Waits for a webhook call or a publish.
+    pub(crate) async fn finish_call(&self, number: usize, event: &Event, call: HandlerTask) -> HandlerOutcome {
         let started = Instant::now();
-        let outcome = webhook_outcome(self.handlers.handler(number), event, call.await);
+        let outcome = task_outcome(self.handlers.handler(number), event, call.await);
         emit(HandlerRan { meters: self.handlers.meters(number), elapsed: started.elapsed() });
         outcome
     }
@@ -188,7 +246,9 @@ impl HandlerRunner {
                     HandlerOutcome::Permanent { reason: template_error(handler, view.event(), "set", &error) }
                 }
             },
-            HandlerAction::Webhook(_) => HandlerOutcome::Permanent { reason: "it is not a rule".to_owned() },
+            HandlerAction::Webhook(_) | HandlerAction::Broker => {
+                HandlerOutcome::Permanent { reason: "it is not a rule".to_owned() }
+            }
         }
     }
 
@@ -207,7 +267,7 @@ impl HandlerRunner {
             return Ok(Some(BTreeMap::new()));
         }
         let now = self.clock.now();
-        let values = self.store.until_ok("values", |store| store.values(keys.clone(), now)).await;
+        let values = self.read_values(keys.clone(), now).await;
         if values.len() > needed && values[needed].is_some() {
             return Ok(None);
         }
@@ -221,17 +281,47 @@ impl HandlerRunner {
         ))
     }
 
-    fn call_webhook(&self, number: usize, event: &Event, body: String, timeout: Duration) -> WebhookTask {
+    /// Whether the cooldowns of all these handlers apply to an event.
+    pub(crate) async fn are_cooling_down(&self, numbers: &[usize], event: &Event) -> bool {
+        let keys = {
+            let view = EventView::new(event);
+            let key = |number: &usize| {
+                let handler = self.handlers.handler(*number);
+                Some(cooldown_key(handler, &handler.cooldown_key(&view).ok()??))
+            };
+            numbers.iter().map(key).collect::<Option<Vec<_>>>()
+        };
+        // A handler whose key has no value fails when it runs.
+        let Some(keys) = keys else { return false };
+        let now = self.clock.now();
+        let values = self.store.until_ok("values", |store| store.values(keys.clone(), now)).await;
+        values.len() == keys.len() && values.iter().all(Option::is_some)
+    }
+
+    /// Reads stored values in a task of its own: the inbox does not poll its handlers while it reads entries, and a read that
+    /// is not polled would keep a connection that this needs.
+    async fn read_values(&self, keys: Vec<String>, now: UnixMs) -> Vec<Option<String>> {
+        let store = self.store.clone();
+        let read = spawn_work(async move { store.until_ok("values", |store| store.values(keys.clone(), now)).await });
+        match read.await {
+            Ok(values) => values,
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            // The runtime is shutting down.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    fn call_webhook(&self, number: usize, event: &Event, body: String, timeout: Duration) -> HandlerTask {
         let slot = self.handlers.slot(number);
         let (handler, brain) = (slot.handler(), Arc::clone(&slot.brain));
         let timeout = match &handler.action {
             HandlerAction::Webhook(webhook) => webhook.timeout.map_or(timeout, |own| own.min(timeout)),
-            HandlerAction::Rule(_) => timeout,
+            HandlerAction::Rule(_) | HandlerAction::Broker => timeout,
         };
         let call = WebhookCall { handler: Arc::clone(&handler.name), timeout, trace: span_of(event, handler) };
         let id = format!("{}-{}", event_id(&event.origin), handler.name);
         let body = WebhookBody { id, json: Arc::from(body) };
-        spawn_work(async move { brain.call(call, body).await })
+        spawn_work(async move { HandlerTaskResult::Webhook(brain.call(call, body).await) })
     }
 
     /// What becomes of an event after its `attempts`-th run with this outcome.
@@ -265,6 +355,22 @@ impl HandlerRunner {
                     ),
                     Err(reason) => self.dead(event, handler, reason, FallbackReason::Failed),
                 }
+            }
+            HandlerOutcome::Published { position } => match self.commit_of(event, handler, RuleOutput::default()) {
+                Ok(mut commit) => {
+                    commit.set.extend(position);
+                    EventDisposition::Finished(Some(commit))
+                }
+                Err(reason) => self.dead(event, handler, reason, FallbackReason::Failed),
+            },
+            HandlerOutcome::Unavailable { reason, retry_after } if retries == Retries::Allowed => {
+                emit(EventPostponed { handler: &handler.name, event, reason: &reason });
+                let fallback = (attempts == 1).then(|| self.fallbacks.unavailable(event, handler));
+                let wait = BROKER_BACKOFF.delay(attempts, fastrand::f64()).max(retry_after);
+                EventDisposition::Retry { at: self.clock.now() + wait, reason, fallback: fallback.flatten() }
+            }
+            HandlerOutcome::Unavailable { reason, .. } => {
+                self.dead(event, handler, reason, FallbackReason::Unavailable)
             }
             HandlerOutcome::Retryable { reason, retry_after }
                 if retries == Retries::Allowed && attempts < self.config.max_attempts =>
@@ -324,7 +430,8 @@ impl HandlerRunner {
     /// What a handler produced, as it is stored; or why it cannot be.
     fn commit_of(&self, event: &Event, handler: &EventHandler, output: RuleOutput) -> Result<HandlerCommit, String> {
         let RuleOutput { mut operations, reply, set, cooldown } = output;
-        let replies = reply.is_some();
+        self.fallbacks.complete_edits(event, handler, &mut operations);
+        let is_answered = reply.is_some() || self.fallbacks.is_answered_by(event, handler, &operations);
         if let Some(reply) = reply {
             operations.push(edit_original(event, reply, self.fallbacks.if_rejected())?);
         }
@@ -353,9 +460,14 @@ impl HandlerRunner {
             value: Some("true".to_owned()),
             expires_at: Some(now + ttl),
         }));
-        let fallback = if replies { None } else { self.fallbacks.unanswered_by(event, handler, &operations) };
+        let fallback = if is_answered { None } else { self.fallbacks.unanswered(event, handler) };
         Ok(HandlerCommit { operations, fallback, set, ..finished(event, handler, now) })
     }
+}
+
+/// Whether a handler publishes its events.
+fn publishes(handler: &EventHandler) -> bool {
+    !handler.shadow && matches!(handler.action, HandlerAction::Broker)
 }
 
 /// A commit of a handler that has finished with an event, without output.

@@ -126,6 +126,7 @@ pub(crate) async fn run_loop(context: Arc<EventContext>) {
         load(&context, &mut queues, &mut after, &mut loaded, &mut missing).await;
         let now = context.clock.now();
         let mut next_due: Option<UnixMs> = None;
+        let mut waits_for_broker = false;
         for (key, queue) in &mut queues {
             // The handler may be removed after its last call.
             while !queue.running
@@ -140,6 +141,11 @@ pub(crate) async fn run_loop(context: Arc<EventContext>) {
             } else if running.len() < CONCURRENCY
                 && let Some(handler) = context.backlog.handler_of(&head.key)
             {
+                // Entries for a broker that is down take no place of others.
+                if !context.runner.can_run(handler) {
+                    waits_for_broker = true;
+                    continue;
+                }
                 queue.running = true;
                 let input = Some(Input::InboxEntry(head.key.clone()));
                 running.push(crash::with_input(
@@ -152,6 +158,7 @@ pub(crate) async fn run_loop(context: Arc<EventContext>) {
         let wait = next_due.map_or(POLL_INTERVAL, |due| context.clock.until(due).min(POLL_INTERVAL));
         let result = tokio::select! {
             Some(result) = running.next(), if !running.is_empty() => Some(result),
+            () = context.runner.wait_for_broker(), if waits_for_broker => None,
             _ = timeout(wait, context.backlog.woken()) => None,
         };
         let Some((key, result)) = result else { continue };
@@ -261,7 +268,7 @@ async fn run_handler(context: &EventContext, number: usize, entry: &InboxEntry, 
         Some(call) => runner.finish_call(number, event, call).await,
         None => {
             let mut running = pin!(runner.run(number, event, Some(&entry.event), config.webhook_timeout));
-            match timeout(config.patience(event), &mut running).await {
+            match timeout(config.event_timeout(event), &mut running).await {
                 Ok(outcome) => outcome,
                 Err(_) => {
                     queue_fallback(context, number, entry, event).await;

@@ -2,25 +2,29 @@
 //!
 //! ```text
 //!  request ─▶ a handler defers ─▶ stored in the inbox ─▶ deferred (the inbox continues)
+//!         ├─▶ their cooldowns apply ─▶ text for the cooldown
 //!         └─▶ no handler defers ─▶ handlers run ─▶ output stored ─▶ reply
 //! ```
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use futures_util::future::{OptionFuture, join};
-use guildhall_core::event::handler::{EventHandler, EventView, body};
+use guildhall_core::event::handler::{EventHandler, EventView, body, trace};
 use guildhall_core::event::{Event, Interaction, InteractionKind};
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::context::EventContext;
-use super::fallback::FallbackReason;
+use super::fallback::{FallbackReason, may_respond};
 use super::handler_runner::{EventDisposition, HandlerOutcome, Retries};
 use super::inbox::CONCURRENCY;
 use super::inbox_entry::{commit_dead, commit_entry, inbox_entry, lane_of};
 use super::interaction_recorder::wait_until_recorded;
+use super::routed_event::{FirstResponse, FirstResponseFuture};
 use crate::ports::{CommitResult, HandlerCommit, InboxKey, InitialResponse};
 use crate::supervision::spawn_work;
 use crate::supervisor::EventsConfig;
@@ -34,6 +38,9 @@ const MAX_IN_FLIGHT: usize = 512;
 
 /// Maximum number of ids of answered interactions in memory. They prevent a second run of the handlers.
 const MAX_REMEMBERED: usize = 65_536;
+
+/// How long the store may take to read cooldowns before a deferral. Discord waits for it.
+const COOLDOWN_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Response to an interaction over HTTP.
 #[derive(Clone, Debug, PartialEq)]
@@ -104,6 +111,75 @@ pub(crate) fn deferral(
     defer.iter().any(|handler| !handler.shadow).then_some(InitialResponse::Deferred { ephemeral })
 }
 
+/// Starts to send the first response to an interaction from the gateway, which is routed to these handlers, if one of them
+/// defers.
+pub(crate) fn start_first_response(
+    context: &Arc<EventContext>,
+    event: &Arc<Event>,
+    to: &[usize],
+) -> Option<FirstResponseFuture> {
+    let interaction = event.interaction.as_ref()?;
+    let deferral = deferral(context, interaction, to.iter().copied())?;
+    let candidates = cooldown_candidates(context, interaction, to);
+    let sent = if candidates.is_empty() {
+        let sending = context.responder.respond(Arc::clone(interaction), deferral, trace(&event.origin));
+        sending.map(|result| FirstResponse { result, cooling_down: Arc::default() }).boxed()
+    } else {
+        let (context, event, interaction) = (Arc::clone(context), Arc::clone(event), Arc::clone(interaction));
+        async move {
+            let (response, cooling_down) = match cooldown_text(&context, &event, &interaction, candidates).await {
+                Some((text, cooling_down)) => (text, cooling_down),
+                None => (deferral, Vec::new()),
+            };
+            let result = context.responder.respond(interaction, response, trace(&event.origin)).await;
+            FirstResponse { result, cooling_down: cooling_down.into() }
+        }
+        .boxed()
+    };
+    Some(sent.shared())
+}
+
+/// Those of these handlers that may respond to an interaction, if each of them is deferred and has a cooldown: only then may
+/// the text for a cooldown be the response.
+fn cooldown_candidates(context: &EventContext, interaction: &Interaction, to: &[usize]) -> Vec<usize> {
+    let EventContext { handlers, config, .. } = context;
+    let may_respond = |number: &&usize| {
+        let handler = handlers.handler(**number);
+        !handler.shadow && may_respond(handler)
+    };
+    let candidates: Vec<usize> = to.iter().filter(may_respond).copied().collect();
+    let have_cooldowns = candidates.iter().all(|number| {
+        let handler = handlers.handler(*number);
+        handler.has_cooldown() && config.defers(handler)
+    });
+    if interaction.kind == InteractionKind::Autocomplete || !have_cooldowns { Vec::new() } else { candidates }
+}
+
+/// The text for a cooldown as the first response, and the handlers that do not run, if the cooldowns of all candidates are
+/// known in time to apply. Only the user sees it, which an edit of a public deferral could not achieve.
+async fn cooldown_text(
+    context: &EventContext,
+    event: &Event,
+    interaction: &Interaction,
+    candidates: Vec<usize>,
+) -> Option<(InitialResponse, Vec<usize>)> {
+    if candidates.is_empty() {
+        return None;
+    }
+    let text = context.fallbacks.immediate(interaction, FallbackReason::Cooldown)?;
+    // Otherwise it is deferred, and the text edits the deferral.
+    let apply = timeout(COOLDOWN_TIMEOUT, context.runner.are_cooling_down(&candidates, event)).await;
+    apply.unwrap_or(false).then_some((InitialResponse::Immediate(text), candidates))
+}
+
+/// Reports that these handlers do not run, because their cooldowns apply.
+pub(crate) fn skip_cooling_down(context: &EventContext, numbers: &[usize]) {
+    for number in numbers {
+        emit(EventHandled { meters: context.handlers.meters(*number), outcome: HandlingOutcome::Cooldown });
+    }
+    emit(InteractionAnswered { how: "fallback" });
+}
+
 /// Handles an interaction that came over HTTP. What handlers do later is stored before this returns, so a crash after the
 /// response to Discord loses nothing.
 pub(crate) async fn handle(context: Arc<EventContext>, event: Event) -> HttpInteractionResponse {
@@ -128,6 +204,17 @@ pub(crate) async fn handle(context: Arc<EventContext>, event: Event) -> HttpInte
         return respond(&context, event, &interaction, &to, deadline, permit).await;
     }
     let deferred = deferral(&context, &interaction, to.iter().copied());
+    // A repeated interaction may have started the cooldown itself.
+    let is_first = context.interactions.is_first(interaction.id);
+    let candidates = if is_first { cooldown_candidates(&context, &interaction, &to) } else { Vec::new() };
+    let text = cooldown_text(&context, &event, &interaction, candidates).await;
+    if let Some((text, cooling_down)) = &text {
+        to.retain(|number| !cooling_down.contains(number));
+        if to.is_empty() {
+            skip_cooling_down(&context, cooling_down);
+            return HttpInteractionResponse::Respond(text.clone());
+        }
+    }
     if context.backlog.len() + to.len() > config.max_inbox {
         return busy("the inbox is full");
     }
@@ -138,12 +225,16 @@ pub(crate) async fn handle(context: Arc<EventContext>, event: Event) -> HttpInte
         Ok(Err(_)) => return busy("storing it failed"),
         Err(_) => return busy("the store did not respond in time"),
     }
-    match deferred {
-        Some(deferred) => {
+    match (text, deferred) {
+        (Some((text, cooling_down)), _) => {
+            skip_cooling_down(&context, &cooling_down);
+            HttpInteractionResponse::Respond(text)
+        }
+        (None, Some(deferred)) => {
             emit(InteractionAnswered { how: "deferred" });
             HttpInteractionResponse::Respond(deferred)
         }
-        None => HttpInteractionResponse::NoResponse,
+        (None, None) => HttpInteractionResponse::NoResponse,
     }
 }
 

@@ -2,7 +2,7 @@
 //! a crash neither loses nor repeats it.
 //!
 //! ```text
-//!  mailbox ─▶ guild ─▶ handlers: rules, webhooks
+//!  mailbox ─▶ guild ─▶ handlers: rules, webhooks, the broker
 //!                 │         │ slow or failed
 //!                 ▼         └──▶ inbox ─▶ handlers, in order, until they succeed
 //!               acks
@@ -27,6 +27,8 @@ pub(crate) mod interaction_recorder;
 pub(crate) mod interaction_recorder_tests;
 pub(crate) mod load;
 pub(crate) mod mailbox;
+pub(crate) mod publisher;
 pub(crate) mod registry;
 pub(crate) mod routed_event;
 pub(crate) mod state_keys;
+pub(crate) mod stream_positions;

@@ -8,14 +8,14 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures_util::future::Shared;
+use futures_util::future::{BoxFuture, Shared};
 use guildhall_core::event::Event;
 use guildhall_core::session::SessionLedger;
 use tokio::time::Instant;
 
 use super::handler_set::HandlerSet;
 use super::interaction_recorder::RecordingFuture;
-use crate::ports::RespondFuture;
+use crate::ports::ResponseResult;
 use crate::shard::Credit;
 
 /// A gateway session of this process.
@@ -75,8 +75,16 @@ impl CreditReturn {
     }
 }
 
-/// Result of deferring an interaction, for any number of waiters.
-pub(crate) type DeferralFuture = Shared<RespondFuture>;
+/// First response to an interaction that its router sends: a deferral, or the text for a cooldown.
+#[derive(Clone, Debug)]
+pub(crate) struct FirstResponse {
+    pub(crate) result: ResponseResult,
+    /// Handlers whose cooldown is the response. They do not run if Discord accepted it.
+    pub(crate) cooling_down: Arc<[usize]>,
+}
+
+/// A first response that is being sent, for any number of waiters.
+pub(crate) type FirstResponseFuture = Shared<BoxFuture<'static, FirstResponse>>;
 
 /// An event and its handlers.
 #[derive(Clone, Debug)]
@@ -86,7 +94,7 @@ pub(crate) struct RoutedEvent {
     pub(crate) handlers: HandlerSet,
     /// Whether the event uses the shard's credit. Events that this process creates do not.
     pub(crate) uses_credit: bool,
-    pub(crate) deferring: Option<Box<DeferralFuture>>,
+    pub(crate) first_response: Option<Box<FirstResponseFuture>>,
     /// Recording of its interaction. Handlers wait for it.
     pub(crate) recording: Option<Box<RecordingFuture>>,
 }

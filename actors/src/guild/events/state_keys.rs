@@ -3,7 +3,6 @@
 use guildhall_core::event::Event;
 use guildhall_core::event::handler::{EventHandler, RuleOutput, TemplateError};
 use guildhall_core::state_key::{ReservedKey, check_reserved};
-use tokio::task::JoinError;
 
 use super::handler_runner::HandlerOutcome;
 use crate::ports::{WebhookCallError, WebhookResponse};
@@ -31,17 +30,14 @@ pub(crate) fn template_error(
 pub(crate) fn webhook_outcome(
     handler: &EventHandler,
     event: &Event,
-    response: Result<Result<WebhookResponse, WebhookCallError>, JoinError>,
+    response: Result<WebhookResponse, WebhookCallError>,
 ) -> HandlerOutcome {
     let output = match response {
-        Ok(Ok(WebhookResponse { operations, reply, set, cooldown })) => RuleOutput { operations, reply, set, cooldown },
-        Ok(Err(WebhookCallError::Retryable { reason, retry_after })) => {
+        Ok(WebhookResponse { operations, reply, set, cooldown }) => RuleOutput { operations, reply, set, cooldown },
+        Err(WebhookCallError::Retryable { reason, retry_after }) => {
             return HandlerOutcome::Retryable { reason, retry_after };
         }
-        Ok(Err(WebhookCallError::Permanent { reason })) => return HandlerOutcome::Permanent { reason },
-        Err(error) => {
-            return HandlerOutcome::Retryable { reason: format!("the call failed: {error}"), retry_after: None };
-        }
+        Err(WebhookCallError::Permanent { reason }) => return HandlerOutcome::Permanent { reason },
     };
     if output.cooldown.is_some() && !handler.has_cooldown() {
         // It would have no effect: the keys of later events are unknown.

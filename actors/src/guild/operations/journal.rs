@@ -164,5 +164,6 @@ pub(crate) fn withdrawn() -> NotSent {
         retry_after: None,
         message: "the operation was cancelled, paused or handed over before the call was sent".into(),
         reason: "withdrawn",
+        bucket: None,
     }
 }

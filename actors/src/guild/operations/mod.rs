@@ -126,7 +126,7 @@ pub(crate) struct Resume;
 /// Returns the state of the guild.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "GuildSnapshot")]
-pub(crate) struct Observe;
+pub(crate) struct ObserveGuild;
 
 /// State of a guild.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -185,10 +185,10 @@ impl Handler<Resume> for Guild {
     }
 }
 
-impl Handler<Observe> for Guild {
-    type Result = actix::MessageResult<Observe>;
+impl Handler<ObserveGuild> for Guild {
+    type Result = actix::MessageResult<ObserveGuild>;
 
-    fn handle(&mut self, _: Observe, _: &mut Context<Self>) -> Self::Result {
+    fn handle(&mut self, _: ObserveGuild, _: &mut Context<Self>) -> Self::Result {
         let (spec, state) = (self.worker.spec(), self.worker.state().borrow());
         let order = state.order_view();
         actix::MessageResult(GuildSnapshot {

@@ -104,7 +104,7 @@ impl EventsConfig {
 
     /// How long a handler may take for an event before the event has to be stored: its session must not wait, nor must the
     /// fallback of an interaction be missing when it is due.
-    pub(crate) fn patience(&self, event: &Event) -> Duration {
+    pub(crate) fn event_timeout(&self, event: &Event) -> Duration {
         match event.interaction {
             Some(_) => self.slow_after.min(self.fallback.unanswered_after),
             None => self.slow_after,

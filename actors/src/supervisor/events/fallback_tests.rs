@@ -12,9 +12,9 @@ use tokio::task::LocalSet;
 
 use crate::crash::Input;
 use crate::guild::{HttpInteractionResponse, unread_event};
-use crate::ports::{InitialResponse, NewOperation, WebhookCallError, WebhookResponse};
+use crate::ports::{InitialResponse, NewOperation, ResponseResult, WebhookCallError, WebhookResponse};
 use crate::shard::ShardMessage;
-use crate::supervisor::{EventsConfig, FallbackConfig};
+use crate::supervisor::{EventsConfig, EventsHandle, FallbackConfig};
 use crate::testing::events::{
     BrainScript, EventFixture, SESSION, live_command, live_http_command, live_id, start_session,
 };
@@ -82,22 +82,83 @@ fn texts(world: &EventFixture) -> Vec<String> {
     fallbacks(world).into_iter().map(|(text, _)| text).collect()
 }
 
+/// A first response that only the user sees.
+fn whisper(text: &str) -> InitialResponse {
+    InitialResponse::Immediate(json!({ "type": 4, "data": { "content": text, "flags": 64 } }))
+}
+
+const DEFERRED: InitialResponse = InitialResponse::Deferred { ephemeral: false };
+
+fn rule_with_cooldown() -> Value {
+    json!({ "reply": "hi", "cooldown": { "key": "{user_id}", "for_ms": 30_000 } })
+}
+
+/// Handles these commands, one after the other.
+async fn handle_each(world: &EventFixture, commands: impl IntoIterator<Item = u64>) -> EventsHandle {
+    let (events, senders) = world.start().await;
+    start_session(&senders[&0], SESSION);
+    for seq in commands {
+        senders[&0].send(ShardMessage::Events(vec![live_command(seq, 2)].into())).unwrap();
+        assert!(events.drain(Duration::from_secs(60)).await);
+    }
+    events
+}
+
 #[test]
-fn cooldown_gets_its_text_at_once() {
+fn cooldown_is_answered_instead_of_deferred_and_only_the_user_sees_it() {
     paused(async {
-        let cooldown = json!({ "reply": "hi", "cooldown": { "key": "{user_id}", "for_ms": 30_000 } });
-        let world = fixture(&hello(&cooldown));
-        let (events, senders) = world.start().await;
-        start_session(&senders[&0], SESSION);
-        for seq in [2, 3] {
-            senders[&0].send(ShardMessage::Events(vec![live_command(seq, 2)].into())).unwrap();
-            assert!(events.drain(Duration::from_secs(60)).await);
-        }
+        let world = fixture(&hello(&rule_with_cooldown()));
+        let events = handle_each(&world, [2, 3]).await;
+        assert_eq!(*world.responder.sent.lock().unwrap(), [(live_id(2), DEFERRED), (live_id(3), whisper("wait"))]);
+        assert_eq!(world.store.contents(), ["hi"], "nothing is left to do for the second one");
+        assert_eq!(world.store.confirmed(0), Some(3));
+        let posted = events.handle_interaction(live_http_command(4, 2)).await;
+        assert_eq!(posted, HttpInteractionResponse::Respond(whisper("wait")));
+        assert!(world.store.inbox_entries().is_empty());
+        // The cooldown may be its own, if Discord posts one again.
+        let repeated = events.handle_interaction(live_http_command(4, 2)).await;
+        assert_eq!(repeated, HttpInteractionResponse::Respond(DEFERRED));
+    });
+}
+
+#[test]
+fn cooldown_of_an_interaction_with_another_response_edits_a_deferral() {
+    paused(async {
+        let world = fixture(&hello(&rule_with_cooldown()));
+        // An earlier process may have deferred the second one.
+        world.responder.results.lock().unwrap().extend([ResponseResult::Sent, ResponseResult::AlreadySent]);
+        handle_each(&world, [2, 3]).await;
         assert_eq!(world.store.contents(), ["hi", "wait"]);
         let (_, at) = fallbacks(&world).pop().unwrap();
         assert!(at < Duration::from_secs(1), "{at:?}");
         assert!(world.store.operations()[1].payload.contains("token-3"));
-        assert_eq!(world.store.confirmed(0), Some(3));
+    });
+}
+
+#[test]
+fn cooldown_of_one_handler_does_not_stop_the_others() {
+    paused(async {
+        let seen = json!({
+            "name": "seen", "on": "interaction.#", "set": [{ "key": "seen:{interaction_id}", "value": true }],
+        });
+        let mut handlers = hello(&rule_with_cooldown());
+        handlers.as_array_mut().unwrap().push(seen);
+        let world = fixture(&handlers);
+        let events = handle_each(&world, [2, 3]).await;
+        assert_eq!(world.responder.sent.lock().unwrap()[1], (live_id(3), whisper("wait")));
+        assert_eq!(
+            events.handle_interaction(live_http_command(4, 2)).await,
+            HttpInteractionResponse::Respond(whisper("wait"))
+        );
+        let all = || (2..=4).all(|seq| world.store.state(&format!("seen:{}", live_id(seq))).is_some());
+        world.until("the other handler has seen all of them", all).await;
+        assert_eq!(world.store.contents(), ["hi"]);
+        // A handler that may respond, and has no cooldown, needs the deferral.
+        let brain = json!({ "name": "brain", "on": "interaction.command.hello", "webhook": webhook() });
+        handlers.as_array_mut().unwrap().push(brain);
+        let world = fixture(&handlers);
+        handle_each(&world, [2, 3]).await;
+        assert_eq!(*world.responder.sent.lock().unwrap(), [(live_id(2), DEFERRED), (live_id(3), DEFERRED)]);
     });
 }
 
@@ -147,24 +208,75 @@ fn later_response_replaces_the_fallback() {
     });
 }
 
+/// An operation of this kind with a text for an interaction, and these fields.
+fn response_to(seq: u64, kind: &str, fields: &Value) -> Value {
+    let (id, token) = (live_id(seq).to_string(), format!("token-{seq}"));
+    let payload = json!({ "interaction_id": id, "interaction_token": token, "content": "done" });
+    let mut operation = json!({ "kind": kind, "payload": payload });
+    operation.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    operation
+}
+
 #[test]
-fn handler_without_a_response_gets_its_text_later() {
+fn handler_without_a_certain_response_gets_its_text_later() {
     paused(async {
         let world = fixture(&hello(&json!({ "webhook": webhook() })));
-        let edit = |seq: u64| {
-            let (id, token) = (live_id(seq).to_string(), format!("token-{seq}"));
-            json!({ "kind": "edit_original", "payload": { "interaction_id": id, "interaction_token": token, "content": "done" } })
-        };
-        let responds = |operations| BrainScript::Responds(WebhookResponse { operations, ..WebhookResponse::default() });
-        world.brain.script(2, [responds(vec![])]);
-        world.brain.script(3, [responds(vec![edit(3)])]);
-        // A response to another interaction is none to this one.
-        world.brain.script(4, [responds(vec![edit(3)])]);
-        handle(&world, (2..=4).map(|seq| live_command(seq, 2)).collect()).await;
+        let edit = |seq: u64, fields: &Value| response_to(seq, "edit_original", fields);
+        let plain = json!({ "key": "mine" });
+        let operations = [
+            vec![],
+            // A response to another interaction is none to this one.
+            vec![edit(2, &json!({}))],
+            // These may end without a response: Discord rejects a followup, or the time is over.
+            vec![response_to(4, "send_followup", &json!({}))],
+            vec![edit(5, &json!({ "deadline_ms": 60_000 }))],
+            vec![edit(6, &json!({ "delay_ms": 60_000 }))],
+            vec![edit(7, &json!({ "max_attempts": 1 }))],
+            // Certain, also with others.
+            vec![edit(8, &plain)],
+            vec![response_to(9, "send_followup", &json!({})), edit(9, &plain)],
+        ];
+        let commands: Vec<u64> = (2..).take(operations.len()).collect();
+        for (seq, operations) in commands.iter().zip(operations) {
+            let response = WebhookResponse { operations, ..WebhookResponse::default() };
+            world.brain.script(*seq, [BrainScript::Responds(response)]);
+        }
+        handle_each(&world, commands).await;
+        let operations = world.store.operations();
+        let payloads = operations.iter().map(|one| serde_json::from_str::<Value>(&one.payload).unwrap());
+        let (fallbacks, own): (Vec<_>, Vec<_>) = payloads.partition(|payload| payload["only_if_deferred"] == true);
+        let with_fallback: Vec<_> = fallbacks.iter().map(|payload| payload["interaction_token"].clone()).collect();
+        assert_eq!(with_fallback, ["token-2", "token-3", "token-4", "token-5", "token-6", "token-7"]);
         let unanswered = ("nothing yet".to_owned(), Duration::from_secs(300));
-        assert_eq!(fallbacks(&world), [unanswered.clone(), unanswered]);
-        let tokens = |token: &str| world.store.operations().iter().filter(|one| one.payload.contains(token)).count();
-        assert_eq!([tokens("token-2"), tokens("token-3"), tokens("token-4")], [1, 2, 1]);
+        assert_eq!(self::fallbacks(&world), vec![unanswered; 6]);
+        // Discord may reject an edit: then it leaves a text. That of another interaction is not touched.
+        let leaves_text = |token: &str| {
+            let edits = own.iter().filter(|payload| payload["interaction_token"] == token);
+            edits.map(|payload| payload["if_rejected"].as_str().unwrap_or("none").to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (leaves_text("token-2"), leaves_text("token-4")),
+            (vec!["none".to_owned()], vec!["none".to_owned()])
+        );
+        assert_eq!(
+            (leaves_text("token-8"), leaves_text("token-9")),
+            (vec!["broken".to_owned()], vec!["none".to_owned(), "broken".to_owned()])
+        );
+    });
+}
+
+#[test]
+fn brain_keeps_its_own_text_for_a_rejected_edit() {
+    paused(async {
+        let world = fixture(&hello(&json!({ "webhook": webhook() })));
+        let mut own = response_to(2, "edit_original", &json!({}));
+        own["payload"]["if_rejected"] = "mine".into();
+        let response = WebhookResponse { operations: vec![own], ..WebhookResponse::default() };
+        world.brain.script(2, [BrainScript::Responds(response)]);
+        handle_each(&world, [2]).await;
+        let operations = world.store.operations();
+        let [edit] = &operations[..] else { panic!("one operation is enough: {operations:?}") };
+        assert_eq!(serde_json::from_str::<Value>(&edit.payload).unwrap()["if_rejected"], "mine");
     });
 }
 
@@ -303,15 +415,11 @@ fn handler_that_responds_at_once_responds_with_the_text() {
         start_session(&senders[&0], SESSION);
         senders[&0].send(ShardMessage::Events(vec![live_command(2, 2)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
-        let message = |text| {
-            let whole = json!({ "type": 4, "data": { "content": text, "flags": 64 } });
-            InitialResponse::Immediate(whole)
-        };
-        assert_eq!(*world.responder.sent.lock().unwrap(), [(live_id(2), message("broken"))]);
+        assert_eq!(*world.responder.sent.lock().unwrap(), [(live_id(2), whisper("broken"))]);
         let posted = events.handle_interaction(live_http_command(3, 2)).await;
-        assert_eq!(posted, HttpInteractionResponse::Respond(message("down")));
+        assert_eq!(posted, HttpInteractionResponse::Respond(whisper("down")));
         let repeated = events.handle_interaction(live_http_command(3, 2)).await;
-        assert_eq!(repeated, HttpInteractionResponse::Respond(message("broken")), "nothing would follow a deferral");
+        assert_eq!(repeated, HttpInteractionResponse::Respond(whisper("broken")), "nothing would follow a deferral");
         assert!(world.store.operations().is_empty());
     });
 }

@@ -21,7 +21,7 @@ use crate::guild::events::context::EventContext;
 use crate::guild::events::inbox;
 use crate::guild::events::routed_event::RoutedBatch;
 use crate::guild::{HttpInteractionResponse, TooManyHandlers};
-use crate::ports::{EventObserver, EventStore, InteractionResponder, StoredSession, WebhookClient};
+use crate::ports::{EventBroker, EventObserver, EventStore, InteractionResponder, StoredSession, WebhookClient};
 use crate::shard::{Credit, FlowLimit, ShardClaim, ShardMessage, ShardSender};
 use crate::submission::OperationService;
 use crate::wall_clock::WallClock;
@@ -42,6 +42,8 @@ pub struct EventPorts {
     pub crashes: Arc<dyn CrashStore>,
     /// Calls brains.
     pub brain: Arc<dyn WebhookClient>,
+    /// Publishes events, if there is a broker.
+    pub broker: Option<Arc<dyn EventBroker>>,
     /// Sends initial responses to interactions.
     pub responder: Arc<dyn InteractionResponder>,
     /// Accepts operations.

@@ -7,6 +7,8 @@
 //! ```
 
 pub(crate) mod acks;
+#[cfg(test)]
+pub(crate) mod broker_tests;
 pub(crate) mod config;
 pub(crate) mod event_supervisor;
 #[cfg(test)]

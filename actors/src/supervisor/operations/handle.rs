@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::wakeups::{QueueSignal, WakeupSet};
 use crate::guild::GuildSnapshot;
 use crate::ports::{OperationExecutor, OperationStore, PauseTarget, StoreError};
-use crate::supervisor::operations::{Drain, LeaseLost, MembersChanged, Observe, ObserveQueue, PausesChanged};
+use crate::supervisor::operations::{Drain, LeaseLost, MembersChanged, ObserveQueue, ObserveSupervisor, PausesChanged};
 use crate::supervisor::{OperationsConfig, OperationsSnapshot, SpawnGuild, Supervisor};
 use crate::wall_clock::WallClock;
 
@@ -100,7 +100,7 @@ impl OperationsHandle {
 
     /// State of the guilds of this process. `None` if it is ending.
     pub async fn observe(&self) -> Option<OperationsSnapshot> {
-        self.supervisor.send(Observe).await.ok()
+        self.supervisor.send(ObserveSupervisor).await.ok()
     }
 
     /// State of one guild. `None` if this process does not have its queue.

@@ -31,7 +31,7 @@ use tokio::sync::oneshot;
 use self::child::{Child, ChildState, is_interaction};
 use self::release_held::HeldRelease;
 use crate::failpoint;
-use crate::guild::operations::{GuildShared, Observe as ObserveGuild, Pause, Resume, Stop, StopMode};
+use crate::guild::operations::{GuildShared, ObserveGuild, Pause, Resume, Stop, StopMode};
 use crate::guild::{Guild, GuildSnapshot, GuildSpec};
 use crate::ports::{Claim, OperationExecutor, OperationStore};
 use crate::supervision::{Part, PartGuard};
@@ -374,7 +374,7 @@ impl Handler<Drain> for Supervisor {
 /// Returns the state of the supervisor.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "OperationsSnapshot")]
-pub(crate) struct Observe;
+pub(crate) struct ObserveSupervisor;
 
 /// State of the guilds of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -395,10 +395,10 @@ pub struct OperationsSnapshot {
     pub draining: bool,
 }
 
-impl Handler<Observe> for Supervisor {
-    type Result = actix::MessageResult<Observe>;
+impl Handler<ObserveSupervisor> for Supervisor {
+    type Result = actix::MessageResult<ObserveSupervisor>;
 
-    fn handle(&mut self, _: Observe, _: &mut Context<Self>) -> Self::Result {
+    fn handle(&mut self, _: ObserveSupervisor, _: &mut Context<Self>) -> Self::Result {
         let is_crashed = |child: &&Child| matches!(child.state, ChildState::Crashed);
         actix::MessageResult(OperationsSnapshot {
             active: self.children.len(),

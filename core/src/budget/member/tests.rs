@@ -121,7 +121,7 @@ fn closed_budget_refuses_with_reason_and_retry_time() {
     assert_eq!(error.retry_after(), Some(RETRY));
     let message = "the shared budget is unreachable, and nothing may be spent from it meanwhile; try again in 1s";
     assert_eq!(error.to_string(), message);
-    assert_eq!(member.snapshot(&name(), NOW).unwrap().kept, BudgetSource::Meanwhile);
+    assert_eq!(member.snapshot(&name(), NOW).unwrap().source, BudgetSource::Meanwhile);
 }
 
 #[test]
@@ -281,9 +281,9 @@ proptest! {
         steps in proptest::collection::vec((0..1_500_000u64, 0..3usize, requests(), any::<bool>()), 1..80),
     ) {
         let (mut scene, mut now) = (Scene::new(), NOW);
-        for (later, who, ask, within_reach) in steps {
+        for (later, who, demand, within_reach) in steps {
             now = now + Duration::from_micros(later);
-            let is_shared = scene.step(who, ask, within_reach, now);
+            let is_shared = scene.step(who, demand, within_reach, now);
             if is_shared && scene.unreported.iter().all(|points| *points == Points::ZERO) {
                 prop_assert!(scene.everything_spent_has_come_back());
             }
@@ -296,18 +296,18 @@ proptest! {
         after in proptest::collection::vec((0..1_500_000u64, 0..3usize, requests()), 1..80),
     ) {
         let (mut scene, mut now) = (Scene::new(), NOW);
-        for (later, who, ask) in before {
+        for (later, who, demand) in before {
             now = now + Duration::from_micros(later);
-            scene.step(who, ask, true, now);
+            scene.step(who, demand, true, now);
         }
         // Each member knows how far ahead the others have booked.
         for who in 0..3 {
             let nothing = SpendRequest { cost: Points::ZERO, max_wait: seconds(60) };
             scene.step(who, nothing, true, now);
         }
-        for (later, who, ask) in after {
+        for (later, who, demand) in after {
             now = now + Duration::from_micros(later);
-            scene.step(who, ask, false, now);
+            scene.step(who, demand, false, now);
             prop_assert!(scene.everything_spent_has_come_back());
         }
     }

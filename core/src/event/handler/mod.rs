@@ -3,7 +3,7 @@
 //! ```text
 //!  Event ─▶ matching(name) ─▶ accepts(view) ─▶ needed_keys(view) ─┬─▶ Rule::apply ─▶ operations, reply, set
 //!           patterns, by       conditions       stored values     └─▶ body ─▶ a webhook, which returns the same
-//!           name alone
+//!           name alone                                                 └─▶ body ─▶ the broker, for its consumers
 //! ```
 
 mod body;
@@ -69,6 +69,8 @@ pub enum HandlerAction {
     Rule(Rule),
     /// A webhook call to the brain.
     Webhook(WebhookSpec),
+    /// The event is published to the message broker, for any consumers.
+    Broker,
 }
 
 /// Whether an interaction is deferred before the response.

@@ -119,7 +119,7 @@ fn handler(value: &Value, at: &mut FieldContext<'_>) -> Option<EventHandler> {
     })
 }
 
-/// Reads the action of a handler: either a rule or a webhook.
+/// Reads the action of a handler: a rule, a webhook or the broker.
 fn action(
     form: &mut FieldReader<'_, '_>,
     names: PlaceholderScope<'_>,
@@ -129,7 +129,16 @@ fn action(
     let reply = form.optional("reply", |value, at| check::reply(value, names, at));
     let set = form.optional("set", list(0, MAX_ENTRIES, |value, at| state_write(value, names, at)));
     let webhook = form.optional("webhook", webhook);
+    let broker = form.optional("broker", broker);
     let rule = ["do", "reply", "set"].into_iter().find(|field| form.has_value(field));
+    if form.has_value("broker") {
+        if let Some(field) = rule.or_else(|| form.has_value("webhook").then_some("webhook")) {
+            let message = format!("must not be combined with `{field}`: use a handler for each");
+            form.invalid("broker", message);
+            return None;
+        }
+        return broker;
+    }
     match (rule, form.has_value("webhook")) {
         (Some(field), true) => {
             let message = format!("must not be combined with `{field}`: use either a built-in rule or a webhook");
@@ -142,7 +151,7 @@ fn action(
             Some(HandlerAction::Rule(Rule { operations, reply, set, cooldown: cooldown.cloned() }))
         }
         (None, false) => {
-            form.invalid_here("must have an action: `do` (operations), `reply`, `set`, or `webhook`");
+            form.invalid_here("must have an action: `do` (operations), `reply`, `set`, `webhook`, or `broker`");
             None
         }
     }
@@ -259,6 +268,14 @@ fn state_write(value: &Value, names: PlaceholderScope<'_>, at: &mut FieldContext
         let lifetime = form.optional("for_ms", millis(1, MAX_LIFETIME_MS));
         Some(StateWrite { key: key?, value: value_template.unwrap_or(JsonTemplate::Fixed(Value::Null)), lifetime })
     })
+}
+
+/// Reads `broker = true`.
+fn broker(value: &Value, at: &mut FieldContext<'_>) -> Option<HandlerAction> {
+    match boolean(value, at)? {
+        true => Some(HandlerAction::Broker),
+        false => at.invalid("must be true, or be absent"),
+    }
 }
 
 fn webhook(value: &Value, at: &mut FieldContext<'_>) -> Option<WebhookSpec> {

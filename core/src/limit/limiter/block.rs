@@ -12,8 +12,8 @@ impl Limiter {
     /// A call of this credential got a global 429.
     pub(super) fn block(&mut self, credential: Credential, until: Timestamp, now: Timestamp) {
         // Only the domain that shares the global limit notifies other processes, and an exempt call has not created it.
-        let domain = self.domain_for(credential, false);
-        if let Some(global) = &mut self.domains[domain].global {
+        let domain = self.domain_for(credential, false, now);
+        if let Some(global) = domain.and_then(|domain| self.domains[domain].global.as_mut()) {
             global.close(until);
         }
         self.record_block(credential, until, now);
@@ -53,14 +53,28 @@ impl Limiter {
         std::mem::take(&mut self.block_ended)
     }
 
-    /// Adds a domain, blocked for as long as its credential is.
-    pub(super) fn add_domain(&mut self, credential: Credential, global: Option<GlobalLimit>) -> DomainId {
-        let mut domain = Domain::new(credential, global);
+    /// Adds a domain, blocked for as long as its credential is; in the place of another one if that is given.
+    pub(super) fn add_domain(
+        &mut self,
+        credential: Credential,
+        global: Option<GlobalLimit>,
+        free: Option<DomainId>,
+        now: Timestamp,
+    ) -> DomainId {
+        let mut domain = Domain::new(credential, global, now);
         for (_, until) in self.blocks.iter().filter(|(blocked, _)| *blocked == credential) {
             domain.block(*until);
             domain.global.iter_mut().for_each(|global| global.on_remote_block(*until));
         }
-        self.domains.push(domain);
-        self.domains.len() - 1
+        match free {
+            Some(free) => {
+                self.domains[free] = domain;
+                free
+            }
+            None => {
+                self.domains.push(domain);
+                self.domains.len() - 1
+            }
+        }
     }
 }

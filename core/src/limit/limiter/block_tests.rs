@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::lane::Lane;
+use crate::limit::CallerId;
 use crate::limit::SharingConfig;
 use crate::limit::shared::{LimitFallback, ReferenceWindow, SharedLimitConfig};
 use crate::response::{RateHeaders, RateLimitScope};
@@ -31,7 +32,7 @@ fn at(ms: u64) -> Timestamp {
 
 fn request(credential: Credential, path: &str, object: u64, deadline: Timestamp) -> PermitRequest {
     let route = Route::parse("POST", &path.replace("{}", &object.to_string()), 1, 0);
-    PermitRequest { credential, route, lane: Lane::Interactive, deadline }
+    PermitRequest { credential, route, lane: Lane::Interactive, caller: CallerId::NONE, deadline }
 }
 
 /// The earliest time at which a call could be granted.
@@ -53,7 +54,7 @@ fn limited(scope: RateLimitScope, retry_after_ms: u64) -> ResponseInfo {
 }
 
 /// Makes the bucket of a route known, with slots left.
-fn learn(limiter: &mut Limiter, request: PermitRequest, now: Timestamp) {
+fn observe_bucket(limiter: &mut Limiter, request: PermitRequest, now: Timestamp) {
     let bucket = request.route.key.as_str().to_owned();
     let AcquireOutcome::Granted(permit) = limiter.acquire(request, now) else {
         panic!(
@@ -74,7 +75,7 @@ fn global_429_stops_all_of_its_credential_and_other_scopes_one_resource() {
                 for credential in CREDENTIALS {
                     let mut limiter = Limiter::new(LimitConfig::default(), at(0));
                     if is_known {
-                        learn(&mut limiter, request(credential, path, 7, at(2_000)), at(2_000));
+                        observe_bucket(&mut limiter, request(credential, path, 7, at(2_000)), at(2_000));
                     }
                     let AcquireOutcome::Granted(permit) =
                         limiter.acquire(request(credential, path, 7, at(2_100)), at(2_100))

@@ -11,11 +11,8 @@ use crate::time::Timestamp;
 
 impl Limiter {
     pub(super) fn enqueue(&mut self, ticket: Ticket, waiter: Waiter, now: Timestamp) {
-        let (queue_id, lane) = (waiter.queue_id, waiter.request.lane);
-        let queue = &mut self.queues.queue(queue_id).queues.get_or_insert_default().lanes[lane.index()];
-        // Usually the newest ticket; one that moves here from another queue keeps its position in the order of tickets.
-        let index = queue.partition_point(|other| *other < ticket);
-        queue.insert(index, ticket);
+        let (queue_id, lane, caller) = (waiter.queue_id, waiter.request.lane, waiter.request.caller);
+        self.queues.queue(queue_id).queues.get_or_insert_default().lanes[lane.index()].insert(caller, ticket);
         self.domains[waiter.domain].waiting += 1;
         self.waiters.insert(ticket, waiter);
         self.review(queue_id, now);
@@ -27,7 +24,7 @@ impl Limiter {
         self.domains[waiter.domain].waiting -= 1;
         let lane = waiter.request.lane.index();
         if let Some(queues) = &mut self.queues.queue(waiter.queue_id).queues {
-            queues.lanes[lane].retain(|other| *other != ticket);
+            queues.lanes[lane].remove(waiter.request.caller, ticket);
         }
         self.review(waiter.queue_id, now);
         Some(waiter)
@@ -63,9 +60,9 @@ impl Limiter {
         let Some(queues) = &mut self.queues.queue(queue_id).queues else { return };
         for lane in Lane::ALL {
             if let Some(head) = queues.lanes[lane.index()].front() {
-                let domain = self.waiters[head].domain;
-                queues.announced[lane.index()] = Some((*head, domain));
-                self.domains[domain].announce(lane, *head, queue_id);
+                let Waiter { domain, request, .. } = &self.waiters[&head];
+                queues.announced[lane.index()] = Some((head, request.caller, *domain));
+                self.domains[*domain].announce(lane, request.caller, head, queue_id);
                 if is_probe {
                     // Only the most urgent call can be the probe.
                     break;
@@ -78,8 +75,8 @@ impl Limiter {
         let Some(queues) = &mut self.queues.queue(queue_id).queues else { return };
         let announced = std::mem::take(&mut queues.announced);
         for (lane, head) in Lane::ALL.into_iter().zip(announced) {
-            if let Some((head, domain)) = head {
-                self.domains[domain].withdraw(lane, head, queue_id);
+            if let Some((head, caller, domain)) = head {
+                self.domains[domain].withdraw(lane, caller, head, queue_id);
             }
         }
     }

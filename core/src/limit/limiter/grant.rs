@@ -52,6 +52,8 @@ impl Limiter {
     }
 
     pub(super) fn grant_waiter(&mut self, ticket: Ticket, queue_id: WaitQueueId, now: Timestamp) {
+        // Before its wait queue is withdrawn: calls of other lanes in it are passed over as well.
+        let waiting = self.waiters.get(&ticket).map(|waiter| self.domains[waiter.domain].ready_lanes());
         self.unannounce(queue_id);
         // A probe waits for a bucket that is not that of its wait queue; other calls may have used it up since.
         let is_late = self.waiters.get(&ticket).map(|waiter| waiter.request.clone());
@@ -67,7 +69,8 @@ impl Limiter {
                 self.queues.queue(queue_id).queues = None;
             }
         }
-        let permit = self.grant(request, domain, queue_id, sublimit, now);
+        let waiting = waiting.unwrap_or_default();
+        let permit = self.grant(request, domain, queue_id, sublimit, waiting, now);
         self.effects.push_back(LimiterEffect::Grant { ticket, permit, waited: now.since(since) });
         self.review(queue_id, now);
     }
@@ -78,6 +81,7 @@ impl Limiter {
         domain: DomainId,
         queue_id: WaitQueueId,
         sublimit: Option<WaitQueueId>,
+        waiting: [bool; 3],
         now: Timestamp,
     ) -> PermitId {
         let (mut slot, mut probe) = (None, None);
@@ -95,7 +99,7 @@ impl Limiter {
                 }
             }
         }
-        let shared_permit = self.domains[domain].take(request.lane, now);
+        let shared_permit = self.domains[domain].take(request.lane, request.caller, waiting, now);
         self.last_id += 1;
         let id = PermitId(self.last_id);
         self.permits.insert(id, Permit { request, domain, dispatched: now, slot, probe, sublimit, shared_permit });

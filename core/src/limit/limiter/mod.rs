@@ -20,6 +20,8 @@ mod block;
 #[cfg(test)]
 mod block_tests;
 mod enqueue;
+#[cfg(test)]
+mod fairness_tests;
 mod grant;
 mod observe;
 mod persist;
@@ -31,7 +33,7 @@ mod sharing;
 #[cfg(test)]
 mod tests;
 
-pub use request::{AcquireOutcome, Delay, DelayReason, LimiterEffect, PermitId, PermitRequest};
+pub use request::{AcquireOutcome, Delay, DelayReason, LimiterEffect, PermitId, PermitRequest, RouteBucket};
 pub use sharing::SharingConfig;
 
 /// A waiting caller.
@@ -101,7 +103,8 @@ pub struct Limiter {
     pub(super) config: LimitConfig,
     pub(super) routes: RouteTable,
     pub(super) queues: WaitQueues,
-    /// At most two for each credential; few enough for a linear search.
+    /// At most two for each credential; few enough for a linear search. Those of tokens of callers are bounded by
+    /// `max_token_domains`.
     pub(super) domains: Vec<Domain>,
     /// Global 429s that have not ended.
     blocks: Vec<(Credential, Timestamp)>,
@@ -157,10 +160,9 @@ impl Limiter {
 
     /// Requests a permit for a call. The lane matters only relative to calls that wait.
     pub fn acquire(&mut self, request: PermitRequest, now: Timestamp) -> AcquireOutcome {
-        let domain = self.domain_for_request(&request);
-        let Some(queue_id) = self.queue_for(&request, now) else {
-            return AcquireOutcome::Delay(Delay { until: now + Duration::from_secs(1), reason: DelayReason::Full });
-        };
+        let full = AcquireOutcome::Delay(Delay { until: now + Duration::from_secs(1), reason: DelayReason::Full });
+        let Some(domain) = self.domain_for_request(&request, now) else { return full };
+        let Some(queue_id) = self.queue_for(&request, now) else { return full };
         // Nothing refers to it yet, and a bucket that it may share could evict it.
         self.queues.hold(queue_id);
         let acquired = self.acquire_at(queue_id, request, domain, now);
@@ -176,7 +178,8 @@ impl Limiter {
         now: Timestamp,
     ) -> AcquireOutcome {
         if self.can_grant_now(&request, domain, queue_id, now) {
-            return AcquireOutcome::Granted(self.grant(request, domain, queue_id, None, now));
+            let waiting = self.domains[domain].ready_lanes();
+            return AcquireOutcome::Granted(self.grant(request, domain, queue_id, None, waiting, now));
         }
         let delay = self.estimate(&request, domain, queue_id, now);
         if delay.until > request.deadline {
@@ -228,6 +231,7 @@ impl Limiter {
     /// A granted call was never sent: everything that it took is returned.
     pub fn refund(&mut self, permit: PermitId, now: Timestamp) {
         let Some(permit) = self.permits.remove(&permit) else { return };
+        self.domains[permit.domain].in_flight -= 1;
         if let Some(global) = &mut self.domains[permit.domain].global {
             global.refund(permit.shared_permit, now);
         }
@@ -246,6 +250,7 @@ impl Limiter {
     /// A granted call gets no response: it counts as if it arrived at the last possible moment.
     pub fn mark_lost(&mut self, permit: PermitId, now: Timestamp) {
         let Some(permit) = self.permits.remove(&permit) else { return };
+        self.domains[permit.domain].in_flight -= 1;
         let gone = permit.dispatched + self.config.request_timeout;
         if let Some(global) = &mut self.domains[permit.domain].global {
             global.mark_lost(permit.shared_permit, permit.dispatched, now);
@@ -272,11 +277,12 @@ impl Limiter {
     /// A call got a response.
     pub fn on_response(&mut self, permit: PermitId, response: &ResponseInfo, now: Timestamp) {
         let Some(permit) = self.permits.remove(&permit) else { return };
+        self.domains[permit.domain].in_flight -= 1;
         if let Some(global) = &mut self.domains[permit.domain].global {
             global.on_response(permit.shared_permit, permit.dispatched, now);
         }
-        let learned = match &response.rate {
-            Some(rate) => self.learn(&permit, rate, now),
+        let queue_id = match &response.rate {
+            Some(rate) => self.observe_headers(&permit, rate, now),
             None => {
                 if let Some((queue_id, number)) = permit.slot {
                     if let QueueLimit::Bucket(bucket) = &mut self.queues.queue(queue_id).limit {
@@ -288,23 +294,24 @@ impl Limiter {
                     response.class,
                     ResponseClass::Success
                         | ResponseClass::NotFound
+                        | ResponseClass::WebhookGone
                         | ResponseClass::Rejected
                         | ResponseClass::Forbidden
                 );
                 if is_telling && permit.slot.is_none() {
                     let free = RouteLimit::Free(now + self.config.free_for);
-                    self.routes.learn(permit.request.credential, &permit.request.route.key, free);
+                    self.routes.observe(permit.request.credential, &permit.request.route.key, free);
                 }
                 permit.slot.map(|(queue_id, _)| queue_id)
             }
         };
         // A call that passes the sublimit must not evict the bucket that is about to be closed.
-        learned.into_iter().for_each(|queue_id| self.queues.hold(queue_id));
+        queue_id.into_iter().for_each(|queue_id| self.queues.hold(queue_id));
         self.complete_sublimit(permit.sublimit, now, now);
         if let ResponseClass::RateLimited { scope, retry_after } = response.class {
-            self.on_rate_limited(&permit, scope, now + retry_after, response.rate.as_ref(), learned, now);
+            self.on_rate_limited(&permit, scope, now + retry_after, response.rate.as_ref(), queue_id, now);
         }
-        learned.into_iter().for_each(|queue_id| self.queues.release(queue_id));
+        queue_id.into_iter().for_each(|queue_id| self.queues.release(queue_id));
         self.finish_probe(permit.probe, now);
         self.review_related(&permit.request, now);
         self.advance(now);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::persist::SAVE_BUCKET_SOON_ABOVE;
 use super::{Delay, DelayReason, Limiter, LimiterEffect, Permit, PermitRequest};
 use crate::limit::bucket::Bucket;
+use crate::limit::lane_queue::LaneQueue;
 use crate::limit::route_table::RouteLimit;
 use crate::limit::wait_queue::{QueueLimit, Ticket, WaitQueueId, WaitQueueKey};
 use crate::response::{RateHeaders, RateLimitScope};
@@ -13,7 +14,12 @@ use crate::time::Timestamp;
 
 impl Limiter {
     /// Updates the bucket from the headers of a response; returns the wait queue of the bucket.
-    pub(super) fn learn(&mut self, permit: &Permit, rate: &RateHeaders, now: Timestamp) -> Option<WaitQueueId> {
+    pub(super) fn observe_headers(
+        &mut self,
+        permit: &Permit,
+        rate: &RateHeaders,
+        now: Timestamp,
+    ) -> Option<WaitQueueId> {
         let PermitRequest { credential, route, .. } = &permit.request;
         let fresh = Bucket::from_headers(rate, now);
         let hash = self.routes.intern_hash(&rate.bucket, fresh.spec())?;
@@ -39,14 +45,17 @@ impl Limiter {
                 bucket.on_response(number, rate, self.config.reset_tolerance, now);
             }
             let spec = bucket.spec();
-            if self.routes.spec(hash) != spec {
+            let known = self.routes.spec(hash);
+            if known != spec {
                 self.routes.set_spec(hash, spec);
-                self.mark_unsaved(Urgency::Later);
+                let is_same_kind = std::mem::discriminant(&known.kind) == std::mem::discriminant(&spec.kind);
+                self.mark_unsaved(if is_same_kind { Urgency::Later } else { Urgency::Soon });
             }
         }
         if self.routes.limit_of(*credential, &route.key, now) != RouteLimit::Hash(hash) {
-            self.routes.learn(*credential, &route.key, RouteLimit::Hash(hash));
-            self.mark_unsaved(Urgency::Later);
+            self.routes.observe(*credential, &route.key, RouteLimit::Hash(hash));
+            // Routes are few. One that is not known starts with a probe, which may hit a bucket that is used up.
+            self.mark_unsaved(Urgency::Soon);
         }
         if rate.remaining == 0 && rate.reset_after > SAVE_BUCKET_SOON_ABOVE {
             self.mark_unsaved(Urgency::Soon);
@@ -113,7 +122,7 @@ impl Limiter {
             .queue(queue_id)
             .queues
             .iter()
-            .flat_map(|queues| queues.lanes.iter().flatten().copied())
+            .flat_map(|queues| queues.lanes.iter().flat_map(LaneQueue::iter))
             .collect();
         let resolved: Vec<Ticket> = waiting
             .into_iter()

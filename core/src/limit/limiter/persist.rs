@@ -1,8 +1,9 @@
 //! Saves and restores state that must survive a restart.
 //!
 //! Of a bucket, only the time until which it is closed is saved. Only Discord knows how much of the others was used.
-//! Therefore each object of a restored hash starts with a probe, for as long as calls of the previous process may
-//! count.
+//! Therefore each object starts with a probe, for as long as calls of the previous process may count, even if that
+//! process did not save the hash. If it ended suddenly, it may have closed more buckets than it had saved: then each
+//! object waits until no bucket can be used up any more, unless that takes long. Those that take long are saved soon.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -10,7 +11,6 @@ use std::time::Duration;
 
 use super::Limiter;
 use crate::limit::SavedLimiter;
-use crate::limit::bucket::Bucket;
 use crate::limit::route_table::{HashId, RouteLimit};
 use crate::limit::saved_state::{
     MAX_BLOCKS, MAX_CLOSED, MAX_PAST, MAX_ROUTES, MAX_TEXT, SavedBlock, SavedBucket, SavedHash, SavedRoute,
@@ -20,7 +20,7 @@ use crate::limit::sublimit::Sublimit;
 use crate::limit::wait_queue::{QueueLimit, SublimitKey, WaitQueue, WaitQueueKey};
 use crate::response::Credential;
 use crate::route::{RouteKey, TopLevelId};
-use crate::snapshot::{SnapshotAge, Urgency, duration_ms};
+use crate::snapshot::{ShutdownKind, SnapshotAge, Urgency, duration_ms};
 use crate::time::Timestamp;
 
 /// State that stays closed for longer than this should be saved soon. A new gate sends nothing for about as long
@@ -109,9 +109,10 @@ impl Limiter {
         })
     }
 
-    /// Restores the state that a previous process saved. This never makes a limit less strict. Must be called before
-    /// the first [`Limiter::acquire`], and after [`Limiter::share`] if limits are shared.
-    pub fn restore(&mut self, saved_state: &SavedLimiter, age: SnapshotAge, now: Timestamp) {
+    /// Restores the state that a previous process saved, and that ended in this way. This never makes a limit less
+    /// strict. Must be called before the first [`Limiter::acquire`], and after [`Limiter::share`] if limits are shared.
+    pub fn restore(&mut self, saved_state: &SavedLimiter, age: SnapshotAge, ending: ShutdownKind, now: Timestamp) {
+        self.routes.set_predecessor(now + self.config.settling, ending);
         for SavedBlock { credential, lasting_ms } in saved_state.blocks.iter().take(MAX_BLOCKS) {
             if let Some(remaining) = age.remaining(*lasting_ms) {
                 // Other processes are not notified again: the shared state includes the block.
@@ -127,7 +128,6 @@ impl Limiter {
             )
             .collect();
         let hash_at = |index: usize| hashes.get(index).copied().flatten();
-        self.routes.restored(now + self.config.settling);
         // The newest routes come first. They are added last, so that they are not evicted.
         for SavedRoute { credential, route, hash } in saved_state.routes.iter().take(MAX_ROUTES).rev() {
             let route = RouteKey::new(route);
@@ -135,7 +135,7 @@ impl Limiter {
                 && route.as_str().len() <= MAX_TEXT
                 && self.routes.limit_of(*credential, &route, now) == RouteLimit::Unknown
             {
-                self.routes.learn(*credential, &route, RouteLimit::Hash(hash));
+                self.routes.observe(*credential, &route, RouteLimit::Hash(hash));
             }
         }
         for bucket in saved_state.closed.iter().take(MAX_CLOSED) {
@@ -152,8 +152,8 @@ impl Limiter {
     fn restore_bucket(&mut self, closed: &SavedBucket, hash: HashId, until: Timestamp, now: Timestamp) {
         let Some(credential_id) = self.routes.credential_id(closed.credential) else { return };
         let key = WaitQueueKey::Bucket(credential_id, hash, TopLevelId::from_parts(closed.major));
-        let spec = self.routes.spec(hash);
-        let Some(queue_id) = self.queues.find_or_insert(&key, now, || QueueLimit::Bucket(Bucket::unobserved(spec)))
+        let routes = &self.routes;
+        let Some(queue_id) = self.queues.find_or_insert(&key, now, || QueueLimit::Bucket(routes.new_bucket(hash, now)))
         else {
             return;
         };
@@ -173,7 +173,8 @@ impl Limiter {
         let Some(credential_id) = self.routes.credential_id(saved.credential) else { return };
         let route = RouteKey::new(&saved.route);
         let key = SublimitKey { credential_id, route, major: TopLevelId::from_parts(saved.major), sub: saved.sub };
-        let make = || QueueLimit::Sublimit(Sublimit::new(saved.sub));
+        let unsaved = self.routes.unsaved_calls();
+        let make = || QueueLimit::Sublimit(Sublimit::after(saved.sub, unsaved));
         let Some(queue_id) = self.queues.find_or_insert(&WaitQueueKey::Sublimit(Box::new(key)), now, make) else {
             return;
         };

@@ -7,12 +7,13 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::lane::Lane;
+use crate::limit::CallerId;
 use crate::limit::SavedLimiter;
 use crate::limit::bucket::Bucket;
 use crate::limit::test_server::TestBucketServer;
 use crate::response::{RateHeaders, RateLimitScope};
 use crate::route::{Route, SublimitKind};
-use crate::snapshot::{SnapshotAge, Urgency};
+use crate::snapshot::{ShutdownKind, SnapshotAge, Urgency};
 use crate::time::UnixMs;
 
 const BOT: Credential = Credential::Application(1);
@@ -29,7 +30,7 @@ fn limiter(now: Timestamp) -> Limiter {
 
 fn request(method: &str, path: &str) -> PermitRequest {
     let route = Route::parse(method, path, 1, 0);
-    PermitRequest { credential: BOT, route, lane: Lane::Interactive, deadline: Timestamp::ZERO }
+    PermitRequest { credential: BOT, route, lane: Lane::Interactive, caller: CallerId::NONE, deadline: Timestamp::ZERO }
 }
 
 fn rate(bucket: &str, limit: u32, remaining: u32, reset_after_ms: u64) -> RateHeaders {
@@ -75,8 +76,12 @@ fn saved(limiter: &Limiter, now: Timestamp) -> SavedLimiter {
 
 /// Creates a limiter that starts at `now`, `after_ms` after another one was saved.
 fn restored(saved: &SavedLimiter, after_ms: u64, now: Timestamp) -> Limiter {
+    restored_after(ShutdownKind::Clean, saved, after_ms, now)
+}
+
+fn restored_after(ending: ShutdownKind, saved: &SavedLimiter, after_ms: u64, now: Timestamp) -> Limiter {
     let mut limiter = limiter(now);
-    limiter.restore(saved, SnapshotAge::of(UnixMs::new(5_000), UnixMs::new(5_000 + after_ms)), now);
+    limiter.restore(saved, SnapshotAge::of(UnixMs::new(5_000), UnixMs::new(5_000 + after_ms)), ending, now);
     limiter
 }
 
@@ -95,16 +100,16 @@ fn global_block_survives_a_restart_and_ends_on_time() {
 #[test]
 fn global_block_of_an_exempt_call_survives_a_restart() {
     let callback = |id: u64| request("POST", &format!("/interactions/{id}/t/callback"));
-    for (refused, place) in [(callback(1), "exempt"), (request("GET", "/guilds/1"), "under the global limit")] {
+    for (refused, case) in [(callback(1), "exempt"), (request("GET", "/guilds/1"), "under the global limit")] {
         let mut before = limiter(at(0));
         let permit = take(&mut before, &refused, at(2_000)).unwrap();
         before.on_response(permit, &limited(RateLimitScope::Global, 60_000), at(2_000));
-        assert_eq!(before.take_unsaved(), Some(Urgency::Soon), "{place}");
+        assert_eq!(before.take_unsaved(), Some(Urgency::Soon), "{case}");
         let mut after = restored(&saved(&before, at(2_000)), 10_000, at(0));
         let others = [callback(2), request("GET", "/users/@me")];
         for (now, may) in [(49_999, false), (50_000, true)] {
             for other in &others {
-                assert_eq!(is_permitted(&mut after, other, at(now)), may, "{place}: {other:?} at {now}");
+                assert_eq!(is_permitted(&mut after, other, at(now)), may, "{case}: {other:?} at {now}");
             }
         }
     }
@@ -139,9 +144,9 @@ fn restored_hash_probes_each_object_while_old_calls_may_count() {
         let left = if now == 2_000 { 4 } else { 3 };
         before.on_response(permit, &ok(rate("m", 5, left, 5_000)), at(now));
     }
-    assert_eq!(before.take_unsaved(), Some(Urgency::Later));
-    let memory = saved(&before, at(2_200));
-    let mut after = restored(&memory, 0, at(0));
+    assert_eq!(before.take_unsaved(), Some(Urgency::Soon), "a route was learned");
+    let snapshot = saved(&before, at(2_200));
+    let mut after = restored(&snapshot, 0, at(0));
     // Objects do not wait for each other's responses, but the remaining slots of each are unknown.
     let first = take(&mut after, &send(1), at(2_000)).unwrap();
     assert!(is_permitted(&mut after, &send(2), at(2_000)));
@@ -155,6 +160,68 @@ fn restored_hash_probes_each_object_while_old_calls_may_count() {
     );
     // Later, no call of the previous process can count.
     assert_eq!((0..9).filter_map(|_| take(&mut after, &send(3), at(8_000))).count(), 5);
+}
+
+#[test]
+fn hash_that_was_not_saved_probes_each_object_as_well() {
+    let mut after = restored(&SavedLimiter::default(), 0, at(0));
+    let send = |channel: u64| request("POST", &format!("/channels/{channel}/messages"));
+    let probe = take(&mut after, &send(1), at(2_000)).unwrap();
+    after.on_response(probe, &ok(rate("m", 5, 4, 5_000)), at(2_050));
+    // The previous process may have sent four calls to it.
+    let first = take(&mut after, &send(2), at(2_060)).unwrap();
+    assert!(!is_permitted(&mut after, &send(2), at(2_060)));
+    after.on_response(first, &ok(rate("m", 5, 0, 3_000)), at(2_100));
+    assert!(!is_permitted(&mut after, &send(2), at(2_100)));
+}
+
+#[test]
+fn after_a_sudden_end_no_bucket_is_used_before_it_must_be_free() {
+    let mut before = limiter(at(0));
+    let fixed = |channel: u64| request("POST", &format!("/channels/{channel}/messages"));
+    let leaky = |guild: u64| request("GET", &format!("/guilds/{guild}"));
+    let long = |guild: u64| request("POST", &format!("/guilds/{guild}/roles"));
+    let mut answer = |call: &PermitRequest, now: u64, rate: RateHeaders| {
+        let permit = take(&mut before, call, at(now)).unwrap();
+        before.on_response(permit, &ok(rate), at(now));
+    };
+    let with_reset = |bucket: &str, remaining: u32, now: u64, reset: u64| RateHeaders {
+        reset_ms: 1_000_000 + reset,
+        ..rate(bucket, 5, remaining, reset - now)
+    };
+    for (now, remaining) in [(2_000, 4), (2_300, 3)] {
+        answer(&fixed(1), now, with_reset("fixed", remaining, now, 7_000));
+        // Its reset moves with each call.
+        answer(&leaky(1), now, with_reset("leaky", remaining, now, 3_000 + 1_000 * u64::from(4 - remaining)));
+        answer(&long(1), now, with_reset("long", remaining, now, 100_000_000));
+    }
+    let snapshot = saved(&before, at(2_400));
+    let starts = |ending: ShutdownKind, call: &PermitRequest| {
+        let mut after = restored_after(ending, &snapshot, 0, at(0));
+        (1_600..20_000).step_by(100).find(|now| is_permitted(&mut after, call, at(*now)))
+    };
+    // Its last call may have arrived 500 ms after the start.
+    assert_eq!(starts(ShutdownKind::Sudden, &fixed(2)), Some(5_500));
+    assert_eq!(starts(ShutdownKind::Sudden, &leaky(2)), Some(1_600), "a slot drains within the quiet first window");
+    assert_eq!(starts(ShutdownKind::Sudden, &long(2)), Some(1_600), "one that is used up for so long is saved");
+    for call in [fixed(2), leaky(2), long(2)] {
+        assert_eq!(starts(ShutdownKind::Clean, &call), Some(1_600), "what is used up is saved");
+    }
+}
+
+#[test]
+fn after_a_sudden_end_one_rename_of_each_channel_may_be_missing() {
+    let mut rename = request("PATCH", "/channels/1");
+    rename.route = rename.route.with_sublimit(SublimitKind::ChannelName);
+    for (ending, permitted) in [(ShutdownKind::Clean, 2), (ShutdownKind::Sudden, 1)] {
+        let mut after = restored_after(ending, &SavedLimiter::default(), 0, at(0));
+        let free = ResponseInfo { class: ResponseClass::Success, rate: None };
+        let sent = (0..4).filter_map(|_| {
+            take(&mut after, &rename, at(2_000)).map(|permit| after.on_response(permit, &free, at(2_000)))
+        });
+        assert_eq!(sent.count(), permitted, "{ending:?}");
+        assert!(is_permitted(&mut after, &rename, at(602_000)));
+    }
 }
 
 #[test]
@@ -181,15 +248,15 @@ fn oldest_routes_are_left_out_when_there_are_too_many_to_save() {
         let hash =
             before.routes.intern_hash(&name, Bucket::from_headers(&rate(&name, 5, 4, 1_000), at(0)).spec()).unwrap();
         let route = crate::route::RouteKey::new(&format!("GET /{number}"));
-        before.routes.learn(BOT, &route, RouteLimit::Hash(hash));
+        before.routes.observe(BOT, &route, RouteLimit::Hash(hash));
     }
-    let memory = saved(&before, at(1_000));
-    assert_eq!((memory.routes(), memory.hashes.len()), (10_000, 10_000));
-    let mut names: Vec<u64> = memory.hashes.iter().map(|hash| hash.name.parse().unwrap()).collect();
+    let snapshot = saved(&before, at(1_000));
+    assert_eq!((snapshot.routes(), snapshot.hashes.len()), (10_000, 10_000));
+    let mut names: Vec<u64> = snapshot.hashes.iter().map(|hash| hash.name.parse().unwrap()).collect();
     names.sort_unstable();
     assert_eq!(names[0], 1_000);
     let mut after = limiter(at(0));
-    after.restore(&memory, SnapshotAge::of(UnixMs::new(0), UnixMs::new(0)), at(0));
+    after.restore(&snapshot, SnapshotAge::of(UnixMs::new(0), UnixMs::new(0)), ShutdownKind::Clean, at(0));
     assert_eq!(after.routes.len(), 10_000);
     assert_eq!(after.save(at(0)).routes(), 10_000);
 }
@@ -230,14 +297,14 @@ enum CannedResponse {
 }
 
 fn calls() -> impl Strategy<Value = Vec<(u64, usize, u64, CannedResponse)>> {
-    let answers = prop_oneof![
+    let responses = prop_oneof![
         12 => Just(CannedResponse::Bucket),
         1 => (1_u64..120).prop_map(|seconds| CannedResponse::Limited(RateLimitScope::User, seconds)),
         1 => (1_u64..120).prop_map(|seconds| CannedResponse::Limited(RateLimitScope::Shared, seconds)),
         1 => (1_u64..40).prop_map(|seconds| CannedResponse::Limited(RateLimitScope::Global, seconds)),
         1 => Just(CannedResponse::Lost),
     ];
-    prop::collection::vec((0_u64..2_000, 0..ROUTES.len(), 1_u64..3, answers), 1..80)
+    prop::collection::vec((0_u64..2_000, 0..ROUTES.len(), 1_u64..3, responses), 1..80)
 }
 
 proptest! {
@@ -248,11 +315,11 @@ proptest! {
         let mut before = limiter(at(0));
         let mut servers: BTreeMap<(usize, u64), TestBucketServer> = BTreeMap::new();
         let mut now = 2_000;
-        for (after, route, object, answers) in calls {
+        for (after, route, object, response) in calls {
             now += after;
             let Some(permit) = take(&mut before, &route_request(route, object), at(now)) else { continue };
             let (group, fresh) = server(route);
-            let answer = match (answers, servers.entry((group, object)).or_insert(fresh).arrive(now * 1_000)) {
+            let answer = match (response, servers.entry((group, object)).or_insert(fresh).arrive(now * 1_000)) {
                 (CannedResponse::Lost, _) => {
                     before.mark_lost(permit, at(now));
                     continue;
@@ -271,25 +338,25 @@ proptest! {
             .collect();
 
         // The restart takes some time, measured by another clock.
-        let memory = saved(&before, at(now));
-        let mut after = restored(&memory, late_ms, at(now + late_ms));
+        let snapshot = saved(&before, at(now));
+        let mut after = restored(&snapshot, late_ms, at(now + late_ms));
         let mut went = [[false; 2]; ROUTES.len()];
         // In small steps at first, then until the last name change has left its window of ten minutes.
         for wait in (0..60).map(|step| step * 500).chain((0..64).map(|step| 30_000 + step * 10_000)) {
             let then = at(now + late_ms + wait);
             for (route, went) in went.iter_mut().enumerate() {
                 for (object, went) in (1..).zip(went) {
-                    let ask = route_request(route, object);
-                    let goes = is_permitted(&mut after, &ask, then);
-                    prop_assert!(!goes || is_permitted(&mut before, &ask, then), "{ask:?} at {then:?}, {memory:?}");
-                    *went |= goes;
+                    let request = route_request(route, object);
+                    let permitted = is_permitted(&mut after, &request, then);
+                    prop_assert!(!permitted || is_permitted(&mut before, &request, then), "{request:?} at {then:?}, {snapshot:?}");
+                    *went |= permitted;
                 }
             }
         }
         prop_assert!(went.iter().flatten().all(|went| *went), "no call is blocked forever: {went:?}");
         for route in learned {
-            let known = after.routes.limit_of(BOT, &route_request(route, 1).route.key, at(now));
-            prop_assert!(matches!(known, RouteLimit::Hash(_)), "a learned route needs no new probe");
+            let route_limit = after.routes.limit_of(BOT, &route_request(route, 1).route.key, at(now));
+            prop_assert!(matches!(route_limit, RouteLimit::Hash(_)), "a learned route needs no new probe");
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Requests to the limiter, and its replies.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::lane::Lane;
+use crate::limit::caller::CallerId;
 use crate::limit::wait_queue::Ticket;
 use crate::response::Credential;
 use crate::route::Route;
@@ -17,6 +19,8 @@ pub struct PermitRequest {
     pub route: Route,
     /// How urgent it is.
     pub lane: Lane,
+    /// Who makes it: callers of one lane take turns.
+    pub caller: CallerId,
     /// When the caller stops waiting.
     pub deadline: Timestamp,
 }
@@ -43,6 +47,15 @@ pub struct Delay {
     pub until: Timestamp,
     /// The limit that it would have waited for.
     pub reason: DelayReason,
+}
+
+/// The bucket of a route, as Discord reports it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteBucket {
+    /// Its hash.
+    pub hash: Arc<str>,
+    /// How many calls it permits in its window.
+    pub limit: u32,
 }
 
 /// What a call waits for.

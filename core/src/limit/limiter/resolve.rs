@@ -1,28 +1,68 @@
 //! Resolves a call to its domain and its wait queue, and decides when the wait queue permits it.
 
-use super::{Delay, DelayReason, Limiter, PermitRequest};
-use crate::limit::bucket::Bucket;
+use super::{Delay, DelayReason, Limiter, PermitRequest, RouteBucket};
 use crate::limit::domain::{Domain, DomainId};
 use crate::limit::readiness::Readiness;
 use crate::limit::route_table::{HashId, RouteLimit};
 use crate::limit::sublimit::Sublimit;
 use crate::limit::wait_queue::{QueueLimit, SublimitKey, WaitQueueId, WaitQueueKey};
 use crate::response::Credential;
-use crate::route::Route;
+use crate::route::{Route, RouteKey};
 use crate::time::Timestamp;
 
 impl Limiter {
-    pub(super) fn domain_for_request(&mut self, request: &PermitRequest) -> DomainId {
-        let exempt = request.route.interaction && self.config.interactions_exempt;
-        self.domain_for(request.credential, exempt)
+    /// The bucket of a route, as Discord last reported it; `None` if that is not known, or the route has no limit.
+    #[must_use]
+    pub fn bucket_of(&self, credential: Credential, route: &RouteKey) -> Option<RouteBucket> {
+        match self.routes.limit_of(credential, route, self.now) {
+            RouteLimit::Hash(hash) => {
+                Some(RouteBucket { hash: self.routes.shared_name(hash), limit: self.routes.spec(hash).limit })
+            }
+            RouteLimit::Free(_) | RouteLimit::Unknown => None,
+        }
     }
 
-    pub(super) fn domain_for(&mut self, credential: Credential, exempt: bool) -> DomainId {
+    pub(super) fn domain_for_request(&mut self, request: &PermitRequest, now: Timestamp) -> Option<DomainId> {
+        let exempt = request.route.interaction && self.config.interactions_exempt;
+        self.domain_for(request.credential, exempt, now)
+    }
+
+    /// The domain of a credential, which is added if needed; `None` if it is a token of a caller and too many others are
+    /// in use.
+    pub(super) fn domain_for(&mut self, credential: Credential, exempt: bool, now: Timestamp) -> Option<DomainId> {
         let is_its = |domain: &Domain| domain.credential == credential && domain.is_exempt() == exempt;
-        self.domains.iter().position(is_its).unwrap_or_else(|| {
-            let global = (!exempt).then(|| self.new_global_limit());
-            self.add_domain(credential, global)
-        })
+        if let Some(existing) = self.domains.iter().position(is_its) {
+            return Some(existing);
+        }
+        let free = match credential {
+            Credential::Application(_) | Credential::Anonymous => None,
+            Credential::Token(_) => self.domain_of_unused_token(now)?,
+        };
+        let global = (!exempt).then(|| self.new_global_limit());
+        Some(self.add_domain(credential, global, free, now))
+    }
+
+    /// A domain that a new token of a caller can have; the inner value is `None` if there may be one more, the outer one
+    /// if all are in use.
+    fn domain_of_unused_token(&mut self, now: Timestamp) -> Option<Option<DomainId>> {
+        let is_token = |domain: &Domain| matches!(domain.credential, Credential::Token(_));
+        if self.domains.iter().filter(|domain| is_token(domain)).count() < self.config.max_token_domains {
+            return Some(None);
+        }
+        // By then no call of the last user can arrive any more, and no token of its window is missing.
+        let rest = (self.config.window + self.config.margin + self.config.request_timeout) * 2;
+        let unused = self.domains.iter().enumerate().filter(|(_, domain)| is_token(domain));
+        let unused = unused.filter_map(|(id, domain)| Some((domain.unused_since(now)?, id)));
+        let (_, oldest) = unused.min().filter(|(since, _)| now.since(*since) >= rest)?;
+        let credential = self.domains[oldest].credential;
+        // Its domain for exempt calls stays, and is replaced in its turn.
+        let has_other =
+            self.domains.iter().enumerate().any(|(id, domain)| id != oldest && domain.credential == credential);
+        if !has_other && let Some(credential_id) = self.routes.forget_credential(credential) {
+            self.queues.forget_credential(credential_id);
+            self.lost_probes.retain(|probe| probe.credential != credential);
+        }
+        Some(Some(oldest))
     }
 
     /// The first wait queue of a call: that of a sublimit if one applies, else that of its route.
@@ -48,7 +88,9 @@ impl Limiter {
         let credential_id = self.routes.credential_id(request.credential)?;
         let sublimit_key = SublimitKey { credential_id, route: key.clone(), major: *major, sub: *sub };
         let id = self.queues.find_or_insert(&WaitQueueKey::Sublimit(Box::new(sublimit_key)), now, || {
-            QueueLimit::Sublimit(Sublimit::new(*sub))
+            // The previous process may not have saved the last call.
+            let unsaved = self.routes.unsaved_calls();
+            QueueLimit::Sublimit(Sublimit::after(*sub, unsaved))
         })?;
         self.sublimits = self.sublimits.max(1);
         Some(id)
@@ -122,7 +164,7 @@ impl Limiter {
 
     /// The bucket of a hash for a call's object. A new bucket starts with the limit of the hash, minus the lost probes
     /// that were sent to the object before its hash was known. If a previous process may have used the bucket, it
-    /// starts with a probe.
+    /// starts with a probe, and if that process may have used it up, with a wait.
     pub(super) fn bucket_queue(
         &mut self,
         request: &PermitRequest,
@@ -133,9 +175,7 @@ impl Limiter {
         if let Some(queue_id) = self.queues.find(&bucket) {
             return Some(queue_id);
         }
-        let spec = self.routes.spec(hash);
-        let has_prior_calls = self.routes.may_have_prior_calls(hash, now);
-        let mut fresh = if has_prior_calls { Bucket::unobserved(spec) } else { Bucket::from_spec(spec) };
+        let mut fresh = self.routes.new_bucket(hash, now);
         self.lost_probes.retain(|probe| probe.gone > now);
         for probe in self.lost_probes.iter().filter(|probe| probe.matches(request)) {
             let number = fresh.take();
@@ -168,9 +208,9 @@ impl Limiter {
         queue: WaitQueueId,
         now: Timestamp,
     ) -> Delay {
-        let global = self.domains[domain].estimate(request.lane, now);
+        let global = self.domains[domain].estimate(request.lane, request.caller, now);
         let queue = self.queues.queue(queue);
-        let ahead = queue.ahead(request.lane);
+        let ahead = queue.ahead(request.lane, request.caller);
         let route = match &queue.limit {
             QueueLimit::Bucket(bucket) => bucket.estimate(ahead, now),
             QueueLimit::Sublimit(sublimit) => sublimit.estimate(ahead, now),

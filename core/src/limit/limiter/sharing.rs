@@ -24,7 +24,7 @@ impl Limiter {
     pub fn share(&mut self, sharing: SharingConfig, credential: Credential) {
         self.sharing = Some(sharing);
         let global = self.new_global_limit();
-        self.add_domain(credential, Some(global));
+        self.add_domain(credential, Some(global), None, self.now);
     }
 
     /// Uses only a part of each global limit. If more tokens are in use than the share, no call is granted under that

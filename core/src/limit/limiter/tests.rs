@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::lane::Lane;
+use crate::limit::CallerId;
 use crate::limit::test_server::TestBucketServer;
 use crate::response::{RateHeaders, RateLimitScope};
 use crate::route::{Route, SublimitKind};
@@ -17,7 +18,7 @@ fn at(ms: u64) -> Timestamp {
 }
 
 fn request(method: &str, path: &str, lane: Lane, deadline: Timestamp) -> PermitRequest {
-    PermitRequest { credential: BOT, route: Route::parse(method, path, 1, 0), lane, deadline }
+    PermitRequest { credential: BOT, route: Route::parse(method, path, 1, 0), lane, caller: CallerId::NONE, deadline }
 }
 
 fn operation(path: &str) -> PermitRequest {
@@ -423,7 +424,7 @@ proptest! {
             events.insert((start, order), Event::Request(index));
         }
         let mut tickets: BTreeMap<Ticket, usize> = BTreeMap::new();
-        let mut ended = vec![0u32; callers.len()];
+        let mut results = vec![0u32; callers.len()];
         // The order of grants by lane, route and object.
         let mut granted: BTreeMap<(usize, usize, u64), Vec<usize>> = BTreeMap::new();
         let mut steps = 0;
@@ -437,7 +438,7 @@ proptest! {
                 break;
             };
             let time = Timestamp::from_micros(now);
-            let mut go: Vec<(usize, PermitId)> = Vec::new();
+            let mut ready: Vec<(usize, PermitId)> = Vec::new();
             let due = next.filter(|(then, _)| *then <= now).and_then(|key| events.remove(&key));
             match due {
                 None => limiter.on_time(time),
@@ -447,10 +448,10 @@ proptest! {
                     let path = path.replace("{}", &caller.object.to_string());
                     let deadline = time + Duration::from_millis(caller.timeout_ms);
                     match limiter.acquire(request(method, &path, Lane::ALL[caller.lane], deadline), time) {
-                        AcquireOutcome::Granted(permit) => go.push((index, permit)),
+                        AcquireOutcome::Granted(permit) => ready.push((index, permit)),
                         AcquireOutcome::Delay(delay) => {
                             prop_assert!(delay.until > deadline || delay.reason == DelayReason::Full);
-                            ended[index] += 1;
+                            results[index] += 1;
                         }
                         AcquireOutcome::Waiting(ticket) => {
                             tickets.insert(ticket, index);
@@ -464,7 +465,7 @@ proptest! {
                 Some(Event::Cancel(index)) => {
                     if let Some((&ticket, _)) = tickets.iter().find(|(_, other)| **other == index) {
                         tickets.remove(&ticket);
-                        ended[index] += 1;
+                        results[index] += 1;
                         limiter.cancel(ticket, time);
                     }
                 }
@@ -483,17 +484,17 @@ proptest! {
                 match effect {
                     LimiterEffect::Grant { ticket, permit, .. } => {
                         let index = tickets.remove(&ticket).expect("a grant is for a waiting call");
-                        go.push((index, permit));
+                        ready.push((index, permit));
                     }
                     LimiterEffect::Expire { ticket, .. } => {
                         let index = tickets.remove(&ticket).expect("only a waiting call can expire");
-                        ended[index] += 1;
+                        results[index] += 1;
                     }
                 }
             }
-            for (index, permit) in go {
+            for (index, permit) in ready {
                 let caller = &callers[index];
-                ended[index] += 1;
+                results[index] += 1;
                 granted.entry((caller.lane, caller.route, caller.object)).or_default().push(index);
                 order += 1;
                 if caller.outcome_code == 2 {
@@ -505,10 +506,10 @@ proptest! {
         }
         prop_assert_eq!(discord.refused, 0, "no route got more calls than its limit");
         prop_assert!(discord.max_in(WINDOW_MS * 1_000) <= 5, "{} in one window", discord.max_in(WINDOW_MS * 1_000));
-        prop_assert!(ended.iter().all(|count| *count == 1), "each caller gets one result: {:?}", ended);
+        prop_assert!(results.iter().all(|count| *count == 1), "each caller gets one result: {:?}", results);
         prop_assert_eq!(limiter.in_flight(), 0, "no permit is lost");
-        for (place, order) in granted {
-            prop_assert!(order.windows(2).all(|pair| pair[0] < pair[1]), "{:?} granted as {:?}", place, order);
+        for (queue, order) in granted {
+            prop_assert!(order.windows(2).all(|pair| pair[0] < pair[1]), "{:?} granted as {:?}", queue, order);
         }
     }
 }

@@ -96,25 +96,25 @@ mod tests {
     }
 
     fn monitor(sightings: &[ClockSample]) -> ClockMonitor {
-        let mut watch = ClockMonitor::new(WINDOW);
-        sightings.iter().for_each(|seen| watch.record(*seen));
-        watch
+        let mut monitor = ClockMonitor::new(WINDOW);
+        sightings.iter().for_each(|seen| monitor.record(*seen));
+        monitor
     }
 
     #[test]
     fn slot_is_usable_when_due_if_replies_are_fast() {
         let now = sample(7_300, 2_300, 2_301);
-        let watch = monitor(&[sample(5_000, 0, 1), sample(6_000, 1_000, 1_001), now]);
-        assert_eq!(watch.usable_from(&now, Duration::from_millis(40), MARGIN), at(2_341));
+        let monitor = monitor(&[sample(5_000, 0, 1), sample(6_000, 1_000, 1_001), now]);
+        assert_eq!(monitor.usable_from(&now, Duration::from_millis(40), MARGIN), at(2_341));
     }
 
     #[test]
     fn slow_reply_delays_a_slot_by_the_jump_it_may_hide() {
         // If the first reply was sent immediately and received late, the clock has jumped by 100 ms since.
         let now = sample(6_300, 1_300, 1_300);
-        let watch = monitor(&[sample(5_000, 0, 100), now]);
+        let monitor = monitor(&[sample(5_000, 0, 100), now]);
         let late = Duration::from_millis(100 + 1) + Duration::from_millis(1_200) / 500 - MARGIN;
-        assert_eq!(watch.usable_from(&now, Duration::ZERO, MARGIN), at(1_300) + late);
+        assert_eq!(monitor.usable_from(&now, Duration::ZERO, MARGIN), at(1_300) + late);
     }
 
     #[test]
@@ -125,23 +125,23 @@ mod tests {
 
     #[test]
     fn small_jump_hidden_by_a_slow_reply_contradicts_older_samples() {
-        let watch = monitor(&[sample(5_000, 0, 1), sample(5_540, 400, 600)]);
-        assert!(watch.agrees_with(&sample(5_700, 700, 701)));
-        assert!(!watch.agrees_with(&sample(5_740, 700, 701)));
+        let monitor = monitor(&[sample(5_000, 0, 1), sample(5_540, 400, 600)]);
+        assert!(monitor.agrees_with(&sample(5_700, 700, 701)));
+        assert!(!monitor.agrees_with(&sample(5_740, 700, 701)));
         assert!(sample(5_540, 400, 600).agrees_with(&sample(5_740, 700, 701)));
     }
 
     proptest! {
         #[test]
         fn few_samples_are_stored_and_they_cover_a_window(steps in prop::collection::vec((0..3_000u64, 0..250u64), 1..200)) {
-            let (mut watch, mut now) = (ClockMonitor::new(WINDOW), 0);
+            let (mut monitor, mut now) = (ClockMonitor::new(WINDOW), 0);
             let first = steps.first().map_or(0, |(after, took)| after + took);
             for (after, took) in steps {
                 let before = now;
                 now += after + took;
-                watch.record(sample(before + after, before + after, now));
-                prop_assert!(watch.samples.len() <= 11, "{}", watch.samples.len());
-                let oldest = watch.samples.front().map_or(at(now), |oldest| oldest.received);
+                monitor.record(sample(before + after, before + after, now));
+                prop_assert!(monitor.samples.len() <= 11, "{}", monitor.samples.len());
+                let oldest = monitor.samples.front().map_or(at(now), |oldest| oldest.received);
                 prop_assert!(oldest <= at(first + 253) || oldest + WINDOW <= at(now), "{oldest:?}");
             }
         }
@@ -157,15 +157,15 @@ mod tests {
         ) {
             let clock = |ms: u64| 1_000 + ms + if ms > jumped { by } else { 0 };
             let free_at = clock(reported) + 1_010;
-            let (mut watch, mut now) = (ClockMonitor::new(WINDOW), 0);
+            let (mut monitor, mut now) = (ClockMonitor::new(WINDOW), 0);
             for (after, there, back) in times {
                 let (sent, asked) = (now + after, now + after + there);
                 now = asked + back;
                 let seen = sample(clock(asked), sent, now);
-                watch.record(seen);
+                monitor.record(seen);
                 if asked >= reported {
                     let wait = Duration::from_millis(free_at.saturating_sub(clock(asked)));
-                    let used = watch.usable_from(&seen, wait, MARGIN);
+                    let used = monitor.usable_from(&seen, wait, MARGIN);
                     prop_assert!(used >= at(reported + 1_000), "reported at {reported}, used at {used:?}");
                 }
             }

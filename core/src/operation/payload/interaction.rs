@@ -53,7 +53,8 @@ record! {
         /// Edits only a response that is still deferred ("thinking…"). Any other response stays as it is, and the
         /// operation succeeds.
         only_if_deferred: bool = defaulted("only_if_deferred", BOOLEAN, false),
-        /// Text that becomes the response if Discord rejects this message. The operation fails nevertheless.
+        /// Text that replaces a response that is still deferred if Discord rejects this message. The operation fails
+        /// nevertheless.
         if_rejected: Option<String> = optional("if_rejected", text(1, 2000)),
         body: MessageBody = flattened().checked(has_change),
     }

@@ -23,7 +23,7 @@ record! {
         embeds: Option<Vec<Value>> = optional("embeds", EMBEDS),
         /// Components as defined by Discord.
         components: Option<Vec<Value>> = optional("components", list(0, 40, ANY_OBJECT)),
-        /// Who may be mentioned. **Without it, nobody is.**
+        /// Who may be mentioned. **Without it, no one is.**
         allowed_mentions: Option<Value> = optional("allowed_mentions", ALLOWED_MENTIONS),
     }
     any_of = &PARTS;

@@ -1,4 +1,4 @@
-//! Tests of the hub: connections, sessions and events together, with time as an argument.
+//! Tests of the gateway state: connections, sessions and events together, with time as an argument.
 
 mod property;
 
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::Hub;
+use super::GatewayState;
 use super::close::Close;
 use super::faults::GatewayFault;
 use super::frame::Control;
-use super::hub::{ConnectionId, DisconnectReason, Ending, Outbound};
+use super::gateway_state::{ConnectionId, DisconnectReason, Ending, Outbound};
 use super::intents::{GUILD_MEMBERS, GUILD_MESSAGES, GUILDS, MESSAGE_CONTENT};
 use crate::config::{BotConfig, GatewayConfig, SimConfig};
 use crate::dispatch::{Audience, Dispatch};
@@ -21,19 +21,19 @@ use crate::world::World;
 const START: At = At::from_micros(1_700_000_000_000_000);
 const URL: &str = "ws://127.0.0.1:1";
 
-/// A hub with its world, and a manual clock.
-struct HubFixture {
+/// A gateway state with its world, and a manual clock.
+struct GatewayFixture {
     world: World,
-    hub: Hub,
+    gateway: GatewayState,
     now: At,
 }
 
-impl HubFixture {
+impl GatewayFixture {
     fn new(gateway: &GatewayConfig, guilds: u32) -> Self {
         let config = SimConfig { guilds, ..SimConfig::default() };
         let mut world = World::new(&config, START);
-        world.outbox.clear();
-        Self { world, hub: Hub::new(gateway), now: START }
+        world.dispatches.clear();
+        Self { world, gateway: GatewayState::new(gateway), now: START }
     }
 
     fn bot(&self) -> Snowflake {
@@ -49,11 +49,11 @@ impl HubFixture {
     }
 
     fn open(&mut self) -> ConnectionId {
-        self.hub.open(self.now).0
+        self.gateway.open(self.now).0
     }
 
     fn send(&mut self, id: ConnectionId, frame: &Value) {
-        self.hub.handle_frame(&self.world, id, frame.to_string().as_bytes(), URL, self.now);
+        self.gateway.handle_frame(&self.world, id, frame.to_string().as_bytes(), URL, self.now);
     }
 
     fn identify(&mut self, id: ConnectionId, intents: u64) {
@@ -68,7 +68,7 @@ impl HubFixture {
 
     fn take(&mut self, id: ConnectionId, room: usize) -> Outbound {
         let mut out = Outbound::default();
-        self.hub.take_outbound(&self.world, id, room, &mut out, self.now);
+        self.gateway.take_outbound(&self.world, id, room, &mut out, self.now);
         out
     }
 
@@ -98,7 +98,7 @@ impl HubFixture {
         let guild = self.guild();
         let message = json!({"guild_id": guild, "author": {"id": "9"}, "content": content, "mentions": []});
         let dispatch = Dispatch::guild("MESSAGE_CREATE", guild, GUILD_MESSAGES, &message);
-        self.hub.dispatch(&self.world, &dispatch, self.now);
+        self.gateway.dispatch(&self.world, &dispatch, self.now);
     }
 
     fn ending(&mut self, id: ConnectionId) -> Option<Ending> {
@@ -116,13 +116,13 @@ fn close_ending(close: Close) -> Option<Ending> {
 
 #[test]
 fn reader_too_far_behind_loses_its_session() {
-    let mut fixture = HubFixture::new(&GatewayConfig { replay_events: 4, ..fast_config() }, 1);
+    let mut fixture = GatewayFixture::new(&GatewayConfig { replay_events: 4, ..fast_config() }, 1);
     let (id, session) = fixture.log_in(GUILD_MESSAGES);
     for _ in 0..5 {
         fixture.dispatch_message("hi");
     }
     assert_eq!(fixture.ending(id), close_ending(Close::SLOW_READER));
-    let score = fixture.hub.score();
+    let score = fixture.gateway.score();
     assert_eq!((score.slow_readers, score.sessions_ended), (1, 1));
     let id = fixture.open();
     fixture.resume(id, &session, 1);
@@ -131,10 +131,10 @@ fn reader_too_far_behind_loses_its_session() {
 
 #[test]
 fn session_outlives_its_connection_for_its_lifetime() {
-    let mut fixture = HubFixture::new(&fast_config(), 1);
+    let mut fixture = GatewayFixture::new(&fast_config(), 1);
     let life = fast_config().session_life;
     let (id, session) = fixture.log_in(GUILD_MESSAGES);
-    fixture.hub.remove_connection(id, DisconnectReason::Lost, fixture.now);
+    fixture.gateway.remove_connection(id, DisconnectReason::Lost, fixture.now);
     fixture.dispatch_message("missed");
     fixture.advance(life - Duration::from_secs(1));
     let id = fixture.open();
@@ -142,50 +142,52 @@ fn session_outlives_its_connection_for_its_lifetime() {
     let read: Vec<_> = fixture.take_all(id).into_iter().map(|(sequence, name, _)| (sequence, name)).collect();
     assert_eq!(read, [(2, "MESSAGE_CREATE"), (3, "RESUMED")]);
 
-    fixture.hub.remove_connection(id, DisconnectReason::ClosedByClient(4000), fixture.now);
+    fixture.gateway.remove_connection(id, DisconnectReason::ClosedByClient(4000), fixture.now);
     fixture.advance(life);
     let id = fixture.open();
     fixture.resume(id, &session, 3);
     assert!(fixture.take(id, 10).controls.contains(&Control::InvalidSession { resumable: false }));
-    assert_eq!(fixture.hub.score().sessions_ended, 1);
+    assert_eq!(fixture.gateway.score().sessions_ended, 1);
 }
 
 #[test]
 fn close_with_1000_or_1001_ends_the_session() {
-    let mut fixture = HubFixture::new(&fast_config(), 1);
+    let mut fixture = GatewayFixture::new(&fast_config(), 1);
     for (code, ended) in [(4000, 0), (1000, 1), (1001, 2), (4200, 2)] {
         let (id, _) = fixture.log_in(GUILD_MESSAGES);
-        fixture.hub.remove_connection(id, DisconnectReason::ClosedByClient(code), fixture.now);
-        assert_eq!(fixture.hub.score().sessions_ended, ended, "after {code}");
+        fixture.gateway.remove_connection(id, DisconnectReason::ClosedByClient(code), fixture.now);
+        assert_eq!(fixture.gateway.score().sessions_ended, ended, "after {code}");
     }
 }
 
 #[test]
 fn client_close_after_the_gateways_keeps_the_session() {
-    let mut fixture = HubFixture::new(&fast_config(), 1);
+    let mut fixture = GatewayFixture::new(&fast_config(), 1);
     let (id, _) = fixture.log_in(GUILD_MESSAGES);
-    fixture.hub.apply_fault(GatewayFault::Disconnect { shard: None, code: 4000, cut: false, hold_ms: 0 }, fixture.now);
-    fixture.hub.remove_connection(id, DisconnectReason::ClosedByClient(1000), fixture.now);
-    assert_eq!(fixture.hub.score().sessions_ended, 0);
+    fixture
+        .gateway
+        .apply_fault(GatewayFault::Disconnect { shard: None, code: 4000, cut: false, hold_ms: 0 }, fixture.now);
+    fixture.gateway.remove_connection(id, DisconnectReason::ClosedByClient(1000), fixture.now);
+    assert_eq!(fixture.gateway.score().sessions_ended, 0);
 }
 
 #[test]
 fn intents_select_the_events_of_a_session() {
-    let mut fixture = HubFixture::new(&fast_config(), 2);
+    let mut fixture = GatewayFixture::new(&fast_config(), 2);
     let (guilds, _) = fixture.log_in(GUILDS);
     let (messages, _) = fixture.log_in(GUILD_MESSAGES);
     let (content, _) = fixture.log_in(GUILD_MESSAGES | MESSAGE_CONTENT);
-    assert_eq!(fixture.hub.score().events_by_type["GUILD_CREATE"], 2, "only for the one with the GUILDS intent");
+    assert_eq!(fixture.gateway.score().events_by_type["GUILD_CREATE"], 2, "only for the one with the GUILDS intent");
     fixture.dispatch_message("hi");
     assert_eq!(fixture.take_all(guilds), []);
     assert_eq!(fixture.take_all(messages)[0].2["content"], "");
     assert_eq!(fixture.take_all(content)[0].2["content"], "hi");
-    assert_eq!(fixture.hub.score().duplicate_shards, 2);
+    assert_eq!(fixture.gateway.score().duplicate_shards, 2);
 }
 
 #[test]
 fn direct_events_reach_the_first_shard_only() {
-    let mut fixture = HubFixture::new(&fast_config(), 1);
+    let mut fixture = GatewayFixture::new(&fast_config(), 1);
     let token = fixture.world.bots[0].token.clone();
     let shards = [0, 1].map(|shard| {
         let id = fixture.open();
@@ -194,7 +196,7 @@ fn direct_events_reach_the_first_shard_only() {
         id
     });
     let dispatch = Dispatch::application("MESSAGE_CREATE", fixture.bot(), 0, &json!({"content": "psst"}));
-    fixture.hub.dispatch(&fixture.world, &dispatch, fixture.now);
+    fixture.gateway.dispatch(&fixture.world, &dispatch, fixture.now);
     assert_eq!(fixture.take_all(shards[0]).len(), 1);
     assert_eq!(fixture.take_all(shards[1]).len(), 0);
 }
@@ -202,7 +204,7 @@ fn direct_events_reach_the_first_shard_only() {
 #[test]
 fn event_reaches_only_its_bots() {
     let bots = ["one", "two"].map(|token| BotConfig { token: token.into(), name: token.into() }).to_vec();
-    let mut fixture = HubFixture::new(&fast_config(), 1);
+    let mut fixture = GatewayFixture::new(&fast_config(), 1);
     fixture.world = World::new(&SimConfig { bots, ..SimConfig::default() }, START);
     let (first, _) = fixture.log_in(GUILD_MESSAGES);
     let second = fixture.open();
@@ -212,36 +214,36 @@ fn event_reaches_only_its_bots() {
     let (guild, application) = (fixture.guild(), fixture.world.bots[1].application_id);
     let mut command = Dispatch::guild("INTERACTION_CREATE", guild, 0, &json!({"application_id": application}));
     command.audience = Audience::Member { application, guild };
-    fixture.hub.dispatch(&fixture.world, &command, fixture.now);
+    fixture.gateway.dispatch(&fixture.world, &command, fixture.now);
     assert_eq!(fixture.take_all(first).len(), 1);
     assert_eq!(fixture.take_all(second).len(), 2);
 }
 
 #[test]
 fn session_start_beyond_the_limit_ends_all_sessions_of_the_bot() {
-    let mut fixture = HubFixture::new(&GatewayConfig { session_starts: 2, ..fast_config() }, 1);
+    let mut fixture = GatewayFixture::new(&GatewayConfig { session_starts: 2, ..fast_config() }, 1);
     let (first, session) = fixture.log_in(GUILDS);
     let (second, _) = fixture.log_in(GUILDS);
-    assert_eq!(fixture.hub.session_starts(fixture.bot(), fixture.now).remaining, 0);
+    assert_eq!(fixture.gateway.session_starts(fixture.bot(), fixture.now).remaining, 0);
     let third = fixture.open();
     fixture.identify(third, GUILDS);
     for id in [first, second, third] {
         assert_eq!(fixture.ending(id), close_ending(Close::TOKEN_RESET));
     }
-    assert!(fixture.hub.is_token_reset(fixture.bot()));
+    assert!(fixture.gateway.is_token_reset(fixture.bot()));
     let fourth = fixture.open();
     fixture.identify(fourth, GUILDS);
     assert_eq!(fixture.ending(fourth), close_ending(Close::AUTHENTICATION_FAILED));
     let fifth = fixture.open();
     fixture.resume(fifth, &session, 1);
     assert_eq!(fixture.ending(fifth), close_ending(Close::AUTHENTICATION_FAILED));
-    let score = fixture.hub.score();
+    let score = fixture.gateway.score();
     assert_eq!((score.token_resets, score.sessions_ended), (1, 2));
 }
 
 #[test]
 fn resume_takes_the_session_from_its_connection() {
-    let mut fixture = HubFixture::new(&fast_config(), 1);
+    let mut fixture = GatewayFixture::new(&fast_config(), 1);
     let (first, session) = fixture.log_in(GUILD_MESSAGES);
     fixture.dispatch_message("one");
     fixture.take_all(first);
@@ -249,26 +251,26 @@ fn resume_takes_the_session_from_its_connection() {
     fixture.resume(second, &session, 1);
     assert_eq!(fixture.ending(first), close_ending(Close::TAKEN_OVER));
     assert_eq!(fixture.take_all(second).len(), 2);
-    fixture.hub.remove_connection(first, DisconnectReason::ClosedByGateway, fixture.now);
+    fixture.gateway.remove_connection(first, DisconnectReason::ClosedByGateway, fixture.now);
     fixture.dispatch_message("two");
     assert_eq!(fixture.take_all(second).len(), 1);
 }
 
 #[test]
 fn dead_resume_closes_the_sessions_connection() {
-    let mut fixture = HubFixture::new(&fast_config(), 1);
+    let mut fixture = GatewayFixture::new(&fast_config(), 1);
     let (first, session) = fixture.log_in(GUILD_MESSAGES);
-    fixture.hub.apply_fault(GatewayFault::DeadResume { count: 1 }, fixture.now);
+    fixture.gateway.apply_fault(GatewayFault::DeadResume { count: 1 }, fixture.now);
     let second = fixture.open();
     fixture.resume(second, &session, 1);
     assert_eq!(fixture.ending(first), close_ending(Close::TAKEN_OVER));
     assert!(fixture.take(second, 10).controls.contains(&Control::InvalidSession { resumable: false }));
-    assert_eq!(fixture.hub.faults(fixture.now), []);
+    assert_eq!(fixture.gateway.faults(fixture.now), []);
 }
 
 #[test]
 fn resume_from_an_unsent_number_is_an_invalid_sequence() {
-    let mut fixture = HubFixture::new(&fast_config(), 1);
+    let mut fixture = GatewayFixture::new(&fast_config(), 1);
     let (_, session) = fixture.log_in(GUILD_MESSAGES);
     let id = fixture.open();
     fixture.resume(id, &session, 2);
@@ -277,15 +279,15 @@ fn resume_from_an_unsent_number_is_an_invalid_sequence() {
 
 #[test]
 fn guilds_are_encoded_when_read_and_before_their_events() {
-    let mut fixture = HubFixture::new(&fast_config(), 500);
+    let mut fixture = GatewayFixture::new(&fast_config(), 500);
     let id = fixture.open();
     fixture.identify(id, GUILDS | GUILD_MESSAGES);
     fixture.take(id, 1);
-    assert!(fixture.hub.score().events_total < 50);
+    assert!(fixture.gateway.score().events_total < 50);
     let last = fixture.world.guilds_of(fixture.bot()).last().unwrap();
     let message = json!({"guild_id": last, "author": {"id": "9"}, "content": "hi"});
     let dispatch = Dispatch::guild("MESSAGE_CREATE", last, GUILD_MESSAGES, &message);
-    fixture.hub.dispatch(&fixture.world, &dispatch, fixture.now);
+    fixture.gateway.dispatch(&fixture.world, &dispatch, fixture.now);
     let read = fixture.take_all(id);
     let created = read.iter().position(|(_, name, data)| *name == "GUILD_CREATE" && data["id"] == json!(last)).unwrap();
     assert_eq!(read[created + 1].1, "MESSAGE_CREATE");
@@ -294,24 +296,24 @@ fn guilds_are_encoded_when_read_and_before_their_events() {
 
 #[test]
 fn free_capacity_includes_unannounced_guilds() {
-    let mut fixture = HubFixture::new(&GatewayConfig { replay_events: 10, ..fast_config() }, 6);
+    let mut fixture = GatewayFixture::new(&GatewayConfig { replay_events: 10, ..fast_config() }, 6);
     let id = fixture.open();
     fixture.identify(id, GUILDS | GUILD_MESSAGES);
     for guild in fixture.world.guilds_of(fixture.bot()).collect::<Vec<_>>() {
-        if fixture.hub.free_capacity() > Some(0) {
+        if fixture.gateway.free_capacity() > Some(0) {
             let dispatch = Dispatch::guild("MESSAGE_CREATE", guild, GUILD_MESSAGES, &json!({}));
-            fixture.hub.dispatch_verbatim(&fixture.world, &dispatch, fixture.now);
+            fixture.gateway.dispatch_verbatim(&fixture.world, &dispatch, fixture.now);
         }
     }
-    assert_eq!(fixture.hub.score().slow_readers, 0);
-    assert!(fixture.hub.score().events_by_type["MESSAGE_CREATE"] >= 3);
+    assert_eq!(fixture.gateway.score().slow_readers, 0);
+    assert!(fixture.gateway.score().events_by_type["MESSAGE_CREATE"] >= 3);
 }
 
 #[test]
 fn held_connection_gets_hello_when_the_hold_ends() {
-    let mut fixture = HubFixture::new(&fast_config(), 1);
+    let mut fixture = GatewayFixture::new(&fast_config(), 1);
     fixture
-        .hub
+        .gateway
         .apply_fault(GatewayFault::Disconnect { shard: None, code: 4000, cut: false, hold_ms: 1_000 }, fixture.now);
     let id = fixture.open();
     let out = fixture.take(id, 10);
@@ -323,36 +325,36 @@ fn held_connection_gets_hello_when_the_hold_ends() {
 
 #[test]
 fn connection_without_heartbeats_is_closed_and_its_session_ended() {
-    let mut fixture = HubFixture::new(&fast_config(), 1);
+    let mut fixture = GatewayFixture::new(&fast_config(), 1);
     let (id, _) = fixture.log_in(GUILD_MESSAGES);
     let due = fixture.take(id, 10).due;
     fixture.now = due;
     assert_eq!(fixture.ending(id), close_ending(Close::TIMED_OUT));
-    let score = fixture.hub.score();
+    let score = fixture.gateway.score();
     assert_eq!((score.heartbeat_timeouts, score.sessions_ended), (1, 1));
 }
 
 #[test]
 fn zombie_neither_receives_nor_sends() {
-    let mut fixture = HubFixture::new(&fast_config(), 1);
+    let mut fixture = GatewayFixture::new(&fast_config(), 1);
     let (id, session) = fixture.log_in(GUILD_MESSAGES);
-    fixture.hub.apply_fault(GatewayFault::Zombie { shard: None }, fixture.now);
-    assert_eq!(fixture.hub.faults(fixture.now), [GatewayFault::Zombie { shard: Some(0) }]);
+    fixture.gateway.apply_fault(GatewayFault::Zombie { shard: None }, fixture.now);
+    assert_eq!(fixture.gateway.faults(fixture.now), [GatewayFault::Zombie { shard: Some(0) }]);
     fixture.dispatch_message("unheard");
     fixture.send(id, &json!({"op": 1, "d": 1}));
     fixture.advance(Duration::from_secs(600));
     let out = fixture.take(id, 10);
     assert!(out.controls.is_empty() && out.events.is_empty() && out.ending.is_none());
-    fixture.hub.remove_connection(id, DisconnectReason::Lost, fixture.now);
+    fixture.gateway.remove_connection(id, DisconnectReason::Lost, fixture.now);
     let id = fixture.open();
     fixture.resume(id, &session, 1);
     assert_eq!(fixture.take_all(id).len(), 2);
-    assert_eq!(fixture.hub.faults(fixture.now), []);
+    assert_eq!(fixture.gateway.faults(fixture.now), []);
 }
 
 #[test]
 fn shard_of_more_than_2500_guilds_is_refused() {
-    let mut fixture = HubFixture::new(&fast_config(), 2_501);
+    let mut fixture = GatewayFixture::new(&fast_config(), 2_501);
     let id = fixture.open();
     fixture.identify(id, GUILDS);
     assert_eq!(fixture.ending(id), close_ending(Close::SHARDING_REQUIRED));
@@ -360,7 +362,7 @@ fn shard_of_more_than_2500_guilds_is_refused() {
 
 #[test]
 fn listing_all_members_is_limited_and_needs_the_intent() {
-    let mut fixture = HubFixture::new(&fast_config(), 1);
+    let mut fixture = GatewayFixture::new(&fast_config(), 1);
     let (id, _) = fixture.log_in(GUILD_MEMBERS);
     let request = json!({"op": 8, "d": {"guild_id": fixture.guild(), "query": "", "limit": 0, "nonce": "n"}});
     fixture.send(id, &request);
@@ -380,10 +382,10 @@ fn listing_all_members_is_limited_and_needs_the_intent() {
 
 #[test]
 fn score_reset_keeps_open_connections() {
-    let mut fixture = HubFixture::new(&fast_config(), 1);
+    let mut fixture = GatewayFixture::new(&fast_config(), 1);
     fixture.log_in(GUILD_MESSAGES);
-    fixture.hub.reset_score();
-    let score = fixture.hub.score();
+    fixture.gateway.reset_score();
+    let score = fixture.gateway.score();
     assert_eq!((score.identifies, score.connections, score.connections_most), (0, 1, 1));
     assert_eq!(score.sessions.len(), 1);
 }

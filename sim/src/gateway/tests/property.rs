@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use super::super::faults::GatewayFault;
 use super::super::frame::Control;
-use super::super::hub::{ConnectionId, DisconnectReason};
+use super::super::gateway_state::{ConnectionId, DisconnectReason};
 use super::super::intents::{GUILD_MESSAGES, GUILDS, MESSAGE_CONTENT};
-use super::{HubFixture, fast_config};
+use super::{GatewayFixture, fast_config};
 use crate::config::GatewayConfig;
 
 /// A step of a client or the gateway.
@@ -58,10 +58,10 @@ proptest! {
         bound in 4..20_usize,
         steps in prop::collection::vec(step(), 1..120),
     ) {
-        let patience = Duration::from_secs(1_000_000);
-        let gateway = GatewayConfig { replay_events: bound, heartbeat_interval: patience, ..fast_config() };
+        let heartbeat_interval = Duration::from_secs(1_000_000);
+        let gateway = GatewayConfig { replay_events: bound, heartbeat_interval, ..fast_config() };
         let gateway = GatewayConfig { session_starts: 10_000, ..gateway };
-        let mut fixture = HubFixture::new(&gateway, 2);
+        let mut fixture = GatewayFixture::new(&gateway, 2);
         let mut reader = Reader::default();
         // Events dispatched since the reader's session started.
         let mut dispatched = VecDeque::new();
@@ -81,7 +81,7 @@ proptest! {
                         GatewayFault::InvalidSession { shard: None, resumable: false },
                         GatewayFault::DeadResume { count: 1 },
                     ][which].clone();
-                    fixture.hub.apply_fault(fault, fixture.now);
+                    fixture.gateway.apply_fault(fault, fixture.now);
                 }
                 Step::Read { room, lost } => {
                     let Some(id) = reader.connection else { continue };
@@ -91,7 +91,7 @@ proptest! {
                         _ => None,
                     });
                     if lost || out.ending.is_some() || invalid.is_some() {
-                        fixture.hub.remove_connection(id, DisconnectReason::Lost, fixture.now);
+                        fixture.gateway.remove_connection(id, DisconnectReason::Lost, fixture.now);
                         reader.connection = None;
                     } else {
                         for (sequence, event) in &out.events {

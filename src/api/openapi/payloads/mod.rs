@@ -17,8 +17,8 @@ use guildhall_core::operation::{
 
 pub(crate) use self::examples::examples;
 use super::schema::{
-    Describe as _, Field, SchemaRef, any_object, any_value, boolean, closed, described, formatted_as, integer, list_of,
-    null, object, one_of, one_of_names, optional, or_null, required, schema_ref, text, text_of, with_default,
+    Describe as _, Property, SchemaRef, any_object, any_value, boolean, closed, described, formatted_as, integer,
+    list_of, null, object, one_of, one_of_names, optional, or_null, required, schema_ref, text, text_of, with_default,
     with_one_of,
 };
 
@@ -49,11 +49,11 @@ struct Converter<'c> {
 }
 
 impl Converter<'_> {
-    fn fields(&mut self, fields: &[FieldType]) -> Vec<Field> {
+    fn fields(&mut self, fields: &[FieldType]) -> Vec<Property> {
         fields.iter().map(|field| self.field(field)).collect()
     }
 
-    fn field(&mut self, field: &FieldType) -> Field {
+    fn field(&mut self, field: &FieldType) -> Property {
         let schema = described(self.schema(&field.values), field.description);
         match &field.presence {
             Presence::Required => required(field.name, schema),
@@ -62,7 +62,7 @@ impl Converter<'_> {
         }
     }
 
-    fn optional(&self, name: &'static str, schema: SchemaRef) -> Field {
+    fn optional(&self, name: &'static str, schema: SchemaRef) -> Property {
         match self.nulls {
             NullHandling::Omitted => optional(name, or_null(schema)),
             NullHandling::Rejected => optional(name, schema),

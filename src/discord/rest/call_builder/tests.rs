@@ -133,6 +133,7 @@ impl Fixture {
             max_response_bytes: 1 << 20,
             pool_idle: Duration::from_secs(60),
             traceparent: false,
+            http2: false,
         });
         Self { sim, transport: transport.unwrap(), calls: CallBuilder::new(application), guild }
     }
@@ -146,6 +147,7 @@ impl Fixture {
             stream: None,
             class: received.class,
             code: received.code,
+            elapsed: Duration::ZERO,
         })
     }
 }

@@ -33,6 +33,7 @@ fn config(api_url: String) -> TransportConfig {
         max_response_bytes: 4_096,
         pool_idle: TEST_TIMEOUT,
         traceparent: false,
+        http2: false,
     }
 }
 
@@ -83,7 +84,7 @@ fn respond(stream: &mut TcpStream, body: &str) {
 }
 
 fn call(method: Method) -> RestRequest {
-    RestRequest::new(method, "/users/@me?x=1", BOT)
+    RestRequest::new(method, "/users/@me?x=1", BOT, LeaseGuard::always())
 }
 
 #[tokio::test]
@@ -270,7 +271,7 @@ async fn only_bot_calls_carry_the_token_and_reserved_headers_are_removed() {
     });
     let transport = transport_to(address);
     for credential in [BOT, Credential::Anonymous] {
-        let mut request = RestRequest::new(Method::POST, "/webhooks/1/t?wait=true", credential);
+        let mut request = RestRequest::new(Method::POST, "/webhooks/1/t?wait=true", credential, LeaseGuard::always());
         for name in RESERVED_HEADERS {
             request.headers.insert(name, HeaderValue::from_static("theirs"));
         }
@@ -303,7 +304,7 @@ async fn user_agent_of_a_caller_is_kept_and_the_version_can_be_chosen() {
     });
     let transport = transport_to(address);
     for version in [ApiVersion::Number(9), ApiVersion::Unversioned, ApiVersion::Configured] {
-        let mut request = RestRequest::new(Method::GET, "/users/@me", BOT);
+        let mut request = RestRequest::new(Method::GET, "/users/@me", BOT, LeaseGuard::always());
         request.version = version;
         request.headers.insert(header::USER_AGENT, HeaderValue::from_static("DiscordBot (http://a, 1) b"));
         transport.exchange(request).await.unwrap();
@@ -371,7 +372,7 @@ async fn malformed_calls_and_configurations_are_rejected() {
     let (_listener, address) = listener();
     let transport = transport_to(address);
     for (method, path) in [(Method::GET, "users/@me"), (Method::GET, "/a b"), (Method::CONNECT, "/users/@me")] {
-        let error = transport.exchange(RestRequest::new(method, path, BOT)).await.unwrap_err();
+        let error = transport.exchange(RestRequest::new(method, path, BOT, LeaseGuard::always())).await.unwrap_err();
         assert!(matches!(error, TransportError::Malformed(_)) && error.was_not_sent(), "{path}: {error}");
     }
     for url in ["", "discord.com", "ftp://discord.com/", "http://", "https://discord.com/api?v=10"] {
@@ -418,7 +419,9 @@ async fn sim() -> (SimHandle, HyperTransport) {
 async fn a_new_token_is_used_from_the_next_call_on() {
     let (sim, transport) = sim().await;
     let path = format!("/guilds/{}/roles", sim.guilds()[0]);
-    let class = async || transport.exchange(RestRequest::new(Method::GET, path.clone(), BOT)).await.unwrap().class;
+    let class = async || {
+        transport.exchange(RestRequest::new(Method::GET, path.clone(), BOT, LeaseGuard::always())).await.unwrap().class
+    };
     assert_eq!(class().await, ResponseClass::Success);
     transport.authorization().set(&SecretValue::new("wrong")).unwrap();
     assert_eq!(class().await, ResponseClass::Unauthorized);
@@ -435,15 +438,20 @@ fn fault(route: &str, action: FaultAction) -> Fault {
 async fn simulator_response_has_its_class_and_bucket() {
     let (sim, transport) = sim().await;
     let guild = sim.guilds()[0];
-    let received =
-        transport.exchange(RestRequest::new(Method::GET, format!("/guilds/{guild}/roles"), BOT)).await.unwrap();
+    let received = transport
+        .exchange(RestRequest::new(Method::GET, format!("/guilds/{guild}/roles"), BOT, LeaseGuard::always()))
+        .await
+        .unwrap();
     assert_eq!((received.status, received.class, received.code), (StatusCode::OK, ResponseClass::Success, None));
     assert!(received.rate.is_some_and(|rate| rate.remaining < rate.limit));
     assert!(received.body.starts_with(b"["));
-    let missing = transport.exchange(RestRequest::new(Method::GET, "/guilds/1/roles", BOT)).await.unwrap();
+    let missing =
+        transport.exchange(RestRequest::new(Method::GET, "/guilds/1/roles", BOT, LeaseGuard::always())).await.unwrap();
     assert_eq!((missing.class, missing.code), (ResponseClass::NotFound, Some(10_004)));
-    let anonymous =
-        transport.exchange(RestRequest::new(Method::GET, "/users/@me", Credential::Anonymous)).await.unwrap();
+    let anonymous = transport
+        .exchange(RestRequest::new(Method::GET, "/users/@me", Credential::Anonymous, LeaseGuard::always()))
+        .await
+        .unwrap();
     assert_eq!(anonymous.status, StatusCode::UNAUTHORIZED);
 }
 
@@ -475,7 +483,7 @@ async fn simulator_errors_are_classified() {
     for (guild, (action, class)) in (1..).zip(cases) {
         sim.add_fault(fault("*", action.clone())).unwrap();
         // Each has a bucket of its own, so that only the fault can reject it.
-        let request = RestRequest::new(Method::GET, format!("/guilds/{guild}/roles"), BOT);
+        let request = RestRequest::new(Method::GET, format!("/guilds/{guild}/roles"), BOT, LeaseGuard::always());
         let received = transport.exchange(request).await.unwrap();
         assert_eq!(received.class, class, "{action:?}");
     }
@@ -486,7 +494,7 @@ async fn call_on_a_cut_connection_takes_effect_at_most_once() {
     let (sim, transport) = sim().await;
     let path = format!("/guilds/{}/roles", sim.guilds()[0]);
     let create = |name: &str| {
-        let mut request = RestRequest::new(Method::POST, path.clone(), BOT);
+        let mut request = RestRequest::new(Method::POST, path.clone(), BOT, LeaseGuard::always());
         request.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         request.body = RequestBody::Whole(format!(r#"{{"name":"{name}"}}"#).into());
         request
@@ -494,11 +502,15 @@ async fn call_on_a_cut_connection_takes_effect_at_most_once() {
     for (action, name, effects) in [(FaultAction::DropAfter, "after", 1), (FaultAction::DropBefore, "before", 0)] {
         // The first call opens a connection, so that the cut one reuses it: that is where a client is most likely to
         // retry.
-        transport.exchange(RestRequest::new(Method::GET, path.clone(), BOT)).await.unwrap();
+        transport.exchange(RestRequest::new(Method::GET, path.clone(), BOT, LeaseGuard::always())).await.unwrap();
         sim.add_fault(fault("POST /guilds/{guild.id}/roles", action)).unwrap();
         let error = transport.exchange(create(name)).await.unwrap_err();
         assert!(matches!(error, TransportError::Broken(_)), "{error}");
-        let roles = transport.exchange(RestRequest::new(Method::GET, path.clone(), BOT)).await.unwrap().body;
+        let roles = transport
+            .exchange(RestRequest::new(Method::GET, path.clone(), BOT, LeaseGuard::always()))
+            .await
+            .unwrap()
+            .body;
         let roles: Vec<serde_json::Value> = serde_json::from_slice(&roles).unwrap();
         assert_eq!(roles.iter().filter(|role| role["name"] == name).count(), effects, "{name}");
     }
@@ -530,4 +542,94 @@ async fn call_with_an_expired_lease_is_not_written() {
     // A call that depends on no lease continues to work.
     transport.exchange(call(Method::GET)).await.unwrap();
     assert_eq!(thread.join().unwrap(), (Vec::new(), 0));
+}
+
+#[tokio::test]
+async fn large_error_response_keeps_its_status() {
+    let body = "x".repeat(10_000);
+    let sent = body.clone();
+    let (address, thread) = server(move |listener| {
+        let mut stream = accept(listener);
+        read_head(&mut stream);
+        write!(stream, "HTTP/1.1 404 Not Found\r\ncontent-length: {}\r\n\r\n{sent}", sent.len()).unwrap();
+        stream
+    });
+    let mut request = call(Method::GET);
+    request.response = ResponseMode::Streamed;
+    let response = transport_to(address).exchange(request).await.unwrap();
+    assert_eq!((response.status, response.class), (StatusCode::NOT_FOUND, ResponseClass::NotFound));
+    assert_eq!(response.stream.unwrap().collect().await.unwrap().to_bytes(), body);
+    thread.join().unwrap();
+}
+
+/// A server with HTTP/2 only. It answers each call as `answer` says; returns the paths that it has seen.
+async fn http2_server(
+    answer: impl Fn(usize, h2::server::SendResponse<Bytes>) + Send + Sync + 'static,
+) -> (HyperTransport, tokio::sync::mpsc::UnboundedReceiver<String>) {
+    let certified = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let (certificate, key) = (certified.cert.der().clone(), certified.key_pair.serialize_der());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut server = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.clone()], rustls::pki_types::PrivatePkcs8KeyDer::from(key).into())
+        .unwrap();
+    server.alpn_protocols = vec![b"h2".to_vec()];
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(server));
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(certificate).unwrap();
+    let client = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (seen, paths) = tokio::sync::mpsc::unbounded_channel();
+    let answer = Arc::new(answer);
+    tokio::spawn(async move {
+        let mut count = 0;
+        while let Ok((stream, _)) = listener.accept().await {
+            let stream = acceptor.accept(stream).await.unwrap();
+            let mut connection = h2::server::handshake(stream).await.unwrap();
+            while let Some(Ok((request, respond))) = connection.accept().await {
+                seen.send(request.uri().path().to_owned()).unwrap();
+                count += 1;
+                answer(count, respond);
+            }
+        }
+    });
+    let config = TransportConfig { http2: true, ..config(format!("https://{address}/api/v10")) };
+    (HyperTransport::trusting(config, client).unwrap(), paths)
+}
+
+#[tokio::test]
+async fn http2_is_used_if_it_is_enabled_and_offered() {
+    let (transport, mut paths) = http2_server(|_, mut respond| {
+        let mut body = respond.send_response(http::Response::new(()), false).unwrap();
+        body.send_data(Bytes::from_static(b"{}"), true).unwrap();
+    })
+    .await;
+    for _ in 0..2 {
+        let response = transport.exchange(call(Method::POST)).await.unwrap();
+        assert_eq!((response.status, response.body), (StatusCode::OK, Bytes::from_static(b"{}")));
+        assert_eq!(paths.recv().await.unwrap(), "/api/v10/users/@me");
+    }
+}
+
+#[tokio::test]
+async fn http2_stream_that_the_server_refuses_was_never_sent() {
+    let (transport, mut paths) = http2_server(|count, mut respond| {
+        respond.send_reset(if count == 1 { h2::Reason::REFUSED_STREAM } else { h2::Reason::INTERNAL_ERROR });
+    })
+    .await;
+    let error = transport.exchange(call(Method::POST)).await.unwrap_err();
+    assert!(matches!(error, TransportError::Connect(_)) && error.was_not_sent(), "{error}");
+    let error = transport.exchange(call(Method::POST)).await.unwrap_err();
+    assert!(matches!(error, TransportError::Broken(_)) && !error.was_not_sent(), "{error}");
+    for _ in 0..2 {
+        paths.recv().await.unwrap();
+    }
+    assert!(paths.try_recv().is_err(), "each call was made once");
 }

@@ -20,7 +20,7 @@ use actix::{
 };
 use foldhash::fast::RandomState;
 use futures_util::FutureExt as _;
-use guildhall_core::event::handler::{EventView, trace};
+use guildhall_core::event::handler::EventView;
 use guildhall_core::event::{Event, EventClass, EventName, EventOrigin, EventText};
 use guildhall_core::session::Receipt;
 use serde::Serialize;
@@ -39,8 +39,7 @@ use crate::guild::events::context::EventContext;
 use crate::guild::events::handler_set::HandlerSet;
 use crate::guild::events::inbox;
 use crate::guild::events::interaction;
-use crate::guild::events::interaction::deferral;
-use crate::guild::events::routed_event::{DeferralFuture, GatewaySession, RoutedBatch, RoutedEvent};
+use crate::guild::events::routed_event::{FirstResponseFuture, GatewaySession, RoutedBatch, RoutedEvent};
 use crate::ports::StoredSession;
 use crate::shard::EventBatch;
 use crate::shard::{Credit, ShardMessage};
@@ -273,8 +272,8 @@ impl EventRouter {
             return;
         }
         let recording = recording.cloned().map(Box::new);
-        let deferring = self.defer(&event, &handlers);
-        routing.batch.routed.push(RoutedEvent { event, handlers, uses_credit, deferring, recording });
+        let first_response = self.respond_first(&event, &handlers);
+        routing.batch.routed.push(RoutedEvent { event, handlers, uses_credit, first_response, recording });
     }
 
     /// Queues the events with handlers for their guilds, and confirms the others.
@@ -287,19 +286,18 @@ impl EventRouter {
         }
     }
 
-    /// Defers an interaction at once, before anything else.
-    fn defer(&self, event: &Event, handlers: &HandlerSet) -> Option<Box<DeferralFuture>> {
-        let interaction = event.interaction.as_ref()?;
+    /// Defers an interaction at once, before anything else; or says that its cooldown applies.
+    fn respond_first(&self, event: &Arc<Event>, handlers: &HandlerSet) -> Option<Box<FirstResponseFuture>> {
+        event.interaction.as_ref()?;
         self.context.load.on_interaction_started();
         // A handler that rejects it by its conditions would never respond.
         let view = EventView::new(event);
-        let accepting = handlers.iter().filter(|number| self.context.handlers.handler(*number).accepts(&view));
-        let initial = deferral(&self.context, interaction, accepting)?;
-        let responding =
-            self.context.responder.respond(Arc::clone(interaction), initial, trace(&event.origin)).shared();
+        let accepts = |number: &usize| self.context.handlers.handler(*number).accepts(&view);
+        let accepting: Vec<usize> = handlers.iter().filter(accepts).collect();
+        let first = interaction::start_first_response(&self.context, event, &accepting)?;
         // It runs although nothing waits for it yet.
-        spawn_work(responding.clone().map(drop));
-        Some(Box::new(responding))
+        spawn_work(first.clone().map(drop));
+        Some(Box::new(first))
     }
 
     /// Stores confirmed positions that have changed.

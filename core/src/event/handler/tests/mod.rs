@@ -58,7 +58,7 @@ fn handlers(fields: &Value) -> EventHandlers {
 fn rule(fields: &Value) -> Rule {
     match &handlers(fields).get(0).unwrap().action {
         HandlerAction::Rule(rule) => rule.clone(),
-        HandlerAction::Webhook(_) => unreachable!("it is a rule"),
+        HandlerAction::Webhook(_) | HandlerAction::Broker => unreachable!("it is a rule"),
     }
 }
 

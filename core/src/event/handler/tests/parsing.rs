@@ -196,7 +196,7 @@ fn webhook_sets_which_responses_are_accepted() {
         let webhook = json!({"url": "http://a.example", "secrets": [SECRET], "answers": answers});
         match &handlers(&json!({"webhook": webhook})).get(0).unwrap().action {
             HandlerAction::Webhook(spec) => spec.answers,
-            HandlerAction::Rule(_) => unreachable!("it is a webhook"),
+            HandlerAction::Rule(_) | HandlerAction::Broker => unreachable!("it is a webhook"),
         }
     };
     for (value, expected) in [
@@ -222,4 +222,27 @@ fn interaction_fields_need_a_matching_pattern() {
     let found = errors_of(&on("member.join", "when", json!({"fields": {"data.user.id": "1"}})));
     assert!(found[0].1.contains("write `user.id`"), "{found:?}");
     handlers(&json!({"on": "interaction.command.a", "do": [], "when": {"fields": {"data.options.0.value": "1"}}}));
+}
+
+#[test]
+fn broker_is_an_action_of_its_own() {
+    let parse = |fields: Value| {
+        let mut handler = json!({"name": "bus", "on": ["member.#"]});
+        handler.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        EventHandlers::parse(&json!({ "handlers": [handler] }))
+    };
+    let handlers = parse(json!({"broker": true, "cooldown": {"key": "{user_id}", "for_ms": 5}})).unwrap();
+    assert!(matches!(handlers.iter().next().unwrap().action, HandlerAction::Broker));
+    let webhook = json!({"url": "https://brain.example/x", "secrets": [SECRET]});
+    for (fields, message) in [
+        (json!({"broker": true, "do": []}), "must not be combined with `do`"),
+        (json!({"broker": true, "webhook": webhook}), "must not be combined with `webhook`"),
+        (json!({"broker": false}), "must be true, or be absent"),
+        (json!({"broker": "amqp://x"}), "true or false"),
+        (json!({}), "`webhook`, or `broker`"),
+        (json!({"broker": true, "cooldown": {"key": "{user_id}"}}), "for_ms"),
+    ] {
+        let errors = parse(fields.clone()).unwrap_err();
+        assert!(errors.iter().any(|error| error.to_string().contains(message)), "{fields}: {errors:?}");
+    }
 }
