@@ -122,7 +122,7 @@ function flow(sim, client) {
     // The simulator counts a heartbeat when it sends the ACK.
     while ((await sim.score()).heartbeats === before.heartbeats) await pause(50);
     await say('after the ACK');
-    await heard.wait('message', 'after the ACK');
+    await received.wait('message', 'after the ACK');
     const after = await sim.score();
     assert.equal(after.identifies - before.identifies, 0, 'identifies seen by the simulator');
     assert.equal(after.resumes - before.resumes, 0, 'resumes seen by the simulator');

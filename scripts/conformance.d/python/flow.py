@@ -102,7 +102,7 @@ class Flow:
         while self.sim.score()["heartbeats"] == before["heartbeats"]:
             await asyncio.sleep(0.05)
         self.say("after the ACK")
-        await self.client.wait_heard(lambda what: what == ("message", "after the ACK"))
+        await self.client.wait_received(lambda what: what == ("message", "after the ACK"))
         after = self.sim.score()
         same(after["identifies"] - before["identifies"], 0, "identifies seen by the simulator")
         same(after["resumes"] - before["resumes"], 0, "resumes seen by the simulator")
