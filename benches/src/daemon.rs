@@ -35,7 +35,7 @@ pub(crate) struct Daemon {
     log: mpsc::Receiver<LogLine>,
 }
 
-/// A line of its log that somebody waits for.
+/// A line of its log that a test waits for.
 enum LogLine {
     /// The API listens.
     Api(SocketAddr),

@@ -120,7 +120,7 @@ impl OwnAnswer {
                 let answer = Self::new(StatusCode::NOT_FOUND, reason, message);
                 return Self { code: 10_015, retry_after, ..answer };
             }
-            // The caller has to change something; a wait helps only if somebody else does.
+            // The caller has to change something; a wait helps only if another caller does.
             FORBIDDEN_STORM => {
                 return Self { retry_after, ..Self::new(StatusCode::FORBIDDEN, reason, "Forbidden") };
             }
